@@ -493,3 +493,107 @@ fn more_jobs_than_a_compiler_takes_are_refused_at_once() {
     submit(&mut own).expect("it has time");
     assert_eq!(results(&mut own, 1).len(), 1);
 }
+
+/// Builds these sources with bitcode; `None` where no compiler writes any.
+fn built(bench: &Workbench, name: &str, inputs: &[&str]) -> Option<PathBuf> {
+    let output = format!("lib{name}.so");
+    let rest = ["-o", &output, "--name", name, "--bitcode", "--cflag", "-O2"];
+    let built = bench.run([&["build"][..], inputs, &rest].concat());
+    if built.err.contains("there is no compiler for bitcode") {
+        println!("skipped: {}", built.err.trim());
+        return None;
+    }
+    built.worked();
+    Some(bench.path(&output))
+}
+
+/// Runs a function as an image and as bitcode, and returns what both reply.
+#[track_caller]
+fn both_forms(bench: &Workbench, library: &Path, args: &[&str]) -> Vec<u8> {
+    let [image, bitcode] = ["--cpu-level=baseline", "--bitcode=prefer"].map(|form| {
+        let data = bench.write("data", b"a stone in the grass, a grain of sand".repeat(500));
+        let serving = bench.serve(&[form, "--data", data.to_str().expect("it is text")]);
+        let done = bench.inject(library, args).worked();
+        let store = bench.json(["store", "--to", &bench.address(), "--json"]);
+        let platform = store["images"][0]["platform"].as_str().expect("a text").to_owned();
+        assert_eq!(platform.contains("bitcode"), form.contains("bitcode"), "{platform}");
+        serving.stop().worked();
+        done.out
+    });
+    assert_eq!(image, bitcode, "{}", library.display());
+    image
+}
+
+#[test]
+fn the_samples_reply_the_same_in_both_forms() {
+    let bench = Workbench::new();
+    let keys: Vec<u8> = (0..64_u64).flat_map(u64::to_le_bytes).collect();
+    bench.write("keys", keys);
+    let samples: [(&str, &[&str]); 4] = [
+        ("crc32", &[]),
+        ("histogram", &[]),
+        ("grep", &["--args", "grain"]),
+        ("sum", &["--args-file", "keys"]),
+    ];
+    for (sample, args) in samples {
+        let source = format!("{}/../ifuncs/samples/c/{sample}.c", env!("CARGO_MANIFEST_DIR"));
+        let Some(library) = built(&bench, sample, &[&source]) else { return };
+        assert!(!both_forms(&bench, &library, args).is_empty(), "{sample}");
+    }
+}
+
+#[test]
+fn several_sources_and_languages_are_compiled_as_one() {
+    let bench = Workbench::new();
+    // An inline function and a template, which are defined in both files, and a table of functions.
+    bench.write(
+        "shared.h",
+        "template<class T> T three_times(T x) { return 3 * x; }\ninline int seven() { static const int n = 7; return n; }\n\
+         extern \"C\" long of_the_other(long);\n",
+    );
+    bench.write(
+        "mix.cc",
+        "#include <farjump_ifunc.h>\n#include \"shared.h\"\nFARJUMP_COPY_ARGS(mix)\n\
+         static long one(long x) { return three_times(x) + seven(); }\n\
+         using step = long (*)(long);\nstatic const step steps[] = { one, of_the_other };\n\
+         extern \"C\" void mix_main(void *p, size_t n, void *a) { (void)a; long x = 0;\n\
+         for (size_t i = 0; i < n; i++) x += steps[i & 1](((unsigned char *)p)[i]);\nfarjump_reply(&x, sizeof x); }\n",
+    );
+    bench.write(
+        "other.cc",
+        "#include \"shared.h\"\nextern \"C\" long of_the_other(long x) { return three_times(x) - seven(); }\n",
+    );
+    let Some(library) = built(&bench, "mix", &["mix.cc", "other.cc"]) else { return };
+    let view = bitcode_of(&library);
+    assert_eq!(BitcodeView::new_checked(&view).expect("it is bitcode").modules().count(), 2);
+    let sum: i64 = [(97, 7), (98, -7), (99, 7)].iter().map(|(x, y)| 3 * x + y).sum();
+    assert_eq!(both_forms(&bench, &library, &["--args", "abc"]), sum.to_le_bytes());
+}
+
+/// Julia's compilers hand over a bitcode file, whose functions take addresses as numbers. There is no Julia here: clang
+/// writes a file of that shape. The payload routines are a line of C.
+#[test]
+fn bitcode_files_of_other_compilers_are_taken() {
+    let bench = Workbench::new();
+    bench.write(
+        "julia.c",
+        "typedef unsigned long u64;\nextern int farjump_reply(const void *, u64);\n\
+         static u64 julia_load(u64 at, u64 i) { return ((unsigned char *)at)[i - 1]; }\n\
+         void shape_main(u64 payload, u64 size, u64 args) { (void)args; u64 sum = 0;\n\
+         for (u64 i = 1; i <= size; i++) sum += julia_load(payload, i); farjump_reply(&sum, 8); }\n",
+    );
+    bench.write("routines.c", "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(shape)\n");
+    let clang =
+        ["-O2", "-fPIC", "-Xclang", "-disable-llvm-passes", "-c", "-emit-llvm", "julia.c", "-o", "julia.bc"];
+    let mut command = bench.program("clang");
+    match command.args(clang).output() {
+        Ok(ended) => assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr)),
+        Err(error) => return println!("skipped: clang: {error}"),
+    }
+    let library = built(&bench, "shape", &["julia.bc", "routines.c"]).expect("there is a compiler");
+    assert_eq!(both_forms(&bench, &library, &["--args", "abc"]), 294_u64.to_le_bytes());
+    // Inputs of which there is none are named.
+    finish(bench.program("cc").args(["-c", "-fPIC", "julia.c"])).worked();
+    let build = |input: &str| bench.run(["build", input, "routines.c", "-o", "libshape.so", "--bitcode"]);
+    build("julia.o").fails(1, &["no bitcode of `julia.o`, which is machine code"]);
+}
