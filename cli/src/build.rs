@@ -83,7 +83,7 @@ pub(crate) struct Build {
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
     /// Also put bitcode into the library, for the machine of each target: one without a matching image compiles it for its
-    /// CPU. C, C++ and bitcode files, by clang or zig
+    /// CPU. C and C++ by clang or zig, single Rust files, and bitcode files
     #[arg(long)]
     pub(crate) bitcode: bool,
     /// Put the sources into the library, with the local headers that they include: C, C++ and single Rust files.

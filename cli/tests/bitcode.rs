@@ -543,6 +543,32 @@ fn the_samples_reply_the_same_in_both_forms() {
 }
 
 #[test]
+fn rust_replies_the_same_in_both_forms() {
+    let bench = Workbench::new();
+    let keys: Vec<u8> = (0..64_u64).flat_map(u64::to_le_bytes).collect();
+    bench.write("keys", keys);
+    // A slice with a bound that is checked: a panic of core's.
+    bench.write(
+        "at.rs",
+        "#![no_std]\n#![forbid(unsafe_code)]\nuse farjump_ifunc::ifunc;\n\
+         #[ifunc]\nfn at(numbers: &[u64]) -> u64 { numbers[numbers[0] as usize] }\n",
+    );
+    let samples: [(&str, &[&str]); 2] = [("crc32", &[]), ("histogram", &[])];
+    for (sample, args) in samples {
+        let source = format!("{}/../ifuncs/samples/rust/{sample}.rs", env!("CARGO_MANIFEST_DIR"));
+        let Some(library) = built(&bench, sample, &[&source]) else { return };
+        let len = bitcode_of(&library).len();
+        assert!(len < 16 << 10, "{sample}: {len} bytes, with all of core");
+        assert!(!both_forms(&bench, &library, args).is_empty(), "{sample}");
+    }
+    let library = built(&bench, "at", &["at.rs"]).expect("there is a compiler");
+    assert_eq!(both_forms(&bench, &library, &["--args-file", "keys"]), [0; 8]);
+    let _serving = bench.serve(&["--bitcode=prefer"]);
+    bench.write("keys", 99_u64.to_le_bytes());
+    bench.inject(&library, &["--args-file", "keys"]).fails(3, &["panicked"]);
+}
+
+#[test]
 fn several_sources_and_languages_are_compiled_as_one() {
     let bench = Workbench::new();
     // An inline function and a template, which are defined in both files, and a table of functions.

@@ -1,16 +1,16 @@
 //! LLVM, opened at run time: the functions of its stable C interface that compiling needs (`llvm-c/*.h`).
 
+use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
 
 use farjump_core::image::Machine;
+use farjump_loader::builder::rust_llvms;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// The environment variable that names the library.
 const VARIABLE: &str = "FARJUMP_LIBLLVM";
-/// Names of the library, the best version first. The newest reads the bitcode of all.
+/// Names of the library, the newest version first: it reads the bitcode of all others.
 const NAMES: [&str; 7] = [
     "libLLVM.so.23.1",
     "libLLVM.so.22.1",
@@ -112,9 +112,11 @@ impl Llvm {
         if let Some(named) = named.map(Path::to_path_buf).or(variable) {
             return Llvm::open_at(&named).map_err(|problem| format!("`{}` {problem}", named.display()));
         }
-        let installed = NAMES.iter().map(PathBuf::from);
+        let mut all: Vec<_> = NAMES.iter().map(PathBuf::from).chain(rust_llvms()).collect();
+        // Of one version the system's first. Only one is opened that can be used: two may share their symbols.
+        all.sort_by_key(|path| std::cmp::Reverse(major_in(path)));
         let mut problem = None;
-        for path in installed.chain(of_rust()) {
+        for path in all {
             match Llvm::open_at(&path) {
                 Ok(llvm) => return Ok(llvm),
                 Err(other) => {
@@ -168,6 +170,17 @@ impl Llvm {
     }
 }
 
+/// The major version in the name of a library: `libLLVM.so.22.1-rust-1.95.0-stable`, `libLLVM-17.so.1`.
+fn major_in(path: &Path) -> u32 {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let digits = name.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    digits
+        .split(|letter: char| !letter.is_ascii_digit())
+        .next()
+        .and_then(|major| major.parse().ok())
+        .unwrap_or(0)
+}
+
 /// What the dynamic linker says.
 fn whole(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
@@ -193,14 +206,15 @@ fn initialise(library: &Library) -> Result<(), String> {
     Ok(())
 }
 
-/// The library of the Rust toolchain in use, if there is one.
-fn of_rust() -> impl Iterator<Item = PathBuf> {
-    let asked = Command::new("rustc").args(["--print", "sysroot"]).output().ok();
-    let sysroot = asked.and_then(|said| String::from_utf8(said.stdout).ok());
-    let folder = sysroot.map(|sysroot| Path::new(sysroot.trim()).join("lib"));
-    let files = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    files.map(|file| file.path()).filter(|path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        name.starts_with("libLLVM.so.")
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_version() {
+        let majors =
+            ["/a/libLLVM.so.22.1-rust-1.95.0-stable", "libLLVM.so.19.1", "libLLVM-17.so.1", "libLLVM.so"];
+        assert_eq!(majors.map(|name| major_in(Path::new(name))), [22, 19, 17, 0]);
+        assert!(NAMES.is_sorted_by_key(|name| std::cmp::Reverse(major_in(Path::new(name)))));
+    }
 }

@@ -13,8 +13,9 @@ use super::error::BuildError;
 use super::image::Image;
 use super::llvm_version;
 use super::objects::read;
+use super::reduce::reduce;
 use super::temp_folder::{self, Scratch};
-use super::{BuiltImage, Options};
+use super::{BuiltImage, Options, rust};
 use crate::bundle::Sizes;
 use crate::code_id;
 
@@ -46,7 +47,7 @@ impl Bitcode {
         let machine = Platform::baseline(image.target.machine);
         let folder = scratch.folder(&format!("{machine}-bitcode"))?;
         let include = compile::own_headers(&folder)?;
-        let compiler = Compiler::for_bitcode(options, image.rules)?;
+        let compiler = || Compiler::for_bitcode(options, image.rules);
         let mut messages = String::new();
         let mut files = Vec::new();
         for (index, input) in options.inputs.iter().enumerate() {
@@ -55,18 +56,38 @@ impl Bitcode {
                 Kind::C { .. } if is_assembly(input) => return Err(has_none("is assembly")),
                 Kind::C { cxx } => {
                     let output = folder.join(format!("{index}.bc"));
+                    let compiler = compiler()?;
                     let command = compile::command_for((&compiler, image.rules), &[], options, cxx, &include);
                     messages.push_str(&compiler.compile(command, &FLAGS, input, &output)?);
                     files.push(read(&output)?);
                 }
                 Kind::Bitcode => files.push(read(input)?),
-                Kind::Rust | Kind::Crate => return Err(has_none("is Rust")),
+                Kind::Rust => {
+                    let folder = temp_folder::folder(folder.join(index.to_string()))?;
+                    let whole = folder.join("whole.bc");
+                    let built = rust::compile_source(
+                        input,
+                        &folder,
+                        &rust::Settings {
+                            target: machine,
+                            native: image.rules.is_native(),
+                            model: &[],
+                            cpu: &[],
+                            debug: options.debug,
+                            bitcode: Some(&whole),
+                            supervisor: &options.supervisor,
+                        },
+                    )?;
+                    messages.push_str(&built.messages);
+                    files.push(reduce(&read(&whole)?, &format!("{name}_main"))?);
+                }
+                Kind::Crate => return Err(has_none("is a crate of Rust")),
                 Kind::Object(_) | Kind::Archive(_) => return Err(has_none("is machine code")),
             }
         }
         let modules: Vec<&[u8]> = files.iter().filter_map(|file| llvm_version::unwrapped(file)).collect();
         if modules.len() != files.len() {
-            return Err(BuildError::NoBitcodeWritten { compiler: compiler.name() });
+            return Err(BuildError::NoBitcodeWritten { compiler: compiler()?.name() });
         }
         // A reader has to be as new as the newest writer. One that does not say is taken for an old one.
         let llvm = modules.iter().filter_map(|module| llvm_version::major(module)).max().unwrap_or(0);

@@ -77,6 +77,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
             model: job.model.rustflags,
             cpu: job.rust_cpu,
             debug: job.options.debug,
+            bitcode: None,
             supervisor: &job.options.supervisor,
         };
         let (path, archive) = match kind(input)? {

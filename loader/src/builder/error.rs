@@ -421,8 +421,7 @@ pub enum BuildError {
     NoBitcodeCompiler,
     /// An input of which there is no bitcode.
     #[error(
-        "there is no bitcode of `{}`, which {reason}: give C or C++ sources, or bitcode files (--bitcode, \
-         Options::bitcode)",
+        "there is no bitcode of `{}`, which {reason}: give C, C++ or Rust files, or bitcode (--bitcode, Options::bitcode)",
         path.display()
     )]
     NoBitcode {
@@ -430,6 +429,14 @@ pub enum BuildError {
         path: PathBuf,
         /// The reason, as the end of a sentence.
         reason: &'static str,
+    },
+    /// The LLVM of rustc, by which its bitcode is reduced.
+    #[error(
+        "the LLVM of rustc {problem}: bitcode of Rust needs a toolchain of rustup's, or of one file libLLVM.so"
+    )]
+    NoRustLlvm {
+        /// What is wrong with it, as the end of a clause.
+        problem: String,
     },
     /// A compiler that wrote something else.
     #[error("`{compiler}` was to write bitcode (-flto=thin -c) and wrote something else")]

@@ -31,6 +31,7 @@ mod locate_symbol;
 mod objects;
 mod of_objects;
 mod own;
+mod reduce;
 mod routines;
 mod rules;
 mod run_tool;
@@ -52,6 +53,7 @@ pub use for_cpu::build_for_cpu;
 use image::{Goal, Image};
 pub use link::{LINKERS, OWN, follows_scripts};
 pub use of_objects::{Linked, ObjectsOf, link_objects};
+pub use reduce::rust_llvms;
 use rules::Rules;
 use source::Source;
 pub use supervisor::Supervisor;
@@ -100,8 +102,9 @@ pub struct Options {
     /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
     /// same; the library's file gets larger. Crates are compiled as their release profile says.
     pub debug: bool,
-    /// Whether the library also carries bitcode for the machine of each target. Inputs must be C, C++ or bitcode files, and
-    /// there must be a compiler for bitcode: `cc`, if it is clang or zig, otherwise `clang` or `zig cc`.
+    /// Whether the library also carries bitcode for the machine of each target. Inputs must be C, C++, Rust or bitcode
+    /// files. For C and C++ there must be a compiler for bitcode: `cc`, if it is clang or zig, otherwise `clang` or
+    /// `zig cc`.
     pub bitcode: bool,
     /// Runs the compilers and linkers. By default nothing bounds them.
     pub supervisor: Supervisor,

@@ -53,6 +53,8 @@ pub(super) struct Settings<'a> {
     pub(super) cpu: &'a [String],
     /// Whether to add debugging information.
     pub(super) debug: bool,
+    /// A file for the bitcode of the whole program, if that is wanted.
+    pub(super) bitcode: Option<&'a Path>,
     /// Runs the compilers.
     pub(super) supervisor: &'a Supervisor,
 }
@@ -170,6 +172,11 @@ pub(super) fn compile_source(
     let archive = folder.join("ifunc.a");
     let mut command = rustc();
     command.args(SLICED).args(FRAME_POINTERS).args(&target).args(&code);
+    if let Some(bitcode) = settings.bitcode {
+        // All crates are merged, and no passes run that depend on the CPU. The last option of a name counts.
+        command.args(["-C", "opt-level=2", "-C", "lto=fat", "-C", "no-prepopulate-passes"]);
+        command.arg(run_tool::option("--emit=link,llvm-bc=", bitcode));
+    }
     command.args(["--crate-type", "staticlib", "--crate-name", "ifunc", "--cfg", CFG]);
     command.args(["--check-cfg", &format!("cfg({CFG})")]);
     command.args(settings.debug.then_some("-g"));
