@@ -9,7 +9,7 @@ use farjump::RefusalCause;
 use farjump_compiler::protocol::Tier;
 use farjump_compiler::{Compiler, Done, Options};
 use farjump_core::bitcode::{BitcodeParts, BitcodeView};
-use farjump_core::frame::Plan;
+use farjump_core::frame::{Kind, Plan};
 use farjump_core::image::CodeId;
 use farjump_fixtures::raw_source::{RawSource, call_code};
 use farjump_loader::{Library, code_id};
@@ -154,10 +154,15 @@ fn imports_that_the_target_does_not_offer_are_named() {
     let source = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(far)\nextern int nobody_offers_this(void);\n\
         FARJUMP_IFUNC void far_main(void *p, size_t n, void *a) { (void)p; (void)n; (void)a; nobody_offers_this(); }\n";
     let Some((bench, far)) = with_library("far", source, &[]) else { return };
-    let _serving = bench.serve(&["--bitcode=prefer"]);
+    let _serving = bench.serve(&["--bitcode=prefer", "--allow-export"]);
     bench.inject(&far, &[]).fails(3, &["`far`", "nobody_offers_this"]);
     // It is refused again, and from another source.
     bench.inject(&far, &[]).fails(3, &["`far`", "nobody_offers_this"]);
+    // What the target offers later is linked.
+    bench.plain_library("offers", "int nobody_offers_this(void) { return 0; }\n");
+    let offers = bench.path("liboffers.so").display().to_string();
+    bench.run(["export", &offers, "--to", &bench.address()]).worked();
+    bench.inject(&far, &[]).worked();
 }
 
 #[test]
@@ -259,7 +264,7 @@ fn results(compiler: &mut Compiler, count: usize) -> Vec<Done> {
 
 fn compile(compiler: &mut Compiler, tier: Tier, bitcode: &[u8]) -> Result<usize, String> {
     compiler.submit(tier, code_id(bitcode), &detected(), bitcode)?;
-    results(compiler, 1).remove(0).result.map(|compiled| compiled.image.len())
+    results(compiler, 1).remove(0).result.map(|compiled| compiled.image.len()).map_err(|failed| failed.text)
 }
 
 /// The same bitcode with another header or other modules.
@@ -376,8 +381,9 @@ fn damaged_bitcode_ends_as_an_image_or_a_refusal() {
         for one in results(&mut own, batch) {
             match one.result {
                 Ok(_) => images += 1,
-                Err(why) if why.contains("crashed") => crashes += 1,
+                Err(why) if why.text.contains("crashed") => crashes += 1,
                 Err(why) => {
+                    let why = why.text;
                     assert!(!why.contains("compiler ended") && !why.contains("panicked"), "{why}");
                     refusals += 1;
                 }
@@ -421,6 +427,15 @@ fn bitcode_that_differs_from_its_description_is_refused_before_it_is_parsed() {
         Plan { index: 9, token: 9, wants_reply: true, ..call_code("squares", &bitcode, id, hostile.epoch) };
     hostile.send_plan(&plan, b"ab");
     assert_eq!(hostile.reply(), (97_u64 * 97 + 98 * 98).to_le_bytes());
+    // A frame that only binds waits for its code too, and is refused once.
+    let empty = altered(&bitcode, |parts| parts.name = "other");
+    for token in [10, 11] {
+        let code = call_code("other", &empty, code_id(&empty), hostile.epoch);
+        let plan = Plan { kind: Kind::Bind, index: token as u16, token, wants_reply: true, ..code };
+        hostile.send_plan(&plan, b"");
+        let (cause, text) = hostile.refusal(token);
+        assert!(cause == RefusalCause::BadImage && text.contains("no function `other_main`"), "{text}");
+    }
 }
 
 #[test]

@@ -59,8 +59,23 @@ impl Default for Options {
 pub struct Done {
     /// Number of the job.
     pub number: u64,
-    /// The image, or the reason why there is none: a clause.
-    pub result: Result<Compiled, String>,
+    /// The image, or the reason why there is none.
+    pub result: Result<Compiled, Failed>,
+}
+
+/// The reason why a job has failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed {
+    /// Whether the same job would fail again: it does not if only time, memory or the program were missing.
+    pub lasting: bool,
+    /// The reason: a clause.
+    pub text: String,
+}
+
+impl Failed {
+    fn once(text: String) -> Failed {
+        Failed { lasting: false, text }
+    }
 }
 
 /// An image that was compiled.
@@ -220,14 +235,15 @@ impl Compiler {
                     self.unable = Some((Instant::now(), text.clone()));
                     break Some(text);
                 }
-                Ok(Some((Reply::Refused { number, text }, _))) => {
+                Ok(Some((Reply::Refused { number, lasting, text }, _))) => {
                     running.jobs.remove(&number);
-                    done.push(Done { number, result: Err(text) });
+                    done.push(Done { number, result: Err(Failed { lasting, text }) });
                 }
                 Ok(Some((Reply::Image { number, optimised, kept, times }, contents))) => {
                     running.jobs.remove(&number);
-                    let image = contents.ok_or_else(|| "it sent no image".to_owned());
+                    let image = contents.ok_or_else(|| "the compiler sent no image".to_owned());
                     let image = image.and_then(|fd| protocol::unseal(fd).map_err(|error| error.to_string()));
+                    let image = image.map_err(Failed::once);
                     let result = image.map(|image| Compiled { image, optimised, kept, times });
                     done.push(Done { number, result });
                 }
@@ -241,7 +257,8 @@ impl Compiler {
             if !running.jobs.is_empty() {
                 log::warn!("the compiler of bitcode has ended: {why}");
             }
-            let failed = running.jobs.keys().map(|number| Done { number: *number, result: Err(why.clone()) });
+            let failed = |number: &u64| Done { number: *number, result: Err(Failed::once(why.clone())) };
+            let failed = running.jobs.keys().map(failed);
             done.extend(failed);
             self.running = None;
         }

@@ -11,5 +11,5 @@ mod find;
 pub mod program;
 pub mod protocol;
 
-pub use client::{Compiled, Compiler, Done, Options};
+pub use client::{Compiled, Compiler, Done, Failed, Options};
 pub use find::NotFound;

@@ -116,6 +116,8 @@ pub enum Reply {
     Refused {
         /// The job's number.
         number: u64,
+        /// Whether the same job would fail again.
+        lasting: bool,
         /// The reason, as a clause.
         text: String,
     },
@@ -167,7 +169,9 @@ impl Reply {
                 [&[2][..], &number.to_le_bytes(), &[(*optimised).into(), (*kept).into()], &times.encode()]
                     .concat()
             }
-            Reply::Refused { number, text } => [&[3][..], &number.to_le_bytes(), &short(text)].concat(),
+            Reply::Refused { number, lasting, text } => {
+                [&[3][..], &number.to_le_bytes(), &[(*lasting).into()], &short(text)].concat()
+            }
         }
     }
 
@@ -194,7 +198,12 @@ impl Reply {
             }
             3 => {
                 let (number, rest) = rest.split_first_chunk()?;
-                Reply::Refused { number: u64::from_le_bytes(*number), text: text(rest) }
+                let (&lasting, rest) = rest.split_first()?;
+                Reply::Refused {
+                    number: u64::from_le_bytes(*number),
+                    lasting: lasting != 0,
+                    text: text(rest),
+                }
             }
             _ => return None,
         })
@@ -258,7 +267,7 @@ mod tests {
             Reply::Ready { llvm: 19, text: text.clone() },
             Reply::Unable(text.clone()),
             Reply::Image { number: 1 << 40, optimised: true, kept: false, times },
-            Reply::Refused { number: 3, text },
+            Reply::Refused { number: 3, lasting: true, text },
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }

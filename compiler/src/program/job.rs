@@ -84,8 +84,8 @@ impl Working {
         }
     }
 
-    /// Ends it, and returns what it has made, or why it has made nothing.
-    pub(super) fn end(self) -> std::result::Result<Result, String> {
+    /// Ends it, and returns what it has made, or why it has made nothing and whether it never would.
+    pub(super) fn end(self) -> std::result::Result<Result, (String, bool)> {
         let is_late = self.left().is_zero();
         let status = self.kill();
         let exited = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
@@ -94,18 +94,19 @@ impl Working {
                 Ok(Result { optimised: optimised != 0, times: Times::decode(*times), image: image.to_vec() })
             }
             _ if self.said.first() == Some(&REFUSED) => {
-                Err(String::from_utf8_lossy(&self.said[1..self.said.len().min(4096)]).into_owned())
+                Err((String::from_utf8_lossy(&self.said[1..self.said.len().min(4096)]).into_owned(), true))
             }
-            _ if is_late => Err(format!("compiling it took longer than {:?}", self.job.deadline)),
+            _ if is_late => Err((format!("compiling it took longer than {:?}", self.job.deadline), false)),
             _ if libc::WIFSIGNALED(status) => {
                 let signal = libc::WTERMSIG(status);
-                Err(format!(
+                let text = format!(
                     "the compiler crashed over it ({}): it is damaged, or needs more than {} MiB of memory",
                     signal_name(signal),
                     self.job.memory >> 20
-                ))
+                );
+                Err((text, signal != libc::SIGKILL))
             }
-            _ => Err("the compiler ended without a word".to_owned()),
+            _ => Err(("the compiler ended without a word".to_owned(), false)),
         }
     }
 

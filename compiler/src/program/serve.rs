@@ -136,7 +136,7 @@ impl Server<'_> {
         let contents = contents.and_then(|fd| protocol::unseal(fd).map_err(|error| error.to_string()));
         match contents.and_then(|contents| self.check(&contents).map(|()| contents)) {
             Ok(contents) => self.accept(job, contents),
-            Err(text) => return tell(&Reply::Refused { number: job.number, text }),
+            Err(text) => return tell(&Reply::Refused { number: job.number, lasting: true, text }),
         }
         true
     }
@@ -185,7 +185,7 @@ impl Server<'_> {
                 Ok(working) => self.working.push(working),
                 Err(error) => {
                     let text = format!("the compiler cannot begin: {error}");
-                    tell(&Reply::Refused { number, text });
+                    tell(&Reply::Refused { number, lasting: false, text });
                 }
             }
         }
@@ -201,8 +201,8 @@ impl Server<'_> {
                 self.done(&job, result.optimised, false, result.times, &result.image);
                 self.cache.add(key, (result.optimised, result.image));
             }
-            Err(text) => {
-                tell(&Reply::Refused { number: job.number, text });
+            Err((text, lasting)) => {
+                tell(&Reply::Refused { number: job.number, lasting, text });
             }
         }
     }
@@ -211,7 +211,10 @@ impl Server<'_> {
         let number = job.number;
         match protocol::seal(image) {
             Ok(contents) => send(&Reply::Image { number, optimised, kept, times }, Some(&contents)),
-            Err(error) => tell(&Reply::Refused { number, text: format!("no memory for its image: {error}") }),
+            Err(error) => {
+                let text = format!("no memory for its image: {error}");
+                tell(&Reply::Refused { number, lasting: false, text })
+            }
         };
     }
 }

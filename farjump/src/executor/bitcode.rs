@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farjump_compiler::protocol::Tier;
-use farjump_compiler::{Compiled, Compiler, Done};
+use farjump_compiler::{Compiled, Compiler, Done, Failed};
 use farjump_control::RefusalCause;
 use farjump_core::bitcode::BitcodeView;
 use farjump_core::image::CodeId;
@@ -38,8 +38,16 @@ pub(super) struct BitcodeJobs {
     firsts: HashMap<CodeId, First>,
     /// What jobs are for, by their numbers.
     numbers: HashMap<u64, CodeId>,
-    /// Code that was refused last.
-    refused: VecDeque<(CodeId, Refusal)>,
+    /// Code that was refused last, for sessions that wait for it.
+    refused: VecDeque<Refused>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    id: CodeId,
+    refusal: Refusal,
+    /// Whether it is refused without another try when it comes again.
+    lasting: bool,
 }
 
 #[derive(Debug)]
@@ -75,15 +83,16 @@ impl BitcodeJobs {
         BitcodeJobs { compiler, ..BitcodeJobs::default() }
     }
 
-    fn refuse(&mut self, id: CodeId, refusal: Refusal) {
+    fn refuse(&mut self, id: CodeId, refusal: Refusal, lasting: bool) {
+        self.refused.retain(|refused| refused.id != id);
         if self.refused.len() == REFUSALS {
             self.refused.pop_front();
         }
-        self.refused.push_back((id, refusal));
+        self.refused.push_back(Refused { id, refusal, lasting });
     }
 
-    fn refusal(&self, id: &CodeId) -> Option<&Refusal> {
-        self.refused.iter().find(|(refused, _)| refused == id).map(|(_, refusal)| refusal)
+    fn refusal(&self, id: &CodeId) -> Option<&Refused> {
+        self.refused.iter().find(|refused| refused.id == *id)
     }
 }
 
@@ -126,8 +135,8 @@ impl Executor {
             );
             return Err(refused(RefusalCause::IdMismatch, text).into());
         }
-        if let Some(refusal) = self.bitcode.refusal(&id) {
-            return Err(refusal.clone().into());
+        if let Some(before) = self.bitcode.refusal(&id).filter(|refused| refused.lasting) {
+            return Err(before.refusal.clone().into());
         }
         if self.bitcode.firsts.contains_key(&id) {
             return Err(Unbound::Compiling);
@@ -178,7 +187,7 @@ impl Executor {
     fn finish_first(&mut self, id: CodeId, mut first: First, done: Done, space_was_made: bool) -> Finished {
         let name = String::from_utf8_lossy(first.copied.name()).into_owned();
         let (len, number) = (first.copied.image().len(), done.number);
-        let refusal = match &done.result {
+        let (refusal, lasting) = match &done.result {
             Ok(compiled) => match self.link_compiled(&mut first.copied, compiled, Some(&first.origin)) {
                 Ok(linked) => {
                     self.bitcode.numbers.remove(&number);
@@ -194,16 +203,17 @@ impl Executor {
                     let need = Need::of_compiled(len, &compiled.image);
                     return need.map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
                 }
-                Err(unbound) => unbound.into(),
+                // Exports and capacity may be others by the next time.
+                Err(unbound) => (unbound.into(), false),
             },
-            Err(why) => Refusal {
-                cause: RefusalCause::BadImage,
-                text: format!("the target refused `{name}`, whose bitcode it could not compile: {why}"),
-            },
+            Err(Failed { lasting, text }) => {
+                let text = format!("the target refused `{name}`, whose bitcode it could not compile: {text}");
+                (Refusal { cause: RefusalCause::BadImage, text }, *lasting)
+            }
         };
         self.bitcode.numbers.remove(&number);
         log::info!("bitcode {id}: {refusal}");
-        self.bitcode.refuse(id, refusal);
+        self.bitcode.refuse(id, refusal, lasting);
         Finished::Settled(id)
     }
 
@@ -214,7 +224,7 @@ impl Executor {
         let (Some(held), Ok(compiled)) = (held.cloned(), &done.result) else {
             self.bitcode.numbers.remove(&number);
             if let Err(why) = &done.result {
-                log::warn!("code {id} stays as it is, and is not optimised: {why}");
+                log::warn!("code {id} stays as it is, and is not optimised: {}", why.text);
             }
             return Finished::Nothing;
         };
@@ -292,8 +302,8 @@ impl Executor {
                 }
                 Err(refusal) => table.withhold(id, &refusal),
             }
-        } else if let Some(refusal) = self.bitcode.refusal(id) {
-            table.withhold(id, &refusal.clone());
+        } else if let Some(refused) = self.bitcode.refusal(id) {
+            table.withhold(id, &refused.refusal);
         }
         Settled::GoesOn
     }

@@ -133,6 +133,11 @@ impl CodeTable {
         self.bind(index, Binding::Refused(kept));
     }
 
+    /// Whether the code bound to `index` was refused.
+    pub(crate) fn is_refused(&self, index: u16) -> bool {
+        matches!(self.bindings.get(usize::from(index)), Some(Binding::Refused(_)))
+    }
+
     /// Allocates memory for the next index.
     pub(super) fn reserve_next(&mut self) {
         self.reserve(self.bindings.len().min(INDICES - 1));

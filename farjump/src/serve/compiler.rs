@@ -25,8 +25,11 @@ impl Target<'_> {
             match finished {
                 Finished::Settled(id) => {
                     self.idle.naps = 0;
-                    for index in 0..self.sessions.len() {
-                        if self.sessions[index].awaits_compiler(&id) {
+                    let waiting = self.sessions.iter().filter(|session| session.awaits_compiler(&id));
+                    let waiting: Vec<u64> = waiting.map(|session| session.id).collect();
+                    // Each becomes another's neighbour.
+                    for waiting in waiting {
+                        if let Some(index) = self.sessions.iter().position(|session| session.id == waiting) {
                             self.sessions.make_busy(index);
                         }
                     }

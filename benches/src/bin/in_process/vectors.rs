@@ -183,7 +183,7 @@ impl Builder {
         let begun = Instant::now();
         let compiled = loop {
             if let Some(done) = compiler.poll().pop() {
-                break done.result?;
+                break done.result.map_err(|failed| failed.text)?;
             }
             if begun.elapsed() > COMPILING {
                 return Err("the bitcode is not compiled in time".into());

@@ -131,8 +131,9 @@ impl Session {
     #[cold]
     pub(super) fn bind(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let (index, binds_alone) = (held.header().index, held.header().kind == Kind::Bind);
-        // A frame that brings its image waits for no code.
-        if held.code_settled && !binds_alone {
+        // A frame that brings its image waits for no code of its source. Code that was refused meanwhile is not tried again
+        // by the same frame.
+        if held.code_settled && (!binds_alone || self.codes.table.is_refused(index)) {
             return self.call(held, shared);
         }
         let Some(code) = self.contents(&held).code() else { return self.release_held(held) };
