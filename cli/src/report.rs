@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use farjump::Cpu;
 use farjump::admin::Admin;
+use farjump::core::cpu::Forms;
 use serde_json::{Value, json};
 
 use farjump_benches::program::failure::Failure;
@@ -46,7 +47,19 @@ pub(crate) fn cpu(cpu: &Cpu) -> Value {
         "level": cpu.level().to_string(),
         "name": Some(cpu.name()).filter(|name| !name.is_empty()),
         "features": cpu.features(),
+        "takes": takes(cpu),
     })
+}
+
+/// The forms of code that a target takes, the one that it would rather have first.
+pub(crate) fn takes(cpu: &Cpu) -> Vec<&'static str> {
+    let of = |form, word| cpu.forms().contains(form).then_some(word);
+    let mut taken: Vec<_> =
+        [of(Forms::NATIVE, "images"), of(Forms::BITCODE, "bitcode")].into_iter().flatten().collect();
+    if cpu.forms().contains(Forms::PREFERS_BITCODE) {
+        taken.reverse();
+    }
+    taken
 }
 
 /// Prints a report: for programs if `json`, otherwise for people.

@@ -48,6 +48,7 @@ fn as_text(stats: &TargetStats) -> String {
     let mut rows = vec![
         ["target".to_owned(), format!("{} (pid {})", stats.program, stats.pid)],
         ["cpu".to_owned(), stats.cpu.to_string()],
+        ["takes".to_owned(), report::takes(&stats.cpu).join(", ")],
         [
             "links".to_owned(),
             format!(

@@ -138,6 +138,10 @@ fn an_allow_list_names_what_travelled() {
     let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
     let shown = bench.json(["inspect", "libsquares.so", "--json"]);
     let (image, bitcode) = (&shown["images"][0]["id"], &shown["images"][1]["id"]);
+    let serving = bench.serve(&["--bitcode=prefer"]);
+    let said = bench.json(["transports", "--to", &bench.address(), "--json"]);
+    assert_eq!(said["cpu"]["takes"], serde_json::json!(["bitcode", "images"]));
+    serving.stop().worked();
     for (allowed, is_let_in) in [(bitcode, true), (&shown["family"], true), (image, false)] {
         let serving = bench.serve(&["--bitcode=prefer", "--allow-code", allowed.as_str().expect("an id")]);
         let done = bench.inject(&squares, &["--args", "ab"]);

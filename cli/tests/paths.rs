@@ -55,6 +55,7 @@ fn the_cpu_of_a_target_is_shown_or_as_much_of_it_as_the_target_claims() {
             "level": cpu.level().to_string(),
             "name": name,
             "features": cpu.features(),
+            "takes": ["images"],
         });
         let stats = ["stats", "--to", &bench.address()];
         let shown =

@@ -137,12 +137,12 @@ impl Compiler {
         &self.options
     }
 
-    /// Whether there is a program that would be started.
+    /// The program that is started.
     ///
     /// # Errors
     /// There is none.
-    pub fn check(&self) -> Result<(), find::NotFound> {
-        find::program(self.options.program.as_deref()).map(drop)
+    pub fn program(&self) -> Result<PathBuf, find::NotFound> {
+        find::program(self.options.program.as_deref())
     }
 
     /// The LLVM of its program, major version and text; `None` before the first job.

@@ -4,6 +4,8 @@
 //! limit. It leaves nothing changed, except for [`leftovers::clean`]. A pure function judges its result, so every judgement is tested without
 //! the machine it concerns.
 
+#[cfg(feature = "bitcode")]
+mod bitcode;
 mod cgroup;
 mod finding;
 mod leftovers;
@@ -97,6 +99,8 @@ fn look() -> Vec<Finding> {
     #[cfg(feature = "build")]
     findings.extend(tools::look());
     findings.extend(libraries::look());
+    #[cfg(feature = "bitcode")]
+    findings.push(bitcode::look());
     findings.push(leftovers::look());
     #[cfg(feature = "verbs")]
     findings.push(rdma::look());

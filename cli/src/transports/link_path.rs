@@ -53,6 +53,7 @@ pub(crate) fn as_text(found: &LinkReport) -> String {
     let mut rows = vec![
         row("target", peer.clone()),
         row("cpu", cpu.to_string()),
+        row("takes", report::takes(cpu).join(", ")),
         row("rights", rights.to_string()),
         row("transport", path.transport.clone()),
         row("arrives by", format!("{}: {}", path.rule.describe(), in_words(path.rule))),
