@@ -89,7 +89,9 @@ fn a_target_compiles_what_it_prefers_and_exchanges_the_first_image_for_an_optimi
     let llvms = llvms();
     assert!(!llvms.is_empty(), "the Rust toolchain has an LLVM");
     for llvm in llvms {
-        let serving = bench.serve(&["--bitcode=prefer", "--llvm", &llvm]);
+        let modes = "cached,always,local,in-place";
+        let serving =
+            bench.serve(&["--bitcode=prefer", "--llvm", &llvm, "--local", "libsquares.so", "--mode", modes]);
         let first = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--json"]).worked();
         assert_eq!(first.text().trim(), (97 * 97 + 98 * 98).to_string(), "{llvm}");
         let squared = stored(&bench, "squares", &bench.address());
@@ -98,6 +100,12 @@ fn a_target_compiles_what_it_prefers_and_exchanges_the_first_image_for_an_optimi
         let more = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--repeat", "9"]).worked();
         assert_eq!(more.text().trim(), (97 * 97 + 98 * 98).to_string(), "{llvm}");
         assert_eq!(stored(&bench, "squares", &bench.address())["calls"], 10);
+        // It is compiled before it runs, and lies in no mailbox.
+        let in_place = bench.inject(&squares, &["--args", "ab", "--mode", "in-place"]);
+        in_place.fails(1, &["in place", "as bitcode"]);
+        // A function of the target's own is its image.
+        let own = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--mode", "local"]).worked();
+        assert_eq!(own.text().trim(), (97 * 97 + 98 * 98).to_string());
         // With statics it is optimised at once: they would be lost.
         let counted = bench.inject(&count, &["--format", "u32", "--repeat", "5"]).worked();
         assert_eq!(counted.text().trim(), "5");

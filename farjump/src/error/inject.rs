@@ -111,6 +111,8 @@ pub enum InPlaceFault {
         /// Their bytes.
         len: usize,
     },
+    /// The target is sent bitcode, which it compiles first.
+    Bitcode,
 }
 
 impl fmt::Display for InPlaceFault {
@@ -118,6 +120,9 @@ impl fmt::Display for InPlaceFault {
         match self {
             InPlaceFault::NoMailbox => {
                 out.write_str("the link's transport delivers messages, and has no mailbox to run code in")
+            }
+            InPlaceFault::Bitcode => {
+                out.write_str("the target takes it as bitcode, which it compiles and keeps")
             }
             InPlaceFault::Statics { len } => {
                 let bytes = counted(*len, "byte");

@@ -220,7 +220,7 @@ impl Executor {
         let refused =
             |cause, text| Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text });
         icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
-        let image = library.image_for_cpu(self.store.cpu())?;
+        let image = library.native_image_for_cpu(self.store.cpu())?;
         if self.store.get(&image.id()).is_none()
             && let Some(need) = Need::of(image.bytes())
         {

@@ -1,6 +1,7 @@
 //! A source's own checks of code that is to run in place.
 
 use farjump_core::channel::Channel;
+use farjump_core::code::CodeKind;
 use farjump_core::cpu::Cpu;
 use farjump_loader::Library;
 
@@ -17,7 +18,9 @@ pub(super) fn check(library: &Library, target: &Cpu, channel: &Channel) -> Resul
     if !channel.has_mailbox() {
         return refused(InPlaceFault::NoMailbox);
     }
-    match library.image_for_cpu(target)?.span2_len() {
+    let image = library.image_for_cpu(target)?;
+    match image.span2_len() {
+        _ if matches!(image.kind(), CodeKind::Bitcode(_)) => refused(InPlaceFault::Bitcode),
         0 => Ok(()),
         len => refused(InPlaceFault::Statics { len }),
     }

@@ -265,14 +265,24 @@ impl Library {
     /// # Errors
     /// [`Error::NoImage`].
     pub fn image_for_cpu(&self, cpu: &Cpu) -> Result<&LibraryImage, Error> {
-        let is_exact = |image: &&LibraryImage| matches!(image.kind(), CodeKind::Exact(_));
-        let mut exact = self.images().iter().filter(is_exact);
         let best = self.best_for(cpu.platform(), cpu.forms());
         let preferred = best.filter(|image| {
             cpu.forms().contains(Forms::PREFERS_BITCODE) && matches!(image.kind(), CodeKind::Bitcode(_))
         });
-        let found = preferred.or_else(|| exact.find(|image| image.runs_on(cpu))).or(best);
-        found.ok_or_else(|| self.no_image(cpu.platform(), cpu.forms()))
+        preferred
+            .or_else(|| self.native_image_for_cpu(cpu).ok())
+            .or(best)
+            .ok_or_else(|| self.no_image(cpu.platform(), cpu.forms()))
+    }
+
+    /// As [`Library::image_for_cpu`], for a process that takes images alone, whatever the CPU says.
+    ///
+    /// # Errors
+    /// [`Error::NoImage`].
+    pub fn native_image_for_cpu(&self, cpu: &Cpu) -> Result<&LibraryImage, Error> {
+        let is_exact = |image: &&LibraryImage| matches!(image.kind(), CodeKind::Exact(_));
+        let mut exact = self.images().iter().filter(is_exact);
+        exact.find(|image| image.runs_on(cpu)).map_or_else(|| self.image_for(cpu.platform()), Ok)
     }
 
     /// The best image for a target whose CPU is of this platform: the one of the highest level that it runs.
