@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::frame::MAX_NAME;
-use super::image::{MAX_ALIGN_LOG2, MAX_SONAME, MAX_WANTED, Machine};
+use super::image::{MAX_ALIGN_LOG2, MAX_WANTED, Machine, is_soname};
 
 /// Length of the fixed part, in bytes.
 pub const HEADER_LEN: usize = 16;
@@ -210,7 +210,6 @@ impl<'a> BitcodeView<'a> {
         if !is_name || !name.iter().all(|byte| head(*byte) || byte.is_ascii_digit()) {
             return bad();
         }
-        let is_soname = |name: &str| !name.is_empty() && name.len() <= MAX_SONAME && !name.contains('/');
         let ascends = self.wanted().zip(self.wanted().skip(1)).all(|(one, next)| one < next);
         if !ascends || self.wanted().count() > MAX_WANTED || !self.wanted().all(is_soname) {
             return bad();
@@ -329,6 +328,7 @@ mod tests {
         assert_eq!(bad(11, 0), BitcodeError::Modules(0));
         assert_eq!(bad(24, b'9'), BitcodeError::Names);
         assert_eq!(bad(28, b'z'), BitcodeError::Names, "libraries out of order");
+        assert_eq!(bad(30, 8), BitcodeError::Names, "no character for a terminal");
         let padding = bad(parts().encode().unwrap().len() - 5, 1);
         assert_eq!(padding, BitcodeError::Padding);
         for name in ["", "9a", "a b", &"x".repeat(256)] {

@@ -1,5 +1,7 @@
-//! The body for images. Its input is an image.
+//! The body for images and bitcode. Its input is one of them.
 
+use farjump_core::bitcode::{BitcodeParts, BitcodeView};
+use farjump_core::code::CodeView;
 use farjump_core::image::{ImageParts, ImageView, Import, Level, Place, PlaceError, SPAN_DISTANCE, Space};
 use farjump_loader::code_id;
 
@@ -13,10 +15,11 @@ const UNTOUCHED: u8 = 0xa5;
 /// Address at which the code would run.
 const ADDRESS: u64 = 0x7f00_0000_0000;
 
-/// Reads an image, encodes it again from its parts, and places it.
+/// Reads an image, encodes it again from its parts, and places it; reads bitcode, and encodes it again.
 pub fn image(data: &[u8]) {
-    let view = match ImageView::new_checked(data) {
-        Ok(view) => view,
+    let view = match CodeView::new_checked(data) {
+        Ok(CodeView::Image(view)) => view,
+        Ok(CodeView::Bitcode(view)) => return bitcode(&view, data),
         Err(error) => return assert_words(&error),
     };
     let parts = ImageParts {
@@ -39,6 +42,19 @@ pub fn image(data: &[u8]) {
     if view.span2_len() <= MOST_STATICS {
         place(&view, &parts);
     }
+}
+
+fn bitcode(view: &BitcodeView<'_>, data: &[u8]) {
+    let parts = BitcodeParts {
+        machine: view.machine(),
+        payload_align_log2: view.payload_align_log2(),
+        llvm: view.llvm(),
+        name: view.name(),
+        wanted: view.wanted().collect(),
+        modules: view.modules().collect(),
+    };
+    let again = parts.encode().expect("bitcode made of the parts of some is bitcode");
+    assert_eq!(again, data, "the same bitcode has two encodings");
 }
 
 /// An address for four names of five. Weak imports do without one.

@@ -26,7 +26,10 @@ pub fn inspect(data: &[u8]) {
     }
     for image in &report.images {
         assert!(image.bytes <= data.len() && image.id.len() == 32);
-        assert!(image.align.is_power_of_two() && image.payload_align.is_none_or(u32::is_power_of_two));
+        assert!(
+            (image.align.is_power_of_two() || image.llvm.is_some() && image.align == 0)
+                && image.payload_align.is_none_or(u32::is_power_of_two)
+        );
     }
     let shown = report.to_string();
     let plain = |c: char| c == '\n' || c == ' ' || c.is_ascii_graphic();

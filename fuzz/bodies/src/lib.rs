@@ -39,7 +39,7 @@ pub type Body = fn(&[u8]);
 /// | body | input | assertions |
 /// |---|---|---|
 /// | [`frame`] | a frame of a two-sided transport | parts are inside, apart, aligned; they read alike again |
-/// | [`image`] | an image, as it travels | it has one encoding and code id; placing writes only its spans |
+/// | [`image`] | an image or bitcode, as it travels | it has one encoding and code id; placing writes only its spans |
 /// | [`handshake`] | bytes of a connecting process | memory is bounded; a message reads alike when sent on |
 /// | [`records`] | changed records of honest `tcp` | whole messages in order, or an end; memory is bounded |
 /// | [`inspect`] | an ifunc library, as a file | errors have words; a report is fit for a terminal |

@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use farjump_core::image::ImageView;
+use farjump_core::code::CodeView;
 use farjump_loader::bundle::is_name;
 use farjump_loader::{Library, code_id};
 
@@ -23,7 +23,7 @@ pub fn library(data: &[u8]) {
     assert!(is_name(library.name()), "{:?} names no ifunc", library.name());
     assert!(!library.images().is_empty());
     for image in library.images() {
-        assert!(ImageView::new_checked(image.bytes()).is_ok(), "a source would send what is no image");
+        assert!(CodeView::new_checked(image.bytes()).is_ok(), "a source would send what is no image");
         assert_eq!(image.id(), code_id(image.bytes()));
     }
 }

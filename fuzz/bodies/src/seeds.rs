@@ -5,6 +5,7 @@
 //! with them.
 
 use farjump_control::{AdminRequest, Control, EndpointInfo, Limits, Message, RefusalCause, RejectCause};
+use farjump_core::bitcode::BitcodeParts;
 use farjump_core::cpu::Cpu;
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Relative};
@@ -45,9 +46,21 @@ fn files_of_keys() -> Vec<Seed> {
     ]
 }
 
-/// Images: the two of `docs/protocol.md`, and one with all kinds of sites in both spans.
+/// Images: the two of `docs/protocol.md`, and one with all kinds of sites in both spans; and bitcode.
 fn images() -> Vec<Seed> {
-    vec![("counter", counter()), ("all", all()), ("sites", sites())]
+    vec![("counter", counter()), ("all", all()), ("sites", sites()), ("bitcode", bitcode())]
+}
+
+fn bitcode() -> Vec<u8> {
+    let parts = BitcodeParts {
+        machine: Machine::X86_64,
+        payload_align_log2: 0,
+        llvm: 19,
+        name: "sum",
+        wanted: vec!["libcrypto.so.3", "libz.so.1"],
+        modules: vec![b"BC\xc0\xde\0\0\0\0", b"BC\xc0\xde\x01"],
+    };
+    parts.encode().expect("the seeds are bitcode")
 }
 
 fn encode(parts: &ImageParts<'_>) -> Vec<u8> {
@@ -288,6 +301,10 @@ fn libraries() -> Vec<Seed> {
     vec![
         ("one", library("counter", vec![image(&one)])),
         ("two", library("sum", vec![image(&one), image(&two)])),
+        (
+            "three",
+            library("sum", vec![image(&one), BundleImage { sizes: Sizes::default(), bytes: &bitcode() }]),
+        ),
     ]
 }
 
