@@ -38,6 +38,8 @@ pub(super) struct BitcodeJobs {
     firsts: HashMap<CodeId, First>,
     /// What jobs are for, by their numbers.
     numbers: HashMap<u64, CodeId>,
+    /// The number of the compiler's descriptor that is watched; 0 if none is.
+    watched: u64,
     /// Code that was refused last, for sessions that wait for it.
     refused: VecDeque<Refused>,
 }
@@ -108,9 +110,18 @@ impl Executor {
         self.bitcode.firsts.contains_key(id)
     }
 
-    /// The descriptor by which the compiler reports, and how often it was another one.
-    pub(crate) fn compiler_descriptor(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        self.bitcode.compiler.as_ref()?.descriptor()
+    /// Has `watch` watch the descriptor by which the compiler reports, if it is not the one that was watched last.
+    pub(crate) fn watch_compiler<E>(
+        &mut self,
+        watch: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let BitcodeJobs { compiler, watched, .. } = &mut *self.bitcode;
+        let descriptor = compiler.as_ref().and_then(Compiler::descriptor);
+        if let Some((fd, number)) = descriptor.filter(|(_, number)| number != watched) {
+            watch(fd)?;
+            *watched = number;
+        }
+        Ok(())
     }
 
     /// Takes bitcode that a source brought: it is here, or has to be compiled.
@@ -173,7 +184,9 @@ impl Executor {
     #[cold]
     pub(crate) fn finish(&mut self, done: Done) -> Finished {
         let space_was_made = std::mem::take(&mut self.space_was_made);
-        let Some(id) = self.bitcode.numbers.get(&done.number).copied() else { return Finished::Nothing };
+        let Some(id) = self.bitcode.numbers.get(&done.number).copied() else {
+            return Finished::Nothing;
+        };
         let finished = match self.bitcode.firsts.remove(&id) {
             Some(first) => self.finish_first(id, first, done, space_was_made),
             None => self.finish_optimised(id, done, space_was_made),

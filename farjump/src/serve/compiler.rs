@@ -51,13 +51,7 @@ impl Target<'_> {
     /// # Errors
     /// The system's.
     pub(super) fn watch_compiler(&mut self) -> Result<(), Error> {
-        if let Some((fd, number)) = self.shared.executor.compiler_descriptor()
-            && self.watched_compiler != number
-        {
-            // An earlier one was closed, and is watched no longer.
-            self.watch.add(fd, Event::Compiler, false)?;
-            self.watched_compiler = number;
-        }
-        Ok(())
+        // An earlier one was closed, and is watched no longer.
+        self.shared.executor.watch_compiler(|fd| self.watch.add(fd, Event::Compiler, false))
     }
 }

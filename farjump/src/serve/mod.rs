@@ -93,9 +93,6 @@ pub struct Target<'a> {
     /// Number of forks before it was built.
     forks: u64,
     listener: Listener,
-    /// Which of the compiler's descriptors is watched; 0 if none is.
-    #[cfg(feature = "bitcode")]
-    watched_compiler: u64,
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
     arrivals: Vec<(u64, Arrival)>,
@@ -193,8 +190,6 @@ impl<'a> Target<'a> {
             process: std::process::id(),
             forks: fork_count::count(),
             listener,
-            #[cfg(feature = "bitcode")]
-            watched_compiler: 0,
             key_file: None,
             arrivals: Vec::new(),
             admin_connections: Vec::new(),
