@@ -450,30 +450,41 @@ fn bitcode_that_differs_from_its_description_is_refused_before_it_is_parsed() {
     }
 }
 
+/// Checks the confinement of a job's process; `None` if that is not complete yet, or the process has ended.
+fn confined(job: u32) -> Option<()> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{job}/{file}")).ok();
+    let status = |text: &str, key: &str| {
+        text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned())
+    };
+    // The filter of system calls is the last part.
+    let text = read("status").filter(|text| status(text, "Seccomp:").as_deref() == Some("2"))?;
+    assert_eq!(status(&text, "NoNewPrivs:").as_deref(), Some("1"));
+    let limits = read("limits").filter(|limits| !limits.is_empty())?;
+    let open = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    assert_eq!(open.split_whitespace().nth(3), Some("0"), "{open}");
+    match fs::read_dir(format!("/proc/{job}/fd")).map(Iterator::count) {
+        // It has ended meanwhile.
+        Ok(0) => return None,
+        Ok(open) => assert_eq!(open, 1, "its pipe"),
+        Err(error) if runs(job) => println!("skipped: only root sees its descriptors: {error}"),
+        Err(_) => return None,
+    }
+    Some(())
+}
+
 #[test]
 fn a_job_has_one_descriptor_and_no_privileges() {
     let Some((bench, _)) = with_library("squares", SQUARES, &[]) else { return };
     let large = bitcode_of(&large_library(&bench));
     let mut own = compiler(|_| {});
     own.start(Duration::from_secs(60)).expect("it starts");
-    let program = *children_of(std::process::id()).first().expect("it is a child of this process");
-    own.submit(Tier::Optimised, code_id(&large), &detected(), &large).expect("it is begun");
-    let job = wait_for("a job", || children_of(program).first().copied());
-    let status = |key: &str| {
-        let text = fs::read_to_string(format!("/proc/{job}/status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        Some(line.trim().to_owned())
-    };
-    wait_for("its filter of system calls", || (status("Seccomp:")? == "2").then_some(()));
-    assert_eq!(status("NoNewPrivs:").as_deref(), Some("1"));
-    let limits = fs::read_to_string(format!("/proc/{job}/limits")).expect("it is at work");
-    let open = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
-    assert_eq!(open.split_whitespace().nth(3), Some("0"), "{open}");
-    match fs::read_dir(format!("/proc/{job}/fd")) {
-        Ok(open) => assert_eq!(open.count(), 1, "its pipe"),
-        Err(error) => println!("skipped: only root sees its descriptors: {error}"),
+    let program = own.process_id().expect("it runs");
+    // Several, of which one is found at work: each under an id of its own, so that none is kept from another.
+    for job in 0..32 {
+        own.submit(Tier::Optimised, CodeId([job; 16]), &detected(), &large).expect("it is begun");
     }
-    assert!(results(&mut own, 1)[0].result.is_ok());
+    wait_for("a job at work, confined", || children_of(program).into_iter().find_map(confined));
+    assert!(results(&mut own, 32).iter().all(|done| done.result.is_ok()));
     drop(own);
     assert!(!runs(program), "it ends with its client");
 }

@@ -150,6 +150,11 @@ impl Compiler {
         self.llvm.as_ref().map(|(major, text)| (*major, &**text))
     }
 
+    /// Process id of the program; `None` while it does not run.
+    pub fn process_id(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.child.id())
+    }
+
     /// Number of jobs that have not ended.
     pub fn jobs(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.jobs.len())
