@@ -8,10 +8,11 @@ over_ucx() { UCX_TLS=rc_v,ud_v,self UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0 "$
 # The same, where UCX 1.13 may abort a process whose peer went away (docs/vm-test.md): then nothing is known of farjump.
 unless_ucx_aborts() {
     status=0
-    over_ucx "$@" >/tmp/said 2>&1 || status=$?
-    cat /tmp/said
-    if [ $status != 0 ] && grep -q 'ib_device.c.*wait_ctx->cb_id.*failed' /tmp/said; then
-        echo 'skipped: UCX aborted by an assertion of its own (openucx/ucx#10432)'
+    over_ucx "$@" >/tmp/printed 2>/tmp/said || status=$?
+    cat /tmp/printed
+    cat /tmp/said >&2
+    if [ $status != 0 ] && grep -q 'ib_device.c.*wait_ctx->cb_id.*failed' /tmp/printed /tmp/said; then
+        echo 'skipped: UCX aborted by an assertion of its own (openucx/ucx#10432)' >&2
         exit 77
     fi
     return $status

@@ -131,7 +131,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         "serve and inject, ucx-put over the device",
         On::Each,
         "over_ucx serves /tmp/target farjump serve --listen unix:/tmp/target --transport ucx-put --data /bin/busybox
-         over_ucx farjump inject --to unix:/tmp/target --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
+         unless_ucx_aborts farjump inject --to unix:/tmp/target --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
     ),
@@ -157,7 +157,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         "serve and inject, ucx-am over the device",
         On::Each,
         "over_ucx serves /tmp/target farjump serve --listen unix:/tmp/target --transport ucx-am --data /bin/busybox
-         over_ucx farjump inject --to unix:/tmp/target --transport ucx-am --args busybox --repeat 20 libraries/libgrep.so >reply
+         unless_ucx_aborts farjump inject --to unix:/tmp/target --transport ucx-am --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
     ),
