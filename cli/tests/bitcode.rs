@@ -312,6 +312,25 @@ fn what_cannot_be_compiled_is_refused_with_the_reason() {
     let twice = altered(&bitcode, |parts| parts.modules = vec![parts.modules[0]; 2]);
     refused(&twice, "its modules do not go together");
     refused(&bitcode[..bitcode.len() - 1], "truncated");
+    if cfg!(target_arch = "x86_64") {
+        // The same instructions, and pointers of half the length.
+        bench.write(
+            "narrow.c",
+            "void squares_main(void *p, unsigned n, void *a) { (void)p; (void)n; (void)a; }\n",
+        );
+        let arguments = [
+            "--target=x86_64-linux-gnux32",
+            "-ffreestanding",
+            "-c",
+            "-emit-llvm",
+            "narrow.c",
+            "-o",
+            "narrow.bc",
+        ];
+        finish(bench.program("clang").args(arguments)).worked();
+        let narrow = fs::read(bench.path("narrow.bc")).expect("it was compiled");
+        refused(&altered(&bitcode, |parts| parts.modules = vec![&narrow[..]]), "laid out otherwise");
+    }
     // For another machine, of which the header says nothing.
     bench.write(
         "other.c",
