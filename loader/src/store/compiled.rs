@@ -1,6 +1,5 @@
 //! Images that a target has compiled from bitcode.
 
-use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,9 +7,8 @@ use std::time::{Duration, Instant};
 use farjump_core::icache;
 use farjump_core::image::ImageView;
 
-use super::{Copied, Held, LinkedImage, Store, Usage, bad_image, name_of, no_room, refusal, unsupported};
+use super::{Copied, Held, LinkedImage, Store, Usage, bad_image, name_of, no_room, place, unsupported};
 use crate::code_id::code_id;
-use crate::library::MainRoutine;
 use crate::refusal::{Refused, check_cpu};
 use crate::resolve::Resolver;
 
@@ -59,15 +57,7 @@ impl Store {
             return Err(no_room(name, len, self.capacity.bytes, self.held.len(), self.bytes));
         }
         let offer = resolver.offer(&view, name)?;
-        let block = match self.arena.place(&view, |import| offer.resolve(import)) {
-            Ok(block) => block,
-            Err(error) => return Err(refusal(error, &view, name, &offer)),
-        };
-        // SAFETY: as in `insert_copied`: the entry lies inside the code just placed, and the caller of
-        // `LinkedImage::main` must trust that it has this signature.
-        let main = unsafe {
-            std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
-        };
+        let (block, main) = place(&mut self.arena, &view, name, &offer)?;
         let payload_align_log2 = view.payload_align_log2();
         let (bytes, image_len) = copied.take();
         let link_time = start.elapsed() + compilation.time;

@@ -317,16 +317,7 @@ impl Store {
             return Err(no_room(name, len, self.capacity.bytes, images, bytes));
         }
         let offer = resolver.offer(&view, name)?;
-        let block = match self.arena.place(&view, |import| offer.resolve(import)) {
-            Ok(block) => block,
-            Err(error) => return Err(refusal(error, &view, name, &offer)),
-        };
-        // SAFETY: the entry lies inside the code just placed, which was linked for this machine, and its code
-        // id says that it is the source linker's output. An image claims that the function has this
-        // signature; the caller of `LinkedImage::main` must trust that.
-        let main = unsafe {
-            std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
-        };
+        let (block, main) = place(&mut self.arena, &view, name, &offer)?;
         let payload_align_log2 = view.payload_align_log2();
         let (bytes, image_len) = copied.take();
         self.bytes += len;
@@ -474,6 +465,26 @@ impl Store {
     pub fn calls(&self) -> u64 {
         self.past_calls + self.iter().map(|linked| linked.usage().calls()).sum::<u64>()
     }
+}
+
+/// Places an image that was checked, and returns its function.
+#[inline(always)]
+fn place(
+    arena: &mut Arena,
+    view: &ImageView<'_>,
+    name: &str,
+    offer: &Offer<'_>,
+) -> Result<(Block, MainRoutine), Refused> {
+    let block = match arena.place(view, |import| offer.resolve(import)) {
+        Ok(block) => block,
+        Err(error) => return Err(refusal(error, view, name, offer)),
+    };
+    // SAFETY: the entry lies inside the code just placed, which was linked for this machine: its code id says that it is
+    // the source linker's output, or this process had it made. An image claims that the function has this
+    // signature; the caller of `LinkedImage::main` must trust that.
+    let main =
+        unsafe { std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void) };
+    Ok((block, main))
 }
 
 /// The name that came with code.
