@@ -135,6 +135,11 @@ typedef enum {
      * A bug in farjump itself. The object that was used can only be closed.
      */
     FARJUMP_ERROR_INTERNAL = -16,
+    /**
+     * Calls that the function sent on were lost: the text has their number and the reason of the first. The reply has
+     * what the others replied.
+     */
+    FARJUMP_ERROR_INCOMPLETE = -17,
 } farjump_status_t;
 
 /**
@@ -1103,6 +1108,7 @@ int farjump_link_rights(farjump_link_t *link);
  * number is void afterwards.
  *
  * FARJUMP_ERROR_REFUSED when the target refused the call, FARJUMP_ERROR_PANICKED when the function panicked,
+ * FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost (`reply` then has what the others replied),
  * FARJUMP_ERROR_TIMEOUT when the time was up (the call is then cancelled), FARJUMP_ERROR_PEER_GONE, and
  * FARJUMP_ERROR_NO_CALL for a number that is void.
  */
@@ -1260,6 +1266,19 @@ farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options
 farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
                                                         const char *name,
                                                         const char *address);
+
+/**
+ * Limits for functions that send themselves on, by farjump_forward() and farjump_again(). `messages`: what one call may
+ * send (default 64). `hops`: targets from which a call may be sent on, one after the other, before it comes to an end
+ * here (256). `bytes`: payload that may wait for one destination, or to run again here (as much as a mailbox holds).
+ * `repeats`: times that a call may run again here (1,048,576). 0 for the default of each. The source of a call that
+ * would go farther is told: FARJUMP_ERROR_INCOMPLETE, or FARJUMP_ERROR_REFUSED if it led to nothing else.
+ */
+farjump_status_t farjump_target_options_set_forward_limits(farjump_target_options_t *options,
+                                                           size_t messages,
+                                                           uint32_t hops,
+                                                           size_t bytes,
+                                                           uint32_t repeats);
 
 /**
  * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 #[cfg(feature = "build")]
 use farjump::PeerCompiler;
-use farjump::{CodeId, Library, Link, LinkStats, Mode, PeerIdentity};
+use farjump::{CallError, CodeId, Error, Library, Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
 use crate::reply_format::Format;
@@ -131,17 +131,26 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     if arguments.verbose {
         output::note(link_path::as_text(&LinkReport::of(&link)).trim_end());
     }
-    let call = |reply: &mut Vec<u8>| -> Result<Duration, Failure> {
+    let call = |reply: &mut Vec<u8>| -> Result<Duration, Error> {
         reply.clear();
         let start = Instant::now();
         link.call_into(&library, &args, arguments.timeout, reply)?;
         Ok(start.elapsed())
     };
     let mut reply = Vec::new();
-    let first_call = call(&mut reply)?;
-    let later_calls = (1..arguments.repeat).map(|_| call(&mut reply)).collect::<Result<Vec<_>, _>>()?;
     let at_terminal = io::stdout().is_terminal();
     let format = arguments.format.unwrap_or(if at_terminal { Format::Hex } else { Format::Raw });
+    let times = (0..arguments.repeat.max(1)).map(|_| call(&mut reply)).collect::<Result<Vec<_>, _>>();
+    let times = times.map_err(|error| {
+        // What came is not lost with the rest.
+        if let Error::Call(CallError::Incomplete(incomplete)) = &error
+            && let Err(unprinted) = output::print(format.show(&incomplete.replies).0)
+        {
+            return unprinted;
+        }
+        error.into()
+    })?;
+    let (first_call, later_calls) = (times[0], times[1..].to_vec());
     let (shown, rest) = format.show(&reply);
     output::print(shown)?;
     let figures = Figures {

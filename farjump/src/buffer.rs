@@ -135,6 +135,7 @@ impl FrameWriter {
             kind: if known.is_some() { Kind::Call } else { Kind::CallCode },
             wants_reply: true,
             alone: false,
+            travelled: false,
             index,
             token: self.written as u32,
             align_log2: image.payload_align_log2(),

@@ -20,6 +20,7 @@ mod data;
 mod data_files;
 pub mod error;
 mod executor;
+mod forward_limits;
 mod link;
 mod mode;
 mod open_channel;
@@ -35,8 +36,8 @@ mod wait;
 
 pub use data::Data;
 pub use error::{
-    Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, InjectError, Limited, Mailbox, Part,
-    ReplyLength, ServeError, SystemError, SystemOperation, WaitError,
+    Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, IncompleteReply, InjectError, Limited,
+    Mailbox, Part, ReplyLength, ServeError, SystemError, SystemOperation, WaitError,
 };
 #[cfg(feature = "bitcode")]
 pub use executor::BitcodeUse;
@@ -55,6 +56,7 @@ pub use farjump_loader::{
     Library, LibraryIdentity, LibraryImage, OtherType, Shape, Signature, TypedArgs, TypedFunction, TypedPart,
     TypedReply,
 };
+pub use forward_limits::ForwardLimits;
 pub use link::{
     Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply, SharedLink, SharedPending,
     SharedTypedPending, TypedPending,

@@ -70,22 +70,30 @@ int farjump_reply(const void *bytes, size_t len);
  * again. Returns NULL for another alignment, or if there is no memory. */
 void *farjump_private_copy(const void *bytes, size_t len, size_t align);
 
-/* Forwards this call to another target: injects the running function, with this payload unchanged (the
+/* Sends this call on to another target: injects the running function, with this payload unchanged (the
  * payload routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero
- * needed; see Target::set_destination, farjump serve --destination). The reply from there, or from a
- * further forward, is the reply to this call; a one-way call has none. Name and payload are copied, and the
- * call is sent when NAME_main returns, but not if it panics. The outcome does not come back to NAME_main. If
- * the call is lost, the source gets the reason.
+ * needed; see Target::set_destination, farjump serve --destination). A call may do so several times, to several
+ * destinations. Name and payload are copied, and the messages are sent when NAME_main returns, but not if it
+ * panics.
  *
- * Returns 0 if the call will be forwarded. farjump_reply then returns -1, and earlier replies are dropped.
- * Otherwise returns one of the numbers below, and the call is unchanged: NAME_main may reply, panic or try
- * another destination. Never waits. */
+ * What the call has replied itself, and the replies to what it sent on, are together the reply to this call:
+ * its own bytes first, the others as they come, each as a whole. A one-way call has none. Outcomes do not come
+ * back to NAME_main. If calls are lost on their way, the source gets the others' replies, the number of the lost
+ * ones, and the reason of the first.
+ *
+ * Returns 0 if the message will be sent. Otherwise returns one of the numbers below, and nothing is sent: NAME_main
+ * may reply, panic, try another destination, or try later (farjump_again). Never waits. */
 int farjump_forward(const char *peer, size_t peer_len, const void *payload, size_t payload_size);
+
+/* Runs this function again on this target, with this payload, after other calls had their turn. Everything else is
+ * as for farjump_forward. Returns FARJUMP_UNKNOWN_PEER where code runs without a target. */
+int farjump_again(const void *payload, size_t payload_size);
 
 #define FARJUMP_UNKNOWN_PEER (-1) /* the target has no destination of that name */
 #define FARJUMP_TOO_LARGE (-2)    /* the payload is too long for a frame to that destination */
-#define FARJUMP_BUSY (-3)         /* 1024 calls, or a mailbox full of bytes, are under way to that destination */
-#define FARJUMP_TWICE (-4)        /* this call is forwarded already: it has one reply */
+#define FARJUMP_BUSY (-3)         /* 1024 calls, or as many bytes as the target allows, are under way there */
+#define FARJUMP_TOO_OFTEN (-4)    /* this call has sent as many messages as the target allows */
+#define FARJUMP_TOO_FAR (-5)      /* it has gone on as often as the target allows; the source is told */
 
 /* Ends this call. The source's wait fails with the message (len bytes of UTF-8, no zero needed; copied), and
  * the target continues. Does not return. Resources that NAME_main holds are not released. */

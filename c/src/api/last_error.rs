@@ -34,6 +34,15 @@ impl Failure {
         Failure::argument(format!("`{argument}` is NULL: was it closed, or making it not looked at?"))
     }
 
+    /// The failure of a call, whose replies, if it has some all the same, are put into `content`.
+    #[cold]
+    pub(crate) fn of_call(error: Error, content: &mut Vec<u8>) -> Failure {
+        if let Error::Call(CallError::Incomplete(incomplete)) = &error {
+            content.extend_from_slice(&incomplete.replies);
+        }
+        error.into()
+    }
+
     #[cold]
     pub(crate) fn new(status: farjump_status_t, text: impl Into<String>) -> Failure {
         Failure(Box::new(Noted { status, cause: None, text: text.into() }))
@@ -64,6 +73,7 @@ fn status_of(error: &Error) -> farjump_status_t {
         Error::Transport(_) => FARJUMP_ERROR_TRANSPORT,
         Error::Call(CallError::Refused { .. }) => FARJUMP_ERROR_REFUSED,
         Error::Call(CallError::Panicked { .. }) => FARJUMP_ERROR_PANICKED,
+        Error::Call(CallError::Incomplete(_)) => FARJUMP_ERROR_INCOMPLETE,
         Error::Wait(WaitError::PeerGone { .. }) => FARJUMP_ERROR_PEER_GONE,
         Error::Wait(WaitError::TimedOut { .. }) => FARJUMP_ERROR_TIMEOUT,
         Error::Inject(InjectError::Full) => FARJUMP_ERROR_FULL,

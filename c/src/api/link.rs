@@ -284,7 +284,8 @@ pub unsafe extern "C" fn farjump_link_call(
         match unsafe { reply.as_mut() } {
             Some(reply) => {
                 reply.fill(|content| {
-                    link.link.call_into(library.rust(), args, timeout, content).map_err(Failure::from)
+                    let called = link.link.call_into(library.rust(), args, timeout, content);
+                    called.map_err(|error| Failure::of_call(error, content))
                 })?;
             }
             None => drop(link.link.inject(library.rust(), args)?.wait(timeout)?),

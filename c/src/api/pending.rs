@@ -16,6 +16,7 @@ pub type farjump_pending_t = u64;
 /// number is void afterwards.
 ///
 /// FARJUMP_ERROR_REFUSED when the target refused the call, FARJUMP_ERROR_PANICKED when the function panicked,
+/// FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost (`reply` then has what the others replied),
 /// FARJUMP_ERROR_TIMEOUT when the time was up (the call is then cancelled), FARJUMP_ERROR_PEER_GONE, and
 /// FARJUMP_ERROR_NO_CALL for a number that is void.
 #[unsafe(no_mangle)]
@@ -31,7 +32,10 @@ pub unsafe extern "C" fn farjump_pending_wait(
         let timeout = duration(timeout_ns);
         // SAFETY: the header requires NULL or bytes that nothing else uses.
         match unsafe { reply.as_mut() } {
-            Some(reply) => reply.fill(|content| call.wait_into(timeout, content).map_err(Failure::from))?,
+            Some(reply) => reply.fill(|content| {
+                let waited = call.wait_into(timeout, content);
+                waited.map_err(|error| Failure::of_call(error, content))
+            })?,
             None => drop(call.wait(timeout)?),
         }
         Ok(FARJUMP_OK)
@@ -49,17 +53,22 @@ pub unsafe extern "C" fn farjump_pending_poll(
     guarded(|| {
         // SAFETY: the header requires a link that only this thread uses.
         let mut call = unsafe { usable(link)? }.pending(pending)?;
-        let Some(content) = call.poll()? else {
+        let outcome = call.poll();
+        if matches!(outcome, Ok(None)) {
             // Dropping it would cancel it.
             let _ = call.into_raw();
             return Ok(FARJUMP_NOT_YET);
-        };
+        }
         // SAFETY: the header requires NULL or bytes that nothing else uses.
-        if let Some(reply) = unsafe { reply.as_mut() } {
-            let Ok(()) = reply.fill(|bytes| {
-                bytes.extend_from_slice(&content);
-                Ok::<_, std::convert::Infallible>(())
-            });
+        match unsafe { reply.as_mut() } {
+            Some(reply) => reply.fill(|bytes| match outcome {
+                Ok(content) => {
+                    bytes.extend_from_slice(content.as_deref().unwrap_or_default());
+                    Ok(())
+                }
+                Err(error) => Err(Failure::of_call(error, bytes)),
+            })?,
+            None => drop(outcome?),
         }
         Ok(FARJUMP_OK)
     })

@@ -52,10 +52,13 @@ pub enum farjump_status_t {
     FARJUMP_ERROR_SYSTEM = -15,
     /// A bug in farjump itself. The object that was used can only be closed.
     FARJUMP_ERROR_INTERNAL = -16,
+    /// Calls that the function sent on were lost: the text has their number and the reason of the first. The reply has
+    /// what the others replied.
+    FARJUMP_ERROR_INCOMPLETE = -17,
 }
 
 impl farjump_status_t {
-    const ALL: [farjump_status_t; 18] = [
+    const ALL: [farjump_status_t; 19] = [
         FARJUMP_OK,
         FARJUMP_NOT_YET,
         FARJUMP_ERROR_ARGUMENT,
@@ -74,6 +77,7 @@ impl farjump_status_t {
         FARJUMP_ERROR_MODE,
         FARJUMP_ERROR_SYSTEM,
         FARJUMP_ERROR_INTERNAL,
+        FARJUMP_ERROR_INCOMPLETE,
     ];
 
     fn words(self) -> &'static std::ffi::CStr {
@@ -96,6 +100,7 @@ impl farjump_status_t {
             FARJUMP_ERROR_MODE => c"wrong mode for the code",
             FARJUMP_ERROR_SYSTEM => c"system error",
             FARJUMP_ERROR_INTERNAL => c"bug in farjump",
+            FARJUMP_ERROR_INCOMPLETE => c"calls that it led to were lost",
         }
     }
 }
@@ -143,7 +148,7 @@ mod tests {
         let all: std::collections::HashSet<_> =
             farjump_status_t::ALL.into_iter().map(|status| words(status as c_int)).collect();
         assert_eq!(all.len(), farjump_status_t::ALL.len());
-        for none in [2, -17, c_int::MIN, c_int::MAX] {
+        for none in [2, -18, c_int::MIN, c_int::MAX] {
             assert_eq!(words(none), c"unknown status");
         }
     }

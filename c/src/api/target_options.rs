@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use farjump::core::image::MAX_SYMBOL;
-use farjump::{CodeId, Data, FamilyId, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
+use farjump::{
+    CodeId, Data, FamilyId, ForwardLimits, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy,
+};
 
 use crate::api::catch::{c_text, duration, give, guarded, object, path, take, text, variable};
 use crate::api::last_error::Failure;
@@ -103,6 +105,7 @@ pub struct farjump_target_options_t {
     pub(crate) ucx_tcp: bool,
     pub(crate) clear: bool,
     destinations: Vec<(String, String)>,
+    forward_limits: ForwardLimits,
     pub(crate) key: Option<Key>,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) peer_timeout: Option<u64>,
@@ -178,6 +181,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.transport.as_deref(), TargetBuilder::transport);
         let builder =
             self.destinations.iter().fold(builder, |builder, (name, at)| builder.destination(name, at));
+        let builder = builder.forward_limits(self.forward_limits);
         let builder = set(builder, self.key.clone(), TargetBuilder::key);
         let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
@@ -459,6 +463,29 @@ pub unsafe extern "C" fn farjump_target_options_add_destination(
     change!(options, {
         let name = destination_name(text(name, "name")?)?;
         options.destinations.push((name, text(address, "address")?.to_owned()));
+    })
+}
+
+/// Limits for functions that send themselves on, by farjump_forward() and farjump_again(). `messages`: what one call may
+/// send (default 64). `hops`: targets from which a call may be sent on, one after the other, before it comes to an end
+/// here (256). `bytes`: payload that may wait for one destination, or to run again here (as much as a mailbox holds).
+/// `repeats`: times that a call may run again here (1,048,576). 0 for the default of each. The source of a call that
+/// would go farther is told: FARJUMP_ERROR_INCOMPLETE, or FARJUMP_ERROR_REFUSED if it led to nothing else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_forward_limits(
+    options: *mut farjump_target_options_t,
+    messages: usize,
+    hops: u32,
+    bytes: usize,
+    repeats: u32,
+) -> farjump_status_t {
+    change!(options, {
+        let mut limits = ForwardLimits::default();
+        limits.messages = if messages == 0 { limits.messages } else { messages };
+        limits.hops = if hops == 0 { limits.hops } else { hops };
+        limits.bytes = if bytes == 0 { limits.bytes } else { Some(bytes) };
+        limits.repeats = if repeats == 0 { limits.repeats } else { repeats };
+        options.forward_limits = limits;
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farjump::{Level, Machine, Mode, Rights, WaitPolicy};
+use farjump::{ForwardLimits, Level, Machine, Mode, Rights, WaitPolicy};
 
 use super::limits::{AllowedCodes, parse_limit};
 use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
@@ -20,7 +20,7 @@ use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and its statistics on standard error when it ends. If
 injected code crashes it, standard error names the code: signal, ifunc, offset in its image, code id.
 
-Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic,
+Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_again, farjump_panic,
 farjump_private_copy, and what --export and --allow-process-symbols add. Code that uses another symbol is refused, and
 the refusal names the symbol.
 
@@ -87,6 +87,8 @@ pub(crate) struct Serve {
     /// Another target, to which injected code may forward itself by this name (farjump_forward); repeatable
     #[arg(long = "destination", value_name = "NAME=ADDRESS", value_parser = parse_destination)]
     pub(crate) destinations: Vec<Destination>,
+    #[command(flatten)]
+    pub(crate) forward_limits: ForwardLimitsArguments,
     /// Allow code with this id, or of the family with this id (a library's images for all machines), and no other;
     /// may be repeated. @FILE lists several. Those of --local are always allowed
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
@@ -193,6 +195,32 @@ pub(crate) struct Bitcode {
     /// With --bitcode: memory limit for compiling one library
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     pub(crate) compile_memory: usize,
+}
+
+/// Limits for functions that send themselves on.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ForwardLimitsArguments {
+    /// Messages that a call may send on, by farjump_forward and farjump_again
+    #[arg(long, value_name = "N", default_value_t = ForwardLimits::default().messages)]
+    max_forwards: usize,
+    /// Targets from which a call may be sent on, one after the other
+    #[arg(long, value_name = "N", default_value_t = ForwardLimits::default().hops)]
+    max_hops: u32,
+    /// Payload that may wait for one destination, or to run again [default: as much as the mailbox holds]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    max_forward_bytes: Option<usize>,
+    /// Times that a call may run again here (farjump_again)
+    #[arg(long, value_name = "N", default_value_t = ForwardLimits::default().repeats)]
+    max_again: u32,
+}
+
+impl ForwardLimitsArguments {
+    pub(crate) fn limits(&self) -> ForwardLimits {
+        let mut limits = ForwardLimits::default();
+        (limits.messages, limits.hops) = (self.max_forwards, self.max_hops);
+        (limits.bytes, limits.repeats) = (self.max_forward_bytes, self.max_again);
+        limits
+    }
 }
 
 /// A destination of a target: `NAME=ADDRESS`.

@@ -270,7 +270,7 @@ fn another_version_is_told_to_both_sides_before_any_handshake() {
         matches!(response, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
         "{response:?}"
     );
-    let (_, response) = stranger(b"FARJUMP\0\x07\0\x01\0");
+    let (_, response) = stranger(b"FARJUMP\0\x08\0\x01\0");
     assert_eq!(response, KEYED);
 }
 

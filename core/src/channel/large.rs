@@ -17,7 +17,8 @@ impl Channel {
         send: impl FnOnce(&mut Channel) -> Result<T, E>,
     ) -> Result<T, E> {
         let (kind, wants_reply, alone) = (Kind::Large, false, false);
-        let switch = Plan { kind, wants_reply, alone, index: 0, token, align_log2: 0, code: None };
+        let switch =
+            Plan { kind, wants_reply, alone, travelled: false, index: 0, token, align_log2: 0, code: None };
         // Space for the `Large` first: nothing may fail once the frame is sent.
         let space = self.reserve(&switch, 0)?;
         let sent = send(large)?;

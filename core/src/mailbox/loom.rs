@@ -115,6 +115,7 @@ impl Producer {
             kind: Kind::Call,
             wants_reply: false,
             alone: false,
+            travelled: false,
             index: 0,
             token: number,
             align_log2: 3,

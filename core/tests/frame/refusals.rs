@@ -123,9 +123,34 @@ fn reserved_flags_impossible_alignments_and_trailers_in_messages_are_refused() {
             (0 | 1 | 4 | 5, log2 @ 7..=12) => {
                 Some(FrameError::Payload { offset: 1 << log2, len: 0, frame: 64 })
             }
+            // A call that has travelled, without room for its passage.
+            (8 | 9 | 12 | 13, log2 @ 3..=12) => Some(FrameError::Payload {
+                offset: u64::max(24, 1 << log2).next_multiple_of(1 << log2),
+                len: 0,
+                frame: 64,
+            }),
             _ => Some(FrameError::Flags(flags)),
         };
         assert_eq!(FrameView::new_checked(&frame, 0, NO_LIMIT).err(), expected, "{flags:#x}");
+    }
+}
+
+#[test]
+fn calls_may_have_travelled_with_room_for_a_passage_and_nothing_else_may() {
+    for kind in super::KINDS {
+        for len in [7, 8] {
+            let code = kind.names_code().then(|| code(if kind.carries_image() { &[1, 2] } else { &[] }, "f"));
+            let (mut frame, _) = bytes(&Plan { code, ..plan(kind) }, 0, len);
+            frame[17] |= 0x80;
+            let found = FrameView::new_checked(&frame, 0, NO_LIMIT).map(|view| view.header().argument_len());
+            match (kind, len) {
+                (Kind::Call | Kind::CallCode | Kind::CallId, 8) => assert_eq!(found, Ok(0), "{kind:?}"),
+                (Kind::Call | Kind::CallCode | Kind::CallId, _) => {
+                    assert!(matches!(found, Err(FrameError::Payload { len: 7, .. })), "{kind:?}: {found:?}");
+                }
+                _ => assert_eq!(found, Err(FrameError::Flags(frame[17])), "{kind:?}"),
+            }
+        }
     }
 }
 

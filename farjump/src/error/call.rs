@@ -27,9 +27,30 @@ pub enum CallError {
         /// Its message.
         message: String,
     },
+    /// Some of the calls that it led to were lost ([`farjump_forward`, `farjump_again`](crate::ForwardLimits)).
+    #[error(transparent)]
+    Incomplete(Box<IncompleteReply>),
     /// A typed call whose reply has another length than its type. The function ran.
     #[error(transparent)]
     ReplyLength(Box<ReplyLength>),
+}
+
+/// The outcome of a call that led to others, of which some were lost: their targets ended or refused them, or their
+/// functions panicked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{ifunc}` led to calls that were lost, {lost} in all and whatever they would have led to; the first: {text}"
+)]
+#[non_exhaustive]
+pub struct IncompleteReply {
+    /// Name of the ifunc.
+    pub ifunc: String,
+    /// Number of calls that were lost. What they would have led to is not counted.
+    pub lost: u64,
+    /// The reason of the first one, in its target's words.
+    pub text: String,
+    /// The replies of the others, in the order in which they came.
+    pub replies: Vec<u8>,
 }
 
 /// A reply of another length than the type of a typed call.
@@ -52,5 +73,6 @@ pub struct ReplyLength {
 debug_in_words!(CallError {
     Refused { ifunc, cause, text },
     Panicked { ifunc, message },
+    Incomplete(inner),
     ReplyLength(inner),
 });

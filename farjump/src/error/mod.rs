@@ -11,7 +11,7 @@ mod serve;
 mod system;
 mod wait;
 
-pub use call::{CallError, ReplyLength};
+pub use call::{CallError, IncompleteReply, ReplyLength};
 pub use connect::{ConnectError, Mailbox};
 pub use farjump_control::{
     AddressError, Awaited as HandshakeEvent, ConnectError as ConnectionError, HandshakeError, KeyError,

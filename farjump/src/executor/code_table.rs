@@ -223,7 +223,7 @@ impl Callable {
         address.addr().get() & (self.align - 1) == 0
     }
 
-    pub(super) fn of(linked: &LinkedImage) -> Self {
+    pub(crate) fn of(linked: &LinkedImage) -> Self {
         Callable {
             main: linked.main(),
             usage: NonNull::from(linked.usage()),

@@ -28,10 +28,13 @@ pub(crate) struct Context {
     reply: Vec<u8>,
     /// Most bytes that a reply may have.
     limit: usize,
-    /// Whether the reply is not to be sent: it got too long, or the call is to be forwarded.
+    /// Whether there is more to the end of the call than to send the reply: it got too long, or the call is to be
+    /// sent on.
     diverted: bool,
     panicked: bool,
-    /// Destinations of the call, and whether it is to be forwarded.
+    /// Whether the reply got too long. Of no meaning unless `diverted`.
+    overflowed: bool,
+    /// Destinations of the call, and the messages that it sends.
     forwarding: Forwarding,
     /// Memory for the copy that a call asks for, kept for the next one.
     copy: Vec<u8>,
@@ -49,7 +52,7 @@ pub(crate) enum Ended {
     Panicked,
     /// It replied more than the limit; the reply is empty.
     ReplyTooLarge,
-    /// It is to be forwarded to a destination, whose reply becomes its own; the reply here is empty.
+    /// It is to be sent on, with the requests of [`Forwarding::take`], whose replies become part of its own.
     Forwarded,
 }
 
@@ -63,6 +66,7 @@ impl Context {
             limit: usize::MAX,
             diverted: false,
             panicked: false,
+            overflowed: false,
             forwarding: Forwarding::default(),
             copy: Vec::new(),
         }
@@ -73,7 +77,7 @@ impl Context {
         &self.reply
     }
 
-    /// Destinations for calls, and the request of the last call.
+    /// Destinations for calls, and the requests of the last call.
     pub(crate) fn forwarding(&mut self) -> &mut Forwarding {
         &mut self.forwarding
     }
@@ -110,12 +114,16 @@ impl Context {
     /// The end of a call that did not simply return.
     #[cold]
     fn ended(&mut self) -> Ended {
+        let overflowed = std::mem::take(&mut self.overflowed);
+        if !self.panicked && !overflowed {
+            return Ended::Forwarded;
+        }
+        self.forwarding.forget();
         if self.panicked {
-            drop(self.forwarding.take());
             return Ended::Panicked;
         }
         self.reply.clear();
-        if self.forwarding.is_asked() { Ended::Forwarded } else { Ended::ReplyTooLarge }
+        Ended::ReplyTooLarge
     }
 }
 
@@ -160,8 +168,8 @@ pub(super) fn append(bytes: LentBytes<'_>) -> bool {
     // SAFETY: `CURRENT` is not null only inside `Context::call`, whose borrow of the context is idle
     // meanwhile; a service runs on the same thread and none calls another.
     let context = unsafe { &mut *context };
-    if context.diverted || bytes.len() > context.limit - context.reply.len() {
-        context.diverted = true;
+    if context.overflowed || bytes.len() > context.limit - context.reply.len() {
+        (context.diverted, context.overflowed) = (true, true);
         return false;
     }
     bytes.append_to(&mut context.reply, usize::MAX);
@@ -186,17 +194,21 @@ pub(super) fn copy(bytes: LentBytes<'_>, align: usize) -> Option<NonNull<u8>> {
     NonNull::new(copy.as_mut_ptr().wrapping_add(skip))
 }
 
-/// Forwards the call that runs on this thread to `peer`, once it returns.
-pub(super) fn forward(peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
+/// Sends the call that runs on this thread to `peer`, or has it run again if that is `None`, once it returns.
+pub(super) fn forward(peer: Option<LentBytes<'_>>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
     let context = CURRENT.get();
     if context.is_null() {
-        return Err(NotForwarded::Twice);
+        return Err(NotForwarded::TooOften);
     }
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context };
-    context.forwarding.ask(peer, payload)?;
-    context.diverted = true;
-    Ok(())
+    let asked = match peer {
+        Some(peer) => context.forwarding.ask(peer, payload),
+        None => context.forwarding.ask_again(payload),
+    };
+    // The source is told of a call that would have gone too far.
+    context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
+    asked
 }
 
 /// The reason why a call was not ended.

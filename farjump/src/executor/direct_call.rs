@@ -36,7 +36,7 @@ impl DirectCaller {
         exports
     }
 
-    /// Calls the function of `linked`. Inside, `farjump_forward` finds no destination.
+    /// Calls the function of `linked`. Inside, `farjump_forward` finds no destination, and `farjump_again` no target.
     ///
     /// # Safety
     /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned as the code

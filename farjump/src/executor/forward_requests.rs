@@ -1,20 +1,24 @@
-//! Forward requests: a target's destinations, as `farjump_forward` sees them, and the request of the running
-//! call.
+//! Requests of the running call to be sent on: to a target's destinations, as `farjump_forward` sees them, and to
+//! the target itself.
 
 use super::lent_bytes::LentBytes;
+use crate::ForwardLimits;
 
-/// The reason why `farjump_forward` rejects a call. The numbers are those of `farjump_ifunc.h`.
+/// The reason why `farjump_forward` or `farjump_again` rejects a message. The numbers are those of
+/// `farjump_ifunc.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub(crate) enum NotForwarded {
-    /// No destination has that name.
+    /// No destination has that name; or no target runs the call.
     UnknownPeer = -1,
     /// No frame to the destination can be that long.
     TooLarge = -2,
-    /// The destination has its maximum of calls under way.
+    /// As much as is allowed is under way there.
     Busy = -3,
-    /// This call is forwarded already, or none runs on this thread.
-    Twice = -4,
+    /// This call has sent as many messages as it may, or none runs on this thread.
+    TooOften = -4,
+    /// It has come as far as it may.
+    TooFar = -5,
 }
 
 /// A destination, and its present allowance.
@@ -28,51 +32,136 @@ pub(crate) struct Gate {
     pub(crate) bytes: Option<usize>,
     /// Longest payload in bytes.
     pub(crate) largest: usize,
+    /// Bytes of payload that may wait for it at most.
+    pub(crate) most_bytes: usize,
 }
 
-/// A call to be forwarded.
+impl Gate {
+    /// A gate through which nothing goes until it is opened.
+    pub(crate) fn closed(name: &str) -> Gate {
+        Gate { name: name.into(), calls: 0, bytes: None, largest: 0, most_bytes: 0 }
+    }
+
+    fn admits(&self, len: usize) -> Result<(), NotForwarded> {
+        if len > self.largest {
+            Err(NotForwarded::TooLarge)
+        } else if self.calls == 0 || self.bytes.is_some_and(|bytes| bytes < len) {
+            Err(NotForwarded::Busy)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn pass(&mut self, len: usize) {
+        self.calls -= 1;
+        self.bytes = Some(self.bytes.unwrap_or(self.most_bytes).saturating_sub(len));
+    }
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum To {
+    /// The destination with this index among the gates.
+    Peer(usize),
+    /// This target, later.
+    Again,
+}
+
+/// A message that the running call asked for.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Index of the destination among the gates.
-    pub(crate) peer: usize,
+    pub(crate) to: To,
     pub(crate) payload: Vec<u8>,
+    /// The gate's allowance before.
+    before: (usize, Option<usize>),
 }
 
-/// A target's destinations, and the running call's request.
+/// How far a call has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Way {
+    /// Targets that have sent it on.
+    pub(crate) hops: u32,
+    /// Times that this target has run it again since it came.
+    pub(crate) repeats: u32,
+}
+
+/// A target's destinations, and the running call's requests.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarding {
     /// In the order of the target's destinations.
     pub(crate) gates: Vec<Gate>,
-    asked: Option<Asked>,
+    /// For calls that run again here; `None` where no target would run them.
+    pub(crate) again: Option<Gate>,
+    pub(crate) limits: ForwardLimits,
+    /// The way of the running call.
+    pub(crate) way: Way,
+    asked: Vec<Asked>,
+    /// Messages that were to go farther than is allowed.
+    too_far: u32,
+}
+
+/// The requests of a call.
+pub(crate) struct Requests {
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) too_far: u32,
+    /// How far the call had come.
+    pub(crate) way: Way,
 }
 
 impl Forwarding {
     /// Notes that the running call is to be forwarded when it returns.
     pub(super) fn ask(&mut self, peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
-        if self.asked.is_some() {
-            return Err(NotForwarded::Twice);
-        }
         let found = self.gates.iter().position(|gate| peer.are(gate.name.as_bytes()));
-        let peer = found.ok_or(NotForwarded::UnknownPeer)?;
-        let gate = &self.gates[peer];
-        if payload.len() > gate.largest {
-            return Err(NotForwarded::TooLarge);
+        let to = To::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
+        self.note(to, payload, self.way.hops < self.limits.hops)
+    }
+
+    /// Notes that the running call is to run again.
+    pub(super) fn ask_again(&mut self, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
+        self.note(To::Again, payload, self.way.repeats < self.limits.repeats)
+    }
+
+    fn note(&mut self, to: To, payload: LentBytes<'_>, is_near: bool) -> Result<(), NotForwarded> {
+        let gate = match to {
+            To::Peer(index) => self.gates.get_mut(index),
+            To::Again => self.again.as_mut(),
+        };
+        let gate = gate.ok_or(NotForwarded::UnknownPeer)?;
+        if self.asked.len() + self.too_far as usize >= self.limits.messages {
+            return Err(NotForwarded::TooOften);
         }
-        if gate.calls == 0 || gate.bytes.is_some_and(|bytes| bytes < payload.len()) {
-            return Err(NotForwarded::Busy);
+        if !is_near {
+            self.too_far += 1;
+            return Err(NotForwarded::TooFar);
         }
-        self.asked = Some(Asked { peer, payload: payload.to_vec() });
+        gate.admits(payload.len())?;
+        let before = (gate.calls, gate.bytes);
+        gate.pass(payload.len());
+        self.asked.push(Asked { to, payload: payload.to_vec(), before });
         Ok(())
     }
 
-    /// Whether the call that ended last is to be forwarded.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked.is_some()
+    /// Takes the requests of the call that ended last.
+    pub(crate) fn take(&mut self) -> Requests {
+        Requests {
+            asked: std::mem::take(&mut self.asked),
+            too_far: std::mem::take(&mut self.too_far),
+            way: self.way,
+        }
     }
 
-    /// Takes the request of the call that ended last.
-    pub(crate) fn take(&mut self) -> Option<Asked> {
-        self.asked.take()
+    /// Forgets the requests of the call that ended last.
+    pub(crate) fn forget(&mut self) {
+        self.too_far = 0;
+        while let Some(Asked { to, before, .. }) = self.asked.pop() {
+            let gate = match to {
+                To::Peer(index) => self.gates.get_mut(index),
+                To::Again => self.again.as_mut(),
+            };
+            if let Some(gate) = gate {
+                (gate.calls, gate.bytes) = before;
+            }
+        }
     }
 }
 
@@ -81,8 +170,10 @@ mod tests {
     use super::*;
 
     fn to(calls: usize, bytes: Option<usize>) -> Forwarding {
-        let gate = |name: &str| Gate { name: name.into(), calls, bytes, largest: 100 };
-        Forwarding { gates: vec![gate("first"), gate("next")], asked: None }
+        let gate = |name: &str| Gate { name: name.into(), calls, bytes, largest: 100, most_bytes: 150 };
+        let limits = ForwardLimits { messages: 3, hops: 2, repeats: 1, ..ForwardLimits::default() };
+        let gates = vec![gate("first"), gate("next")];
+        Forwarding { gates, again: Some(gate("")), limits, ..Forwarding::default() }
     }
 
     fn ask(forwarding: &mut Forwarding, peer: &[u8], payload: &[u8]) -> Result<(), NotForwarded> {
@@ -90,18 +181,52 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_forwarded_once_to_a_peer_that_is_known_and_not_busy() {
+    fn calls_go_to_peers_that_are_known_and_not_busy() {
         let mut forwarding = to(1, None);
         assert_eq!(ask(&mut forwarding, b"nex", b""), Err(NotForwarded::UnknownPeer));
         assert_eq!(ask(&mut forwarding, b"next", &[0; 101]), Err(NotForwarded::TooLarge));
         assert_eq!(ask(&mut forwarding, b"next", &[7; 100]), Ok(()));
-        assert_eq!(ask(&mut forwarding, b"first", b""), Err(NotForwarded::Twice));
-        let asked = forwarding.take().unwrap();
-        assert_eq!((asked.peer, asked.payload), (1, vec![7; 100]));
+        assert_eq!(ask(&mut forwarding, b"next", b""), Err(NotForwarded::Busy));
         assert_eq!(ask(&mut forwarding, b"first", b""), Ok(()));
+        let asked = forwarding.take().asked;
+        assert_eq!((asked[0].to, &asked[0].payload), (To::Peer(1), &vec![7; 100]));
+        assert_eq!((asked[1].to, asked.len()), (To::Peer(0), 2));
 
         assert_eq!(ask(&mut to(0, None), b"next", b""), Err(NotForwarded::Busy));
         assert_eq!(ask(&mut to(1, Some(9)), b"next", &[0; 10]), Err(NotForwarded::Busy));
         assert_eq!(ask(&mut to(1, Some(10)), b"next", &[0; 10]), Ok(()));
+    }
+
+    #[test]
+    fn each_message_of_a_call_counts_until_it_is_forgotten() {
+        let mut forwarding = to(9, None);
+        assert_eq!(ask(&mut forwarding, b"next", &[0; 90]), Ok(()), "the first one may be of any length");
+        assert_eq!(ask(&mut forwarding, b"next", &[0; 61]), Err(NotForwarded::Busy));
+        assert_eq!(ask(&mut forwarding, b"next", &[0; 60]), Ok(()));
+        assert_eq!(forwarding.ask_again((&[0; 100][..]).into()), Ok(()));
+        assert_eq!(ask(&mut forwarding, b"first", b""), Err(NotForwarded::TooOften));
+        forwarding.forget();
+        let gates = forwarding.gates.iter().chain(&forwarding.again);
+        assert!(gates.map(|gate| (gate.calls, gate.bytes)).all(|found| found == (9, None)));
+        assert!(forwarding.take().asked.is_empty());
+        assert_eq!(ask(&mut forwarding, b"next", &[0; 90]), Ok(()));
+    }
+
+    #[test]
+    fn a_call_goes_no_farther_than_it_may_and_that_is_counted() {
+        let mut forwarding = to(9, None);
+        forwarding.way = Way { hops: 1, repeats: 1 };
+        assert_eq!(ask(&mut forwarding, b"next", b""), Ok(()));
+        assert_eq!(forwarding.ask_again((&[][..]).into()), Err(NotForwarded::TooFar));
+        forwarding.way.hops = 2;
+        assert_eq!(ask(&mut forwarding, b"next", b""), Err(NotForwarded::TooFar));
+        let requests = forwarding.take();
+        assert_eq!((requests.asked.len(), requests.too_far), (1, 2));
+        assert_eq!(forwarding.take().too_far, 0);
+    }
+
+    #[test]
+    fn without_a_target_nothing_runs_again() {
+        assert_eq!(Forwarding::default().ask_again((&[][..]).into()), Err(NotForwarded::UnknownPeer));
     }
 }

@@ -53,7 +53,7 @@ pub(crate) use code_table::{Callable, Named, Ready};
 pub(crate) use context::{Context, Ended, running};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
-pub(crate) use forward_requests::{Forwarding, Gate};
+pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]

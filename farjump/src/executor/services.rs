@@ -29,6 +29,7 @@ pub(super) fn offer(exports: &mut Exports) {
     unsafe {
         exports.insert("farjump_reply", farjump_reply as *const c_void);
         exports.insert("farjump_forward", farjump_forward as *const c_void);
+        exports.insert("farjump_again", farjump_again as *const c_void);
         exports.insert("farjump_private_copy", farjump_private_copy as *const c_void);
         exports.insert("farjump_panic", farjump_panic as *const c_void);
     }
@@ -48,7 +49,7 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
     if context::append(bytes) { 0 } else { -1 }
 }
 
-/// Forwards this call, with this payload, to the destination that the target knows by `peer`. Returns 0, or a
+/// Sends this call, with this payload, to the destination that the target knows by `peer`. Returns 0, or a
 /// [`NotForwarded`].
 unsafe extern "C" fn farjump_forward(
     peer: *const c_char,
@@ -60,7 +61,17 @@ unsafe extern "C" fn farjump_forward(
     // native code is.
     let (peer, payload) =
         unsafe { (LentBytes::new(peer.cast(), peer_len), LentBytes::new(payload.cast(), payload_size)) };
-    match context::forward(peer, payload) {
+    match context::forward(Some(peer), payload) {
+        Ok(()) => 0,
+        Err(why) => why as c_int,
+    }
+}
+
+/// Has this call run again here, later, with this payload. Returns 0, or a [`NotForwarded`].
+unsafe extern "C" fn farjump_again(payload: *const c_void, payload_size: usize) -> c_int {
+    // SAFETY: as in `farjump_forward`.
+    let payload = unsafe { LentBytes::new(payload.cast(), payload_size) };
+    match context::forward(None, payload) {
         Ok(()) => 0,
         Err(why) => why as c_int,
     }

@@ -61,6 +61,7 @@ pub(crate) enum Image<'a> {
 pub(crate) struct Forwarded<'a> {
     pub(crate) linked: &'a Arc<LinkedImage>,
     pub(crate) family: Option<&'a FamilyId>,
+    /// With its [`Passage`](farjump_core::frame::Passage) behind it.
     pub(crate) payload: &'a [u8],
     pub(crate) wants_reply: bool,
 }

@@ -111,7 +111,7 @@ impl CallSlots {
     pub(crate) fn plan(&mut self, kind: Kind, index: u16, wants_reply: bool) -> Option<Plan<'static>> {
         let alone = wants_reply && self.none_in_flight();
         let token = self.token(index, wants_reply)?;
-        Some(Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None })
+        Some(Plan { kind, wants_reply, alone, travelled: false, index, token, align_log2: 0, code: None })
     }
 
     /// [`CallSlots::plan`] where that allocates no slot; `None` otherwise.
@@ -124,7 +124,7 @@ impl CallSlots {
     ) -> Option<Plan<'static>> {
         let alone = wants_reply && self.none_in_flight();
         let token = if wants_reply { self.open_free(index)? } else { one_way_token(index) };
-        Some(Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None })
+        Some(Plan { kind, wants_reply, alone, travelled: false, index, token, align_log2: 0, code: None })
     }
 
     /// Frees a token for which nothing was sent.

@@ -29,7 +29,7 @@ use crate::executor::BitcodeUse;
 use crate::executor::{ExecutorBuilder, Export, ExportFn};
 use crate::open_channel::ring_len;
 use crate::transports::transports_for;
-use crate::{Error, Library, Mailbox, Mode, Refusal};
+use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
 
 /// Time for the compiler to be ready: on a busy machine it reads 100 MB of LLVM first.
 #[cfg(feature = "bitcode")]
@@ -50,6 +50,7 @@ pub struct TargetBuilder<'a> {
     only: Option<String>,
     backends: BackendOptions,
     destinations: Vec<(String, String)>,
+    forward_limits: ForwardLimits,
     tcp: TcpOptions,
     key_file: Option<PathBuf>,
     peer_key: Option<Key>,
@@ -77,6 +78,7 @@ impl<'a> TargetBuilder<'a> {
             only: None,
             backends: BackendOptions::new(),
             destinations: Vec::new(),
+            forward_limits: ForwardLimits::default(),
             tcp: TcpOptions::default(),
             key_file: None,
             peer_key: None,
@@ -485,6 +487,12 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Limits for functions that send themselves on, to destinations or to this target again.
+    pub fn forward_limits(mut self, limits: ForwardLimits) -> Self {
+        self.forward_limits = limits;
+        self
+    }
+
     /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
     /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do
     /// anything that this target may do. The control connection is encrypted with it; of the transports, only
@@ -591,6 +599,7 @@ impl<'a> TargetBuilder<'a> {
             patience: self.settings.handshake_timeout,
             program: self.settings.program.to_string(),
             tcp: peers_tcp,
+            limits: self.forward_limits,
             backends: self.backends,
         };
         let (only, own) = (self.only.as_deref(), self.transports);

@@ -166,6 +166,8 @@ impl<'a> Target<'a> {
         let watch = Watch::new()?;
         watch.add(listener.as_fd(), Event::Listener, false)?;
         watch.add(stopper.as_fd(), Event::Stop, false)?;
+        let (mut executor, forwards) = (executor, Forwards::new(choices));
+        forwards.admit(executor.forwarding());
         Ok(Target {
             sessions: Sessions::new(),
             shared: Shared {
@@ -173,7 +175,7 @@ impl<'a> Target<'a> {
                 handlers,
                 stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),
-                forwards: Forwards::new(choices),
+                forwards,
                 transports,
                 mailbox: settings.mailbox,
                 large_frames: settings.large_frames(),

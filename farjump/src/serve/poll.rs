@@ -18,6 +18,8 @@ const POLLS_TO_CLOCK: u32 = 1 << u8::BITS;
 /// Readings of the clock after which a source that has brought nothing counts as idle, and between the tasks for
 /// idle ones.
 const ROUNDS_TO_SETTLE: u8 = 16;
+/// Calls that run again before sources have their next turn.
+const AGAINS: usize = 64;
 
 impl Target<'_> {
     /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
@@ -298,6 +300,10 @@ impl Target<'_> {
     /// left meanwhile gets none.
     #[cold]
     pub(super) fn relay(&mut self) {
+        // Those that they ask for run in the next turn.
+        for _ in 0..self.shared.forwards.agains().min(AGAINS) {
+            self.run_next_again();
+        }
         let shared = &mut self.shared;
         shared.forwards.turn(&self.watch, &mut shared.executor);
         let unsent = shared.forwards.take_unsent();
@@ -314,6 +320,19 @@ impl Target<'_> {
                 Err(end) => self.end(index, end),
             }
         }
+    }
+
+    /// Runs the next call that is to run again, unless it was to reply to a source that has left.
+    fn run_next_again(&mut self) {
+        let Some(again) = self.shared.forwards.next_again() else { return };
+        let caller = again.caller;
+        let limit = match self.sessions.iter().find(|one| one.id == caller.session) {
+            Some(session) => session.reply_limit(),
+            None if caller.wants_reply => return,
+            None => self.shared.executor.reply_limit(),
+        };
+        let Shared { forwards, executor, scratch, .. } = &mut self.shared;
+        forwards.run_again(again, limit, executor, scratch);
     }
 
     /// Asks a source for an image for another machine, or for the list of them.

@@ -1,8 +1,8 @@
 /* onward - the payload is a list of steps. Each target removes the first one and does it:
  *
  *     > NAME ;    forwards itself to the destination of that name with the rest; if refused, replies the code as a digit
- *     ! ;         replies, tries an unknown destination, forwards itself to `next`, tries that again, and notes in the
- *                 second word at target_args whether the return values were those of the header
+ *     ! ;         replies, tries an unknown destination, forwards itself to `next` twice, replies, and notes in the second
+ *                 word at target_args whether the return values were those of the header
  *     + ;         increments a counter at target_args, a word
  *     # ;         replies 64 KiB of each byte value from 'a' to 'p'
  *     ? ;         forwards itself to `next`, and then panics
@@ -45,12 +45,12 @@ FARJUMP_IFUNC void onward_main(void *payload, size_t payload_size, void *target_
             farjump_reply(&digit, 1);
         return;
     case '!':
-        farjump_reply("dropped", 7);
+        farjump_reply("own", 3);
         codes[0] = farjump_forward("nobody", 6, name, 0);
         codes[1] = farjump_forward("next", 4, at + 2, (size_t)(end - at) - 2);
         codes[2] = farjump_forward("next", 4, at + 2, (size_t)(end - at) - 2);
         ((uint64_t *)target_args)[1] = (uint64_t)(codes[0] == FARJUMP_UNKNOWN_PEER && codes[1] == 0
-                                                  && codes[2] == FARJUMP_TWICE && farjump_reply(codes, 4) == -1);
+                                                  && codes[2] == 0 && farjump_reply(", ", 2) == 0);
         return;
     case '#':
         large();

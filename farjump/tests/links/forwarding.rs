@@ -159,12 +159,12 @@ fn code_that_peer_or_target_forgot_comes_again() {
 }
 
 #[test]
-fn a_function_is_told_what_it_may_not_and_replies_drop_once_it_goes_on() {
+fn a_function_is_told_what_it_may_not_and_its_own_reply_comes_first() {
     let place = Place::new();
     let (mut here, mut there) = (Counts::default(), Counts::default());
     let second = member(&place, 1, 2).args(&mut there).mailbox_size(1 << 16);
     let turned = Turned::new(&place, [member(&place, 0, 2).args(&mut here), second]);
-    assert_eq!(turned.call("!;there").unwrap(), "there");
+    assert_eq!(turned.call("!;there").unwrap(), "own, therethere");
     assert_eq!(turned.target(0).args_mut::<Counts>().unwrap()[1], 1, "the codes are not those of the header");
     assert_eq!(turned.call(">nobody;x").unwrap(), "1");
     assert_eq!(turned.call(">;x").unwrap(), "1");

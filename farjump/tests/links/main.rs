@@ -43,6 +43,7 @@ mod policy;
 mod processors;
 mod rights;
 mod sleep;
+mod spreading;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

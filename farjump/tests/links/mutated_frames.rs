@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use farjump::core::frame::{
-    CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Plan,
-    PlanCode,
+    CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Passage,
+    Plan, PlanCode,
 };
-use farjump::{CodeId, RefusalCause};
+use farjump::{CodeId, ForwardLimits, RefusalCause};
 use farjump_control::Message;
 use farjump_fixtures::raw_source::{RawSource, call};
 use farjump_fuzz::Mutator;
@@ -140,6 +140,13 @@ impl Oracle {
                         match Messages::of(&header, word) {
                             Ok(messages) => Fate::RunsEach(function, each(&messages, &payload)),
                             Err(_) => Fate::Refused(RefusalCause::BadFrame),
+                        }
+                    }
+                    (Ok(function), _) if header.flags.contains(Flags::TRAVELLED) => {
+                        let (argument, passage) = payload.split_last_chunk().unwrap();
+                        match Passage::from_bytes(*passage).hops <= ForwardLimits::default().hops {
+                            true => Fate::Runs(function, argument.to_vec()),
+                            false => Fate::Refused(RefusalCause::ForwardFailed),
                         }
                     }
                     (Ok(function), _) => Fate::Runs(function, payload),

@@ -53,6 +53,7 @@ impl<'a> Contents<'a> {
             kind: self.kind,
             wants_reply: self.wants_reply,
             alone: self.alone,
+            travelled: false,
             index: self.index,
             token: self.token,
             align_log2: self.align_log2,

@@ -125,6 +125,7 @@ fn frames() -> Vec<Seed> {
         kind,
         wants_reply: true,
         alone: false,
+        travelled: false,
         index: 7,
         token: 0x0001_0002,
         align_log2: 0,

@@ -31,6 +31,7 @@ impl Hostile<'_> {
             kind: Kind::Call,
             wants_reply: false,
             alone: false,
+            travelled: false,
             index: 0,
             token: 0,
             align_log2: 0,

@@ -87,6 +87,7 @@ pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
         "getpid",
         "fuzz_nowhere",
         "farjump_forward",
+        "farjump_again",
         "farjump_private_copy",
     ];
     let (mut imports, mut relatives) = (Vec::new(), Vec::new());

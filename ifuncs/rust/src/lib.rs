@@ -148,6 +148,7 @@ unsafe extern "C" {
         payload: *const c_void,
         payload_size: usize,
     ) -> c_int;
+    fn farjump_again(payload: *const c_void, payload_size: usize) -> c_int;
     fn farjump_private_copy(bytes: *const c_void, len: usize, align: usize) -> *mut c_void;
 }
 
@@ -205,20 +206,37 @@ pub enum NotForwarded {
     TooLarge,
     /// 1024 calls, or as many bytes as fit a mailbox, are under way to that destination.
     Busy,
-    /// This call is forwarded already: it has one reply.
-    Twice,
+    /// This call has sent as many messages as the target allows.
+    TooOften,
+    /// It has gone on as often as the target allows. Its source is told.
+    TooFar,
 }
 
-/// Forwards this call to another target: the running function is injected, with `payload` as it is, into the
-/// target that this one knows as `peer`. Its reply there, or that of a further forward, is the reply to this
-/// call; in a one-way call there is none. [`Payload::forward`] does it with the payload that came. `payload`
-/// is copied, and the call is sent when the function returns: not if it panics. If it is lost then, the
-/// source gets the reason. Never waits.
+impl NotForwarded {
+    /// The meaning of a number that the target returned.
+    fn check(code: c_int) -> Result<(), NotForwarded> {
+        Err(match code {
+            0 => return Ok(()),
+            -1 => NotForwarded::UnknownPeer,
+            -2 => NotForwarded::TooLarge,
+            -4 => NotForwarded::TooOften,
+            -5 => NotForwarded::TooFar,
+            _ => NotForwarded::Busy,
+        })
+    }
+}
+
+/// Sends this call on to another target: the running function is injected, with `payload` as it is, into the
+/// target that this one knows as `peer`. [`Payload::forward`] does it with the payload that came. A call may do so
+/// several times, to several destinations. `payload` is copied, and the messages are sent when the function returns:
+/// not if it panics. Never waits.
 ///
-/// Once the call is to be forwarded [`reply`] fails, and earlier replies are dropped.
+/// What this call replies itself, and the replies to what it sent on, are together the reply to it: its own bytes first,
+/// the others as they come. A one-way call has none. If calls are lost on their way, the source gets the others'
+/// replies, the number of the lost ones, and the reason of the first.
 ///
 /// # Errors
-/// The call is unchanged: the function may reply, fail or try another destination.
+/// Nothing is sent: the function may reply, fail, try another destination, or try later ([`again`]).
 #[inline]
 pub fn forward(peer: &str, payload: &[u8]) -> Result<(), NotForwarded> {
     // SAFETY: pointer and length are those of a slice.
@@ -231,13 +249,18 @@ pub fn forward(peer: &str, payload: &[u8]) -> Result<(), NotForwarded> {
 unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<(), NotForwarded> {
     // SAFETY: pointer and length of the name are those of a str, this function's caller guarantees the
     // others, and the target copies.
-    match unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.cast(), len) } {
-        0 => Ok(()),
-        -1 => Err(NotForwarded::UnknownPeer),
-        -2 => Err(NotForwarded::TooLarge),
-        -4 => Err(NotForwarded::Twice),
-        _ => Err(NotForwarded::Busy),
-    }
+    NotForwarded::check(unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.cast(), len) })
+}
+
+/// Runs the function again on this target, with `payload`, after other calls had their turn. Everything else is as for
+/// [`forward`].
+///
+/// # Errors
+/// As for [`forward`].
+#[inline]
+pub fn again(payload: &[u8]) -> Result<(), NotForwarded> {
+    // SAFETY: pointer and length are those of a slice, and the target copies.
+    NotForwarded::check(unsafe { farjump_again(payload.as_ptr().cast(), payload.len()) })
 }
 
 /// A copy of the payload, aligned to `align`, a power of two, that no other code of any process uses: valid
@@ -310,14 +333,27 @@ mod tests {
         }
     }
 
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn farjump_again(payload: *const c_void, payload_size: usize) -> c_int {
+        // SAFETY: the caller is `again`, which passes a slice.
+        let payload = unsafe { core::slice::from_raw_parts(payload.cast::<u8>(), payload_size) };
+        -c_int::from(payload[0])
+    }
+
     #[test]
     fn a_call_is_forwarded_or_the_reason_said() {
         assert_eq!(forward("next", &[0]), Ok(()));
         assert_eq!(forward("nex", &[0]), Err(NotForwarded::UnknownPeer));
-        let codes = [1, 2, 3, 4].map(|code| forward("next", &[code]).unwrap_err());
-        let expected =
-            [NotForwarded::UnknownPeer, NotForwarded::TooLarge, NotForwarded::Busy, NotForwarded::Twice];
-        assert_eq!(codes, expected);
+        let expected = [
+            NotForwarded::UnknownPeer,
+            NotForwarded::TooLarge,
+            NotForwarded::Busy,
+            NotForwarded::TooOften,
+            NotForwarded::TooFar,
+        ];
+        assert_eq!([1, 2, 3, 4, 5].map(|code| forward("next", &[code]).unwrap_err()), expected);
+        assert_eq!(again(&[0]), Ok(()));
+        assert_eq!([1, 2, 3, 4, 5].map(|code| again(&[code]).unwrap_err()), expected);
     }
 
     #[target_args]

@@ -145,9 +145,12 @@ fn a_line_carries_any_payload_that_fits_it() {
         let line = pair.left.channel.line().unwrap();
         // SAFETY: the line lends 40 bytes.
         unsafe { line.payload().cast::<[u8; 40]>().write(bytes) };
-        line.send(&Plan { alone, ..plan(Kind::Call, 9) }, len).unwrap();
+        line.send(&Plan { alone, travelled: false, ..plan(Kind::Call, 9) }, len).unwrap();
         assert_eq!(pair.right.take(), Some((9, bytes[..len].to_vec())));
-        pair.left.channel.send_bytes(&Plan { alone, ..plan(Kind::Call, 8) }, &bytes[..len]).unwrap();
+        pair.left
+            .channel
+            .send_bytes(&Plan { alone, travelled: false, ..plan(Kind::Call, 8) }, &bytes[..len])
+            .unwrap();
         assert_eq!(pair.right.take(), Some((8, bytes[..len].to_vec())));
     }
 }
@@ -162,7 +165,7 @@ fn lines_carry_any_payload_that_was_asked_for_or_a_shorter_one() {
             if let Some(lines) = pair.left.channel.lines(space) {
                 // SAFETY: the lines lend `space` bytes.
                 unsafe { lines.payload().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
-                lines.send(&Plan { alone, ..plan(Kind::Call, 9) }, len).unwrap();
+                lines.send(&Plan { alone, travelled: false, ..plan(Kind::Call, 9) }, len).unwrap();
             } else {
                 // Only if the ring's end is too near.
                 pair.left.send(9, &bytes).unwrap();
@@ -227,7 +230,7 @@ fn one_at_a_time(pair: &mut Pair, count: u32) -> Vec<usize> {
         .map(|token| {
             let line = pair.left.channel.line().expect("the frames before it were consumed");
             let at = line.payload().as_ptr().addr();
-            line.send(&Plan { alone: true, ..plan(Kind::Call, token) }, 0).unwrap();
+            line.send(&Plan { alone: true, travelled: false, ..plan(Kind::Call, token) }, 0).unwrap();
             assert_eq!(pair.right.take(), Some((token, vec![])));
             at
         })
@@ -255,7 +258,7 @@ fn frames_of_one_length_that_come_alone_start_at_the_same_lines_in_every_round()
                 let at = lines.payload().as_ptr().addr();
                 // SAFETY: the lines lend `len` bytes.
                 unsafe { lines.payload().write_bytes(7, len) };
-                lines.send(&Plan { alone: true, ..plan(Kind::Call, token) }, len).unwrap();
+                lines.send(&Plan { alone: true, travelled: false, ..plan(Kind::Call, token) }, len).unwrap();
                 assert_eq!(pair.right.take(), Some((token, vec![7; len])));
                 at
             })
@@ -278,7 +281,7 @@ fn frames_that_come_alone_take_what_room_there_is_and_no_more() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let mut sent = 0;
     while let Some(line) = pair.left.channel.line() {
-        line.send(&Plan { alone: true, ..plan(Kind::Call, sent) }, 0).unwrap();
+        line.send(&Plan { alone: true, travelled: false, ..plan(Kind::Call, sent) }, 0).unwrap();
         sent += 1;
     }
     for token in 0..sent {

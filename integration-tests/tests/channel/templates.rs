@@ -126,7 +126,8 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         assert!(pair.right.channel.predicted().is_none(), "nothing is there");
         let mut known = 0;
         for token in 2..200 {
-            let again = Plan { token, wants_reply: token % 2 == 0, alone: token % 3 == 0, ..code };
+            let again =
+                Plan { token, wants_reply: token % 2 == 0, alone: token % 3 == 0, travelled: false, ..code };
             send(&mut pair, &again, &[5; 8]);
             // At the ring's end a skip may precede it.
             let found = pair.right.channel.predicted().map(|frame| seen(&frame));

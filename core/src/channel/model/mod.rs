@@ -250,7 +250,7 @@ fn payload(token: u32, words: usize) -> Vec<u64> {
 }
 
 fn plan(kind: Kind, token: u32, alone: bool) -> Plan<'static> {
-    Plan { kind, wants_reply: false, alone, index: 0, token, align_log2: 0, code: None }
+    Plan { kind, wants_reply: false, alone, travelled: false, index: 0, token, align_log2: 0, code: None }
 }
 
 /// Writes the payload by plain writes, as a program does.

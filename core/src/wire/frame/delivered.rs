@@ -70,7 +70,9 @@ impl Header {
             return Err(FrameError::Truncated { needed, found: len });
         };
         if !header.kind.names_code() {
-            return Ok((Header { payload_len: end as u32, ..header }, Parts { payload: 0, code: None }));
+            let header = Header { payload_len: end as u32, ..header };
+            header.check_passage(0)?;
+            return Ok((header, Parts { payload: 0, code: None }));
         }
         let (code, has_zeros) = code();
         if !has_zeros {
@@ -163,7 +165,9 @@ mod tests {
             let names_code = Kind::from_number(kind).is_some_and(Kind::names_code);
             let long = match names_code || kind == Kind::Large as u8 {
                 true => None,
-                false => Header::delivered(words, len, limit, || panic!("it names no code")).ok(),
+                false => Header::delivered(words, len, limit, || panic!("it names no code"))
+                    .ok()
+                    .filter(|(header, _)| !header.flags.contains(Flags::TRAVELLED)),
             };
             let quick = PlainWords::of_delivered(words, len, limit);
             prop_assert_eq!(

@@ -31,6 +31,8 @@
 //! trailer. In a frame without code the payload starts at the first suitably aligned byte from 24 on, so a
 //! payload of up to 40 bytes (32 with a trailer) shares the header's line.
 //!
+//! In a call with [`Flags::TRAVELLED`] the last 8 bytes of the payload are its [`Passage`].
+//!
 //! The link's arrival rule decides whether frames have a trailer ([`Trailer`]). If the signal cannot be seen
 //! before the rest, a trailer would prove nothing and cost the reader a line
 //! (`docs/decisions/trailer-by-rule.md`).
@@ -42,6 +44,7 @@ use super::layout;
 mod batch;
 mod delivered;
 mod error;
+mod passage;
 mod plain_words;
 mod plan;
 mod prediction;
@@ -52,6 +55,7 @@ pub use batch::{MAX_BATCH, MESSAGES_HEAD_LEN, Messages};
 pub(crate) use delivered::to_words as delivered_words;
 pub use delivered::{DELIVERED_HEADER_LEN, TRANSPORT_WORD_LEN};
 pub use error::FrameError;
+pub use passage::{IncompleteReply, PASSAGE_LEN, Passage};
 pub(crate) use plain_words::PlainWords;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
 pub(crate) use prediction::CodeHeader;
@@ -140,6 +144,11 @@ impl Kind {
         matches!(number, CALL | REPLY | FLUSH | BATCH)
     }
 
+    /// Whether a target sends such frames on ([`Flags::TRAVELLED`]).
+    pub const fn travels(self) -> bool {
+        matches!(self, Kind::Call | Kind::CallCode | Kind::CallId)
+    }
+
     /// Whether the frame carries an image.
     pub const fn carries_image(self) -> bool {
         matches!(self, Kind::CallCode | Kind::CallInPlace | Kind::Bind)
@@ -160,6 +169,9 @@ bitflags::bitflags! {
         /// waits for a reply. In a reply: it replies to such a call. Only affects the placement of the
         /// following frames.
         const ALONE = 0x40;
+        /// A target sends this call on. The last [`PASSAGE_LEN`] bytes of its payload are its [`Passage`], and not
+        /// the function's.
+        const TRAVELLED = 0x80;
     }
 }
 
@@ -171,6 +183,9 @@ pub enum ReplyStatus {
     Done = 0,
     /// The code called `farjump_panic`; the payload is its message.
     Panicked = 1,
+    /// The call led to further calls, of which some were lost; the payload is an
+    /// [`IncompleteReply`].
+    Incomplete = 2,
 }
 
 impl ReplyStatus {
@@ -179,6 +194,7 @@ impl ReplyStatus {
         match number {
             0 => Some(ReplyStatus::Done),
             1 => Some(ReplyStatus::Panicked),
+            2 => Some(ReplyStatus::Incomplete),
             _ => None,
         }
     }
@@ -223,7 +239,10 @@ impl Header {
     pub fn from_words([lengths, rest]: [u64; 2]) -> Result<Header, FrameError> {
         let kind = Kind::from_number(rest as u8).ok_or(FrameError::Kind(rest as u8))?;
         let raw = (rest >> 8) as u8;
-        let flags = Flags::from_bits(raw).ok_or(FrameError::Flags(raw))?;
+        let flags = Flags::from_bits_retain(raw);
+        if flags.contains(Flags::TRAVELLED) && !kind.travels() {
+            return Err(FrameError::Flags(raw));
+        }
         Ok(Header {
             frame_len: lengths as u32,
             payload_len: (lengths >> 32) as u32,
@@ -300,6 +319,20 @@ impl Header {
         self.flags.bits() & Flags::ALIGN.bits()
     }
 
+    /// Checks that a call that has travelled has room for its passage.
+    fn check_passage(&self, offset: u64) -> Result<(), FrameError> {
+        match self.flags.contains(Flags::TRAVELLED) && (self.payload_len as usize) < PASSAGE_LEN {
+            true => Err(FrameError::Payload { offset, len: self.payload_len, frame: self.frame_len }),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes of the payload that are the function's.
+    #[inline]
+    pub const fn argument_len(&self) -> usize {
+        self.payload_len as usize - if self.flags.contains(Flags::TRAVELLED) { PASSAGE_LEN } else { 0 }
+    }
+
     /// Bytes of the frame that are written: all, but only the first line of a skip.
     #[inline]
     pub const fn extent(&self) -> usize {
@@ -358,6 +391,7 @@ impl Header {
                 frame: self.frame_len,
             });
         }
+        self.check_passage(payload as u64)?;
         Ok(Parts { payload: payload as u32, code: None })
     }
 
@@ -394,6 +428,7 @@ impl Header {
                 frame: self.frame_len,
             });
         }
+        self.check_passage(offset as u64)?;
         Ok(Parts { payload, code: Some(part) })
     }
 }

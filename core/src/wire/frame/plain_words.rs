@@ -169,7 +169,7 @@ mod tests {
             let expected = checked.filter(|(header, _)| {
                 let inline = header.align_log2() == INLINE_ALIGN_LOG2 && payload_len <= INLINE_PAYLOAD as u32;
                 header.kind == expected
-                    && !header.flags.contains(Flags::TRAILER)
+                    && !header.flags.intersects(Flags::TRAILER | Flags::TRAVELLED)
                     && (inline || header.align_log2() == DEFAULT_ALIGN_LOG2)
             });
             prop_assert_eq!(found.is_some(), expected.is_some());

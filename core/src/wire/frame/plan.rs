@@ -52,6 +52,8 @@ pub struct Plan<'a> {
     pub wants_reply: bool,
     /// Whether the sender expects a frame back before it sends the next one, see [`Flags::ALONE`].
     pub alone: bool,
+    /// Whether the payload ends with a [`Passage`](super::Passage).
+    pub travelled: bool,
     /// Code index, or a reply's status.
     pub index: u16,
     /// Token of this call, or of the call that this replies to.
@@ -109,7 +111,16 @@ pub struct Layout {
 impl Plan<'static> {
     /// A one-way frame of this kind, with index and token 0, that names no code: a base for other plans.
     pub const fn of(kind: Kind) -> Plan<'static> {
-        Plan { kind, wants_reply: false, alone: false, index: 0, token: 0, align_log2: 0, code: None }
+        Plan {
+            kind,
+            wants_reply: false,
+            alone: false,
+            travelled: false,
+            index: 0,
+            token: 0,
+            align_log2: 0,
+            code: None,
+        }
     }
 }
 
@@ -222,6 +233,7 @@ impl Plan<'_> {
     pub(crate) fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
         flags.set(Flags::WANTS_REPLY, self.wants_reply);
         flags.set(Flags::ALONE, self.alone);
+        flags.set(Flags::TRAVELLED, self.travelled);
         Header { frame_len, payload_len, kind: self.kind, flags, index: self.index, token: self.token }
     }
 

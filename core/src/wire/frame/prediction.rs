@@ -81,7 +81,7 @@ impl CodeHeader {
 
 impl HeaderPrediction {
     fn of(header: &Header, part: &CodePart, payload: u32) -> Option<HeaderPrediction> {
-        if header.flags.contains(Flags::TRAILER)
+        if header.flags.intersects(Flags::TRAILER.union(Flags::TRAVELLED))
             || !(INLINE_ALIGN_LOG2..=LINE_LOG2).contains(&header.align_log2())
         {
             return None;

@@ -55,6 +55,7 @@ impl Inner {
             kind: Kind::Call,
             wants_reply: call.wants_reply,
             alone: false,
+            travelled: true,
             index,
             token,
             align_log2,

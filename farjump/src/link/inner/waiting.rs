@@ -9,7 +9,7 @@ use farjump_control::plain;
 use farjump_core::channel::{
     Armed, Contents, Delivered, Mapped, PlainPath, PlainPoll, Polled, Put, SendError,
 };
-use farjump_core::frame::{Kind, ReplyStatus};
+use farjump_core::frame::{IncompleteReply, Kind, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use rustix::event::{PollFd, PollFlags};
 use smallvec::SmallVec;
@@ -384,12 +384,9 @@ impl Inner {
                 let ifunc = calls.code(header.token).and_then(|code| codes.name(code.into()));
                 let ifunc = ifunc.unwrap_or_default().to_owned();
                 calls.set_outcome(header.token, || {
-                    let mut message = Vec::new();
-                    contents.copy_payload(&mut message);
-                    Err(Error::Call(CallError::Panicked {
-                        ifunc,
-                        message: plain(&String::from_utf8_lossy(&message).replace('\n', " "), MAX_TEXT),
-                    }))
+                    let mut payload = Vec::new();
+                    contents.copy_payload(&mut payload);
+                    Err(Error::Call(without_reply(header.index, ifunc, &payload)))
                 });
             }
         }
@@ -475,4 +472,17 @@ fn reply_bytes(len: usize, spare: &mut ReplyBytes, copy: impl FnOnce(&mut [u8]))
         copy(&mut bytes);
     }
     bytes
+}
+
+/// The outcome of a call that is no reply of use. `payload` came with this status.
+#[cold]
+fn without_reply(status: u16, ifunc: String, payload: &[u8]) -> CallError {
+    let words = |text: &[u8]| plain(&String::from_utf8_lossy(text).replace('\n', " "), MAX_TEXT);
+    match IncompleteReply::of(payload) {
+        Some(IncompleteReply { lost, text, replies }) if status == ReplyStatus::Incomplete as u16 => {
+            let (text, replies) = (words(text), replies.to_vec());
+            CallError::Incomplete(Box::new(crate::error::IncompleteReply { ifunc, lost, text, replies }))
+        }
+        _ => CallError::Panicked { ifunc, message: words(payload) },
+    }
 }

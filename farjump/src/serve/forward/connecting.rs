@@ -11,7 +11,7 @@ use farjump_transports::BackendOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::system;
-use crate::{Error, Link, SystemError, SystemOperation};
+use crate::{Error, ForwardLimits, Link, SystemError, SystemOperation};
 
 /// Choices for a target's links to its destinations.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(in super::super) struct Choices {
     pub(in super::super) program: String,
     /// TCP options for destinations on other machines.
     pub(in super::super) tcp: TcpOptions,
+    /// Limits for calls that are sent on.
+    pub(in super::super) limits: ForwardLimits,
     /// Options of the built-in transports.
     pub(in super::super) backends: BackendOptions,
 }

@@ -284,6 +284,11 @@ impl Peer {
                 Err(Error::Call(CallError::Panicked { message, .. })) => {
                     Outcome::Panicked(message.into_bytes())
                 }
+                Err(Error::Call(CallError::Incomplete(inner))) => Outcome::Incomplete {
+                    lost: inner.lost,
+                    why: inner.text.into_bytes(),
+                    replies: inner.replies,
+                },
                 // Lost at a later destination, which has given its reason.
                 Err(Error::Call(CallError::Refused { cause: RefusalCause::ForwardFailed, text, .. })) => {
                     Outcome::Failed(text)

@@ -1,12 +1,15 @@
 //! Calls on their way to a target's destinations, and their outcomes on the way back.
 //!
-//! A call that used `farjump_forward` goes into its destination's queue ([`Peer`]). Its outcome is kept here
-//! until the session that it came from has credit for it. Nothing waits: [`Forwards::turn`] does all work
-//! that is possible now.
+//! A call that used `farjump_forward` goes into its destination's queue ([`Peer`]), and one that used `farjump_again`
+//! into this target's own ([`Again`]). The outcomes of several calls that one has led to are gathered ([`Gathers`]).
+//! An outcome is kept here until the session that the call came from has credit for it. Nothing waits:
+//! [`Forwards::turn`] does all work that is possible now.
 
+mod again;
 mod connecting;
 mod destination;
 mod families;
+mod gathers;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -14,21 +17,25 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farjump_control::PeerAddress;
+use farjump_core::frame::Passage;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::LinkedImage;
 
 use super::epoll::{Event, Watch};
 use crate::Error;
-use crate::executor::{Executor, Forwarding, Gate};
+use crate::executor::{Asked, Executor, Forwarding, Gate, Requests, To, Way};
 use crate::link::{ReplyBytes, Wanted};
 use crate::wait::Rest;
+pub(super) use again::Again;
+use again::Agains;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
 use families::Families;
+use gathers::{GatherId, Gathers};
 
 /// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
-const MOST_CALLS: usize = 1024;
+pub(super) const MOST_CALLS: usize = 1024;
 /// Most bytes of a frame that are neither payload nor code: header, name, and alignment.
 const FRAME_OVERHEAD: usize = 512;
 
@@ -39,6 +46,14 @@ pub(super) struct Caller {
     pub(super) session: u64,
     pub(super) token: u32,
     pub(super) wants_reply: bool,
+    /// The call whose replies are gathered to which this one belongs.
+    part_of: Option<GatherId>,
+}
+
+impl Caller {
+    pub(super) fn new(session: u64, token: u32, wants_reply: bool) -> Caller {
+        Caller { session, token, wants_reply, part_of: None }
+    }
 }
 
 /// A call on its way to a destination.
@@ -46,6 +61,7 @@ struct Forward {
     linked: Arc<LinkedImage>,
     /// The family that its source named.
     family: Option<FamilyId>,
+    /// With its passage behind it.
     payload: Vec<u8>,
     caller: Caller,
 }
@@ -62,6 +78,16 @@ pub(super) enum Outcome {
     Done(ReplyBytes),
     /// The message of its panic.
     Panicked(Vec<u8>),
+    /// Calls that it led to were lost.
+    Incomplete {
+        lost: u64,
+        /// Why the first one was lost.
+        why: Vec<u8>,
+        /// What the others replied.
+        replies: Vec<u8>,
+    },
+    /// Its reply was longer than the link takes.
+    Overlong,
     /// The reason why there is no reply, worded as part of a sentence.
     Failed(String),
 }
@@ -73,7 +99,9 @@ pub(super) struct Forwards {
     /// Made with the first handshake.
     wake: Option<Arc<Wake>>,
     families: Box<Families>,
-    /// Outcomes for sessions.
+    agains: Agains,
+    gathers: Gathers,
+    /// Outcomes for sessions, and for calls that are gathered.
     outcomes: VecDeque<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
@@ -97,9 +125,18 @@ impl Forwards {
             choices,
             wake: None,
             families,
+            agains: Agains::default(),
+            gathers: Gathers::default(),
             outcomes: VecDeque::new(),
             active: false,
         }
+    }
+
+    /// Lets calls run again, before any runs.
+    pub(super) fn admit(&self, gates: &mut Forwarding) {
+        gates.limits = self.choices.limits;
+        gates.again = Some(Gate::closed(""));
+        self.open_gates(gates);
     }
 
     /// Whether [`Forwards::turn`] has work.
@@ -116,28 +153,99 @@ impl Forwards {
             Some(peer) => peer.set_address(address, watch, &mut self.outcomes),
             None => {
                 self.peers.push(Peer::new(name, address, self.peers.len() as u64));
-                gates.gates.push(Gate { name: name.into(), calls: 0, bytes: None, largest: 0 });
+                gates.gates.push(Gate::closed(name));
             }
         }
         self.open_gates(gates);
         self.active = true;
     }
 
-    /// Takes the call that `gates` was asked to forward. Its source has named `family`.
+    /// Sends on the call that `executor` has just run, as it asked for. Its source has named `family`, and takes replies
+    /// of `limit` bytes.
     pub(super) fn push(
         &mut self,
-        gates: &mut Forwarding,
+        executor: &mut Executor,
         linked: Arc<LinkedImage>,
         family: Option<FamilyId>,
-        caller: Caller,
+        mut caller: Caller,
+        limit: usize,
     ) {
-        let Some(asked) = gates.take() else { return };
-        if let Some(family) = family {
+        let Requests { asked, too_far, way } = executor.forwarding().take();
+        let calls = asked.len() + too_far as usize;
+        // A call that goes on to one place leaves its reply to that.
+        if caller.wants_reply && (calls > 1 || !executor.reply().is_empty()) {
+            caller.part_of = Some(self.gathers.begin(caller, calls, executor.reply(), limit));
+        }
+        let is_sent = asked.iter().any(|asked| asked.to != To::Again);
+        if let Some(family) = family.filter(|_| is_sent) {
             self.families.note(family, caller.session);
         }
-        self.peers[asked.peer].push(Forward { linked, family, payload: asked.payload, caller });
-        self.open_gates(gates);
+        for asked in asked {
+            executor.stats.forwarded += u64::from(asked.to != To::Again);
+            self.send(asked, &linked, family, caller, way);
+        }
+        for _ in 0..too_far {
+            self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(self.too_far(way)) });
+        }
+        self.open_gates(executor.forwarding());
         self.active = true;
+    }
+
+    fn send(
+        &mut self,
+        Asked { to, mut payload, .. }: Asked,
+        linked: &Arc<LinkedImage>,
+        family: Option<FamilyId>,
+        caller: Caller,
+        way: Way,
+    ) {
+        let linked = Arc::clone(linked);
+        match to {
+            To::Peer(peer) => {
+                payload.extend_from_slice(&Passage { hops: way.hops + 1 }.to_bytes());
+                self.peers[peer].push(Forward { linked, family, payload, caller });
+            }
+            To::Again => {
+                let way = Way { repeats: way.repeats + 1, ..way };
+                self.agains.push(Again { linked, family, payload, caller, way });
+            }
+        }
+    }
+
+    /// Why a call that has come this way goes no farther.
+    fn too_far(&self, way: Way) -> String {
+        let limits = self.choices.limits;
+        match way.hops < limits.hops {
+            true => format!(
+                "the target refused a call: it has run again {} times, the limit of that target",
+                limits.repeats
+            ),
+            false => too_many_hops(way.hops, limits.hops),
+        }
+    }
+
+    /// Takes the next call that is to run again.
+    pub(super) fn next_again(&mut self) -> Option<Again> {
+        self.agains.pop()
+    }
+
+    /// Number of calls that are to run again.
+    pub(super) fn agains(&self) -> usize {
+        self.agains.len()
+    }
+
+    /// Gives outcomes to the calls that gather them.
+    fn gather(&mut self) {
+        if self.outcomes.iter().all(|one| one.caller.part_of.is_none()) {
+            return;
+        }
+        let mut left = std::mem::take(&mut self.outcomes);
+        while let Some(Returned { caller, outcome }) = left.pop_front() {
+            match caller.part_of {
+                None => self.outcomes.push_back(Returned { caller, outcome }),
+                Some(id) => left.extend(self.gathers.take(id, outcome)),
+            }
+        }
     }
 
     /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Questions for
@@ -154,12 +262,15 @@ impl Forwards {
         for peer in &mut self.peers {
             peer.turn(&mut work);
         }
+        self.gather();
         self.open_gates(executor.forwarding());
         self.active = self.is_waiting();
     }
 
     fn is_waiting(&self) -> bool {
-        !self.outcomes.is_empty() || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
+        !self.outcomes.is_empty()
+            || self.agains.len() != 0
+            || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
     }
 
     /// Takes the questions for sessions. Each is answered by [`Forwards::take_manifest`], [`Forwards::take_image`] or
@@ -199,9 +310,14 @@ impl Forwards {
     /// Updates the gates: the present allowance of each destination.
     fn open_gates(&self, gates: &mut Forwarding) {
         let mailbox = self.choices.mailbox_size;
+        let most_bytes = self.choices.limits.bytes.unwrap_or(mailbox);
+        if let Some(gate) = &mut gates.again {
+            self.agains.open(gate, most_bytes);
+        }
         for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
             gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
-            gate.bytes = peer.queued_bytes().map(|queued| mailbox.saturating_sub(queued));
+            gate.bytes = peer.queued_bytes().map(|queued| most_bytes.saturating_sub(queued));
+            gate.most_bytes = most_bytes;
             gate.largest =
                 peer.max_frame().map_or(mailbox, |most| most.min(mailbox)).saturating_sub(FRAME_OVERHEAD);
         }
@@ -242,6 +358,9 @@ impl Forwards {
 
     /// Prepares to sleep on the descriptors that the target watches.
     pub(super) fn arm(&mut self) -> Rest {
+        if self.agains.len() != 0 {
+            return Rest::None;
+        }
         let mut rest = if self.outcomes.is_empty() { Rest::Sleep } else { Rest::Nap };
         for peer in &mut self.peers {
             match peer.arm() {
@@ -277,8 +396,17 @@ impl Forwards {
         }
         *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
+        self.agains.clear();
+        self.gathers.clear();
         self.active = false;
     }
+}
+
+/// Why a call that targets have sent on so many times goes no farther.
+pub(super) fn too_many_hops(hops: u32, most: u32) -> String {
+    format!(
+        "the target refused a call: it has gone from target to target {hops} times, and that target's limit of hops is {most}"
+    )
 }
 
 /// The descriptor by which handshakes wake the target, made and watched at first use.

@@ -87,7 +87,7 @@ impl Session {
 
 /// Checks whether a frame may have its payload.
 pub(super) fn may_run(header: &Header, mailbox: Mailbox, shared: &Shared) -> Result<(), Refusal> {
-    shared.executor.policy.payload(header.payload_len as usize)?;
+    shared.executor.policy.payload(header.argument_len())?;
     // It lies in the large mailbox, or was delivered and fits none.
     if mailbox == Mailbox::Large || header.frame_len as usize > shared.mailbox {
         shared.large_frames.check_payload(header.payload_len.into())?;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::channel::SendError;
-use farjump_core::frame::{Flags, Header, ReplyStatus};
+use farjump_core::frame::{Flags, Header, IncompleteReply, PASSAGE_LEN, Passage, ReplyStatus};
 use farjump_core::image::FamilyId;
 use farjump_loader::LinkedImage;
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
-use crate::executor::{Callable, Executor};
+use crate::executor::{Callable, Ended, Executor, Way};
 use crate::link::Wanted;
 use crate::policy::may;
-use crate::serve::forward::{Caller, Outcome, Returned};
+use crate::serve::forward::{Caller, MOST_CALLS, Outcome, Returned, too_many_hops};
 
 /// Most calls of one source that may be under way to destinations: their outcomes may all wait for its
 /// credit.
@@ -76,19 +76,22 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
-        let caller = Caller { session: self.id, token: header.token, wants_reply };
+        let caller = Caller::new(self.id, header.token, wants_reply);
+        // A target has no more calls under way to another one.
+        let has_travelled = header.flags.contains(Flags::TRAVELLED);
+        let most = if has_travelled { MOST_CALLS } else { MOST_FORWARDED };
         let refusal = match shared.executor.held(&self.codes.table, header.index, code) {
-            Some(_) if wants_reply && self.replies.forwarded_calls >= MOST_FORWARDED => Refusal::new(
+            Some(_) if wants_reply && self.replies.forwarded_calls >= most => Refusal::new(
                 RefusalCause::ForwardFailed,
                 format_args!(
-                    "{MOST_FORWARDED} forwarded calls of this source are pending: wait for some of them first"
+                    "{most} forwarded calls of this source are pending: wait for some of them first"
                 ),
             ),
             Some(linked) => {
                 self.replies.forwarded_calls += usize::from(wants_reply);
-                shared.executor.stats.forwarded += 1;
                 let family = self.family(header.index, &linked, &shared.executor);
-                shared.forwards.push(shared.executor.forwarding(), linked, family, caller);
+                let limit = self.replies.max_len;
+                shared.forwards.push(&mut shared.executor, linked, family, caller, limit);
                 return Ok(());
             }
             None => Refusal::new(
@@ -96,8 +99,43 @@ impl Session {
                 "code that runs in place is not in the store, and cannot forward itself: call it in mode cached",
             ),
         };
-        drop(shared.executor.forwarding().take());
+        shared.executor.forwarding().forget();
         self.refuse(header.token, refusal, shared)
+    }
+
+    /// As [`Session::run_code`], for a call that targets have sent on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_travelled(
+        &mut self,
+        header: Header,
+        payload: *mut u8,
+        code: Callable,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let (token, len) = (header.token, header.argument_len());
+        let mut passage = [0; PASSAGE_LEN];
+        // SAFETY: the caller lends `payload_len` bytes, of which these are the last ones.
+        unsafe { farjump_core::shared::copy_out(payload.add(len), passage.as_mut_ptr(), PASSAGE_LEN) };
+        let (hops, most) = (Passage::from_bytes(passage).hops, shared.executor.forwarding().limits.hops);
+        if hops > most {
+            let refusal = Refusal { cause: RefusalCause::ForwardFailed, text: too_many_hops(hops, most) };
+            return self.refuse(token, refusal, shared);
+        }
+        shared.executor.forwarding().way = Way { hops, repeats: 0 };
+        // SAFETY: the caller lends the payload and holds the code, as for `run_code`; the function gets fewer bytes.
+        let ended = unsafe { shared.executor.run(&code, payload.cast(), len, self.replies.max_len) };
+        let replied = match ended {
+            Ended::Returned if header.flags.contains(Flags::WANTS_REPLY) => {
+                self.send_reply(token, ReplyStatus::Done, shared.executor.reply(), false)
+            }
+            Ended::Returned => Ok(()),
+            ended => self.ended_otherwise(header, code, ended, shared),
+        };
+        shared.executor.forwarding().way = Way::default();
+        // SAFETY: the table or the frame still holds the code: nothing was unbound since the call.
+        unsafe { shared.executor.count(code.usage) };
+        replied
     }
 
     /// Asks the source for an image that another machine needs, or for the list of them. The answer goes to
@@ -156,6 +194,7 @@ impl Session {
         // A source returns credit in memory only.
         self.progress(true, shared)?;
         let Returned { caller, outcome } = &returned;
+        let incomplete;
         let sent = match outcome {
             _ if self.control.wants_write() => return Ok(Some(returned)),
             Outcome::Done(bytes) if bytes.len() > self.replies.max_len => {
@@ -176,6 +215,30 @@ impl Session {
                     String::from_utf8_lossy(message)
                 );
                 Err(Refusal { cause: RefusalCause::Panicked, text })
+            }
+            Outcome::Incomplete { lost, why, replies } => {
+                let reply = IncompleteReply { lost: *lost, text: why, replies };
+                match reply.head(self.replies.max_len) {
+                    Some(mut head) => {
+                        head.extend_from_slice(replies);
+                        incomplete = head;
+                        Ok((ReplyStatus::Incomplete, &incomplete[..]))
+                    }
+                    None => {
+                        let text = format!(
+                            "{lost} calls that it led to were lost, and there is no room for the replies of the others; the first: {}",
+                            String::from_utf8_lossy(why)
+                        );
+                        Err(Refusal { cause: RefusalCause::ForwardFailed, text })
+                    }
+                }
+            }
+            Outcome::Overlong => {
+                let text = format!(
+                    "the function ran and replied more than the {} bytes that this link takes: connect with a larger reply mailbox",
+                    self.replies.max_len
+                );
+                Err(Refusal { cause: RefusalCause::ReplyTooLarge, text })
             }
             Outcome::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
         };

@@ -428,6 +428,9 @@ impl Session {
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
+        if header().flags.contains(Flags::TRAVELLED) {
+            return self.run_travelled(header(), payload, code, shared);
+        }
         let len = header().payload_len as usize;
         // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the
         // scratch buffer, aligned as the image asks; the code is of this session's table, which holds it, or
@@ -470,6 +473,18 @@ impl Session {
 }
 
 impl Scratch {
+    /// Payload at an address that is a multiple of `align` bytes: where it is, or as a copy.
+    pub(super) fn aligned(&mut self, payload: &mut [u8], align: usize) -> *mut u8 {
+        if payload.as_ptr().addr().is_multiple_of(align) {
+            return payload.as_mut_ptr();
+        }
+        self.payload.clear();
+        self.payload.resize(payload.len() + align, 0);
+        let skip = self.payload.as_ptr().align_offset(align).min(align);
+        self.payload[skip..skip + payload.len()].copy_from_slice(payload);
+        self.payload[skip..].as_mut_ptr()
+    }
+
     /// Copies the payload of a frame with this header to an address aligned to `align` bytes: as many bytes
     /// as the header says, whatever there is to copy.
     #[cold]

@@ -28,6 +28,11 @@ impl Replies {
 }
 
 impl Session {
+    /// Most bytes of a reply.
+    pub(in crate::serve) fn reply_limit(&self) -> usize {
+        self.replies.max_len
+    }
+
     #[cold]
     pub(super) fn ended_otherwise(
         &mut self,
@@ -158,5 +163,5 @@ impl Session {
 #[inline(always)]
 pub(super) fn reply(token: u32, status: ReplyStatus, alone: bool) -> Plan<'static> {
     let (kind, index) = (Kind::Reply, status as u16);
-    Plan { kind, wants_reply: false, alone, index, token, align_log2: 0, code: None }
+    Plan { kind, wants_reply: false, alone, travelled: false, index, token, align_log2: 0, code: None }
 }

@@ -56,8 +56,16 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
             Box::new(move |hostile| with(hostile.frame(&call(), b""), KIND, &[kind])),
         ));
     }
-    // Alignments of 1, 4, and 8192 bytes; a trailer where none is due; reserved bits.
-    for flags in [0x10, 0x12, 0x1d, 0x1f, 0x33, 0x73, 0x93, 0xff] {
+    // A call that has travelled, without its passage.
+    for len in [0, 7] {
+        cases.push((
+            format!("a passage in {len} bytes"),
+            "payload",
+            Box::new(move |hostile| with(hostile.frame(&call(), &[0; 7][..len]), FLAGS, &[0x93])),
+        ));
+    }
+    // Alignments of 1, 4, and 8192 bytes; a trailer where none is due; what has not travelled says so.
+    for flags in [0x10, 0x12, 0x1d, 0x1f, 0x33, 0x73, 0xb3, 0xff] {
         cases.push((
             format!("flags {flags:#04x}"),
             "flags",

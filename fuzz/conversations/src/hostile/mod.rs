@@ -163,6 +163,7 @@ impl<'s> Hostile<'s> {
             kind: step.kind,
             wants_reply: step.wants_reply,
             alone: step.seed.is_multiple_of(3),
+            travelled: false,
             index: match step.index {
                 Index::Own => own,
                 Index::Of(index) | Index::Any(index) => index,

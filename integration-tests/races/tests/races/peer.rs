@@ -68,7 +68,7 @@ impl Step {
 
     fn plan(&self, kind: Kind, token: u32) -> Plan<'static> {
         let (wants_reply, alone) = (self.answer, self.alone);
-        Plan { kind, wants_reply, alone, index: 1, token, align_log2: 0, code: None }
+        Plan { kind, wants_reply, alone, travelled: false, index: 1, token, align_log2: 0, code: None }
     }
 }
 
@@ -242,6 +242,7 @@ impl<'c> Peer<'c> {
             kind: Kind::Reply,
             wants_reply: false,
             alone: false,
+            travelled: false,
             index: 0,
             token,
             align_log2: 0,
@@ -264,6 +265,7 @@ impl<'c> Peer<'c> {
             kind: Kind::Reply,
             wants_reply: false,
             alone: false,
+            travelled: false,
             index: 0,
             token: HEARD,
             align_log2: 0,

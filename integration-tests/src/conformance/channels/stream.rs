@@ -100,6 +100,7 @@ impl Shape {
             kind: self.kind,
             wants_reply: self.wants_reply,
             alone: self.alone,
+            travelled: false,
             index: self.index,
             token: self.token,
             align_log2: self.align_log2,

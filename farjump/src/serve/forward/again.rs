@@ -1,0 +1,91 @@
+//! Calls that run again here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use farjump_core::image::FamilyId;
+use farjump_loader::LinkedImage;
+
+use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
+use crate::executor::{Callable, Ended, Executor, Gate, Way};
+use crate::link::ReplyBytes;
+use crate::serve::session::Scratch;
+
+/// A call that is to run again.
+pub(in crate::serve) struct Again {
+    pub(super) linked: Arc<LinkedImage>,
+    pub(super) family: Option<FamilyId>,
+    pub(super) payload: Vec<u8>,
+    pub(in crate::serve) caller: Caller,
+    pub(super) way: Way,
+}
+
+/// The calls that are to run again, in the order in which they run.
+#[derive(Default)]
+pub(super) struct Agains {
+    queue: VecDeque<Again>,
+    bytes: usize,
+}
+
+impl Agains {
+    pub(super) fn push(&mut self, again: Again) {
+        self.bytes += again.payload.len();
+        self.queue.push_back(again);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Again> {
+        let again = self.queue.pop_front()?;
+        self.bytes -= again.payload.len();
+        Some(again)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Sets the gate to the present allowance.
+    pub(super) fn open(&self, gate: &mut Gate, most_bytes: usize) {
+        gate.calls = MOST_CALLS.saturating_sub(self.queue.len());
+        gate.bytes = (!self.queue.is_empty()).then(|| most_bytes.saturating_sub(self.bytes));
+        (gate.largest, gate.most_bytes) = (most_bytes, most_bytes);
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Agains::default();
+    }
+}
+
+impl Forwards {
+    /// Runs a call again, which may reply `limit` bytes. Its outcome goes the way of those from destinations.
+    pub(in crate::serve) fn run_again(
+        &mut self,
+        mut again: Again,
+        limit: usize,
+        executor: &mut Executor,
+        scratch: &mut Scratch,
+    ) {
+        let code = Callable::of(&again.linked);
+        let len = again.payload.len();
+        let payload = scratch.aligned(&mut again.payload, code.align);
+        executor.forwarding().way = again.way;
+        // SAFETY: `again` holds the code. The payload is its own, or a copy in the scratch buffer, of `len` bytes, and
+        // aligned as the code asks.
+        let ended = unsafe { executor.run(&code, payload.cast(), len, limit) };
+        // SAFETY: `again` holds the code.
+        unsafe { executor.count(code.usage) };
+        let caller = again.caller;
+        let outcome = match ended {
+            Ended::Returned if !caller.wants_reply => None,
+            Ended::Returned => Some(Outcome::Done(ReplyBytes::from_slice(executor.reply()))),
+            Ended::Panicked => Some(Outcome::Panicked(executor.reply().to_vec())),
+            Ended::ReplyTooLarge => caller.wants_reply.then_some(Outcome::Overlong),
+            Ended::Forwarded => {
+                self.push(executor, again.linked, again.family, caller, limit);
+                None
+            }
+        };
+        executor.forwarding().way = Way::default();
+        self.outcomes.extend(outcome.map(|outcome| Returned { caller, outcome }));
+        self.active = true;
+    }
+}

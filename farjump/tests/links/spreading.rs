@@ -1,0 +1,342 @@
+//! Functions that send themselves to several targets, several times, and to their own again: what their source gets
+//! together, what it is told of losses, and the limits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farjump::{CallError, Error, ForwardLimits, Link, Target, TargetBuilder, TargetThread};
+use rustix::process::Signal;
+
+use crate::forwarding::{Turned, address, member};
+use crate::helper::start_target;
+use crate::support::{PATIENCE, Place, library};
+
+/// The payload of `spread`.
+fn spread(depth: u8, width: u8, last: u8, places: &str) -> Vec<u8> {
+    [&[depth, width, b'.', last], places.as_bytes()].concat()
+}
+
+/// Calls of a tree of this many generations after the first.
+fn tree(depth: u32, children: u64) -> u64 {
+    (0..=depth).map(|generation| children.pow(generation)).sum()
+}
+
+fn limits(change: impl FnOnce(&mut ForwardLimits)) -> ForwardLimits {
+    let mut limits = ForwardLimits::default();
+    change(&mut limits);
+    limits
+}
+
+fn counter() -> &'static AtomicU64 {
+    Box::leak(Box::default())
+}
+
+/// A target that counts the calls of `spread` in `counter`.
+fn counting<'a>(builder: TargetBuilder<'a>, counter: &'static AtomicU64) -> TargetBuilder<'a> {
+    // SAFETY: `spread` takes a word, which lives for ever, and changes it on the thread of this target alone.
+    unsafe { builder.args_raw(counter.as_ptr().cast()) }
+}
+
+/// Targets that know each other and a `lost` one, each on a thread of its own.
+fn crowd(place: &Place, count: usize, limits: ForwardLimits) -> (Vec<TargetThread>, Vec<&'static AtomicU64>) {
+    let counters: Vec<_> = (0..count).map(|_| counter()).collect();
+    let target = |number: usize| {
+        let mut builder = counting(member(place, number, count), counters[number]).forward_limits(limits);
+        for other in 0..count {
+            builder = builder.destination(&other.to_string(), &address(place, other));
+        }
+        builder.build().unwrap().spawn().unwrap()
+    };
+    ((0..count).map(target).collect(), counters)
+}
+
+fn sum(counters: &[&AtomicU64]) -> u64 {
+    counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum()
+}
+
+/// What was lost of a call, and what was not.
+#[track_caller]
+fn incomplete<T>(outcome: Result<T, Error>) -> (u64, String, String) {
+    let Err(error) = outcome else { panic!("nothing was lost") };
+    let text = error.to_string();
+    let Error::Call(CallError::Incomplete(inner)) = error else { panic!("{text}") };
+    assert_eq!(inner.ifunc, "spread");
+    assert!(text.contains(&inner.text) && text.contains(&format!("{} in all", inner.lost)), "{text}");
+    (inner.lost, inner.text, String::from_utf8(inner.replies).unwrap())
+}
+
+#[test]
+fn a_tree_over_several_targets_is_answered_once_with_all_its_replies() {
+    let place = Place::new();
+    let (targets, counters) = crowd(&place, 3, ForwardLimits::default());
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let library = library("spread");
+    let mut calls = 0;
+    for (depth, width, places) in
+        [(0, 1, "1;"), (1, 1, "1;2;"), (4, 1, "0;1;2;"), (3, 4, "1;@;"), (6, 1, "@;2;")]
+    {
+        let children = u64::from(width) * places.matches(';').count() as u64;
+        let expected = tree(u32::from(depth), children);
+        for _ in 0..3 {
+            let reply =
+                link.inject(&library, &spread(depth, width, b'.', places)).unwrap().wait(PATIENCE).unwrap();
+            assert_eq!(
+                String::from_utf8_lossy(&reply),
+                ".".repeat(expected as usize),
+                "{depth} {width} {places}"
+            );
+            calls += expected;
+        }
+        assert_eq!(sum(&counters), calls, "each ran once");
+    }
+    for target in targets {
+        let stats = target.stop().unwrap().stats().clone();
+        assert_eq!((stats.images_linked, stats.refusals()), (1, 0), "the code came once");
+    }
+}
+
+#[test]
+fn many_trees_of_several_sources_at_once_are_not_mixed() {
+    let place = Place::new();
+    let (_targets, counters) = crowd(&place, 2, ForwardLimits::default());
+    let library = library("spread");
+    let calls = std::thread::scope(|scope| {
+        let sources: Vec<_> = (0..3_u8)
+            .map(|source| {
+                let (place, library) = (&place, &library);
+                scope.spawn(move || {
+                    let link = Link::connect(&address(place, usize::from(source % 2))).unwrap();
+                    let mut payload = spread(3, 1, b'.', "0;1;@;");
+                    payload[2] = b'a' + source;
+                    let calls: Vec<_> = (0..10).map(|_| link.inject(library, &payload).unwrap()).collect();
+                    for call in calls {
+                        let reply = call.wait(PATIENCE).unwrap();
+                        assert!(
+                            reply.len() as u64 == tree(3, 3)
+                                && reply.iter().all(|byte| *byte == b'a' + source)
+                        );
+                    }
+                    10 * tree(3, 3)
+                })
+            })
+            .collect();
+        sources.into_iter().map(|source| source.join().unwrap()).sum::<u64>()
+    });
+    assert_eq!(sum(&counters), calls);
+}
+
+#[test]
+fn calls_that_nobody_waits_for_spread_too() {
+    let place = Place::new();
+    let (_targets, counters) = crowd(&place, 2, ForwardLimits::default());
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    link.send(&library("spread"), &spread(4, 1, b'.', "1;0;@;")).unwrap();
+    let expected = tree(4, 3);
+    let start = Instant::now();
+    while sum(&counters) != expected {
+        assert!(start.elapsed() < PATIENCE, "{} of {expected}", sum(&counters));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_is_lost_is_counted_and_the_rest_is_answered() {
+    let place = Place::new();
+    let (_targets, _counters) = crowd(&place, 2, ForwardLimits::default());
+    let link = Link::builder(&address(&place, 0)).reply_mailbox_size(4096).connect().unwrap();
+    let library = library("spread");
+    let call = |payload: &[u8]| link.inject(&library, payload).unwrap().wait(PATIENCE);
+    // Four of the last generation panic, and reply nothing.
+    let (lost, text, replies) = incomplete(call(&spread(2, 1, b'!', "1;@;")));
+    assert_eq!((lost, &*replies), (4, "..."));
+    assert_eq!(text, "the function panicked: on its way, it fell");
+    // Two of four replies do not fit together into what this link takes.
+    let (lost, text, replies) = incomplete(call(&spread(2, 1, b'~', "1;@;")));
+    assert!(lost >= 2 && text.contains("bytes that the link takes"), "{lost}: {text}");
+    assert!(replies.len() <= 4096 && replies.starts_with('.'));
+    // The link is as good as before.
+    assert_eq!(&*call(&spread(1, 1, b'.', "1;")).unwrap(), b"..");
+}
+
+#[test]
+fn a_call_sends_no_more_messages_than_its_target_allows() {
+    let place = Place::new();
+    let (_targets, counters) = crowd(&place, 2, limits(|limits| limits.messages = 5));
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let reply = link.inject(&library("spread"), &spread(1, 4, b'.', "1;@;")).unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), ".444.....");
+    assert_eq!(sum(&counters), 6);
+}
+
+#[test]
+fn no_more_bytes_wait_than_the_target_allows() {
+    let place = Place::new();
+    let (_targets, _counters) = crowd(&place, 1, limits(|limits| limits.bytes = Some(20)));
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    // Each payload has ten bytes.
+    let reply =
+        link.inject(&library("spread"), &spread(1, 3, b'.', "@;@;@;")).unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(String::from_utf8_lossy(&reply), ".3333333..");
+}
+
+#[test]
+fn a_function_that_goes_on_for_ever_ends_at_the_limit_and_its_source_is_told() {
+    let place = Place::new();
+    let (_targets, counters) = crowd(&place, 2, limits(|limits| (limits.hops, limits.repeats) = (10, 7)));
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let library = library("spread");
+    let (lost, text, replies) =
+        incomplete(link.inject(&library, &spread(255, 1, b'.', "next;")).unwrap().wait(PATIENCE));
+    let expected = "from target to target 10 times, and that target's limit of hops is 10";
+    assert!(lost == 1 && text.contains(expected), "{text}");
+    assert_eq!(replies, "...........5");
+    assert_eq!(sum(&counters), 11);
+
+    let (lost, text, replies) =
+        incomplete(link.inject(&library, &spread(255, 1, b'.', "@;")).unwrap().wait(PATIENCE));
+    assert!(lost == 1 && text.contains("it has run again 7 times"), "{text}");
+    assert_eq!(replies, "........5");
+
+    // One that leaves its reply to the last target.
+    let onward = crate::support::library("onward");
+    let steps = ">next;".repeat(20);
+    let outcome = link.inject(&onward, steps.as_bytes()).unwrap().wait(PATIENCE);
+    let Err(Error::Call(CallError::Incomplete(inner))) = outcome else { panic!("nothing was lost") };
+    assert!(inner.lost == 1 && inner.text.contains(expected) && inner.replies == b"5", "{inner}");
+    // One that nobody waits for ends there.
+    link.send(&onward, steps.as_bytes()).unwrap();
+    link.flush(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_target_refuses_calls_that_have_come_farther_than_it_allows_although_their_last_target_does_not() {
+    let place = Place::new();
+    let (one, two) = (counter(), counter());
+    let strict = limits(|limits| limits.hops = 3);
+    let turned = Turned::new(
+        &place,
+        [counting(member(&place, 0, 2), one), counting(member(&place, 1, 2), two).forward_limits(strict)],
+    );
+    let call = turned.link.inject(&library("spread"), &spread(9, 1, b'.', "next;")).unwrap();
+    let (lost, text, replies) = incomplete(turned.answer(call));
+    assert!(lost == 1 && text.contains("limit of hops is 3"), "{text}");
+    assert_eq!(replies, "....5", "the second target sends nothing on after three hops");
+    assert_eq!((one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)), (2, 2));
+}
+
+#[test]
+fn a_peer_that_dies_in_the_middle_takes_its_part_down_and_the_source_gets_the_rest() {
+    let place = Place::new();
+    let (mut targets, counters) = crowd(&place, 3, ForwardLimits::default());
+    let mut mortal = start_target(&place.address_of("mortal.sock"));
+    let first = targets.remove(0).stop().unwrap();
+    drop(first);
+    let mut first = counting(member(&place, 0, 3), counters[0])
+        .destination("1", &address(&place, 1))
+        .destination("mortal", &place.address_of("mortal.sock"))
+        .build()
+        .unwrap();
+    let link = crate::support::alongside(
+        || Link::connect(&address(&place, 0)).unwrap(),
+        || {
+            first.wait(Duration::from_millis(1)).unwrap();
+            first.poll().unwrap();
+        },
+    );
+    let library = library("spread");
+    let mut answer = |payload: &[u8], during: &mut dyn FnMut(u64)| {
+        let mut call = link.inject(&library, payload).unwrap();
+        let start = Instant::now();
+        loop {
+            first.poll().unwrap();
+            during(first.stats().forwarded);
+            match call.poll() {
+                Ok(None) => assert!(start.elapsed() < PATIENCE, "no outcome"),
+                Ok(Some(reply)) => return Ok(String::from_utf8_lossy(&reply).into_owned()),
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    assert_eq!(answer(&spread(1, 2, b'n', "1;mortal;"), &mut |_| ()).unwrap(), ".....");
+    // It has stopped when the calls come, and dies when they are there.
+    mortal.signal(Signal::STOP);
+    let mut killed = false;
+    let outcome = answer(&spread(1, 2, b'n', "1;mortal;"), &mut |forwarded| {
+        if forwarded == 8 && !killed {
+            mortal.kill();
+            killed = true;
+        }
+    });
+    let (lost, text, replies) = incomplete(outcome);
+    assert_eq!((lost, &*replies), (2, "..."));
+    assert!(text.contains("its destination `mortal`"), "{text}");
+    // It is not there any more.
+    let (lost, _, replies) = incomplete(answer(&spread(1, 2, b'n', "1;mortal;"), &mut |_| ()));
+    assert_eq!((lost, &*replies), (2, "..."));
+    assert_eq!(answer(&spread(1, 2, b'n', "1;"), &mut |_| ()).unwrap(), "...");
+}
+
+#[test]
+fn two_peers_that_flood_each_other_serve_others_meanwhile_and_come_to_an_end() {
+    let place = Place::new();
+    let (targets, counters) = crowd(&place, 2, ForwardLimits::default());
+    let (link, other) =
+        (Link::connect(&address(&place, 0)).unwrap(), Link::connect(&address(&place, 1)).unwrap());
+    let library = library("spread");
+    // More than may be under way at a time: many messages are not accepted, and their functions reply `3`.
+    let flood = link.inject(&library, &spread(15, 2, b'.', "next;")).unwrap();
+    let mut beside = 0;
+    let mut flood = Some(flood);
+    let reply = loop {
+        assert_eq!(&*other.inject(&library, &spread(0, 0, b'.', "")).unwrap().wait(PATIENCE).unwrap(), b".");
+        beside += 1;
+        if let Some(reply) = flood.as_mut().and_then(|flood| flood.poll().unwrap()) {
+            flood = None;
+            break reply;
+        }
+    };
+    assert!(flood.is_none() && beside > 10, "{beside}");
+    let count = |wanted: u8| reply.iter().filter(|byte| **byte == wanted).count() as u64;
+    assert_eq!(count(b'.') + count(b'3'), reply.len() as u64);
+    assert_eq!(sum(&counters), count(b'.') + beside);
+    assert!(count(b'3') > 100, "{} were not accepted", count(b'3'));
+    for target in targets {
+        assert_eq!(target.stop().unwrap().stats().refusals(), 0);
+    }
+}
+
+#[test]
+fn calls_that_run_again_end_with_their_source() {
+    let place = Place::new();
+    let counter = counter();
+    let mut target = counting(Target::listen(&address(&place, 0)), counter).build().unwrap();
+    let connect = |target: &mut Target<'_>| {
+        crate::support::alongside(
+            || Link::connect(&address(&place, 0)).unwrap(),
+            || {
+                target.wait(Duration::from_millis(1)).unwrap();
+                target.poll().unwrap();
+            },
+        )
+    };
+    let link = connect(&mut target);
+    let pending = link.inject(&library("spread"), &spread(255, 1, b'.', "@;")).unwrap();
+    while counter.load(Ordering::SeqCst) < 10 {
+        target.poll().unwrap();
+    }
+    drop(pending);
+    drop(link);
+    let start = Instant::now();
+    while target.stats().links_ended != target.stats().links {
+        assert!(start.elapsed() < PATIENCE);
+        target.poll().unwrap();
+    }
+    let ran = counter.load(Ordering::SeqCst);
+    for _ in 0..100 {
+        target.poll().unwrap();
+    }
+    assert_eq!(counter.load(Ordering::SeqCst), ran);
+    // It sleeps again.
+    assert!(target.arm().unwrap().is_some_and(|longest| longest > Duration::from_millis(100)));
+    target.disarm();
+}
