@@ -1281,6 +1281,14 @@ farjump_status_t farjump_target_options_set_forward_limits(farjump_target_option
                                                            uint32_t repeats);
 
 /**
+ * Lets functions make code, as images or bitcode, and send it messages here and at destinations: farjump_make(),
+ * farjump_inject(). The code takes the way of code that a source brings, with the same checks and limits, except that no
+ * source pays for its memory. Default: no.
+ */
+farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options,
+                                                     bool allowed);
+
+/**
  * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
  * their thread, and cannot use the target: that is FARJUMP_ERROR_BUSY. NULL for none.
  */

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::workbench::{Workbench, children_of, finish, runs, start_target, wait_for};
 
-const COMPILER: &str = env!("CARGO_BIN_EXE_farjump_compiler");
+pub(crate) const COMPILER: &str = env!("CARGO_BIN_EXE_farjump_compiler");
 
 const SQUARES: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(squares)\n\
     FARJUMP_IFUNC void squares_main(void *p, size_t n, void *a) { (void)a; uint64_t sum = 0; const unsigned char *x = p;\n\
@@ -50,7 +50,7 @@ fn library(bench: &Workbench, name: &str, source: &str, more: &[&str]) -> Option
 }
 
 /// The libraries of LLVM that are here, of those that farjump is tested with.
-fn llvms() -> Vec<String> {
+pub(crate) fn llvms() -> Vec<String> {
     let rust = finish(std::process::Command::new("rustc").args(["--print", "sysroot"])).worked();
     let folder = Path::new(rust.text().trim()).join("lib");
     let own = fs::read_dir(folder).expect("rustc has libraries").filter_map(|file| {

@@ -17,6 +17,8 @@ mod forks;
 mod iceoryx;
 mod inject;
 mod invocation;
+#[cfg(feature = "bitcode")]
+mod making;
 mod networks;
 mod paths;
 mod perf;

@@ -89,11 +89,24 @@ int farjump_forward(const char *peer, size_t peer_len, const void *payload, size
  * as for farjump_forward. Returns FARJUMP_UNKNOWN_PEER where code runs without a target. */
 int farjump_again(const void *payload, size_t payload_size);
 
+/* Code that makes code. The target has to allow it (TargetBuilder::allow_making, farjump serve --allow-making).
+ *
+ * farjump_make hands the target code that NAME_main has made: an image, such as a template with other constants, or
+ * bitcode, such as farjump_code.h makes of text. It is copied. Its id of 16 bytes, the hash of its bytes, is written to id.
+ *
+ * farjump_inject sends the code with that id a message, to a destination as farjump_forward does, or here as
+ * farjump_again does if peer_len is 0. The code is placed, or compiled, when NAME_main has returned, with the checks for
+ * code that comes from a source. If that fails, the message is lost, and the source gets the reason. Code stays in the
+ * target's store as other code does; it may also be code that another call has made or brought. */
+int farjump_make(const void *code, size_t len, uint8_t id[16]);
+int farjump_inject(const uint8_t id[16], const char *peer, size_t peer_len, const void *payload, size_t payload_size);
+
 #define FARJUMP_UNKNOWN_PEER (-1) /* the target has no destination of that name */
 #define FARJUMP_TOO_LARGE (-2)    /* the payload is too long for a frame to that destination */
 #define FARJUMP_BUSY (-3)         /* 1024 calls, or as many bytes as the target allows, are under way there */
 #define FARJUMP_TOO_OFTEN (-4)    /* this call has sent as many messages as the target allows */
 #define FARJUMP_TOO_FAR (-5)      /* it has gone on as often as the target allows; the source is told */
+#define FARJUMP_NOT_ALLOWED (-6)  /* the target lets no function make code */
 
 /* Ends this call. The source's wait fails with the message (len bytes of UTF-8, no zero needed; copied), and
  * the target continues. Does not return. Resources that NAME_main holds are not released. */

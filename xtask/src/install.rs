@@ -19,8 +19,12 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 const NATIVE: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 
 /// The headers, by their folder. `ucp_ifunc.h` is the papers' API.
-const HEADERS: [(&str, &str); 3] =
-    [("c/include", "farjump.h"), ("c/include", "ucp_ifunc.h"), ("ifuncs/include", "farjump_ifunc.h")];
+const HEADERS: [(&str, &str); 4] = [
+    ("c/include", "farjump.h"),
+    ("c/include", "ucp_ifunc.h"),
+    ("ifuncs/include", "farjump_ifunc.h"),
+    ("ifuncs/include", "farjump_code.h"),
+];
 
 /// The licences of farjump, and of the font in its program.
 const LICENCES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/plot/roboto-LICENSE.txt"];

@@ -106,6 +106,7 @@ pub struct farjump_target_options_t {
     pub(crate) clear: bool,
     destinations: Vec<(String, String)>,
     forward_limits: ForwardLimits,
+    makes: bool,
     pub(crate) key: Option<Key>,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) peer_timeout: Option<u64>,
@@ -181,7 +182,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.transport.as_deref(), TargetBuilder::transport);
         let builder =
             self.destinations.iter().fold(builder, |builder, (name, at)| builder.destination(name, at));
-        let builder = builder.forward_limits(self.forward_limits);
+        let builder = builder.forward_limits(self.forward_limits).allow_making(self.makes);
         let builder = set(builder, self.key.clone(), TargetBuilder::key);
         let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
@@ -487,6 +488,17 @@ pub unsafe extern "C" fn farjump_target_options_set_forward_limits(
         limits.repeats = if repeats == 0 { limits.repeats } else { repeats };
         options.forward_limits = limits;
     })
+}
+
+/// Lets functions make code, as images or bitcode, and send it messages here and at destinations: farjump_make(),
+/// farjump_inject(). The code takes the way of code that a source brings, with the same checks and limits, except that no
+/// source pays for its memory. Default: no.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_allow_making(
+    options: *mut farjump_target_options_t,
+    allowed: bool,
+) -> farjump_status_t {
+    change!(options, options.makes = allowed)
 }
 
 /// Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on

@@ -298,5 +298,12 @@ fn place(store: &mut Store, resolver: &Resolver, key: Key, part: &Part<'_>) -> R
 }
 
 /// Services of `farjump_ifunc.h` besides the functions of libc.
-const SERVICES: [&str; 5] =
-    ["farjump_reply", "farjump_forward", "farjump_again", "farjump_panic", "farjump_private_copy"];
+const SERVICES: [&str; 7] = [
+    "farjump_reply",
+    "farjump_forward",
+    "farjump_again",
+    "farjump_make",
+    "farjump_inject",
+    "farjump_panic",
+    "farjump_private_copy",
+];

@@ -87,6 +87,9 @@ pub(crate) struct Serve {
     /// Another target, to which injected code may forward itself by this name (farjump_forward); repeatable
     #[arg(long = "destination", value_name = "NAME=ADDRESS", value_parser = parse_destination)]
     pub(crate) destinations: Vec<Destination>,
+    /// Let functions make code, as images or bitcode, and send it messages (farjump_make, farjump_inject)
+    #[arg(long)]
+    pub(crate) allow_making: bool,
     #[command(flatten)]
     pub(crate) forward_limits: ForwardLimitsArguments,
     /// Allow code with this id, or of the family with this id (a library's images for all machines), and no other;

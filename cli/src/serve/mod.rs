@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .arena_size(arguments.arena_size)
         .mailbox_size(arguments.mailbox)
         .handshake_timeout(arguments.handshake_timeout)
+        .allow_making(arguments.allow_making)
         .forward_limits(arguments.forward_limits.limits())
         .limits(limits(arguments));
     for library in &arguments.exports {

@@ -14,6 +14,9 @@ use farjump_os::cpu::detected;
 use super::llvm::{Llvm, Ref};
 use crate::protocol::{Tier, Times};
 
+/// The first bytes of a file of bitcode, and of one in a wrapper.
+const BITCODE_MAGIC: [[u8; 4]; 2] = [*b"BC\xc0\xde", [0xde, 0xc0, 0x17, 0x0b]];
+
 /// Something to compile so that LLVM's tables and code are in memory before the first fork.
 const WARM: &str = "\
 define float @warm_main(ptr %p, i64 %n, ptr %a) {
@@ -81,7 +84,7 @@ thread_local! {
 pub(super) fn warm(llvm: &Llvm) -> Result<(), String> {
     for tier in [Tier::First, Tier::Optimised] {
         let context = Context::new(llvm);
-        let module = context.parse_text(WARM)?;
+        let module = context.parse_text(WARM.as_bytes())?;
         let cpu = detected();
         let target = TargetMachine::new(llvm, &cpu, tier)?;
         // SAFETY: the module is whole, and the text is a string.
@@ -236,19 +239,39 @@ impl<'l> Context<'l> {
         Context { llvm, context }
     }
 
-    fn parse_text(&self, source: &str) -> Result<Module, String> {
+    /// Reads a module in LLVM's assembly language.
+    fn parse_text(&self, source: &[u8]) -> Result<Module, String> {
         let functions = &self.llvm.functions;
         let (mut module, mut problem) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the buffer is a copy of the text, which the parser takes over; both results have space.
         unsafe {
             let (start, len) = (source.as_ptr().cast::<c_char>(), source.len());
-            let buffer = (functions.LLVMCreateMemoryBufferWithMemoryRangeCopy)(start, len, c"warm".as_ptr());
+            let buffer = (functions.LLVMCreateMemoryBufferWithMemoryRangeCopy)(start, len, c"text".as_ptr());
             if (functions.LLVMParseIRInContext)(self.context, buffer, &raw mut module, &raw mut problem) != 0
             {
-                return Err(format!("it reads no text: {}", CStr::from_ptr(problem).to_string_lossy()));
+                let problem = CStr::from_ptr(problem).to_string_lossy();
+                return Err(format!("LLVM cannot read its text: {}", problem.trim_end()));
             }
         }
         Ok(Module(module))
+    }
+
+    /// Reads a module of bitcode.
+    fn parse_bitcode(&self, bytes: &[u8]) -> Result<Module, String> {
+        let functions = &self.llvm.functions;
+        let mut module = ptr::null_mut();
+        // SAFETY: the buffer is a copy of the bytes; the result has space. What the bytes do to LLVM ends this process
+        // at worst.
+        let failed = unsafe {
+            let start = bytes.as_ptr().cast::<c_char>();
+            let buffer = (functions.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
+                start,
+                bytes.len(),
+                c"bitcode".as_ptr(),
+            );
+            (functions.LLVMParseBitcodeInContext2)(self.context, buffer, &raw mut module) != 0
+        };
+        if failed { Err(format!("LLVM cannot read it: {}", said())) } else { Ok(Module(module)) }
     }
 
     /// Reads all modules, and makes one of them.
@@ -256,27 +279,17 @@ impl<'l> Context<'l> {
         let functions = &self.llvm.functions;
         let mut whole: Option<Module> = None;
         for bytes in bitcode.modules() {
-            let mut module = ptr::null_mut();
-            // SAFETY: the buffer is a copy of the bytes; the result has space. What the bytes do to LLVM ends this process
-            // at worst.
-            let failed = unsafe {
-                let start = bytes.as_ptr().cast::<c_char>();
-                let buffer = (functions.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
-                    start,
-                    bytes.len(),
-                    c"bitcode".as_ptr(),
-                );
-                (functions.LLVMParseBitcodeInContext2)(self.context, buffer, &raw mut module) != 0
-            };
-            if failed {
-                return Err(format!("LLVM cannot read it: {}", said()));
-            }
+            // Text is for functions that write code.
+            let has_magic = BITCODE_MAGIC.iter().any(|magic| bytes.starts_with(magic));
+            let is_text =
+                !has_magic && !bytes.is_empty() && !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok();
+            let module = if is_text { self.parse_text(bytes) } else { self.parse_bitcode(bytes) }?;
             let Some(first) = &whole else {
-                whole = Some(Module(module));
+                whole = Some(module);
                 continue;
             };
             // SAFETY: both are modules of this context; the second one is taken over.
-            if unsafe { (functions.LLVMLinkModules2)(first.0, module) } != 0 {
+            if unsafe { (functions.LLVMLinkModules2)(first.0, module.0) } != 0 {
                 return Err(format!("its modules do not go together: {}", said()));
             }
         }
@@ -312,6 +325,16 @@ impl<'l> Context<'l> {
                 CStr::from_ptr((functions.LLVMGetDataLayoutStr)(module.0)),
             )
         };
+        if triple.is_empty() && layout.is_empty() {
+            // Text need not say for which machine it is: the bitcode's header does.
+            // SAFETY: the module is whole, and both texts are strings.
+            unsafe {
+                (functions.LLVMSetTarget)(module.0, target.triple.as_ptr());
+                (functions.LLVMSetDataLayout)(module.0, target.layout.as_ptr());
+            }
+            let object = self.compile(module, &target, bitcode.name(), tier)?;
+            return Ok((Times { compile: begun.elapsed(), ..Times::default() }, object));
+        }
         let arch = |triple: &str| triple.split('-').next().unwrap_or("").to_owned();
         let own = target.triple.to_string_lossy();
         if arch(&triple) != arch(&own) {

@@ -68,6 +68,7 @@ functions! {
     LLVMGetTarget: fn(Ref) -> *const c_char;
     LLVMSetTarget: fn(Ref, *const c_char);
     LLVMGetDataLayoutStr: fn(Ref) -> *const c_char;
+    LLVMSetDataLayout: fn(Ref, *const c_char);
     LLVMGetFirstFunction: fn(Ref) -> Ref;
     LLVMGetNextFunction: fn(Ref) -> Ref;
     LLVMGetFirstGlobal: fn(Ref) -> Ref;

@@ -152,6 +152,46 @@ impl Executor {
         }
     }
 
+    /// Places code that the function `maker` has made, or finds code by its id. `has_waited` says whether it was tried
+    /// before, and waited for the compiler.
+    #[cold]
+    pub(crate) fn bring_made(
+        &mut self,
+        id: CodeId,
+        code: Option<&[u8]>,
+        maker: &LinkedImage,
+        has_waited: bool,
+    ) -> Result<Arc<LinkedImage>, Unbound> {
+        let name = maker.name();
+        let refused = |refusal: Refusal| {
+            let text = format!("the code that `{name}` has made: {}", refusal.text);
+            Unbound::from(Refusal { text, ..refusal })
+        };
+        self.policy.code(&id).map_err(refused)?;
+        if let Some(linked) = self.store.get(&id) {
+            return Ok(Arc::clone(linked));
+        }
+        if self.awaits(&id) {
+            return Err(Unbound::Compiling);
+        }
+        if has_waited && let Some(refusal) = self.refusal_of(&id) {
+            return Err(refusal.clone().into());
+        }
+        let Some(code) = code else {
+            let text = format!(
+                "`{name}` has sent a message to code {id}, which is not here: make it in the same call"
+            );
+            return Err(Refusal { cause: RefusalCause::CodeMissing, text }.into());
+        };
+        self.policy.image(code.len()).map_err(refused)?;
+        let origin: Arc<str> = format!("`{name}` ({})", maker.id()).into();
+        let mut copied = Copied::new(code, name.as_bytes());
+        if BitcodeView::is_bitcode(code) {
+            return self.bring_bitcode(id, &copied, &origin);
+        }
+        self.install(id, &mut copied, &origin)
+    }
+
     /// Checks that a frame was made for this run of the target.
     pub(super) fn of_this_epoch(&self, epoch: u64) -> Result<(), Refusal> {
         if epoch == self.epoch {

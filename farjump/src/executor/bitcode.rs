@@ -110,6 +110,11 @@ impl Executor {
         self.bitcode.firsts.contains_key(id)
     }
 
+    /// Why this code was refused last, if it was bitcode.
+    pub(super) fn refusal_of(&self, id: &CodeId) -> Option<&Refusal> {
+        self.bitcode.refusal(id).map(|refused| &refused.refusal)
+    }
+
     /// Has `watch` watch the descriptor by which the compiler reports, if it is not the one that was watched last.
     pub(crate) fn watch_compiler<E>(
         &mut self,

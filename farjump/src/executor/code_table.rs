@@ -259,16 +259,12 @@ pub(crate) enum Ready {
 }
 
 /// Reason why a frame's code could not be bound.
-pub(super) enum Unbound {
+pub(crate) enum Unbound {
     /// It is refused.
     Refused(Refusal),
     /// It needs so much capacity, and is refused if none can be made.
     NoSpace(Refusal, Need),
     /// It is compiled.
-    #[cfg_attr(
-        not(feature = "bitcode"),
-        expect(dead_code, reason = "without a compiler nothing is compiled")
-    )]
     Compiling,
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
-use farjump_core::image::MAX_ALIGN_LOG2;
+use farjump_core::image::{CodeId, MAX_ALIGN_LOG2};
 
 use super::enter::{self, Caller, Foreign, Main};
 use super::fork;
@@ -207,6 +207,26 @@ pub(super) fn forward(peer: Option<LentBytes<'_>>, payload: LentBytes<'_>) -> Re
         None => context.forwarding.ask_again(payload),
     };
     // The source is told of a call that would have gone too far.
+    context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
+    asked
+}
+
+/// Takes code that the call on this thread has made. Returns its id.
+pub(super) fn make(code: LentBytes<'_>) -> Result<CodeId, NotForwarded> {
+    let context = NonNull::new(CURRENT.get()).ok_or(NotForwarded::TooOften)?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let context = unsafe { &mut *context.as_ptr() };
+    // What is not sent is forgotten when the call ends.
+    context.diverted |= context.forwarding.makes.is_some();
+    context.forwarding.make(code)
+}
+
+/// Sends a message to other code, at `peer` or here, once the call on this thread returns.
+pub(super) fn inject(code: CodeId, peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
+    let context = NonNull::new(CURRENT.get()).ok_or(NotForwarded::TooOften)?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let context = unsafe { &mut *context.as_ptr() };
+    let asked = context.forwarding.inject(code, peer, payload);
     context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
     asked
 }

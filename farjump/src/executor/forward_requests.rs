@@ -1,6 +1,11 @@
 //! Requests of the running call to be sent on: to a target's destinations, as `farjump_forward` sees them, and to
 //! the target itself.
 
+use std::sync::Arc;
+
+use farjump_core::image::CodeId;
+use farjump_loader::code_id;
+
 use super::lent_bytes::LentBytes;
 use crate::ForwardLimits;
 
@@ -19,6 +24,8 @@ pub(crate) enum NotForwarded {
     TooOften = -4,
     /// It has come as far as it may.
     TooFar = -5,
+    /// The target lets no function make code.
+    NotAllowed = -6,
 }
 
 /// A destination, and its present allowance.
@@ -71,9 +78,17 @@ pub(crate) enum To {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) to: To,
+    /// The code that it is for, if that is not the running function's own.
+    pub(crate) code: Option<CodeId>,
     pub(crate) payload: Vec<u8>,
     /// The gate's allowance before.
     before: (usize, Option<usize>),
+}
+
+impl Asked {
+    pub(crate) fn new(to: To, code: Option<CodeId>, payload: Vec<u8>) -> Asked {
+        Asked { to, code, payload, before: (0, None) }
+    }
 }
 
 /// How far a call has come.
@@ -95,7 +110,10 @@ pub(crate) struct Forwarding {
     pub(crate) limits: ForwardLimits,
     /// The way of the running call.
     pub(crate) way: Way,
+    /// Whether calls may make code, of this many bytes at most.
+    pub(crate) makes: Option<usize>,
     asked: Vec<Asked>,
+    made: Vec<(CodeId, Arc<[u8]>)>,
     /// Messages that were to go farther than is allowed.
     too_far: u32,
 }
@@ -103,6 +121,8 @@ pub(crate) struct Forwarding {
 /// The requests of a call.
 pub(crate) struct Requests {
     pub(crate) asked: Vec<Asked>,
+    /// The code that it has made.
+    pub(crate) made: Vec<(CodeId, Arc<[u8]>)>,
     pub(crate) too_far: u32,
     /// How far the call had come.
     pub(crate) way: Way,
@@ -113,15 +133,53 @@ impl Forwarding {
     pub(super) fn ask(&mut self, peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
         let found = self.gates.iter().position(|gate| peer.are(gate.name.as_bytes()));
         let to = To::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
-        self.note(to, payload, self.way.hops < self.limits.hops)
+        self.note(to, None, payload, self.way.hops < self.limits.hops)
     }
 
     /// Notes that the running call is to run again.
     pub(super) fn ask_again(&mut self, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
-        self.note(To::Again, payload, self.way.repeats < self.limits.repeats)
+        self.note(To::Again, None, payload, self.way.repeats < self.limits.repeats)
     }
 
-    fn note(&mut self, to: To, payload: LentBytes<'_>, is_near: bool) -> Result<(), NotForwarded> {
+    /// Takes code, for messages of the running call. Returns its id.
+    pub(super) fn make(&mut self, code: LentBytes<'_>) -> Result<CodeId, NotForwarded> {
+        if code.len() > self.makes.ok_or(NotForwarded::NotAllowed)? {
+            return Err(NotForwarded::TooLarge);
+        }
+        let code = code.to_vec();
+        let id = code_id(&code);
+        if self.made.iter().all(|(made, _)| *made != id) {
+            if self.made.len() >= self.limits.messages {
+                return Err(NotForwarded::TooOften);
+            }
+            self.made.push((id, code.into()));
+        }
+        Ok(id)
+    }
+
+    /// Notes a message to other code, at a destination or here.
+    pub(super) fn inject(
+        &mut self,
+        code: CodeId,
+        peer: LentBytes<'_>,
+        payload: LentBytes<'_>,
+    ) -> Result<(), NotForwarded> {
+        self.makes.ok_or(NotForwarded::NotAllowed)?;
+        if peer.len() == 0 {
+            return self.note(To::Again, Some(code), payload, self.way.repeats < self.limits.repeats);
+        }
+        let found = self.gates.iter().position(|gate| peer.are(gate.name.as_bytes()));
+        let to = To::Peer(found.ok_or(NotForwarded::UnknownPeer)?);
+        self.note(to, Some(code), payload, self.way.hops < self.limits.hops)
+    }
+
+    fn note(
+        &mut self,
+        to: To,
+        code: Option<CodeId>,
+        payload: LentBytes<'_>,
+        is_near: bool,
+    ) -> Result<(), NotForwarded> {
         let gate = match to {
             To::Peer(index) => self.gates.get_mut(index),
             To::Again => self.again.as_mut(),
@@ -137,7 +195,7 @@ impl Forwarding {
         gate.admits(payload.len())?;
         let before = (gate.calls, gate.bytes);
         gate.pass(payload.len());
-        self.asked.push(Asked { to, payload: payload.to_vec(), before });
+        self.asked.push(Asked { to, code, payload: payload.to_vec(), before });
         Ok(())
     }
 
@@ -145,6 +203,7 @@ impl Forwarding {
     pub(crate) fn take(&mut self) -> Requests {
         Requests {
             asked: std::mem::take(&mut self.asked),
+            made: std::mem::take(&mut self.made),
             too_far: std::mem::take(&mut self.too_far),
             way: self.way,
         }
@@ -153,6 +212,7 @@ impl Forwarding {
     /// Forgets the requests of the call that ended last.
     pub(crate) fn forget(&mut self) {
         self.too_far = 0;
+        self.made.clear();
         while let Some(Asked { to, before, .. }) = self.asked.pop() {
             let gate = match to {
                 To::Peer(index) => self.gates.get_mut(index),
@@ -223,6 +283,34 @@ mod tests {
         let requests = forwarding.take();
         assert_eq!((requests.asked.len(), requests.too_far), (1, 2));
         assert_eq!(forwarding.take().too_far, 0);
+    }
+
+    #[test]
+    fn code_is_made_where_that_is_allowed_and_named_by_its_hash() {
+        let (code, none) = (LentBytes::from(&b"some code"[..]), LentBytes::from(&[][..]));
+        let mut forwarding = to(9, None);
+        let id = code_id(b"some code");
+        assert_eq!(forwarding.make(code), Err(NotForwarded::NotAllowed));
+        assert_eq!(forwarding.inject(id, none, none), Err(NotForwarded::NotAllowed));
+        forwarding.makes = Some(8);
+        assert_eq!(forwarding.make(code), Err(NotForwarded::TooLarge));
+        forwarding.makes = Some(9);
+        assert_eq!([forwarding.make(code), forwarding.make(code)], [Ok(id); 2]);
+        assert_eq!(forwarding.inject(id, none, none), Ok(()));
+        assert_eq!(forwarding.inject(id, (&b"next"[..]).into(), none), Ok(()));
+        assert_eq!(forwarding.inject(id, (&b"nobody"[..]).into(), none), Err(NotForwarded::UnknownPeer));
+        let requests = forwarding.take();
+        assert_eq!(requests.made.len(), 1);
+        assert!(
+            requests
+                .asked
+                .iter()
+                .map(|asked| (asked.to, asked.code))
+                .eq([(To::Again, Some(id)), (To::Peer(1), Some(id))])
+        );
+        forwarding.make(code).unwrap();
+        forwarding.forget();
+        assert!(forwarding.take().made.is_empty());
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use bitcode::BitcodeUse;
 pub(crate) use bitcode::{Finished, Settled};
 pub use builder::ExecutorBuilder;
 pub use code_table::CodeTable;
-pub(crate) use code_table::{Callable, Named, Ready};
+pub(crate) use code_table::{Callable, Named, Ready, Unbound};
 pub(crate) use context::{Context, Ended, running};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};

@@ -16,6 +16,11 @@ impl Executor {
         false
     }
 
+    /// Why this code was refused last, if it was bitcode.
+    pub(super) fn refusal_of(&self, _: &CodeId) -> Option<&Refusal> {
+        None
+    }
+
     /// Refuses bitcode.
     #[cold]
     pub(super) fn bring_bitcode(

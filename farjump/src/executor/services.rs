@@ -4,6 +4,7 @@
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
+use farjump_core::image::CodeId;
 use farjump_loader::Exports;
 
 use super::context::{self, NotLeft};
@@ -30,6 +31,8 @@ pub(super) fn offer(exports: &mut Exports) {
         exports.insert("farjump_reply", farjump_reply as *const c_void);
         exports.insert("farjump_forward", farjump_forward as *const c_void);
         exports.insert("farjump_again", farjump_again as *const c_void);
+        exports.insert("farjump_make", farjump_make as *const c_void);
+        exports.insert("farjump_inject", farjump_inject as *const c_void);
         exports.insert("farjump_private_copy", farjump_private_copy as *const c_void);
         exports.insert("farjump_panic", farjump_panic as *const c_void);
     }
@@ -72,6 +75,42 @@ unsafe extern "C" fn farjump_again(payload: *const c_void, payload_size: usize) 
     // SAFETY: as in `farjump_forward`.
     let payload = unsafe { LentBytes::new(payload.cast(), payload_size) };
     match context::forward(None, payload) {
+        Ok(()) => 0,
+        Err(why) => why as c_int,
+    }
+}
+
+/// Hands over code that this call has made, and writes its id of 16 bytes to `id`. Returns 0, or a [`NotForwarded`].
+unsafe extern "C" fn farjump_make(code: *const c_void, len: usize, id: *mut u8) -> c_int {
+    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
+    let code = unsafe { LentBytes::new(code.cast(), len) };
+    match context::make(code) {
+        Ok(CodeId(made)) => {
+            // SAFETY: the header asks for 16 writable bytes.
+            unsafe { id.copy_from(made.as_ptr(), made.len()) };
+            0
+        }
+        Err(why) => why as c_int,
+    }
+}
+
+/// Sends a message to the code with the id of 16 bytes at `id`: to the destination `peer`, or here if `peer_len` is 0.
+/// Returns 0, or a [`NotForwarded`].
+unsafe extern "C" fn farjump_inject(
+    id: *const u8,
+    peer: *const c_char,
+    peer_len: usize,
+    payload: *const c_void,
+    payload_size: usize,
+) -> c_int {
+    let mut code = CodeId([0; 16]);
+    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code
+    // is.
+    let (peer, payload) = unsafe {
+        code.0.as_mut_ptr().copy_from(id, code.0.len());
+        (LentBytes::new(peer.cast(), peer_len), LentBytes::new(payload.cast(), payload_size))
+    };
+    match context::inject(code, peer, payload) {
         Ok(()) => 0,
         Err(why) => why as c_int,
     }

@@ -51,6 +51,7 @@ pub struct TargetBuilder<'a> {
     backends: BackendOptions,
     destinations: Vec<(String, String)>,
     forward_limits: ForwardLimits,
+    makes: bool,
     tcp: TcpOptions,
     key_file: Option<PathBuf>,
     peer_key: Option<Key>,
@@ -79,6 +80,7 @@ impl<'a> TargetBuilder<'a> {
             backends: BackendOptions::new(),
             destinations: Vec::new(),
             forward_limits: ForwardLimits::default(),
+            makes: false,
             tcp: TcpOptions::default(),
             key_file: None,
             peer_key: None,
@@ -493,6 +495,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether functions may make code, as images or bitcode, and send it messages here and at destinations
+    /// (`farjump_make`, `farjump_inject`). The code takes the way of code that a source brings, with the same checks and
+    /// limits, except that no source pays for its memory. Default: no.
+    pub fn allow_making(mut self, allowed: bool) -> Self {
+        self.makes = allowed;
+        self
+    }
+
     /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
     /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do
     /// anything that this target may do. The control connection is encrypted with it; of the transports, only
@@ -600,6 +610,7 @@ impl<'a> TargetBuilder<'a> {
             program: self.settings.program.to_string(),
             tcp: peers_tcp,
             limits: self.forward_limits,
+            makes: self.makes.then_some(self.settings.limits.image),
             backends: self.backends,
         };
         let (only, own) = (self.only.as_deref(), self.transports);

@@ -24,6 +24,7 @@ impl Target<'_> {
             };
             match finished {
                 Finished::Settled(id) => {
+                    self.shared.forwards.compiled(&id);
                     self.idle.naps = 0;
                     let waiting = self.sessions.iter().filter(|session| session.awaits_compiler(&id));
                     let waiting: Vec<u64> = waiting.map(|session| session.id).collect();

@@ -7,6 +7,7 @@ use super::epoll::{Event, Events};
 use super::session::{End, Session, Shared, Stop};
 use super::{Idle, Target};
 use crate::Error;
+use crate::executor::{Executor, Unbound};
 use crate::link::Wanted;
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports
@@ -304,6 +305,9 @@ impl Target<'_> {
         for _ in 0..self.shared.forwards.agains().min(AGAINS) {
             self.run_next_again();
         }
+        for _ in 0..self.shared.forwards.made() {
+            self.place_next_made();
+        }
         let shared = &mut self.shared;
         shared.forwards.turn(&self.watch, &mut shared.executor);
         let unsent = shared.forwards.take_unsent();
@@ -333,6 +337,25 @@ impl Target<'_> {
         };
         let Shared { forwards, executor, scratch, .. } = &mut self.shared;
         forwards.run_again(again, limit, executor, scratch);
+    }
+
+    /// Places code that a function has made, for the next message to such code.
+    #[cold]
+    fn place_next_made(&mut self) {
+        let Some(call) = self.shared.forwards.next_made() else { return };
+        if call.caller.wants_reply && self.sessions.iter().all(|one| one.id != call.caller.session) {
+            return;
+        }
+        let place = |executor: &mut Executor| {
+            executor.bring_made(call.id, call.code.as_deref(), &call.maker, call.has_waited)
+        };
+        let mut placed = place(&mut self.shared.executor);
+        if let Err(Unbound::NoSpace(_, need)) = &placed {
+            let sessions = &mut self.sessions;
+            self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
+            placed = place(&mut self.shared.executor);
+        }
+        self.shared.forwards.placed(call, placed);
     }
 
     /// Asks a source for an image for another machine, or for the list of them.

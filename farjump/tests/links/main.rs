@@ -29,6 +29,7 @@ mod in_place;
 mod landing_pads;
 mod large;
 mod libraries;
+mod making;
 mod mixed;
 mod modes;
 mod mutated_frames;

@@ -88,6 +88,8 @@ pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
         "fuzz_nowhere",
         "farjump_forward",
         "farjump_again",
+        "farjump_make",
+        "farjump_inject",
         "farjump_private_copy",
     ];
     let (mut imports, mut relatives) = (Vec::new(), Vec::new());

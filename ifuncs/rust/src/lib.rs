@@ -149,6 +149,14 @@ unsafe extern "C" {
         payload_size: usize,
     ) -> c_int;
     fn farjump_again(payload: *const c_void, payload_size: usize) -> c_int;
+    fn farjump_make(code: *const c_void, len: usize, id: *mut u8) -> c_int;
+    fn farjump_inject(
+        id: *const u8,
+        peer: *const c_char,
+        peer_len: usize,
+        payload: *const c_void,
+        payload_size: usize,
+    ) -> c_int;
     fn farjump_private_copy(bytes: *const c_void, len: usize, align: usize) -> *mut c_void;
 }
 
@@ -210,6 +218,8 @@ pub enum NotForwarded {
     TooOften,
     /// It has gone on as often as the target allows. Its source is told.
     TooFar,
+    /// The target lets no function make code.
+    NotAllowed,
 }
 
 impl NotForwarded {
@@ -221,6 +231,7 @@ impl NotForwarded {
             -2 => NotForwarded::TooLarge,
             -4 => NotForwarded::TooOften,
             -5 => NotForwarded::TooFar,
+            -6 => NotForwarded::NotAllowed,
             _ => NotForwarded::Busy,
         })
     }
@@ -261,6 +272,45 @@ unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<()
 pub fn again(payload: &[u8]) -> Result<(), NotForwarded> {
     // SAFETY: pointer and length are those of a slice, and the target copies.
     NotForwarded::check(unsafe { farjump_again(payload.as_ptr().cast(), payload.len()) })
+}
+
+/// The id of code: the hash of its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeId(pub [u8; 16]);
+
+/// Hands the target code that this call has made, an image or bitcode, for messages to it ([`inject`]). The code is
+/// copied, and stays in the target's store as other code does.
+///
+/// # Errors
+/// [`NotForwarded::NotAllowed`] unless the target lets functions make code; [`NotForwarded::TooLarge`];
+/// [`NotForwarded::TooOften`].
+#[inline]
+pub fn make(code: &[u8]) -> Result<CodeId, NotForwarded> {
+    let mut id = CodeId([0; 16]);
+    // SAFETY: pointer and length are those of a slice, and 16 bytes are written to as many.
+    NotForwarded::check(unsafe { farjump_make(code.as_ptr().cast(), code.len(), id.0.as_mut_ptr()) })?;
+    Ok(id)
+}
+
+/// Sends code that the target has, or that this call has made, a message: to the destination `peer` as [`forward`] does,
+/// or here as [`again`] does. If the code cannot be placed or compiled there, the message is lost, and the source gets the
+/// reason.
+///
+/// # Errors
+/// As for [`forward`], and [`NotForwarded::NotAllowed`].
+#[inline]
+pub fn inject(code: &CodeId, peer: Option<&str>, payload: &[u8]) -> Result<(), NotForwarded> {
+    let peer = peer.unwrap_or_default();
+    // SAFETY: pointers and lengths are those of an array, a str and a slice, and the target copies.
+    NotForwarded::check(unsafe {
+        farjump_inject(
+            code.0.as_ptr(),
+            peer.as_ptr().cast(),
+            peer.len(),
+            payload.as_ptr().cast(),
+            payload.len(),
+        )
+    })
 }
 
 /// A copy of the payload, aligned to `align`, a power of two, that no other code of any process uses: valid
@@ -331,6 +381,45 @@ mod tests {
             (b"next", [code]) => -c_int::from(*code),
             _ => -1,
         }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn farjump_make(code: *const c_void, len: usize, id: *mut u8) -> c_int {
+        // SAFETY: the caller is `make`, which passes a slice, and space for an id.
+        unsafe {
+            let code = core::slice::from_raw_parts(code.cast::<u8>(), len);
+            id.write_bytes(code[0], 16);
+            -c_int::from(code[0])
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn farjump_inject(
+        id: *const u8,
+        peer: *const c_char,
+        peer_len: usize,
+        payload: *const c_void,
+        payload_size: usize,
+    ) -> c_int {
+        // SAFETY: the caller is `inject`, which passes an id.
+        assert_eq!(unsafe { id.cast::<[u8; 16]>().read() }, [0; 16]);
+        match peer_len {
+            // SAFETY: the arguments are those of this function.
+            0 => unsafe { farjump_again(payload, payload_size) },
+            // SAFETY: the same.
+            _ => unsafe { farjump_forward(peer, peer_len, payload, payload_size) },
+        }
+    }
+
+    #[test]
+    fn code_is_made_and_gets_messages_or_the_reason_is_said() {
+        let id = make(&[0, 1]).unwrap();
+        assert_eq!(id, CodeId([0; 16]));
+        assert_eq!(make(&[6]), Err(NotForwarded::NotAllowed));
+        assert_eq!(inject(&id, None, &[0]), Ok(()));
+        assert_eq!(inject(&id, None, &[5]), Err(NotForwarded::TooFar));
+        assert_eq!(inject(&id, Some("next"), &[3]), Err(NotForwarded::Busy));
+        assert_eq!(inject(&id, Some("nobody"), &[0]), Err(NotForwarded::UnknownPeer));
     }
 
     #[unsafe(no_mangle)]

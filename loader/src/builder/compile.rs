@@ -13,7 +13,10 @@ use super::objects::{self, Linkable};
 use super::rules::{CodeModel, Rules};
 use super::{Options, bitcode, llvm_version, rust, temp_folder};
 
-const HEADER: &str = include_str!("../../embedded/farjump_ifunc.h");
+const HEADERS: [(&str, &str); 2] = [
+    ("farjump_ifunc.h", include_str!("../../embedded/farjump_ifunc.h")),
+    ("farjump_code.h", include_str!("../../embedded/farjump_code.h")),
+];
 
 /// Flags for every language. They give small position-independent code with a section for each function, so
 /// that only reachable code travels. They turn off the parts that a target cannot honour, some of which
@@ -125,7 +128,9 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
 /// They cannot be written.
 pub(super) fn own_headers(folder: &Path) -> Result<PathBuf, BuildError> {
     let include = temp_folder::folder(folder.join("include"))?;
-    temp_folder::write(include.join("farjump_ifunc.h"), HEADER.as_bytes())?;
+    for (name, text) in HEADERS {
+        temp_folder::write(include.join(name), text.as_bytes())?;
+    }
     Ok(include)
 }
 

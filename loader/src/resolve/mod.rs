@@ -24,6 +24,8 @@ const LISTED: usize = 12;
 
 /// Prefix of the services that every target offers (`farjump_reply`): only the exports are searched for them.
 const SERVICES: &str = "farjump_";
+/// The functions that compilers call on their own, which every target offers.
+const MEMORY: [&str; 4] = ["memcmp", "memcpy", "memmove", "memset"];
 /// Symbols that the linker makes in every library that it builds: they are nobody's functions or data.
 const LINKER_SYMBOLS: [&str; 5] = ["_init", "_fini", "_edata", "_end", "__bss_start"];
 
@@ -306,9 +308,11 @@ impl Resolver {
         (likeness >= LIKENESS).then_some(other)
     }
 
-    /// The offers, for messages: `memcmp, memcpy, kv_get and the symbols of libkv.so`.
+    /// The offers, for messages: `kv_get, memcmp, memcpy and the symbols of libkv.so`. The target's own come first.
     pub fn offered(&self) -> String {
-        let mut names: Vec<&str> = self.exports.names().take(LISTED).collect();
+        let is_own = |name: &&str| !name.starts_with(SERVICES) && !MEMORY.contains(name);
+        let (own, other): (Vec<&str>, Vec<&str>) = self.exports.names().partition(is_own);
+        let mut names: Vec<&str> = own.into_iter().chain(other).take(LISTED).collect();
         let more = self.exports.names().len() - names.len();
         let more = format!("{more} more");
         if self.exports.names().len() > names.len() {

@@ -1,6 +1,7 @@
 //! Measurements inside one process: `cargo run --release -p farjump-benches --bin farjump-benches`.
 //! `farjump perf` measures between two processes.
 
+mod filter;
 mod layers;
 mod report;
 #[cfg(target_arch = "x86_64")]
@@ -41,13 +42,17 @@ fn run(arguments: &[&str]) -> Result<(), Failure> {
             _ => return Err(format!("`{rounds}`: give a number of rounds, at least 1").into()),
         },
         [vectors::TARGET, address, library] => return vectors::serve(address, library),
+        ["filter"] => {
+            report::machine();
+            return filter::run(ROUNDS);
+        }
         ["vectors"] => {
             report::machine();
             return vectors::run(ROUNDS);
         }
         _ => {
             return Err(
-                "give `layers`, `look-up`, `look-up ROUNDS`, `vectors`, or nothing for the first two".into(),
+                "give `layers`, `look-up`, `look-up ROUNDS`, `vectors`, `filter`, or nothing for the first two".into(),
             );
         }
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use farjump_core::image::FamilyId;
 use farjump_loader::LinkedImage;
 
+use super::made::MadeCalls;
 use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
 use crate::executor::{Callable, Ended, Executor, Gate, Way};
 use crate::link::ReplyBytes;
@@ -43,10 +44,11 @@ impl Agains {
         self.queue.len()
     }
 
-    /// Sets the gate to the present allowance.
-    pub(super) fn open(&self, gate: &mut Gate, most_bytes: usize) {
-        gate.calls = MOST_CALLS.saturating_sub(self.queue.len());
-        gate.bytes = (!self.queue.is_empty()).then(|| most_bytes.saturating_sub(self.bytes));
+    /// Sets the gate to the present allowance. `made` are calls that are to run here, too, or to leave.
+    pub(super) fn open(&self, gate: &mut Gate, most_bytes: usize, made: &MadeCalls) {
+        let calls = self.queue.len() + made.len();
+        gate.calls = MOST_CALLS.saturating_sub(calls);
+        gate.bytes = (calls != 0).then(|| most_bytes.saturating_sub(self.bytes + made.bytes()));
         (gate.largest, gate.most_bytes) = (most_bytes, most_bytes);
     }
 

@@ -28,6 +28,8 @@ pub(in super::super) struct Choices {
     pub(in super::super) tcp: TcpOptions,
     /// Limits for calls that are sent on.
     pub(in super::super) limits: ForwardLimits,
+    /// Whether functions may make code, of this many bytes at most.
+    pub(in super::super) makes: Option<usize>,
     /// Options of the built-in transports.
     pub(in super::super) backends: BackendOptions,
 }

@@ -10,6 +10,7 @@ mod connecting;
 mod destination;
 mod families;
 mod gathers;
+mod made;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -33,6 +34,8 @@ use connecting::Wake;
 use destination::Peer;
 use families::Families;
 use gathers::{GatherId, Gathers};
+pub(super) use made::MadeCall;
+use made::MadeCalls;
 
 /// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
 pub(super) const MOST_CALLS: usize = 1024;
@@ -100,6 +103,7 @@ pub(super) struct Forwards {
     wake: Option<Arc<Wake>>,
     families: Box<Families>,
     agains: Agains,
+    made: MadeCalls,
     gathers: Gathers,
     /// Outcomes for sessions, and for calls that are gathered.
     outcomes: VecDeque<Returned>,
@@ -126,6 +130,7 @@ impl Forwards {
             wake: None,
             families,
             agains: Agains::default(),
+            made: MadeCalls::default(),
             gathers: Gathers::default(),
             outcomes: VecDeque::new(),
             active: false,
@@ -135,6 +140,7 @@ impl Forwards {
     /// Lets calls run again, before any runs.
     pub(super) fn admit(&self, gates: &mut Forwarding) {
         gates.limits = self.choices.limits;
+        gates.makes = self.choices.makes;
         gates.again = Some(Gate::closed(""));
         self.open_gates(gates);
     }
@@ -170,25 +176,45 @@ impl Forwards {
         mut caller: Caller,
         limit: usize,
     ) {
-        let Requests { asked, too_far, way } = executor.forwarding().take();
+        let Requests { asked, made, too_far, way } = executor.forwarding().take();
         let calls = asked.len() + too_far as usize;
+        if calls == 0 {
+            return self.end_maker(executor, caller);
+        }
         // A call that goes on to one place leaves its reply to that.
         if caller.wants_reply && (calls > 1 || !executor.reply().is_empty()) {
             caller.part_of = Some(self.gathers.begin(caller, calls, executor.reply(), limit));
         }
-        let is_sent = asked.iter().any(|asked| asked.to != To::Again);
+        let is_sent = asked.iter().any(|asked| asked.to != To::Again && asked.code.is_none());
         if let Some(family) = family.filter(|_| is_sent) {
             self.families.note(family, caller.session);
         }
         for asked in asked {
             executor.stats.forwarded += u64::from(asked.to != To::Again);
-            self.send(asked, &linked, family, caller, way);
+            match asked.code {
+                None => self.send(asked, &linked, family, caller, way),
+                Some(id) => {
+                    let code = made.iter().find(|(made, _)| *made == id).map(|(_, code)| Arc::clone(code));
+                    let (maker, Asked { to, payload, .. }) = (Arc::clone(&linked), asked);
+                    self.made.push(MadeCall { id, code, maker, caller, has_waited: false, to, payload, way });
+                }
+            }
         }
         for _ in 0..too_far {
             self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(self.too_far(way)) });
         }
         self.open_gates(executor.forwarding());
         self.active = true;
+    }
+
+    /// Ends a call that has made code, and sends it nothing.
+    #[cold]
+    fn end_maker(&mut self, executor: &Executor, caller: Caller) {
+        if caller.wants_reply {
+            let outcome = Outcome::Done(ReplyBytes::from_slice(executor.reply()));
+            self.outcomes.push_back(Returned { caller, outcome });
+            self.active = true;
+        }
     }
 
     fn send(
@@ -268,8 +294,9 @@ impl Forwards {
     }
 
     fn is_waiting(&self) -> bool {
+        let runs = self.agains.len() != 0 || self.made.ready() != 0;
         !self.outcomes.is_empty()
-            || self.agains.len() != 0
+            || runs
             || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
     }
 
@@ -312,7 +339,7 @@ impl Forwards {
         let mailbox = self.choices.mailbox_size;
         let most_bytes = self.choices.limits.bytes.unwrap_or(mailbox);
         if let Some(gate) = &mut gates.again {
-            self.agains.open(gate, most_bytes);
+            self.agains.open(gate, most_bytes, &self.made);
         }
         for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
             gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
@@ -358,7 +385,7 @@ impl Forwards {
 
     /// Prepares to sleep on the descriptors that the target watches.
     pub(super) fn arm(&mut self) -> Rest {
-        if self.agains.len() != 0 {
+        if self.agains.len() != 0 || self.made.ready() != 0 {
             return Rest::None;
         }
         let mut rest = if self.outcomes.is_empty() { Rest::Sleep } else { Rest::Nap };
@@ -397,6 +424,7 @@ impl Forwards {
         *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
         self.agains.clear();
+        self.made = MadeCalls::default();
         self.gathers.clear();
         self.active = false;
     }

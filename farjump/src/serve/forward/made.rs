@@ -1,0 +1,101 @@
+//! Messages to code that functions have made.
+//!
+//! A function hands over an image or bitcode (`farjump_make`) and sends it messages by its id (`farjump_inject`). The code
+//! takes the way of code that a source brings, with the same checks; bitcode waits for the compiler. Then the messages go on
+//! as if that code had sent itself on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use farjump_core::image::CodeId;
+use farjump_loader::LinkedImage;
+
+use super::{Caller, Forwards, Outcome, Returned};
+use crate::Refusal;
+use crate::executor::{Asked, To, Unbound, Way};
+
+/// A message to code by its id.
+pub(in crate::serve) struct MadeCall {
+    pub(in crate::serve) id: CodeId,
+    /// The code, if the call that sent the message has made it.
+    pub(in crate::serve) code: Option<Arc<[u8]>>,
+    /// The function that made it.
+    pub(in crate::serve) maker: Arc<LinkedImage>,
+    pub(in crate::serve) caller: Caller,
+    /// Whether it has waited for the compiler.
+    pub(in crate::serve) has_waited: bool,
+    pub(super) to: To,
+    pub(super) payload: Vec<u8>,
+    pub(super) way: Way,
+}
+
+/// The messages whose code is not placed yet.
+#[derive(Default)]
+pub(super) struct MadeCalls {
+    ready: VecDeque<MadeCall>,
+    /// Those that wait for the compiler.
+    compiling: Vec<MadeCall>,
+}
+
+impl MadeCalls {
+    pub(super) fn push(&mut self, call: MadeCall) {
+        self.ready.push_back(call);
+    }
+
+    /// Number of messages that can be looked at now.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &MadeCall> {
+        self.ready.iter().chain(&self.compiling)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ready.len() + self.compiling.len()
+    }
+
+    /// Bytes of payload and code. Code with several messages counts for each.
+    pub(super) fn bytes(&self) -> usize {
+        self.all().map(|call| call.payload.len() + call.code.as_ref().map_or(0, |code| code.len())).sum()
+    }
+}
+
+impl Forwards {
+    /// Takes the next message whose code is to be placed, for [`Forwards::placed`].
+    pub(in crate::serve) fn next_made(&mut self) -> Option<MadeCall> {
+        self.made.ready.pop_front()
+    }
+
+    /// Number of messages whose code is to be placed.
+    pub(in crate::serve) fn made(&self) -> usize {
+        self.made.ready()
+    }
+
+    /// Sends a message on, whose code is placed; or has it wait for the compiler, or fails it.
+    pub(in crate::serve) fn placed(&mut self, call: MadeCall, code: Result<Arc<LinkedImage>, Unbound>) {
+        let caller = call.caller;
+        match code {
+            Ok(linked) => {
+                let asked = Asked::new(call.to, None, call.payload);
+                self.send(asked, &linked, None, caller, call.way);
+            }
+            Err(Unbound::Compiling) => self.made.compiling.push(MadeCall { has_waited: true, ..call }),
+            Err(unbound) => {
+                let Refusal { text, .. } = unbound.into();
+                self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(text) });
+            }
+        }
+        self.active = true;
+    }
+
+    /// Lets messages go on that wait for this code.
+    #[cfg(feature = "bitcode")]
+    pub(in crate::serve) fn compiled(&mut self, id: &CodeId) {
+        let (settled, waiting) =
+            std::mem::take(&mut self.made.compiling).into_iter().partition(|call| call.id == *id);
+        self.made.compiling = waiting;
+        self.made.ready.extend::<Vec<_>>(settled);
+        self.active |= self.made.ready() != 0;
+    }
+}
