@@ -18,6 +18,8 @@ mod iceoryx;
 mod inject;
 mod invocation;
 #[cfg(feature = "bitcode")]
+mod languages;
+#[cfg(feature = "bitcode")]
 mod making;
 mod networks;
 mod paths;

@@ -14,6 +14,7 @@ use crate::coverage;
 use crate::emulated;
 use crate::guard;
 use crate::install;
+use crate::languages;
 use crate::mpi;
 use crate::package;
 use crate::packages;
@@ -88,8 +89,12 @@ const MACHINES: [Step; 1] = [("virtual machines", Suite(vm::all))];
 /// All tests, with what this machine has.
 const TESTS: [Step; 2] = [("tests", Suite(tests)), ("the MPI program over a second MPI", Suite(second_mpi))];
 
-/// The tests of UCX with another one, and without any.
-const OTHER_UCX: [Step; 2] = [("newest UCX", Tried(newest_ucx)), ("without UCX", Tried(no_ucx))];
+/// Tests that need what the others do without: compilers from wheels, another UCX, or none.
+const BESIDE: [Step; 3] = [
+    ("ifuncs in other languages", Tried(other_languages)),
+    ("newest UCX", Tried(newest_ucx)),
+    ("without UCX", Tried(no_ucx)),
+];
 
 /// The nice value of [`BUILDING`]: the machines, which have time limits, get the processors first.
 const NICE: i32 = 10;
@@ -157,7 +162,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     };
     let mut report = Report::default().run(&FIRST, interrupt)?;
     report.add(both(&MACHINES, (&BUILDING, NICE), interrupt)?);
-    report.add(both(&TESTS, (&OTHER_UCX, 0), interrupt)?);
+    report.add(both(&TESTS, (&BESIDE, 0), interrupt)?);
     let Report { lines, failed, mut tally } = report;
     let unmet = tally.failed.len();
     suite::charge(&mut tally, &lacking);
@@ -195,6 +200,14 @@ fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
     Ok(match guard::check(interrupt)? {
         guard::Seen::Counted => ("ok", "no more than was recorded".to_owned()),
         guard::Seen::NotHere(why) => ("skipped", why),
+    })
+}
+
+fn other_languages(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
+    Ok(match languages::check(interrupt)? {
+        Ok(tally) if tally.failed.is_empty() => ("ok", with_times(&tally)),
+        Ok(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
+        Err(why) => ("skipped", why),
     })
 }
 

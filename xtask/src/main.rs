@@ -8,6 +8,7 @@ mod emulated;
 mod figures;
 mod guard;
 mod install;
+mod languages;
 mod mpi;
 mod notices;
 mod package;
@@ -21,6 +22,7 @@ mod test_report;
 mod tsan;
 mod ucx;
 mod vm;
+mod wheels;
 mod workspace;
 
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ const TESTS: &[Needed] = &[
     Needed::new("clang", "clang", "compiles ifuncs with another compiler"),
     Needed::new("libLLVM.so.19.1", "libllvm19", "compiles bitcode, beside the newer LLVM of Rust").owed(),
     Needed::new("gfortran", "gfortran", "compiles ifuncs in Fortran"),
+    Needed::new("flang-new-19", "flang-19", "compiles them to bitcode"),
     Needed::new("gdb", "gdb", "looks at injected code that runs"),
     Needed::new("gdb-multiarch", "gdb-multiarch", "looks at it on another architecture, in the emulator"),
     Needed::new("ld.lld", "lld", "links images with another linker"),

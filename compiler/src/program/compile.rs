@@ -412,7 +412,7 @@ impl<'l> Context<'l> {
         let functions = &self.llvm.functions;
         let mut has_main = false;
         let mut hide = |value: Ref| {
-            // SAFETY: `value` is a function or a variable of the module, and its name has so many bytes.
+            // SAFETY: `value` is a function, a variable or an alias of the module, and its name has so many bytes.
             unsafe {
                 let mut len = 0;
                 let start = (functions.LLVMGetValueName2)(value, &raw mut len);
@@ -436,7 +436,9 @@ impl<'l> Context<'l> {
                 if name.starts_with(b"llvm.") || stays.contains(&(functions.LLVMGetLinkage)(value)) {
                     return;
                 }
-                (functions.LLVMSetComdat)(value, ptr::null_mut());
+                if !(functions.LLVMIsAGlobalObject)(value).is_null() {
+                    (functions.LLVMSetComdat)(value, ptr::null_mut());
+                }
                 (functions.LLVMSetVisibility)(value, value::DEFAULT_VISIBILITY);
                 (functions.LLVMSetLinkage)(value, value::INTERNAL);
             }
@@ -460,6 +462,12 @@ impl<'l> Context<'l> {
             while !global.is_null() {
                 hide(global);
                 global = (functions.LLVMGetNextGlobal)(global);
+            }
+            // Zig exports functions by other names for them.
+            let mut alias = (functions.LLVMGetFirstGlobalAlias)(module.0);
+            while !alias.is_null() {
+                hide(alias);
+                alias = (functions.LLVMGetNextGlobalAlias)(alias);
             }
         }
         if has_main { Ok(()) } else { Err(format!("it has no function `{main}`")) }

@@ -73,6 +73,9 @@ functions! {
     LLVMGetNextFunction: fn(Ref) -> Ref;
     LLVMGetFirstGlobal: fn(Ref) -> Ref;
     LLVMGetNextGlobal: fn(Ref) -> Ref;
+    LLVMGetFirstGlobalAlias: fn(Ref) -> Ref;
+    LLVMGetNextGlobalAlias: fn(Ref) -> Ref;
+    LLVMIsAGlobalObject: fn(Ref) -> Ref;
     LLVMIsDeclaration: fn(Ref) -> Bool;
     LLVMGetValueName2: fn(Ref, *mut usize) -> *const c_char;
     LLVMGetLinkage: fn(Ref) -> c_int;

@@ -50,6 +50,7 @@ impl Bitcode {
         let compiler = || Compiler::for_bitcode(options, image.rules);
         let mut messages = String::new();
         let mut files = Vec::new();
+        let has_both = compile::has_both_forms(&options.inputs)?;
         for (index, input) in options.inputs.iter().enumerate() {
             let has_none = |reason| BuildError::NoBitcode { path: input.clone(), reason };
             match compile::kind(input)? {
@@ -82,6 +83,7 @@ impl Bitcode {
                     files.push(reduce(&read(&whole)?, &format!("{name}_main"))?);
                 }
                 Kind::Crate => return Err(has_none("is a crate of Rust")),
+                Kind::Object(_) | Kind::Archive(_) if has_both => {}
                 Kind::Object(_) | Kind::Archive(_) => return Err(has_none("is machine code")),
             }
         }

@@ -96,6 +96,8 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
                 compiled.say(&messages);
                 (output, false)
             }
+            // The same in the other form, which is carried as it is.
+            Kind::Bitcode if job.options.bitcode && has_both_forms(&job.options.inputs)? => continue,
             Kind::Bitcode => {
                 let output = job.folder.join(format!("{index}.o"));
                 let compiler = Compiler::for_bitcode(job.options, job.rules)?;
@@ -200,6 +202,16 @@ pub(super) enum Kind {
     Object(Option<Machine>),
     /// An archive, and the machine of its first ELF member.
     Archive(Option<Machine>),
+}
+
+/// Whether inputs are machine code as well as bitcode: a compiler's two forms of one thing.
+///
+/// # Errors
+/// As [`kind`].
+pub(super) fn has_both_forms(inputs: &[PathBuf]) -> Result<bool, BuildError> {
+    let kinds = inputs.iter().map(|input| kind(input)).collect::<Result<Vec<_>, _>>()?;
+    let is_machine_code = |kind: &Kind| matches!(kind, Kind::Object(_) | Kind::Archive(_));
+    Ok(kinds.iter().any(is_machine_code) && kinds.contains(&Kind::Bitcode))
 }
 
 /// The kind of an input: sources by file name, as compilers do; objects and archives by their first bytes.

@@ -1,11 +1,10 @@
 //! Other versions of UCX than the system's: PyPI's wheels, which pip installs into a cache of the user's.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
+use crate::process::{Failed, Interrupt};
+use crate::wheels::Set;
 
 /// The package. Each wheel holds the libraries, headers and tools of a UCX below `libucx`.
 const PACKAGE: &str = "libucx-cu12";
@@ -58,64 +57,12 @@ impl Wheel {
     /// # Errors
     /// When interrupted.
     pub(crate) fn folder(self, interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
-        let cache = match cache(|name| std::env::var_os(name)) {
-            Ok(cache) => cache.join("ucx"),
-            Err(why) => return Ok(Err(why)),
-        };
-        let folder = cache.join(self.release);
-        let libraries = folder.join("libucx/lib");
-        if libraries.join("libucp.so.0").is_file() {
-            return Ok(Ok(libraries));
-        }
-        Ok(self.install(&cache, &folder, interrupt)?.map(|()| libraries))
-    }
-
-    /// Installs it by pip, whole or not at all.
-    fn install(
-        self,
-        cache: &Path,
-        folder: &Path,
-        interrupt: &Interrupt,
-    ) -> Result<Result<(), String>, Failed> {
-        let Wheel { release, sha256, version } = self;
-        let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", cache.display()));
-        fs::create_dir_all(cache).map_err(failed)?;
-        // This process's own, as several may want it at once.
-        let begun = tempfile::tempdir_in(cache).map_err(failed)?;
-        let pinned = begun.path().join("pinned.txt");
-        fs::write(&pinned, format!("{PACKAGE}=={release} --hash=sha256:{sha256}\n")).map_err(failed)?;
-        let installed = begun.path().join("installed");
-        println!("installing UCX {version} into {}", folder.display());
-        let ended = Run::new("python3", interrupt)
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
-            .args(["--only-binary=:all:", "--no-compile", "--require-hashes", "--requirement"])
-            .args([&*pinned, Path::new("--target"), &*installed])
-            .directory(cache)
-            .quiet()
-            .run();
-        let ended = match ended {
-            Err(error) if error.is_interrupt() => return Err(error),
-            Err(error) => return Ok(Err(self.advice(&error.to_string()))),
-            Ok(ended) => ended,
-        };
-        if !ended.status.success() {
-            return Ok(Err(self.advice(&last(&ended.output).join("\n    "))));
-        }
+        let Wheel { version, release, sha256 } = self;
+        let pinned = [(PACKAGE, release, sha256)];
+        let set = Set { what: &format!("UCX {version}"), name: &format!("ucx/{release}"), pinned: &pinned };
         // They are larger than all other files.
-        strip(&installed.join("libucx/lib")).map_err(failed)?;
-        match fs::rename(&installed, folder) {
-            // Another process was faster.
-            Err(_) if folder.exists() => Ok(Ok(())),
-            renamed => renamed.map(Ok).map_err(failed),
-        }
-    }
-
-    fn advice(self, said: &str) -> String {
-        format!(
-            "UCX {} cannot be installed by `python3 -m pip install {PACKAGE}=={}`, which needs pip and an index of packages \
-             (PyPI, or what pip's settings name): {said}",
-            self.version, self.release
-        )
+        let folder = set.folder(|installed| strip(&installed.join("libucx/lib")), interrupt)?;
+        Ok(folder.map(|folder| folder.join("libucx/lib")))
     }
 }
 
@@ -147,14 +94,6 @@ impl Choice {
             Choice::Wheel(wheel) => wheel.version,
         }
     }
-}
-
-/// The folder for downloads: farjump's in that of the user's caches.
-fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    let caches = caches.ok_or("neither XDG_CACHE_HOME nor HOME says where downloads can be kept: set one")?;
-    Ok(caches.join("farjump"))
 }
 
 /// Removes the archives in a folder and those below it.
@@ -193,16 +132,5 @@ mod tests {
                 "{why}"
             );
         }
-    }
-
-    #[test]
-    fn downloads_are_kept_among_the_users_caches() {
-        let with = |set: &[(&str, &str)]| {
-            cache(|name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| value.into()))
-        };
-        assert_eq!(with(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), Ok("/c/farjump".into()));
-        // The specification requires relative paths to be ignored.
-        assert_eq!(with(&[("XDG_CACHE_HOME", "c"), ("HOME", "/h")]), Ok("/h/.cache/farjump".into()));
-        assert!(with(&[("HOME", "")]).unwrap_err().contains("XDG_CACHE_HOME"));
     }
 }
