@@ -295,6 +295,45 @@ fn altered<'a>(bitcode: &'a [u8], alter: impl FnOnce(&mut BitcodeParts<'a>)) -> 
 }
 
 #[test]
+fn sixteen_mebibytes_of_bitcode_are_compiled_or_refused_in_time() {
+    const LEN: usize = 16 << 20;
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let bitcode = bitcode_of(&squares);
+    let body = "define void @squares_main(ptr %p, i64 %n, ptr %a) {\n  %1 = call i32 @farjump_reply(ptr @data, i64 8)\n  ret void\n}\n\
+        declare i32 @farjump_reply(ptr, i64)\n";
+    let text = |data: String| format!("@data = global [{LEN} x i8] {data}\n{body}");
+    // Little text for much data, much text for much data, and much text for nothing.
+    let bytes = text(format!("c\"{}\"", "x".repeat(LEN)));
+    let comment = format!("; {}\n{}", "-".repeat(LEN), text("zeroinitializer".to_owned()));
+    let mut own = compiler(|_| {});
+    let of = |module: &str| altered(&bitcode, |parts| parts.modules = vec![module.as_bytes()]).len();
+    assert!(of(&bytes) > LEN && of(&comment) > LEN);
+    for (module, least) in [(text("zeroinitializer".to_owned()), 0), (bytes, LEN), (comment, 0)] {
+        let module = altered(&bitcode, |parts| parts.modules = vec![module.as_bytes()]);
+        let len = compile(&mut own, Tier::First, &module).expect("it is compiled");
+        assert!(len >= least, "{len} of {least}");
+    }
+    // A function that takes LLVM longer than is allowed: each value depends on all before it.
+    let mut endless =
+        "define void @squares_main(ptr %p, i64 %n, ptr %a) {\n  %v0 = load volatile i64, ptr %p\n".to_owned();
+    let mut number = 0;
+    while endless.len() < LEN {
+        number += 1;
+        let before = number - 1;
+        endless += &format!("  %v{number} = mul i64 %v{before}, %v{}\n", before / 2);
+    }
+    endless += &format!("  store volatile i64 %v{number}, ptr %p\n  ret void\n}}\n");
+    let mut own = compiler(|options| options.deadline = Duration::from_secs(2));
+    let module = altered(&bitcode, |parts| parts.modules = vec![endless.as_bytes()]);
+    let begun = Instant::now();
+    let why = compile(&mut own, Tier::Optimised, &module).expect_err("it takes too long");
+    assert!(why.contains("took longer than 2s"), "{why}");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    compile(&mut own, Tier::First, &bitcode).expect("other bitcode is compiled then");
+    bench.is_clean();
+}
+
+#[test]
 fn what_cannot_be_compiled_is_refused_with_the_reason() {
     let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
     let bitcode = bitcode_of(&squares);

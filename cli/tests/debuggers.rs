@@ -146,6 +146,15 @@ fn no_perf_map_is_written_unless_asked_for() {
 
 #[test]
 fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
+    gdb_knows_code_linked_with(&[]);
+}
+
+#[test]
+fn gdb_knows_code_that_farjumps_own_linker_linked() {
+    gdb_knows_code_linked_with(&["--linker", "own"]);
+}
+
+fn gdb_knows_code_linked_with(linker: &[&str]) {
     if !is_there("gdb") {
         eprintln!("skipped: gdb is not installed");
         return;
@@ -153,7 +162,7 @@ fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
     let _alone = alone();
     let bench = Workbench::new();
     bench.write("linger.c", format!("#include <farjump_ifunc.h>\n{LINGER}"));
-    bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
+    bench.run([&["build", "-g", "linger.c", "-o", "liblinger.so"], linker].concat()).worked();
     let wrote = bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]).worked();
     assert!(wrote.text().contains("add-symbol-file linger.elf -o"), "{}", wrote.text());
 

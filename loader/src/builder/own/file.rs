@@ -100,6 +100,10 @@ fn add<'a>(
     section.name = name.to_vec().into();
     (section.sh_type, section.sh_flags, section.sh_addr) = (kind, flags, address);
     (section.sh_addralign, section.data) = (8, data);
+    if kind == elf::SHT_RELA {
+        // gdb reads no list of relocations without it.
+        section.sh_entsize = size_of::<elf::Rela64<object::LittleEndian>>() as u64;
+    }
     section.id()
 }
 
