@@ -35,7 +35,8 @@ pub(crate) struct Context {
     /// Whether the reply got too long. Of no meaning unless `diverted`.
     overflowed: bool,
     /// Destinations of the call, and the messages that it sends.
-    forwarding: Forwarding,
+    // Boxed: what follows it would lie farther from what each call uses.
+    forwarding: Box<Forwarding>,
     /// Memory for the copy that a call asks for, kept for the next one.
     copy: Vec<u8>,
 }
@@ -67,7 +68,7 @@ impl Context {
             diverted: false,
             panicked: false,
             overflowed: false,
-            forwarding: Forwarding::default(),
+            forwarding: Box::default(),
             copy: Vec::new(),
         }
     }

@@ -51,10 +51,6 @@ impl Agains {
         gate.bytes = (calls != 0).then(|| most_bytes.saturating_sub(self.bytes + made.bytes()));
         (gate.largest, gate.most_bytes) = (most_bytes, most_bytes);
     }
-
-    pub(super) fn clear(&mut self) {
-        *self = Agains::default();
-    }
 }
 
 impl Forwards {

@@ -66,10 +66,6 @@ impl Gathers {
         }
         self.open.remove(&id).map(Gather::end)
     }
-
-    pub(super) fn clear(&mut self) {
-        self.open.clear();
-    }
 }
 
 impl Gather {

@@ -64,12 +64,12 @@ impl MadeCalls {
 impl Forwards {
     /// Takes the next message whose code is to be placed, for [`Forwards::placed`].
     pub(in crate::serve) fn next_made(&mut self) -> Option<MadeCall> {
-        self.made.ready.pop_front()
+        self.onward.made.ready.pop_front()
     }
 
     /// Number of messages whose code is to be placed.
     pub(in crate::serve) fn made(&self) -> usize {
-        self.made.ready()
+        self.onward.made.ready()
     }
 
     /// Sends a message on, whose code is placed; or has it wait for the compiler, or fails it.
@@ -80,7 +80,7 @@ impl Forwards {
                 let asked = Asked::new(call.to, None, call.payload);
                 self.send(asked, &linked, None, caller, call.way);
             }
-            Err(Unbound::Compiling) => self.made.compiling.push(MadeCall { has_waited: true, ..call }),
+            Err(Unbound::Compiling) => self.onward.made.compiling.push(MadeCall { has_waited: true, ..call }),
             Err(unbound) => {
                 let Refusal { text, .. } = unbound.into();
                 self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(text) });
@@ -93,9 +93,9 @@ impl Forwards {
     #[cfg(feature = "bitcode")]
     pub(in crate::serve) fn compiled(&mut self, id: &CodeId) {
         let (settled, waiting) =
-            std::mem::take(&mut self.made.compiling).into_iter().partition(|call| call.id == *id);
-        self.made.compiling = waiting;
-        self.made.ready.extend::<Vec<_>>(settled);
-        self.active |= self.made.ready() != 0;
+            std::mem::take(&mut self.onward.made.compiling).into_iter().partition(|call| call.id == *id);
+        self.onward.made.compiling = waiting;
+        self.onward.made.ready.extend::<Vec<_>>(settled);
+        self.active |= self.onward.made.ready() != 0;
     }
 }

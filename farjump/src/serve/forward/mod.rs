@@ -102,13 +102,19 @@ pub(super) struct Forwards {
     /// Made with the first handshake.
     wake: Option<Arc<Wake>>,
     families: Box<Families>,
-    agains: Agains,
-    made: MadeCalls,
-    gathers: Gathers,
+    onward: Box<Onward>,
     /// Outcomes for sessions, and for calls that are gathered.
     outcomes: VecDeque<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
+}
+
+/// Calls that lead to others.
+#[derive(Default)]
+struct Onward {
+    agains: Agains,
+    made: MadeCalls,
+    gathers: Gathers,
 }
 
 /// Context of a destination's turn.
@@ -129,9 +135,7 @@ impl Forwards {
             choices,
             wake: None,
             families,
-            agains: Agains::default(),
-            made: MadeCalls::default(),
-            gathers: Gathers::default(),
+            onward: Box::default(),
             outcomes: VecDeque::new(),
             active: false,
         }
@@ -183,7 +187,7 @@ impl Forwards {
         }
         // A call that goes on to one place leaves its reply to that.
         if caller.wants_reply && (calls > 1 || !executor.reply().is_empty()) {
-            caller.part_of = Some(self.gathers.begin(caller, calls, executor.reply(), limit));
+            caller.part_of = Some(self.onward.gathers.begin(caller, calls, executor.reply(), limit));
         }
         let is_sent = asked.iter().any(|asked| asked.to != To::Again && asked.code.is_none());
         if let Some(family) = family.filter(|_| is_sent) {
@@ -196,7 +200,16 @@ impl Forwards {
                 Some(id) => {
                     let code = made.iter().find(|(made, _)| *made == id).map(|(_, code)| Arc::clone(code));
                     let (maker, Asked { to, payload, .. }) = (Arc::clone(&linked), asked);
-                    self.made.push(MadeCall { id, code, maker, caller, has_waited: false, to, payload, way });
+                    self.onward.made.push(MadeCall {
+                        id,
+                        code,
+                        maker,
+                        caller,
+                        has_waited: false,
+                        to,
+                        payload,
+                        way,
+                    });
                 }
             }
         }
@@ -233,7 +246,7 @@ impl Forwards {
             }
             To::Again => {
                 let way = Way { repeats: way.repeats + 1, ..way };
-                self.agains.push(Again { linked, family, payload, caller, way });
+                self.onward.agains.push(Again { linked, family, payload, caller, way });
             }
         }
     }
@@ -252,12 +265,12 @@ impl Forwards {
 
     /// Takes the next call that is to run again.
     pub(super) fn next_again(&mut self) -> Option<Again> {
-        self.agains.pop()
+        self.onward.agains.pop()
     }
 
     /// Number of calls that are to run again.
     pub(super) fn agains(&self) -> usize {
-        self.agains.len()
+        self.onward.agains.len()
     }
 
     /// Gives outcomes to the calls that gather them.
@@ -269,7 +282,7 @@ impl Forwards {
         while let Some(Returned { caller, outcome }) = left.pop_front() {
             match caller.part_of {
                 None => self.outcomes.push_back(Returned { caller, outcome }),
-                Some(id) => left.extend(self.gathers.take(id, outcome)),
+                Some(id) => left.extend(self.onward.gathers.take(id, outcome)),
             }
         }
     }
@@ -294,7 +307,7 @@ impl Forwards {
     }
 
     fn is_waiting(&self) -> bool {
-        let runs = self.agains.len() != 0 || self.made.ready() != 0;
+        let runs = self.onward.agains.len() != 0 || self.onward.made.ready() != 0;
         !self.outcomes.is_empty()
             || runs
             || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
@@ -339,7 +352,7 @@ impl Forwards {
         let mailbox = self.choices.mailbox_size;
         let most_bytes = self.choices.limits.bytes.unwrap_or(mailbox);
         if let Some(gate) = &mut gates.again {
-            self.agains.open(gate, most_bytes, &self.made);
+            self.onward.agains.open(gate, most_bytes, &self.onward.made);
         }
         for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
             gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
@@ -385,7 +398,7 @@ impl Forwards {
 
     /// Prepares to sleep on the descriptors that the target watches.
     pub(super) fn arm(&mut self) -> Rest {
-        if self.agains.len() != 0 || self.made.ready() != 0 {
+        if self.onward.agains.len() != 0 || self.onward.made.ready() != 0 {
             return Rest::None;
         }
         let mut rest = if self.outcomes.is_empty() { Rest::Sleep } else { Rest::Nap };
@@ -423,9 +436,7 @@ impl Forwards {
         }
         *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
-        self.agains.clear();
-        self.made = MadeCalls::default();
-        self.gathers.clear();
+        *self.onward = Onward::default();
         self.active = false;
     }
 }
