@@ -193,7 +193,8 @@ impl<'s> Conversation<'s> {
             let other =
                 Target::listen(&at).arena_size(1 << 20).mailbox_size(1 << 14).build().expect("a peer");
             peer = Some(other.spawn().expect("a thread"));
-            builder = builder.destination("next", &at).destination("gone", &unix("nobody.sock"));
+            builder =
+                builder.destination("next", &at).destination("gone", &unix("nobody.sock")).allow_making(true);
         }
         let target = builder.build().unwrap_or_else(|error| panic!("{settings:?}: {error}"));
         let address = target.address();

@@ -11,7 +11,7 @@ use farjump_control::{
     AdminRequest, Control, DeferredFd, EndpointInfo, Message, PeerAddress, SecondEndpoint, TcpOptions,
     admin_request_with,
 };
-use farjump_core::frame::{Kind, Messages, Plan, PlanCode};
+use farjump_core::frame::{Kind, Messages, Passage, Plan, PlanCode};
 use farjump_core::image::CodeId;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Stream, Transport};
@@ -163,7 +163,7 @@ impl<'s> Hostile<'s> {
             kind: step.kind,
             wants_reply: step.wants_reply,
             alone: step.seed.is_multiple_of(3),
-            travelled: false,
+            travelled: has_travelled(step),
             index: match step.index {
                 Index::Own => own,
                 Index::Of(index) | Index::Any(index) => index,
@@ -438,6 +438,7 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
             space.copy_from_slice(part);
         }
     };
+    let mut len_of_all = step.len;
     match name {
         _ if step.kind == Kind::CallBatch => {
             let len = rng.u32(..60);
@@ -450,12 +451,38 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
         }
         "onward" => {
             let peer = ["next", "gone", "nobody"][rng.usize(..3)];
-            let longer = [&[peer.len() as u8][..], peer.as_bytes()].concat();
-            put(0, &longer);
+            let len = peer.len() as u8;
+            match rng.u8(..4) {
+                0 => put(0, &[&[len | 128, rng.u8(..128)][..], peer.as_bytes()].concat()),
+                // What it makes is the first function, or nothing.
+                1 => {
+                    let head = [&[len | 128, rng.u8(128..)][..], peer.as_bytes()].concat();
+                    put(0, &head);
+                    put(head.len(), functions()[0].image());
+                    let exact = head.len() + functions()[0].image().len();
+                    if rng.bool() && step.len >= exact {
+                        len_of_all = exact;
+                    }
+                }
+                _ => put(0, &[&[len][..], peer.as_bytes()].concat()),
+            }
         }
         _ => {}
     }
+    bytes.truncate(len_of_all);
+    if has_travelled(step) && rng.bool() {
+        let passage = Passage { hops: rng.u32(..300) };
+        match bytes.last_chunk_mut() {
+            Some(last) => *last = passage.to_bytes(),
+            None => bytes.extend(passage.to_bytes()),
+        }
+    }
     bytes
+}
+
+/// Whether a frame says that targets have sent it on.
+fn has_travelled(step: &FrameStep) -> bool {
+    step.kind.travels() && step.seed.is_multiple_of(5)
 }
 
 /// Checks that the target's frames contain none of its memory.
