@@ -28,6 +28,8 @@ mod perf_plot;
 mod perf_remote;
 mod perf_scaling;
 mod perf_slots;
+#[cfg(feature = "bitcode")]
+mod perf_tsi;
 mod perf_wake_up;
 mod perf_work;
 mod ports;

@@ -125,6 +125,7 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
         ("--resident", arguments.resident, "work", metric == Metric::Work),
         ("--slot", arguments.slot.is_some(), of_messages, metric.is_of_messages()),
         ("--target-sleeps", arguments.target_sleeps, of_messages, metric.is_of_messages()),
+        ("--plot", arguments.plot.is_some(), "the other metrics", metric != Metric::Tsi),
         ("--warm", arguments.warm, "first-call", metric == Metric::FirstCall),
     ] {
         if is_set && !is_for {
@@ -178,6 +179,9 @@ fn check_modes(arguments: &Perf) -> Result<(), Failure> {
         }
         Metric::Scaling | Metric::WakeUp | Metric::Idle if arguments.modes != [Mode::Cached] => {
             format!("{} is measured in mode cached: leave --mode out", metric.name())
+        }
+        Metric::Tsi if arguments.modes != [Mode::Cached] => {
+            "tsi measures modes cached and always: leave --mode out".to_owned()
         }
         _ if arguments.image.is_some() && is_local => {
             "in mode local no code travels: leave it or --image out".to_owned()

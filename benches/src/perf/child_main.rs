@@ -124,6 +124,9 @@ fn open(spec: &EndpointSpec, set: &Set, counter: &Library, memory: &Memory) -> R
         EndpointSpec::Farjump { transport, socket, sources } => {
             Ok(Unconnected::target(Box::new(Polls::of_counter(socket, transport, *sources, set, counter)?)))
         }
+        EndpointSpec::Compiling { transport, socket } => {
+            Ok(Unconnected::target(Box::new(Polls::of_bitcode(socket, transport, set, counter)?)))
+        }
         EndpointSpec::Work(task @ Task { way: Way::Injected(transport), .. }) => {
             Ok(Unconnected::target(injected::receiver(task, transport, set)?))
         }

@@ -28,6 +28,11 @@ pub(super) enum EndpointSpec {
         socket: String,
         sources: usize,
     },
+    /// The same for one source, which takes bitcode rather than images.
+    Compiling {
+        transport: String,
+        socket: String,
+    },
     Baseline(Against),
     /// One function's work, done in one way.
     Work(Task),
@@ -53,6 +58,7 @@ impl EndpointSpec {
         matches!(
             self,
             EndpointSpec::Farjump { .. }
+                | EndpointSpec::Compiling { .. }
                 | EndpointSpec::Work(Task { way: Way::Injected(_), .. })
                 | EndpointSpec::Resident(resident::Task { way: resident::Way::Injected(_), .. })
         )

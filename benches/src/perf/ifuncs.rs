@@ -106,6 +106,16 @@ pub(super) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
     unsafe { bundled_ifuncs::build(sources, stage) }
 }
 
+/// As [`build`], with further options of `farjump build`.
+pub(super) fn build_with(
+    sources: &[Source<'_>],
+    more: &[&str],
+    stage: &Stage,
+) -> Result<Vec<Library>, Failure> {
+    // SAFETY: as in `build`.
+    unsafe { bundled_ifuncs::build_with(sources, more, stage) }
+}
+
 /// Opens a library that the command line names, or that the other process of perf has built.
 pub(super) fn open(path: &Path) -> Result<Library, Failure> {
     // SAFETY: the caller of `perf::run` or `perf::run_other` allows the code of these libraries to run.

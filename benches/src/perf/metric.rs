@@ -15,6 +15,7 @@ pub(super) enum Metric {
     Scaling,
     WakeUp,
     Idle,
+    Tsi,
 }
 
 impl Metric {
@@ -28,13 +29,14 @@ impl Metric {
             Metric::Scaling => "scaling",
             Metric::WakeUp => "wake-up",
             Metric::Idle => "idle",
+            Metric::Tsi => "tsi",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
             Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work => "us",
-            Metric::Scaling => "us and million/s",
+            Metric::Scaling | Metric::Tsi => "us and million/s",
             Metric::Idle => "ms/s",
             Metric::Rate => "million/s",
             Metric::Bandwidth => "MB/s",
@@ -57,7 +59,7 @@ impl Metric {
             Metric::Latency | Metric::Rate => Against::Raw,
             Metric::Bandwidth => Against::Memcpy,
             Metric::FirstCall => Against::Dlopen,
-            Metric::Work => Against::UcxAm,
+            Metric::Work | Metric::Tsi => Against::UcxAm,
             Metric::Scaling => Against::Alone,
             Metric::WakeUp | Metric::Idle => Against::Futex,
         }
@@ -143,9 +145,8 @@ impl Against {
             | Against::Perftest
             | Against::Clear
             | Against::Iceoryx2 => &MOST,
-            Against::UcxAm | Against::Cached => {
-                &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work]
-            }
+            Against::UcxAm => &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work, Metric::Tsi],
+            Against::Cached => &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work],
             Against::Single => &[Metric::Rate, Metric::Bandwidth],
             Against::IbWriteLat | Against::IbSendLat => &[Metric::Latency],
             Against::IbWriteBw => &[Metric::Bandwidth, Metric::Rate],

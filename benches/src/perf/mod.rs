@@ -41,6 +41,7 @@ mod scaling;
 mod setting;
 mod shared_memory;
 mod statistics;
+mod tsi;
 mod ucx_perftest;
 mod wake_up;
 mod wire_model;
@@ -103,6 +104,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
                     work::resident::run::run(&setting, &modes, &against, &mut report)
                 }
                 Metric::Scaling => scaling::run(&setting, &mut report),
+                Metric::Tsi => tsi::run(&setting, &mut report),
                 Metric::WakeUp | Metric::Idle => {
                     Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report)
                 }

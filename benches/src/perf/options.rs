@@ -41,6 +41,9 @@ Metrics:
               connected to one target; beside a target of its own with one source
   wake-up     us from injecting into a target that has slept for 5 ms to the start of the function
   idle        ms of processor time a second that a target takes while nothing comes
+  tsi         one way and rate of native code and of bitcode that the target has compiled, each with the code
+              at the target and with the code in each message, beside ucx-am; bytes of their frames;
+              and the parts of a first call: arrival, fork, parse, compile, link, place, run
 
 Baselines:
   raw         memory of two processes: bytes copied, the signal last, and the same back

@@ -85,6 +85,10 @@ pub(super) struct Row {
     /// Bytes of data from which farjump must be ahead of the fetch, by arithmetic; `None` if it need not be, or
     /// if that is not known.
     pub(super) ahead_from: Option<u64>,
+    /// Of tsi: the form of the code.
+    pub(super) form: Option<&'static str>,
+    /// Of tsi: bytes of a call's frame.
+    pub(super) frame_bytes: Option<usize>,
 }
 
 impl Row {

@@ -265,7 +265,7 @@ fn messages_that_are_not_one_frame_are_refused() {
         (with(local, |bytes| bytes[56] = 101), FrameError::Payload { offset: 101, len: 0, frame: 116 }),
         (with(local, |bytes| bytes[23] = 1), FrameError::Reserved),
         (with(Kind::Call as u8, |bytes| bytes[105] |= Flags::TRAILER.bits()), FrameError::Flags(0x36)),
-        (with(Kind::Call as u8, |bytes| bytes[105] |= 0x80), FrameError::Flags(0x96)),
+        (with(Kind::Flush as u8, |bytes| bytes[105] |= 0x80), FrameError::Flags(0x96)),
         (with(Kind::Call as u8, |bytes| bytes[105] = 2), FrameError::Flags(2)),
         (with(Kind::Call as u8, |bytes| bytes[105] = 13), FrameError::Flags(13)),
     ] {

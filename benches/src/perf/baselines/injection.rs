@@ -10,6 +10,7 @@ use crate::perf::liveness::{CONNECTING, PATIENCE, Watch};
 use crate::perf::place;
 use crate::perf::role::{Receiver, Source, look_and_count};
 use crate::perf::shared_memory::Memory;
+use crate::perf::tsi::{has_bitcode, takes_bitcode};
 use crate::program::failure::Failure;
 
 /// Time for which a target sleeps between checks whether to continue.
@@ -133,6 +134,18 @@ impl Polls {
         // Leaked until the end of this process, which has only a few.
         let count: &'static mut u64 = Box::leak(Box::new(0));
         Polls::listen(socket, transport, set, counter, |builder| builder.args(count).max_sources(sources))
+    }
+
+    /// As [`Polls::of_counter`], for one source, of which it takes bitcode rather than images.
+    pub(crate) fn of_bitcode(
+        socket: &str,
+        transport: &str,
+        set: &Set,
+        counter: &Library,
+    ) -> Result<Polls, Failure> {
+        has_bitcode()?;
+        let count: &'static mut u64 = Box::leak(Box::new(0));
+        Polls::listen(socket, transport, set, counter, |builder| takes_bitcode(builder.args(count)))
     }
 
     /// Builds a target over one transport, with mailboxes as in `set`, which `finish` completes.

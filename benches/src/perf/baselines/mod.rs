@@ -79,7 +79,9 @@ pub(super) fn open(
 ) -> Result<Unconnected, Failure> {
     let (is_source, layout) = (host.is_none(), *layout);
     match spec {
-        EndpointSpec::Farjump { .. } => Err(Failure::new("farjump is no baseline")),
+        EndpointSpec::Farjump { .. } | EndpointSpec::Compiling { .. } => {
+            Err(Failure::new("farjump is no baseline"))
+        }
         EndpointSpec::Work(task) => open_work(task.clone(), is_source),
         EndpointSpec::Resident(task) => resident::open(task.clone(), is_source),
         EndpointSpec::Baseline(Against::Raw) => Ok(open_raw(layout, is_source)),

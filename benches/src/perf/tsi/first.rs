@@ -1,0 +1,209 @@
+//! The parts of a first call: what compiling takes, and what its source waits for.
+
+use std::time::{Duration, Instant};
+
+use farjump::{Library, Link, Mode, TargetBuilder, WaitPolicy};
+
+use super::Form;
+use crate::perf::ifuncs;
+use crate::perf::liveness::PATIENCE;
+use crate::perf::machine::pin;
+use crate::perf::report::Report;
+use crate::perf::row::Row;
+use crate::perf::setting::Setting;
+use crate::perf::statistics::{Round, Series};
+use crate::program::bundled_ifuncs::Source;
+use crate::program::failure::Failure;
+
+/// Has a target take bitcode rather than images, if this program was built with it.
+#[cfg(feature = "bitcode")]
+pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
+    builder.compiler(farjump::CompilerOptions::default(), farjump::BitcodeUse::Preferred)
+}
+
+/// Has a target take bitcode rather than images, if this program was built with it.
+#[cfg(not(feature = "bitcode"))]
+pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
+    builder
+}
+
+/// Checks that this program was built with bitcode.
+///
+/// # Errors
+/// It was not.
+pub(crate) fn has_bitcode() -> Result<(), Failure> {
+    match cfg!(feature = "bitcode") {
+        true => Ok(()),
+        false => Err(Failure::new("this program was built without bitcode: build with --features bitcode")),
+    }
+}
+
+/// A part of a first call, and its time in each round.
+struct Part {
+    name: &'static str,
+    form: Form,
+    /// Whether the result was kept from before.
+    kept: bool,
+    series: Series,
+}
+
+/// Measures the parts, and adds their rows.
+pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Failure> {
+    let rounds = setting.options.rounds as usize;
+    let names: Vec<_> = (0..rounds).map(|number| format!("tsi{number}")).collect();
+    let texts: Vec<_> = names.iter().zip(0..).map(|(name, number)| text(name, number)).collect();
+    let sources: Vec<_> = names.iter().zip(&texts).map(|(name, text)| Source { name, text }).collect();
+    let mut libraries = Vec::new();
+    for some in sources.chunks(8) {
+        libraries.extend(ifuncs::build_with(some, &["--bitcode"], setting.stage)?);
+    }
+    let mut parts = Vec::new();
+    let missing = measure(setting, &libraries, &mut parts).err();
+    for Part { name, form, kept, series } in &parts {
+        report.rows.push(Row {
+            metric: name,
+            unit: "us",
+            subject: "farjump",
+            form: Some(form.name()),
+            mode: Some(if *kept { "kept" } else { "new" }),
+            ..Row::beside(series, None)
+        });
+    }
+    if let Some(why) = missing {
+        let (form, missing) = (Some(Form::Bitcode.name()), Some(why.to_string()));
+        report.rows.push(Row {
+            metric: "tsi-first",
+            unit: "us",
+            subject: "farjump",
+            form,
+            missing,
+            ..Row::default()
+        });
+    }
+    Ok(())
+}
+
+/// A counter that differs from all others.
+fn text(name: &str, number: u32) -> String {
+    format!(
+        "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS({name})\nFARJUMP_IFUNC void {name}_main(void *p, size_t n, void *a)\n\
+         {{ (void)p; (void)n; *(uint64_t *)a += {}; }}\n",
+        number + 1
+    )
+}
+
+fn add(
+    parts: &mut Vec<Part>,
+    name: &'static str,
+    form: Form,
+    kept: bool,
+    time: Duration,
+) -> Result<(), Failure> {
+    let known = parts.iter().position(|part| (part.name, part.form, part.kept) == (name, form, kept));
+    let index = match known {
+        Some(index) => index,
+        None => {
+            parts.push(Part { name, form, kept, series: Series::new()? });
+            parts.len() - 1
+        }
+    };
+    parts[index].series.add(Round::of(time.as_secs_f64() * 1e6));
+    Ok(())
+}
+
+/// The first calls of native code and of bitcode, from injecting to the reply, each in a target of this process that is
+/// polled by a thread of its own; and the parts of compiling.
+fn measure(setting: &Setting<'_>, libraries: &[Library], parts: &mut Vec<Part>) -> Result<(), Failure> {
+    let folder = setting.stage.folder();
+    let listen = |form: Form| {
+        let count: &'static mut u64 = Box::leak(Box::new(0));
+        let address = format!("unix:{}/first-{}", folder.display(), form.name());
+        let target = farjump::Target::listen(&address).wait_policy(WaitPolicy::spin_only()).args(count);
+        let target = match form {
+            Form::Native => target,
+            Form::Bitcode => has_bitcode().map(|()| takes_bitcode(target))?,
+        };
+        // Threads and processes that it starts run where it was started.
+        setting.cpus.map_or(Ok(()), |cpus| pin(cpus.target))?;
+        let target = target.build()?.spawn()?;
+        setting.cpus.map_or(Ok(()), |cpus| pin(cpus.source))?;
+        Ok::<_, Failure>((target, Link::builder(&address).wait_policy(WaitPolicy::spin_only()).connect()?))
+    };
+    let call = |link: &Link, library: &Library, mode: Mode| {
+        link.set_mode(mode);
+        let begun = Instant::now();
+        link.inject(library, &[7; 8])?.wait(PATIENCE)?;
+        Ok::<_, Failure>(begun.elapsed())
+    };
+    for form in [Form::Native, Form::Bitcode] {
+        let (target, link) = listen(form)?;
+        for library in libraries {
+            add(parts, "tsi-first", form, false, call(&link, library, Mode::Cached)?)?;
+            let placing = link.link_time(library, PATIENCE)?.unwrap_or_default();
+            add(parts, "tsi-place", form, false, placing)?;
+            // The same bytes again, which the target only compares.
+            add(parts, "tsi-arrival", form, false, call(&link, library, Mode::Always)?)?;
+            add(parts, "tsi-run", form, false, call(&link, library, Mode::Cached)?)?;
+        }
+        drop(link);
+        target.stop()?;
+    }
+    compile(folder, libraries, parts)
+}
+
+/// The parts of compiling, for the first tier and the optimised one; and of getting a result that was kept in a folder.
+#[cfg(feature = "bitcode")]
+fn compile(folder: &std::path::Path, libraries: &[Library], parts: &mut Vec<Part>) -> Result<(), Failure> {
+    use farjump_compiler::protocol::Tier;
+    use farjump_compiler::{Compiler, Options};
+
+    let compiler = || {
+        let mut options = Options::default();
+        options.cache = Some(folder.join("kept"));
+        let mut compiler = Compiler::new(options);
+        compiler.start(PATIENCE).map(|()| compiler).map_err(Failure::new)
+    };
+    let job = |compiler: &mut Compiler, tier: Tier, library: &Library| {
+        let code = Form::Bitcode.code(library);
+        let id = library.images().last().map(|image| image.id());
+        let id = id.ok_or_else(|| Failure::new("the library has no bitcode"))?;
+        let begun = Instant::now();
+        compiler.submit(tier, id, &farjump_os::cpu::detected(), code).map_err(Failure::new)?;
+        loop {
+            if let Some(done) = compiler.poll().pop() {
+                let compiled = done.result.map_err(|failed| Failure::new(failed.text))?;
+                return Ok::<_, Failure>((compiled.times, begun.elapsed()));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::new("the compiler does not answer"));
+            }
+        }
+    };
+    let form = Form::Bitcode;
+    let mut own = compiler()?;
+    for library in libraries {
+        let (times, _) = job(&mut own, Tier::First, library)?;
+        for (name, time) in [
+            ("tsi-fork", times.fork),
+            ("tsi-parse", times.parse),
+            ("tsi-compile", times.compile),
+            ("tsi-link", times.link),
+        ] {
+            add(parts, name, form, false, time)?;
+        }
+        let (times, _) = job(&mut own, Tier::Optimised, library)?;
+        add(parts, "tsi-optimise", form, false, times.compile)?;
+    }
+    // Another compiler, which has nothing in memory.
+    let mut own = compiler()?;
+    for library in libraries {
+        let (_, all) = job(&mut own, Tier::Optimised, library)?;
+        add(parts, "tsi-compile", form, true, all)?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "bitcode"))]
+fn compile(_: &std::path::Path, _: &[Library], _: &mut Vec<Part>) -> Result<(), Failure> {
+    Ok(())
+}

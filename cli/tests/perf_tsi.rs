@@ -1,0 +1,51 @@
+//! `perf tsi`: native code and bitcode in both modes, and the parts of a first call. Speed is not checked.
+
+use std::collections::BTreeMap;
+
+use crate::bitcode::COMPILER;
+use crate::perf::{check_measured, json, measuring_ucx, perf, refused, rows};
+
+#[test]
+fn both_forms_are_measured_in_both_modes_and_each_part_of_a_first_call_has_its_time() {
+    let Some(bench) = measuring_ucx() else { return };
+    let report = json(perf(&bench, &["tsi", "--transports", "shm"]).env("FARJUMP_COMPILER", COMPILER));
+    let (calls, parts): (Vec<_>, Vec<_>) = rows(&report).iter().partition(|row| row["frame_bytes"].is_u64());
+    let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let mut frames = BTreeMap::new();
+    for row in calls {
+        check_measured(row);
+        assert_eq!((text(row, "transport"), text(row, "reference")), ("shm".into(), "ucx-am".into()));
+        let way = (text(row, "metric"), text(row, "form"), text(row, "mode"));
+        assert!(frames.insert(way, row["frame_bytes"].as_u64()).is_none(), "{row}");
+    }
+    assert_eq!(frames.len(), 2 * 2 * 2);
+    for ((metric, form, mode), bytes) in frames {
+        let least = match (&*form, &*mode) {
+            (_, "cached") => 64..65,
+            ("native", _) => 128..512,
+            _ => 2048..16_384,
+        };
+        assert!(least.contains(&bytes.expect("a number")), "{metric} {form} {mode}: {bytes:?}");
+    }
+    let found: Vec<_> = parts
+        .iter()
+        .map(|row| {
+            assert!(row["median"].as_f64() >= Some(0.0) && row["missing"].is_null(), "{row}");
+            (text(row, "metric"), text(row, "form"), text(row, "mode"))
+        })
+        .collect();
+    let both = ["first", "place", "arrival", "run"];
+    let of_bitcode = ["fork", "parse", "compile", "link", "optimise"];
+    let expected = both
+        .map(|part| (part, "native", "new"))
+        .into_iter()
+        .chain(both.map(|part| (part, "bitcode", "new")))
+        .chain(of_bitcode.map(|part| (part, "bitcode", "new")))
+        .chain([("compile", "bitcode", "kept")]);
+    let expected: Vec<_> = expected
+        .map(|(part, form, mode)| (format!("tsi-{part}"), form.to_owned(), mode.to_owned()))
+        .collect();
+    assert_eq!(found, expected);
+    refused(&bench, &["tsi", "--mode", "always"], 1, "leave --mode out");
+    bench.is_clean();
+}
