@@ -7,6 +7,7 @@
 //! (`remote_target`).
 
 mod baselines;
+mod bitcode;
 mod case;
 mod checks;
 mod child;

@@ -9,7 +9,7 @@ use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
 use super::row::{Row, right_aligned};
 use super::scaling::table;
-use super::tsi;
+use super::tsi::table as forms;
 use super::work::resident::rows;
 use crate::program::failure::Failure;
 use crate::program::output;
@@ -120,7 +120,7 @@ impl Report {
         if self.rows.iter().any(|row| row.sources.is_some()) {
             text += &table::table(&self.rows);
         } else if self.rows.iter().any(|row| row.form.is_some()) {
-            text += &tsi::table::table(&self.rows);
+            text += &forms::table(&self.rows);
         } else {
             let mut table = vec![heads.map(String::from)];
             table.extend(self.rows.iter().map(Row::cells));

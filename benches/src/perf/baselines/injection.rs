@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use farjump::{Library, Link, Mode, Target, TargetBuilder, WaitPolicy};
 
+use crate::perf::bitcode::{has_bitcode, takes_bitcode};
 use crate::perf::child_protocol::Set;
 use crate::perf::liveness::{CONNECTING, PATIENCE, Watch};
 use crate::perf::place;
 use crate::perf::role::{Receiver, Source, look_and_count};
 use crate::perf::shared_memory::Memory;
-use crate::perf::tsi::{has_bitcode, takes_bitcode};
 use crate::program::failure::Failure;
 
 /// Time for which a target sleeps between checks whether to continue.

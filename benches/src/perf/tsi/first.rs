@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use farjump::{Library, Link, Mode, TargetBuilder, WaitPolicy};
+use farjump::{Library, Link, Mode, WaitPolicy};
 
 use super::Form;
+use crate::perf::bitcode::{has_bitcode, takes_bitcode};
 use crate::perf::ifuncs;
 use crate::perf::liveness::PATIENCE;
 use crate::perf::machine::pin;
@@ -14,29 +15,6 @@ use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, Series};
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
-
-/// Has a target take bitcode rather than images, if this program was built with it.
-#[cfg(feature = "bitcode")]
-pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
-    builder.compiler(farjump::CompilerOptions::default(), farjump::BitcodeUse::Preferred)
-}
-
-/// Has a target take bitcode rather than images, if this program was built with it.
-#[cfg(not(feature = "bitcode"))]
-pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
-    builder
-}
-
-/// Checks that this program was built with bitcode.
-///
-/// # Errors
-/// It was not.
-pub(crate) fn has_bitcode() -> Result<(), Failure> {
-    match cfg!(feature = "bitcode") {
-        true => Ok(()),
-        false => Err(Failure::new("this program was built without bitcode: build with --features bitcode")),
-    }
-}
 
 /// A part of a first call, and its time in each round.
 struct Part {

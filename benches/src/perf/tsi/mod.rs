@@ -27,7 +27,6 @@ use super::setting::Setting;
 use super::statistics::{Round, Series, median};
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
-pub(super) use first::{has_bitcode, takes_bitcode};
 
 /// Default number of calls for latency, and of messages for the rate.
 const USUAL_CALLS: (u32, u32) = (10_000, 200_000);

@@ -10,7 +10,7 @@ use super::made::MadeCalls;
 use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
 use crate::executor::{Callable, Ended, Executor, Gate, Way};
 use crate::link::ReplyBytes;
-use crate::serve::session::Scratch;
+use crate::serve::scratch::Scratch;
 
 /// A call that is to run again.
 pub(in crate::serve) struct Again {

@@ -16,13 +16,12 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use farjump_core::channel::{
-    Armed, Channel, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, PlainSent, Put, Taken,
+    Armed, Channel, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, PlainSent, Put, Taken,
 };
 use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
 #[cfg(feature = "bitcode")]
 use farjump_core::image::CodeId;
 use farjump_core::transport::{PathInfo, Transport};
-use farjump_loader::Copied;
 
 use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
@@ -35,6 +34,7 @@ use self::large::LargeMailbox;
 use self::reply::{Replies, reply};
 use super::Handlers;
 use super::forward::Forwards;
+use super::scratch::Scratch;
 use crate::executor::{Callable, CodeTable, Ended, Executor};
 use crate::link::summary;
 use crate::wait::Rest;
@@ -62,13 +62,6 @@ pub(super) struct Shared {
     pub(super) large_frames: LargeFrames,
     /// Time limit of a source's accepting a large mailbox.
     pub(super) handshake_timeout: Duration,
-}
-
-/// Reused buffers.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    code: Copied,
-    payload: Vec<u8>,
 }
 
 // The fields that every call uses come first, side by side, from the start of a line.
@@ -469,31 +462,5 @@ impl Session {
     pub(super) fn path(&self) -> String {
         let route = if self.channel.has_end() { self.channel.path_info() } else { PathInfo::default() };
         summary(self.large.transport(), &route)
-    }
-}
-
-impl Scratch {
-    /// Payload at an address that is a multiple of `align` bytes: where it is, or as a copy.
-    pub(super) fn aligned(&mut self, payload: &mut [u8], align: usize) -> *mut u8 {
-        if payload.as_ptr().addr().is_multiple_of(align) {
-            return payload.as_mut_ptr();
-        }
-        self.payload.clear();
-        self.payload.resize(payload.len() + align, 0);
-        let skip = self.payload.as_ptr().align_offset(align).min(align);
-        self.payload[skip..skip + payload.len()].copy_from_slice(payload);
-        self.payload[skip..].as_mut_ptr()
-    }
-
-    /// Copies the payload of a frame with this header to an address aligned to `align` bytes: as many bytes
-    /// as the header says, whatever there is to copy.
-    #[cold]
-    fn align(&mut self, header: &Header, frame: Contents<'_>, align: usize) -> *mut u8 {
-        let len = header.payload_len as usize;
-        self.payload.clear();
-        self.payload.resize(len + align, 0);
-        let skip = self.payload.as_ptr().align_offset(align).min(align);
-        frame.copy_payload_to(&mut self.payload[skip..skip + len]);
-        self.payload[skip..].as_mut_ptr()
     }
 }

@@ -1,0 +1,28 @@
+//! Targets that take bitcode, where this program was built with it.
+
+use farjump::TargetBuilder;
+
+use crate::program::failure::Failure;
+
+/// Has a target take bitcode rather than images, if this program was built with it.
+#[cfg(feature = "bitcode")]
+pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
+    builder.compiler(farjump::CompilerOptions::default(), farjump::BitcodeUse::Preferred)
+}
+
+/// Has a target take bitcode rather than images, if this program was built with it.
+#[cfg(not(feature = "bitcode"))]
+pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
+    builder
+}
+
+/// Checks that this program was built with bitcode.
+///
+/// # Errors
+/// It was not.
+pub(crate) fn has_bitcode() -> Result<(), Failure> {
+    match cfg!(feature = "bitcode") {
+        true => Ok(()),
+        false => Err(Failure::new("this program was built without bitcode: build with --features bitcode")),
+    }
+}
