@@ -66,6 +66,12 @@ impl Gathers {
         }
         self.open.remove(&id).map(Gather::end)
     }
+
+    /// Forgets the calls of a session that has ended: nobody waits for them, and some of what they led to may never have
+    /// an outcome.
+    pub(super) fn forget(&mut self, session: u64) {
+        self.open.retain(|_, gather| gather.caller.session != session);
+    }
 }
 
 impl Gather {
@@ -120,6 +126,17 @@ mod tests {
         assert_eq!((returned.caller.session, returned.caller.token), (3, 7));
         assert!(matches!(returned.outcome, Outcome::Done(bytes) if &*bytes == b"own ab"));
         assert!(gathers.take(first, done("late")).is_none(), "nothing counts twice");
+    }
+
+    #[test]
+    fn calls_of_a_session_that_has_ended_are_forgotten_and_no_others() {
+        let mut gathers = Gathers::default();
+        let gone = gathers.begin(caller(), 1, b"", 100);
+        let stays = gathers.begin(Caller { session: 4, ..caller() }, 1, b"", 100);
+        gathers.forget(3);
+        assert_eq!(gathers.open.len(), 1);
+        assert!(gathers.take(gone, done("late")).is_none());
+        assert!(gathers.take(stays, done("")).is_some() && gathers.open.is_empty());
     }
 
     #[test]

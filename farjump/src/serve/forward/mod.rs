@@ -340,6 +340,7 @@ impl Forwards {
     /// Forgets a session that has ended.
     pub(super) fn source_ended(&mut self, session: u64) {
         self.families.source_ended(session);
+        self.onward.gathers.forget(session);
     }
 
     /// When a question becomes too old.
