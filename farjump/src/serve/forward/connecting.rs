@@ -28,6 +28,8 @@ pub(in super::super) struct Choices {
     pub(in super::super) tcp: TcpOptions,
     /// Limits for calls that are sent on.
     pub(in super::super) limits: ForwardLimits,
+    /// Whether each message that is sent on brings its code.
+    pub(in super::super) brings_code: bool,
     /// Options of the built-in transports.
     pub(in super::super) backends: BackendOptions,
 }
