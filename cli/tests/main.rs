@@ -20,6 +20,7 @@ mod invocation;
 mod networks;
 mod paths;
 mod perf;
+mod perf_chase;
 mod perf_plot;
 mod perf_remote;
 mod perf_scaling;

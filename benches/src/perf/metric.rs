@@ -15,6 +15,7 @@ pub(super) enum Metric {
     Scaling,
     WakeUp,
     Idle,
+    Chase,
 }
 
 impl Metric {
@@ -28,12 +29,13 @@ impl Metric {
             Metric::Scaling => "scaling",
             Metric::WakeUp => "wake-up",
             Metric::Idle => "idle",
+            Metric::Chase => "chase",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work => "us",
+            Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work | Metric::Chase => "us",
             Metric::Scaling => "us and million/s",
             Metric::Idle => "ms/s",
             Metric::Rate => "million/s",
@@ -57,7 +59,7 @@ impl Metric {
             Metric::Latency | Metric::Rate => Against::Raw,
             Metric::Bandwidth => Against::Memcpy,
             Metric::FirstCall => Against::Dlopen,
-            Metric::Work => Against::UcxAm,
+            Metric::Work | Metric::Chase => Against::UcxAm,
             Metric::Scaling => Against::Alone,
             Metric::WakeUp | Metric::Idle => Against::Futex,
         }
@@ -76,6 +78,8 @@ pub(super) enum Against {
     UcxAmTcp,
     UcxStores,
     UcxPut,
+    UcxGet,
+    Load,
     Perftest,
     Dlopen,
     Cached,
@@ -111,6 +115,8 @@ impl Against {
             Against::UcxAmTcp => "ucx-am-tcp",
             Against::UcxStores => "ucx-stores",
             Against::UcxPut => "ucx-put",
+            Against::UcxGet => "ucx-get",
+            Against::Load => "load",
             Against::Perftest => "perftest",
             Against::Dlopen => "dlopen",
             Against::Cached => "cached",
@@ -143,9 +149,11 @@ impl Against {
             | Against::Perftest
             | Against::Clear
             | Against::Iceoryx2 => &MOST,
-            Against::UcxAm | Against::Cached => {
-                &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work]
+            Against::UcxAm => {
+                &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work, Metric::Chase]
             }
+            Against::Cached => &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work],
+            Against::UcxGet | Against::Load => &[Metric::Chase],
             Against::Single => &[Metric::Rate, Metric::Bandwidth],
             Against::IbWriteLat | Against::IbSendLat => &[Metric::Latency],
             Against::IbWriteBw => &[Metric::Bandwidth, Metric::Rate],

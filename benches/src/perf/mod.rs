@@ -8,6 +8,7 @@
 
 mod baselines;
 mod case;
+mod chase;
 mod checks;
 mod child;
 mod child_main;
@@ -102,6 +103,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
                 Metric::Work if arguments.resident => {
                     work::resident::run::run(&setting, &modes, &against, &mut report)
                 }
+                Metric::Chase => chase::run(&setting, &modes, &against, &mut report),
                 Metric::Scaling => scaling::run(&setting, &mut report),
                 Metric::WakeUp | Metric::Idle => {
                     Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report)

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::image;
 use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
 use super::row::{Row, right_aligned};
 use super::scaling::table;
 use super::work::resident::rows;
+use super::{chase, image};
 use crate::program::failure::Failure;
 use crate::program::output;
 use crate::program::units::counted;
@@ -116,7 +116,9 @@ impl Report {
             "of rounds",
             "state",
         ];
-        if self.rows.iter().any(|row| row.sources.is_some()) {
+        if self.rows.iter().any(|row| row.shards.is_some()) {
+            text += &chase::shown(&self.rows);
+        } else if self.rows.iter().any(|row| row.sources.is_some()) {
             text += &table::table(&self.rows);
         } else {
             let mut table = vec![heads.map(String::from)];

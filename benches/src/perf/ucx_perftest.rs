@@ -80,7 +80,12 @@ fn result(text: &str, metric: Metric) -> Option<f64> {
         Metric::Latency => Some(latency),
         Metric::Rate => Some(rate / 1e6),
         Metric::Bandwidth => Some(bandwidth),
-        Metric::FirstCall | Metric::Work | Metric::Scaling | Metric::WakeUp | Metric::Idle => None,
+        Metric::FirstCall
+        | Metric::Work
+        | Metric::Scaling
+        | Metric::WakeUp
+        | Metric::Idle
+        | Metric::Chase => None,
     }
 }
 

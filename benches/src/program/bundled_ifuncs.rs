@@ -28,8 +28,24 @@ pub struct Source<'a> {
 /// # Safety
 /// The constructors and payload routines of `sources` may run in this process.
 pub unsafe fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
+    // SAFETY: the caller keeps the same condition.
+    unsafe { build_with(sources, &[], stage) }
+}
+
+/// As [`build`], with more options of `farjump build`.
+///
+/// # Errors
+/// Mostly the lack of a compiler.
+///
+/// # Safety
+/// The condition of [`build`].
+pub unsafe fn build_with(
+    sources: &[Source<'_>],
+    options: &[&str],
+    stage: &Stage,
+) -> Result<Vec<Library>, Failure> {
     // Built in parallel: with enough processors they take as long as one.
-    let running: Vec<_> = sources.iter().map(|source| start(*source, stage)).collect();
+    let running: Vec<_> = sources.iter().map(|source| start(*source, options, stage)).collect();
     let built: Vec<_> = sources
         .iter()
         .zip(running)
@@ -59,11 +75,11 @@ pub unsafe fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>
     sources.iter().map(|source| unsafe { routines::open(library(*source, folder)) }).collect()
 }
 
-fn start(source: Source<'_>, stage: &Stage) -> Result<Child, Failure> {
+fn start(source: Source<'_>, options: &[&str], stage: &Stage) -> Result<Child, Failure> {
     let file = stage.folder().join(format!("{}.c", source.name));
     fs::write(&file, source.text).map_err(|error| failed(source, error))?;
     let mut command = workspace::this_program();
-    command.arg("build").arg(&file).arg("-o").arg(library(source, stage.folder()));
+    command.arg("build").arg(&file).arg("-o").arg(library(source, stage.folder())).args(options);
     command.env("TMPDIR", stage.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     stage.start(&mut command).map_err(|error| failed(source, error))
