@@ -19,7 +19,7 @@
 //! | `ucx` (default) | the transports over UCX, and references over it |
 //! | `verbs` (default) | the transports over RDMA devices through verbs |
 //! | `build` (default) | `perf`, which builds the functions that it calls |
-//! | `bitcode` | targets of `perf tsi` that take bitcode |
+//! | `bitcode` | targets of `perf tsi` and `perf chase` that take bitcode |
 //! | `iceoryx2` | iceoryx2 as a reference of `perf`, with `build`; it has many dependencies |
 //! | `in-process` (default) | the programs `farjump-benches` and `farjump-guard`, with all transports |
 

@@ -24,6 +24,7 @@ mod making;
 mod networks;
 mod paths;
 mod perf;
+mod perf_chase;
 mod perf_plot;
 mod perf_remote;
 mod perf_scaling;

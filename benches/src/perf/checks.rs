@@ -9,7 +9,7 @@ use super::metric::{Against, Metric};
 use super::options::Perf;
 use super::payload_size::LONGEST_PAYLOAD;
 use super::work::resident::query;
-use super::{perftest, remote_target};
+use super::{chase, perftest, remote_target};
 use crate::program::failure::Failure;
 
 /// # Errors
@@ -56,6 +56,9 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         }
     }
     check_modes(arguments)?;
+    if metric == Metric::Chase {
+        chase::check(arguments)?;
+    }
     if arguments.is_unpinned() {
         check_unpinned(arguments)?;
         return Ok(against);
@@ -94,6 +97,7 @@ fn usual(arguments: &Perf) -> Vec<Against> {
     let has_other_modes = arguments.modes.iter().any(|mode| *mode != Mode::Cached);
     match arguments.peer {
         _ if arguments.image.is_some() && has_other_modes => vec![Against::Cached],
+        None if arguments.metric == Metric::Chase => vec![Against::UcxAm, Against::UcxGet, Against::Load],
         None if arguments.resident => {
             vec![Against::UcxAm, Against::Fetch, Against::FetchAm, Against::RawFetch]
         }
@@ -127,6 +131,11 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
         ("--target-sleeps", arguments.target_sleeps, of_messages, metric.is_of_messages()),
         ("--plot", arguments.plot.is_some(), "the other metrics", metric != Metric::Tsi),
         ("--warm", arguments.warm, "first-call", metric == Metric::FirstCall),
+        ("--shards", arguments.chase.shards.is_some(), "chase", metric == Metric::Chase),
+        ("--depth", arguments.chase.depths.is_some(), "chase", metric == Metric::Chase),
+        ("--wire", arguments.chase.wires.is_some(), "chase", metric == Metric::Chase),
+        ("--outstanding", arguments.chase.outstanding.is_some(), "chase", metric == Metric::Chase),
+        ("--table", arguments.chase.table.is_some(), "chase", metric == Metric::Chase),
     ] {
         if is_set && !is_for {
             let metric = metric.name();
@@ -182,6 +191,9 @@ fn check_modes(arguments: &Perf) -> Result<(), Failure> {
         }
         Metric::Tsi if arguments.modes != [Mode::Cached] => {
             "tsi measures modes cached and always: leave --mode out".to_owned()
+        }
+        Metric::Chase if arguments.modes.iter().any(|mode| !matches!(mode, Mode::Cached | Mode::Always)) => {
+            "functions send themselves on in modes cached and always alone: name these for chase".to_owned()
         }
         _ if arguments.image.is_some() && is_local => {
             "in mode local no code travels: leave it or --image out".to_owned()

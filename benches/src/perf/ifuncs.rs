@@ -116,6 +116,22 @@ pub(super) fn build_with(
     unsafe { bundled_ifuncs::build_with(sources, more, stage) }
 }
 
+/// Builds a library from a source of perf's own with bitcode beside its image; without it, and with the reason, where
+/// that fails.
+pub(super) fn build_with_bitcode(
+    source: Source<'_>,
+    stage: &Stage,
+) -> Result<(Library, Option<String>), Failure> {
+    // SAFETY: as in `build`.
+    let both = unsafe { bundled_ifuncs::build_with(&[source], &["--bitcode"], stage) };
+    let (mut built, why) = match both {
+        Ok(built) => (built, None),
+        Err(failure) => (build(&[source], stage)?, Some(failure.to_string())),
+    };
+    let library = built.pop().ok_or_else(|| Failure::new(format!("`{}` was not built", source.name)))?;
+    Ok((library, why))
+}
+
 /// Opens a library that the command line names, or that the other process of perf has built.
 pub(super) fn open(path: &Path) -> Result<Library, Failure> {
     // SAFETY: the caller of `perf::run` or `perf::run_other` allows the code of these libraries to run.

@@ -16,6 +16,7 @@ pub(super) enum Metric {
     WakeUp,
     Idle,
     Tsi,
+    Chase,
 }
 
 impl Metric {
@@ -30,12 +31,13 @@ impl Metric {
             Metric::WakeUp => "wake-up",
             Metric::Idle => "idle",
             Metric::Tsi => "tsi",
+            Metric::Chase => "chase",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work => "us",
+            Metric::Latency | Metric::FirstCall | Metric::WakeUp | Metric::Work | Metric::Chase => "us",
             Metric::Scaling | Metric::Tsi => "us and million/s",
             Metric::Idle => "ms/s",
             Metric::Rate => "million/s",
@@ -59,7 +61,7 @@ impl Metric {
             Metric::Latency | Metric::Rate => Against::Raw,
             Metric::Bandwidth => Against::Memcpy,
             Metric::FirstCall => Against::Dlopen,
-            Metric::Work | Metric::Tsi => Against::UcxAm,
+            Metric::Work | Metric::Tsi | Metric::Chase => Against::UcxAm,
             Metric::Scaling => Against::Alone,
             Metric::WakeUp | Metric::Idle => Against::Futex,
         }
@@ -78,6 +80,8 @@ pub(super) enum Against {
     UcxAmTcp,
     UcxStores,
     UcxPut,
+    UcxGet,
+    Load,
     Perftest,
     Dlopen,
     Cached,
@@ -113,6 +117,8 @@ impl Against {
             Against::UcxAmTcp => "ucx-am-tcp",
             Against::UcxStores => "ucx-stores",
             Against::UcxPut => "ucx-put",
+            Against::UcxGet => "ucx-get",
+            Against::Load => "load",
             Against::Perftest => "perftest",
             Against::Dlopen => "dlopen",
             Against::Cached => "cached",
@@ -145,8 +151,11 @@ impl Against {
             | Against::Perftest
             | Against::Clear
             | Against::Iceoryx2 => &MOST,
-            Against::UcxAm => &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work, Metric::Tsi],
+            Against::UcxAm => {
+                &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work, Metric::Tsi, Metric::Chase]
+            }
             Against::Cached => &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work],
+            Against::UcxGet | Against::Load => &[Metric::Chase],
             Against::Single => &[Metric::Rate, Metric::Bandwidth],
             Against::IbWriteLat | Against::IbSendLat => &[Metric::Latency],
             Against::IbWriteBw => &[Metric::Bandwidth, Metric::Rate],

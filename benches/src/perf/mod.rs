@@ -9,6 +9,7 @@
 mod baselines;
 mod bitcode;
 mod case;
+mod chase;
 mod checks;
 mod child;
 mod child_main;
@@ -104,6 +105,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
                 Metric::Work if arguments.resident => {
                     work::resident::run::run(&setting, &modes, &against, &mut report)
                 }
+                Metric::Chase => chase::run(&setting, &modes, &against, &mut report),
                 Metric::Scaling => scaling::run(&setting, &mut report),
                 Metric::Tsi => tsi::run(&setting, &mut report),
                 Metric::WakeUp | Metric::Idle => {

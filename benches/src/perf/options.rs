@@ -6,6 +6,7 @@ use clap::Args;
 use farjump::Mode;
 
 use super::baselines::ring::parse_slot;
+use super::chase::options::ChaseOptions;
 use super::image::parse_images;
 use super::machine::{AskedCpus, parse_cpus};
 use super::metric::{Against, Metric};
@@ -44,6 +45,11 @@ Metrics:
   tsi         one way and rate of native code and of bitcode that the target has compiled, each with the code
               at the target and with the code in each message, beside ucx-am; bytes of their frames;
               and the parts of a first call: arrival, fork, parse, compile, link, place, run
+  chase       us of a chase through a permutation that lies in the tables of several shards, each a
+              target: the function reads while the next word is in this shard, and sends itself on to
+              the shard that has it; beside gets of each word. A wire is modelled (--wire): each
+              message counts as arrived so long after it was sent. Without one, in one machine, a get
+              is a load, and wins
 
 Baselines:
   raw         memory of two processes: bytes copied, the signal last, and the same back
@@ -69,6 +75,8 @@ For work, ucx-am's handler does the same work by the same code, and
   fetch-am    the same by UCX's active messages, with which the target sends the data; for
               --resident, and there alone
   alone       a target with one source; for scaling, and there alone
+  ucx-get     ucp_get_nbx of each word; for chase, and there alone
+  load        a load of each word from memory that is mapped; likewise
   futex       a process that sleeps in FUTEX_WAIT; for wake-up and idle, and there alone
   ucx-wait    one that sleeps until UCX's active message comes (ucp_worker_arm and epoll); likewise
 Transport tcp is sealed here, by a key that is drawn for the run, and over loopback or, with
@@ -99,6 +107,7 @@ Examples:
   farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
   farjump perf work --resident --functions column,list --sizes 4K,1M
   farjump perf rate --sizes 1..1M --transports all --against ucx-am --plot rate.svg
+  farjump perf chase --shards 8 --depth 64,1024 --wire 0,1us,10us --outstanding 1
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
   farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am   # the paper's ring
 
@@ -115,12 +124,14 @@ pub struct Perf {
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8",
         default_value_if("resident", "true", "4K,64K,1M,16M,256M"))]
     pub(super) sizes: Sizes,
-    /// The modes to measure: cached, always, local, in-place [default with --resident: cached,always]
+    /// The modes to measure: cached, always, local, in-place [default: cached; with
+    /// --resident and for chase cached,always]
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached],
-        default_value_if("resident", "true", "cached,always"))]
+        default_value_ifs([("resident", "true", "cached,always"), ("metric", "chase", "cached,always")]))]
     pub(super) modes: Vec<Mode>,
     /// The baselines [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for
-    /// --resident all of its own, for wake-up and idle futex, for --image cached; over verbs ib_write_lat,
+    /// --resident all of its own, for wake-up and idle futex, for chase ucx-am,
+    /// ucx-get,load, for --image cached; over verbs ib_write_lat,
     /// ib_send_lat and ib_write_bw where they are installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
@@ -213,6 +224,8 @@ pub struct Perf {
     /// address there, for example right,10.77.0.2. Raw baselines and transport tcp go there
     #[arg(long, value_name = "NETNS,ADDRESS", value_parser = parse_across, conflicts_with = "peer")]
     pub(super) across: Option<Across>,
+    #[command(flatten)]
+    pub(super) chase: ChaseOptions,
     /// Draw the figures and their ratios, as SVG or PNG by the file's ending
     #[arg(long, value_name = "FILE", value_parser = parse_picture_file)]
     pub(super) plot: Option<PictureFile>,

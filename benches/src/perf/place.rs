@@ -41,7 +41,8 @@ pub(super) fn lane(link: &Link) -> Option<String> {
     (!path.route.over.is_empty()).then(|| path.route.over + &sealing)
 }
 
-fn is_stream(transport: &str) -> bool {
+/// Returns whether frames of this transport travel on a stream, and its targets listen at TCP ports.
+pub(super) fn is_stream(transport: &str) -> bool {
     backend(transport) == TCP
 }
 
@@ -108,7 +109,8 @@ pub(super) fn link(folder: &Path, socket: &str, transport: &str) -> Result<LinkB
     Ok(link.connect_timeout(CONNECTING).send_timeout(PATIENCE))
 }
 
-fn unix(folder: &Path, socket: &str) -> String {
+/// Returns the address of the Unix socket of this name.
+pub(super) fn unix(folder: &Path, socket: &str) -> String {
     format!("unix:{}/{socket}", folder.display())
 }
 

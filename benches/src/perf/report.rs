@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::chase::shown as chases;
 use super::image;
 use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
@@ -117,7 +118,9 @@ impl Report {
             "of rounds",
             "state",
         ];
-        if self.rows.iter().any(|row| row.sources.is_some()) {
+        if self.rows.iter().any(|row| row.shards.is_some()) {
+            text += &chases::table(&self.rows);
+        } else if self.rows.iter().any(|row| row.sources.is_some()) {
             text += &table::table(&self.rows);
         } else if self.rows.iter().any(|row| row.form.is_some()) {
             text += &forms::table(&self.rows);

@@ -89,6 +89,20 @@ pub(super) struct Row {
     pub(super) form: Option<&'static str>,
     /// Of tsi: bytes of a call's frame.
     pub(super) frame_bytes: Option<usize>,
+    /// Of chase: shards, and bytes of the table of each.
+    pub(super) shards: Option<u32>,
+    pub(super) table: Option<usize>,
+    /// Words of a chase.
+    pub(super) depth: Option<u32>,
+    /// Chases under way at a time.
+    pub(super) outstanding: Option<u32>,
+    /// Messages of a chase.
+    pub(super) messages: Option<f64>,
+    pub(super) reference_messages: Option<f64>,
+    /// The time without a wire and a latency for each message, in microseconds; `None` where the former was not
+    /// measured.
+    pub(super) model_us: Option<f64>,
+    pub(super) reference_model_us: Option<f64>,
 }
 
 impl Row {

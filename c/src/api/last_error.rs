@@ -87,6 +87,7 @@ fn status_of(error: &Error) -> farjump_status_t {
         Error::Serve(
             ServeError::Limit { .. }
             | ServeError::InPlaceOfAllowed
+            | ServeError::ForwardMode { .. }
             | ServeError::NoSources
             | ServeError::CpuLevel { .. },
         ) => FARJUMP_ERROR_ARGUMENT,

@@ -47,6 +47,14 @@ pub enum ServeError {
         /// The process that built it.
         parent: u32,
     },
+    /// A mode in which no call is sent on.
+    #[error(
+        "calls are not sent on in mode {mode}: choose cached or always, or leave it out (TargetBuilder::forward_mode)"
+    )]
+    ForwardMode {
+        /// The mode asked for.
+        mode: crate::Mode,
+    },
     /// Too few file descriptors for one source.
     #[error(
         "the limit of descriptors is {limit} and leaves {free} to this target, and one source takes {needed}: raise it to {} at least (`ulimit -n`, LimitNOFILE= of systemd)",
@@ -82,6 +90,7 @@ debug_in_words!(ServeError {
     NoSources,
     CpuLevel { level, cpu },
     Forked { parent },
+    ForwardMode { mode },
     Descriptors { limit, free, needed },
     Compiler { why },
     PerfMap { path, source },

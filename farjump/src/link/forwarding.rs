@@ -19,9 +19,10 @@ use crate::Error;
 pub(crate) struct Outgoing(Inner);
 
 impl Outgoing {
-    pub(crate) fn new(link: Link) -> Outgoing {
+    /// If `brings_code`, each message has its code with it.
+    pub(crate) fn new(link: Link, brings_code: bool) -> Outgoing {
         let mut inner = link.inner.into_inner();
-        inner.collect_wanted();
+        inner.prepare_forwarding(brings_code);
         Outgoing(inner)
     }
 

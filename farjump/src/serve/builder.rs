@@ -31,6 +31,18 @@ use crate::open_channel::ring_len;
 use crate::transports::transports_for;
 use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
 
+/// Whether forwarded calls bring their code with each message.
+///
+/// # Errors
+/// [`ServeError::ForwardMode`] for a mode in which no call is forwarded.
+fn brings_code(mode: Mode) -> Result<bool, Error> {
+    match mode {
+        Mode::Cached => Ok(false),
+        Mode::Always => Ok(true),
+        Mode::Local | Mode::InPlace => Err(Error::Serve(ServeError::ForwardMode { mode })),
+    }
+}
+
 /// Time for the compiler to be ready: on a busy machine it reads 100 MB of LLVM first.
 #[cfg(feature = "bitcode")]
 const COMPILER_START: Duration = Duration::from_secs(20);
@@ -52,6 +64,7 @@ pub struct TargetBuilder<'a> {
     destinations: Vec<(String, String)>,
     forward_limits: ForwardLimits,
     makes: bool,
+    forward_mode: Mode,
     tcp: TcpOptions,
     key_file: Option<PathBuf>,
     peer_key: Option<Key>,
@@ -81,6 +94,7 @@ impl<'a> TargetBuilder<'a> {
             destinations: Vec::new(),
             forward_limits: ForwardLimits::default(),
             makes: false,
+            forward_mode: Mode::default(),
             tcp: TcpOptions::default(),
             key_file: None,
             peer_key: None,
@@ -503,6 +517,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// The mode in which functions that send themselves on go to destinations: [`Mode::Cached`], or
+    /// [`Mode::Always`] if each message brings the code. Default: cached. The mode of the call that came here does
+    /// not matter. A destination where this target may bring no code gets its id instead.
+    pub fn forward_mode(mut self, mode: Mode) -> Self {
+        self.forward_mode = mode;
+        self
+    }
+
     /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
     /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do
     /// anything that this target may do. The control connection is encrypted with it; of the transports, only
@@ -611,6 +633,7 @@ impl<'a> TargetBuilder<'a> {
             tcp: peers_tcp,
             limits: self.forward_limits,
             makes: self.makes.then_some(self.settings.limits.image),
+            brings_code: brings_code(self.forward_mode)?,
             backends: self.backends,
         };
         let (only, own) = (self.only.as_deref(), self.transports);

@@ -145,6 +145,34 @@ fn every_mode_goes_on_as_cached() {
 }
 
 #[test]
+fn a_target_that_sends_on_in_mode_always_brings_the_code_each_time_and_in_mode_cached_once() {
+    let image =
+        library("onward").images().iter().map(|image| image.bytes().len()).min().expect("it has an image");
+    for mode in [Mode::Cached, Mode::Always] {
+        let place = Place::new();
+        let turned = Turned::new(&place, [member(&place, 0, 2).forward_mode(mode), member(&place, 1, 2)]);
+        assert_eq!(turned.call(">next;met").unwrap(), "met");
+        let before = turned.target(1).stats().bytes;
+        for _ in 0..3 {
+            assert_eq!(turned.call(">next;there").unwrap(), "there");
+            let (here, there) = (turned.target(0).stats().clone(), turned.target(1).stats().clone());
+            assert_eq!((here.refusals(), there.refusals(), there.images_linked), (0, 0, 1), "{mode}");
+        }
+        let each = (turned.target(1).stats().bytes - before) / 3;
+        assert_eq!(
+            each as usize >= image,
+            mode == Mode::Always,
+            "{mode}: {each} bytes a call, and {image} of code"
+        );
+    }
+    for mode in [Mode::Local, Mode::InPlace] {
+        let place = Place::new();
+        let error = member(&place, 0, 2).forward_mode(mode).build().unwrap_err().to_string();
+        assert!(error.contains(&format!("not sent on in mode {mode}")), "{error}");
+    }
+}
+
+#[test]
 fn code_that_peer_or_target_forgot_comes_again() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);

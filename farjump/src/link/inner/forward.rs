@@ -28,6 +28,8 @@ pub(super) struct Forwarding {
     wanted: Vec<Wanted>,
     /// The code that went in place of code that came here: another image of its family.
     others: HashMap<CodeId, CodeId>,
+    /// Whether each message brings its code.
+    brings_code: bool,
 }
 
 impl Inner {
@@ -61,7 +63,7 @@ impl Inner {
             align_log2,
             code: None,
         };
-        let binds = code.known != Known::Bound;
+        let binds = code.known != Known::Bound || self.brings_code();
         if binds {
             let bytes = match image {
                 Image::Bound(_) => &[],
@@ -106,10 +108,17 @@ impl Inner {
         self.release_closed();
         let id = linked.id();
         let other = || self.forwarding.as_ref()?.others.get(&id);
+        let brings_code = self.brings_code();
         match self.codes.find(&id).or_else(|| self.codes.find(other()?)) {
-            Some((index, Known::Bound)) => Some(Image::Bound(index)),
+            Some((index, Known::Bound)) if !brings_code => Some(Image::Bound(index)),
             _ => self.image_unbound(linked),
         }
+    }
+
+    /// Whether each message brings its code.
+    #[inline]
+    fn brings_code(&self) -> bool {
+        self.forwarding.as_ref().is_some_and(|forwarding| forwarding.brings_code)
     }
 
     #[cold]
@@ -119,9 +128,10 @@ impl Inner {
         self.peer_cpu().takes(&view).then_some(Image::Own)
     }
 
-    /// Keeps the target's questions that this link cannot answer, in place of answering that it has nothing.
-    pub(in super::super) fn collect_wanted(&mut self) {
-        self.forwarding = Some(Box::default());
+    /// Keeps the target's questions that this link cannot answer, in place of answering that it has nothing. If
+    /// `brings_code`, each message has its code with it.
+    pub(in super::super) fn prepare_forwarding(&mut self, brings_code: bool) {
+        self.forwarding = Some(Box::new(Forwarding { brings_code, ..Forwarding::default() }));
     }
 
     pub(in super::super) fn take_wanted(&mut self) -> Vec<Wanted> {

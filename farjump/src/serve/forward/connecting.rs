@@ -30,6 +30,8 @@ pub(in super::super) struct Choices {
     pub(in super::super) limits: ForwardLimits,
     /// Whether functions may make code, of this many bytes at most.
     pub(in super::super) makes: Option<usize>,
+    /// Whether each message that is sent on brings its code.
+    pub(in super::super) brings_code: bool,
     /// Options of the built-in transports.
     pub(in super::super) backends: BackendOptions,
 }

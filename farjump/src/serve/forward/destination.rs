@@ -126,7 +126,9 @@ impl Peer {
         if let State::Connecting(connecting) = &self.state
             && let Some(connected) = connecting.outcome()
         {
-            match connected.and_then(|link| self.join(Outgoing::new(link), work.watch)) {
+            match connected
+                .and_then(|link| self.join(Outgoing::new(link, work.choices.brings_code), work.watch))
+            {
                 Ok(linked) => self.state = State::Connected(Box::new(linked)),
                 Err(error) => {
                     self.state = State::Apart;

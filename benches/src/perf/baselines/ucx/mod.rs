@@ -3,11 +3,13 @@
 
 mod context;
 mod get_put;
+mod hops;
 mod memory;
 mod messages;
 mod put;
 mod requests;
 mod sleeping_worker;
+mod words;
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -19,10 +21,12 @@ use crate::perf::child_protocol::Offer;
 use crate::program::failure::Failure;
 use context::Worker;
 pub(crate) use get_put::{Reach, Reached};
+pub(crate) use hops::{Hop, Hopper, Post};
 use memory::Region;
 pub(crate) use messages::{Counting, Handler, Messages};
 pub(crate) use put::{ring_by_puts, ring_by_stores};
 pub(crate) use sleeping_worker::{Sending, Waiting};
+pub(crate) use words::{WordGets, Words};
 
 /// TCP alone. The port that UCX opens is reachable from this machine only.
 const LOOPBACK: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"NET_DEVICES", c"lo")];

@@ -1,0 +1,175 @@
+//! farjump as a contestant: a target for each shard, and one at the client for the results.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farjump::{ForwardLimits, Library, Link, Mode, Target, TargetBuilder};
+
+use super::client::Client;
+use super::message::{self, Ended, Message, Place};
+use super::server::Shards;
+use super::table::Table;
+use super::wire;
+use crate::perf::bitcode::takes_bitcode;
+use crate::perf::liveness::CONNECTING;
+use crate::perf::place;
+use crate::program::failure::Failure;
+
+/// Bytes of each mailbox: those of N targets have N sources each.
+const MAILBOX: usize = 256 << 10;
+/// Bytes for placed code at each target, which has one function.
+const ARENA: usize = 1 << 20;
+/// Hops of a chase: more than the deepest one makes.
+const HOPS: u32 = 1 << 20;
+
+/// One way for the function to travel.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) transport: String,
+    pub(super) mode: Mode,
+    /// Whether targets take bitcode, and compile it.
+    pub(super) is_bitcode: bool,
+    pub(super) folder: PathBuf,
+    /// Distinguishes the sockets of this contestant.
+    pub(super) number: usize,
+}
+
+impl Way {
+    fn socket(&self, place: usize) -> String {
+        format!("c{}.{place}", self.number)
+    }
+
+    /// Returns a target that knows all other places by name.
+    fn builder(
+        &self,
+        table: &Table,
+        own: usize,
+        refused: &Refused,
+    ) -> Result<TargetBuilder<'static>, Failure> {
+        let mut limits = ForwardLimits::default();
+        limits.hops = HOPS;
+        let refused = refused.clone();
+        let mut builder = place::target(&self.folder, "", &self.socket(own), &self.transport)?
+            .mailbox_size(MAILBOX)
+            .arena_size(ARENA)
+            .handshake_timeout(CONNECTING)
+            .forward_limits(limits)
+            .forward_mode(self.mode)
+            .on_refused(move |_, refusal| refused.note(refusal.to_string()))
+            .export("perf_wire_stamp", wire::stamp as extern "C" fn() -> _)
+            .export("perf_wire_wait", wire::wait as extern "C" fn(_))
+            .export("perf_chase_ended", message::perf_chase_ended as unsafe extern "C" fn(_, _))
+            .export("perf_chase_lost", message::perf_chase_lost as extern "C" fn(_));
+        for other in (0..=table.shards()).filter(|other| *other != own) {
+            let address = place::unix(&self.folder, &self.socket(other));
+            builder = builder.destination(&message::name(other), &address);
+        }
+        Ok(if self.is_bitcode { takes_bitcode(builder) } else { builder })
+    }
+
+    /// Makes the targets of the shards.
+    pub(super) fn shards(&self, table: Arc<Table>) -> Result<Box<dyn Shards>, Failure> {
+        let refused = Refused::default();
+        let places: Vec<_> = (0..table.shards()).map(|shard| Place::of_shard(&table, shard)).collect();
+        let target = |(shard, place): (usize, &Place)| {
+            let builder = self.builder(&table, shard, &refused)?;
+            // SAFETY: `chase` reads it on the thread that polls the target, which is dropped before it.
+            Ok(unsafe { builder.args_raw(place.as_args()) }.build()?)
+        };
+        let targets = places.iter().enumerate().map(target).collect::<Result<Vec<_>, Failure>>()?;
+        let is_bitcode = self.is_bitcode;
+        Ok(Box::new(Targets { targets, is_bitcode, refused, _places: places, _table: table }))
+    }
+
+    /// Makes the client's target.
+    pub(super) fn client(&self, table: &Table, library: &Library) -> Result<Hopping, Failure> {
+        let place = Box::new(Place::of_client(table));
+        let refused = Refused::default();
+        let builder = self.builder(table, table.shards(), &refused)?;
+        // SAFETY: as in `Way::shards`.
+        let target = unsafe { builder.args_raw(place.as_args()) }.build()?;
+        Ok(Hopping { links: Vec::new(), target, library: library.clone(), place })
+    }
+
+    /// Connects the client to the shards, while they are polled.
+    pub(super) fn connect(&self, hopping: &mut Hopping, shards: usize) -> Result<(), Failure> {
+        for shard in 0..shards {
+            let link = place::link(&self.folder, &self.socket(shard), &self.transport)?;
+            hopping.links.push(link.mode(self.mode).connect()?);
+        }
+        Ok(())
+    }
+}
+
+/// The first refusal of any of several targets.
+#[derive(Clone, Default)]
+struct Refused(Arc<Mutex<Option<String>>>);
+
+impl Refused {
+    fn note(&self, why: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+}
+
+/// The shards.
+struct Targets {
+    // Dropped first: they use the others.
+    targets: Vec<Target<'static>>,
+    is_bitcode: bool,
+    refused: Refused,
+    _places: Vec<Place>,
+    _table: Arc<Table>,
+}
+
+impl Shards for Targets {
+    #[inline]
+    fn poll(&mut self) -> Result<(), Failure> {
+        for target in &mut self.targets {
+            target.poll()?;
+        }
+        Ok(())
+    }
+
+    fn handled(&self) -> Result<u64, Failure> {
+        if let Some(why) = &*self.refused.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Failure::new(format!("a shard refused a message: {why}")));
+        }
+        Ok(self.targets.iter().map(|target| target.stats().calls).sum())
+    }
+
+    fn is_settled(&self) -> bool {
+        !self.is_bitcode || self.targets.iter().all(is_optimised)
+    }
+}
+
+/// Returns whether the target's code is compiled with all optimisations.
+fn is_optimised(target: &Target<'_>) -> bool {
+    target.images().iter().all(|image| image.platform.ends_with("O2"))
+}
+
+/// The client.
+pub(super) struct Hopping {
+    links: Vec<Link>,
+    // Dropped before its place.
+    target: Target<'static>,
+    library: Library,
+    place: Box<Place>,
+}
+
+impl Client for Hopping {
+    #[inline]
+    fn begin(&mut self, shard: usize, message: Message) -> Result<(), Failure> {
+        Ok(self.links[shard].send(&self.library, &message.to_bytes())?)
+    }
+
+    #[inline]
+    fn look(&mut self, ended: &mut Vec<Ended>) -> Result<(), Failure> {
+        self.target.poll()?;
+        self.place.take_ended(ended);
+        Ok(())
+    }
+
+    fn lane(&self) -> Option<String> {
+        self.links.first().and_then(place::lane)
+    }
+}
