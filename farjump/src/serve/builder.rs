@@ -39,7 +39,7 @@ fn brings_code(mode: Mode) -> Result<bool, Error> {
     match mode {
         Mode::Cached => Ok(false),
         Mode::Always => Ok(true),
-        Mode::Local | Mode::InPlace => Err(Error::Serve(ServeError::ForwardMode { mode })),
+        Mode::Local | Mode::InPlace => Err(Error::Serve(crate::ServeError::ForwardMode { mode })),
     }
 }
 
