@@ -98,6 +98,7 @@ pub(super) fn name(place: usize) -> String {
 }
 
 /// Reads the name of a destination.
+#[cfg(feature = "ucx")]
 #[inline]
 pub(super) fn place_of(name: [u8; DIGITS]) -> usize {
     usize::from(name[0] - b'0') * 10 + usize::from(name[1] - b'0')
