@@ -20,7 +20,7 @@ FARJUMP_IFUNC void stamp_main(void *payload, size_t payload_size, void *target_a
 {
     char *code = farjump_private_copy(payload, payload_size, 8), *end = code + payload_size;
     const char *name = code + 8, *at = name, *places;
-    uint64_t factor;
+    uint64_t factor, found;
     uint8_t id[16] = {0};
 
     (void)target_args;
@@ -28,9 +28,11 @@ FARJUMP_IFUNC void stamp_main(void *payload, size_t payload_size, void *target_a
     for (places = name; *at; at++)
         ;
     code = (char *)at + 1;
-    for (char *word = code; word + 8 <= end; word++)
-        if (__builtin_memcmp(word, &template, 8) == 0)
+    for (char *word = code; word + 8 <= end; word++) {
+        __builtin_memcpy(&found, word, 8);
+        if (found == template)
             __builtin_memcpy(word, &factor, 8);
+    }
     if (factor != 0 && check(farjump_make(code, (size_t)(end - code), id)) != 0)
         return;
     for (at = name = places; *at; at++) {
