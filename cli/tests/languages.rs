@@ -10,10 +10,14 @@ fn sample(path: &str) -> String {
     format!("{}/../ifuncs/samples/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether a command succeeds; says that its language is skipped otherwise.
+/// Whether a command succeeds.
+fn succeeds(command: &[&str]) -> bool {
+    Command::new(command[0]).args(&command[1..]).output().is_ok_and(|output| output.status.success())
+}
+
+/// The same; says that its language is skipped otherwise.
 fn is_there(what: &str, command: &[&str]) -> bool {
-    let found =
-        Command::new(command[0]).args(&command[1..]).output().is_ok_and(|output| output.status.success());
+    let found = succeeds(command);
     if !found {
         println!("skipped: {what} is not installed");
     }
@@ -73,9 +77,9 @@ fn cxx_in_both_forms_says_the_same() {
 
 #[test]
 fn zig_in_both_forms_says_the_same() {
-    let zig: &[&str] = match is_there("zig", &["zig", "version"]) {
+    let zig: &[&str] = match succeeds(&["zig", "version"]) {
         true => &["zig"],
-        false if is_there("ziglang (pip install ziglang)", &["python3", "-m", "ziglang", "version"]) => {
+        false if is_there("zig (pip install ziglang)", &["python3", "-m", "ziglang", "version"]) => {
             &["python3", "-m", "ziglang"]
         }
         false => return,
@@ -102,7 +106,9 @@ fn fortran_in_native_form_and_by_flang_in_both_says_the_same() {
         replies(&bench, &library(&bench, &["sum.o"], &[]), &args, &sum, false);
     }
     let flangs = ["flang-new-19", "flang-new", "flang"];
-    let Some(flang) = flangs.into_iter().find(|flang| is_there(flang, &[flang, "--version"])) else { return };
+    let Some(flang) = flangs.into_iter().find(|flang| succeeds(&[flang, "--version"])) else {
+        return println!("skipped: flang is not installed");
+    };
     compile(&bench, &[flang, "-O2", "-fPIC", "-c", &source, "-o", "sum.o"]);
     compile(&bench, &[flang, "-O2", "-fPIC", "-c", "-emit-llvm", &source, "-o", "sum.bc"]);
     replies(&bench, &library(&bench, &["sum.o", "sum.bc"], &["--bitcode"]), &args, &sum, true);
