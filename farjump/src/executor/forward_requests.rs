@@ -1,6 +1,8 @@
 //! Requests of the running call to be sent on: to a target's destinations, as `farjump_forward` sees them, and to
 //! the target itself.
 
+use farjump_core::frame::PASSAGE_LEN;
+
 use super::lent_bytes::LentBytes;
 use crate::ForwardLimits;
 
@@ -96,6 +98,8 @@ pub(crate) struct Forwarding {
     /// The way of the running call.
     pub(crate) way: Way,
     asked: Vec<Asked>,
+    /// Memory for the next payload.
+    pub(crate) spare: Vec<u8>,
     /// Messages that were to go farther than is allowed.
     too_far: u32,
 }
@@ -137,7 +141,11 @@ impl Forwarding {
         gate.admits(payload.len())?;
         let before = (gate.calls, gate.bytes);
         gate.pass(payload.len());
-        self.asked.push(Asked { to, payload: payload.to_vec(), before });
+        let mut copy = std::mem::take(&mut self.spare);
+        copy.clear();
+        copy.reserve(payload.len() + PASSAGE_LEN);
+        payload.append_to(&mut copy, payload.len());
+        self.asked.push(Asked { to, payload: copy, before });
         Ok(())
     }
 
@@ -148,6 +156,12 @@ impl Forwarding {
             too_far: std::mem::take(&mut self.too_far),
             way: self.way,
         }
+    }
+
+    /// Takes the list of [`Forwarding::take`] back, empty, to be used again.
+    pub(crate) fn take_back(&mut self, asked: Vec<Asked>) {
+        debug_assert!(asked.is_empty());
+        self.asked = asked;
     }
 
     /// Forgets the requests of the call that ended last.
