@@ -150,7 +150,7 @@ pub struct Perf {
     /// both shared a processor [default: two allowed ones, of different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<AskedCpus>,
-    /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling 16K a source]
+    /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling and chase 16K a source]
     #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
     pub(super) ring: Option<usize>,
     /// Messages handed to farjump at a time, to share frames (Link::batch); for rate and bandwidth
@@ -250,7 +250,7 @@ impl Perf {
 
     /// Returns the length of mailboxes and rings in bytes.
     pub(super) fn ring(&self) -> usize {
-        let usual = if self.metric == Metric::Scaling { 16 << 10 } else { 4 << 20 };
+        let usual = if matches!(self.metric, Metric::Scaling | Metric::Chase) { 16 << 10 } else { 4 << 20 };
         self.ring.unwrap_or(usual)
     }
 }

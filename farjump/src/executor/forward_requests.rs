@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use farjump_core::frame::PASSAGE_LEN;
 use farjump_core::image::CodeId;
 use farjump_loader::code_id;
 
@@ -114,6 +115,8 @@ pub(crate) struct Forwarding {
     pub(crate) makes: Option<usize>,
     asked: Vec<Asked>,
     made: Vec<(CodeId, Arc<[u8]>)>,
+    /// Memory for the next payload.
+    pub(crate) spare: Vec<u8>,
     /// Messages that were to go farther than is allowed.
     too_far: u32,
 }
@@ -195,7 +198,11 @@ impl Forwarding {
         gate.admits(payload.len())?;
         let before = (gate.calls, gate.bytes);
         gate.pass(payload.len());
-        self.asked.push(Asked { to, code, payload: payload.to_vec(), before });
+        let mut copy = std::mem::take(&mut self.spare);
+        copy.clear();
+        copy.reserve(payload.len() + PASSAGE_LEN);
+        payload.append_to(&mut copy, payload.len());
+        self.asked.push(Asked { to, code, payload: copy, before });
         Ok(())
     }
 
@@ -207,6 +214,12 @@ impl Forwarding {
             too_far: std::mem::take(&mut self.too_far),
             way: self.way,
         }
+    }
+
+    /// Takes the list of [`Forwarding::take`] back, empty, to be used again.
+    pub(crate) fn take_back(&mut self, asked: Vec<Asked>) {
+        debug_assert!(asked.is_empty());
+        self.asked = asked;
     }
 
     /// Forgets the requests of the call that ended last.

@@ -3,6 +3,7 @@
 mod kept_images;
 
 use std::collections::HashMap;
+use std::ptr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct SentCodes {
     last_used: usize,
     /// The index of that library.
     last_index: u16,
+    /// The index that [`SentCodes::find`] found last.
+    last_found: u16,
     /// The library used last and its index, whatever its calls need.
     recent: Option<(LibraryIdentity, u16)>,
     entries: Vec<Code>,
@@ -216,8 +219,13 @@ impl SentCodes {
 
     /// The index of the code with this id, and what the target knows of it.
     #[inline]
-    pub(crate) fn find(&self, id: &CodeId) -> Option<(u16, Known)> {
-        let index = *self.by_id.get(id)?;
+    pub(crate) fn find(&mut self, id: &CodeId) -> Option<(u16, Known)> {
+        let last = self.entries.get(usize::from(self.last_found));
+        let index = match last.filter(|last| last.id == *id && !matches!(last.origin, Origin::Nothing)) {
+            Some(_) => self.last_found,
+            None => *self.by_id.get(id)?,
+        };
+        self.last_found = index;
         Some((index, self.get(index.into()).known))
     }
 
@@ -235,7 +243,8 @@ impl SentCodes {
             Image::Bound(index) => {
                 let code = &mut self.entries[usize::from(index)];
                 code.turn = self.kept.turn();
-                if code.id == id {
+                let is_noted = |weak: &Weak<LinkedImage>| ptr::eq(weak.as_ptr(), Arc::as_ptr(linked));
+                if code.id == id && !matches!(&code.origin, Origin::Stored(weak) if is_noted(weak)) {
                     // It may have been dropped, and have come again.
                     code.origin = Origin::Stored(Arc::downgrade(linked));
                 }

@@ -355,7 +355,7 @@ impl Target<'_> {
             self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
             placed = place(&mut self.shared.executor);
         }
-        self.shared.forwards.placed(call, placed);
+        self.shared.forwards.placed(call, placed, self.shared.executor.forwarding());
     }
 
     /// Asks a source for an image for another machine, or for the list of them.

@@ -37,7 +37,8 @@ pub(super) struct Chases<'a> {
 
 /// Measured chases.
 pub(super) struct Timed {
-    /// Time of a chase in microseconds: the median of one by one, or the mean of several at a time.
+    /// Time of a chase in microseconds: the median of one by one, or of groups of several at a
+    /// time by their number.
     pub(super) us: f64,
     /// Nanoseconds of each, if they were made one by one.
     pub(super) singles: Vec<u64>,
@@ -66,7 +67,8 @@ impl Chases<'_> {
         for slot in 0..slots.len() {
             begin(slot, &mut slots, client, clock::now())?;
         }
-        let mut last = start;
+        // When each group of as many as are under way has ended.
+        let mut groups = vec![start];
         while done < chases.len() {
             let looked = watch.until(|| {
                 client.look(&mut ended)?;
@@ -84,16 +86,19 @@ impl Chases<'_> {
                 messages += u64::from(one.messages);
                 done += 1;
                 singles.push(now - began);
-                last = now;
+                if done % outstanding == 0 {
+                    groups.push(now);
+                }
                 begin(slot, &mut slots, client, clock::now())?;
             }
         }
-        let count = chases.len() as f64;
-        let messages = messages as f64 / count;
+        let messages = messages as f64 / chases.len() as f64;
+        let us = |nanoseconds: u64, count: usize| nanoseconds as f64 / 1e3 / count as f64;
         if outstanding > 1 {
-            return Ok(Timed { us: (last - start) as f64 / 1e3 / count, singles: Vec::new(), messages });
+            let times: Vec<f64> = groups.windows(2).map(|two| us(two[1] - two[0], outstanding)).collect();
+            return Ok(Timed { us: median(&times).unwrap_or_default(), singles: Vec::new(), messages });
         }
-        let times: Vec<f64> = singles.iter().map(|time| *time as f64 / 1e3).collect();
+        let times: Vec<f64> = singles.iter().map(|time| us(*time, 1)).collect();
         Ok(Timed { us: median(&times).unwrap_or_default(), singles, messages })
     }
 }

@@ -78,6 +78,7 @@ impl Contestants {
                     mode,
                     is_bitcode,
                     folder: setting.stage.folder().to_owned(),
+                    mailbox: setting.options.ring(),
                     number: all.len(),
                 };
                 let player = match &no_bitcode {

@@ -15,8 +15,6 @@ use crate::perf::liveness::CONNECTING;
 use crate::perf::place;
 use crate::program::failure::Failure;
 
-/// Bytes of each mailbox: those of N targets have N sources each.
-const MAILBOX: usize = 256 << 10;
 /// Bytes for placed code at each target, which has one function.
 const ARENA: usize = 1 << 20;
 /// Hops of a chase: more than the deepest one makes.
@@ -30,6 +28,8 @@ pub(super) struct Way {
     /// Whether targets take bitcode, and compile it.
     pub(super) is_bitcode: bool,
     pub(super) folder: PathBuf,
+    /// Bytes of each mailbox: N targets have N sources each.
+    pub(super) mailbox: usize,
     /// Distinguishes the sockets of this contestant.
     pub(super) number: usize,
 }
@@ -50,7 +50,7 @@ impl Way {
         limits.hops = HOPS;
         let refused = refused.clone();
         let mut builder = place::target(&self.folder, "", &self.socket(own), &self.transport)?
-            .mailbox_size(MAILBOX)
+            .mailbox_size(self.mailbox)
             .arena_size(ARENA)
             .handshake_timeout(CONNECTING)
             .forward_limits(limits)

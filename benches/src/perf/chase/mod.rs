@@ -51,6 +51,8 @@ const TABLE: usize = 1 << 20;
 /// Time that a measurement should take, in microseconds, by an estimate of a word's time without a wire.
 const MEASUREMENT_US: f64 = 10_000.0;
 const WORD_US: f64 = 0.4;
+/// Least groups of several chases at a time, of which the median is taken.
+const GROUPS: f64 = 5.0;
 /// Most chases in one measurement, for each one under way.
 const MOST_CHASES: f64 = 2000.0;
 
@@ -139,7 +141,8 @@ impl Step {
         // As many at a time take no longer on the wire.
         let word = WORD_US + 2.0 * wire as f64 / 1e3 / outstanding as f64;
         let fitting = MEASUREMENT_US / (f64::from(depth) * word * outstanding as f64);
-        let usual = fitting.clamp(1.0, MOST_CHASES) as usize * outstanding;
+        let least = if outstanding > 1 { GROUPS } else { 1.0 };
+        let usual = fitting.clamp(least, MOST_CHASES) as usize * outstanding;
         let chases = asked.map_or(usual, |asked| (asked as usize).max(outstanding));
         Step { depth, outstanding, wire, chases }
     }

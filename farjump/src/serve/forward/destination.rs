@@ -121,6 +121,39 @@ impl Peer {
         }
     }
 
+    /// Sends a call at once, if nothing waits to be sent before it and the destination has its code; otherwise returns
+    /// it, for [`Peer::push`]. Returns its payload, of which no more is needed.
+    ///
+    /// An error is left to the turn in which the call is sent again.
+    #[inline]
+    pub(super) fn send_now(&mut self, forward: Forward) -> Result<Vec<u8>, Forward> {
+        let State::Connected(linked) = &mut self.state else { return Err(forward) };
+        if !self.queue.is_empty() || linked.attended {
+            return Err(forward);
+        }
+        let Forward { linked: code, family, payload, caller } = &forward;
+        let call =
+            Forwarded { linked: code, family: family.as_ref(), payload, wants_reply: caller.wants_reply };
+        let sent = linked.link.image_of(code).map(|image| linked.link.forward(&call, image));
+        let Some(Ok(token)) = sent else { return Err(forward) };
+        linked.used = true;
+        if caller.wants_reply {
+            self.sent.push((token, *caller));
+        }
+        Ok(forward.payload)
+    }
+
+    /// Whether [`Peer::turn`] has something to do, besides what an idle link needs now and then.
+    #[inline]
+    pub(super) fn is_active(&self) -> bool {
+        self.under_way() != 0
+            || match &self.state {
+                State::Apart => false,
+                State::Connecting(_) => true,
+                State::Connected(linked) => linked.attended || !linked.wanted.is_empty(),
+            }
+    }
+
     /// Does all work that needs no waiting.
     pub(super) fn turn(&mut self, work: &mut Work<'_>) {
         if let State::Connecting(connecting) = &self.state

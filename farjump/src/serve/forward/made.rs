@@ -12,7 +12,7 @@ use farjump_loader::LinkedImage;
 
 use super::{Caller, Forwards, Outcome, Returned};
 use crate::Refusal;
-use crate::executor::{Asked, To, Unbound, Way};
+use crate::executor::{Asked, Forwarding, To, Unbound, Way};
 
 /// A message to code by its id.
 pub(in crate::serve) struct MadeCall {
@@ -73,12 +73,17 @@ impl Forwards {
     }
 
     /// Sends a message on, whose code is placed; or has it wait for the compiler, or fails it.
-    pub(in crate::serve) fn placed(&mut self, call: MadeCall, code: Result<Arc<LinkedImage>, Unbound>) {
+    pub(in crate::serve) fn placed(
+        &mut self,
+        call: MadeCall,
+        code: Result<Arc<LinkedImage>, Unbound>,
+        gates: &mut Forwarding,
+    ) {
         let caller = call.caller;
         match code {
             Ok(linked) => {
                 let asked = Asked::new(call.to, None, call.payload);
-                self.send(asked, &linked, None, caller, call.way);
+                self.send(asked, &linked, None, caller, call.way, gates);
             }
             Err(Unbound::Compiling) => self.onward.made.compiling.push(MadeCall { has_waited: true, ..call }),
             Err(unbound) => {

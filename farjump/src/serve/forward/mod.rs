@@ -107,6 +107,8 @@ pub(super) struct Forwards {
     outcomes: VecDeque<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
+    /// Whether links without calls have their turn too.
+    everywhere: bool,
 }
 
 /// Calls that lead to others.
@@ -138,6 +140,7 @@ impl Forwards {
             onward: Box::default(),
             outcomes: VecDeque::new(),
             active: false,
+            everywhere: false,
         }
     }
 
@@ -180,7 +183,7 @@ impl Forwards {
         mut caller: Caller,
         limit: usize,
     ) {
-        let Requests { asked, made, too_far, way } = executor.forwarding().take();
+        let Requests { mut asked, made, too_far, way } = executor.forwarding().take();
         let calls = asked.len() + too_far as usize;
         if calls == 0 {
             return self.end_maker(executor, caller);
@@ -193,10 +196,10 @@ impl Forwards {
         if let Some(family) = family.filter(|_| is_sent) {
             self.families.note(family, caller.session);
         }
-        for asked in asked {
+        for asked in asked.drain(..) {
             executor.stats.forwarded += u64::from(asked.to != To::Again);
             match asked.code {
-                None => self.send(asked, &linked, family, caller, way),
+                None => self.send(asked, &linked, family, caller, way, executor.forwarding()),
                 Some(id) => {
                     let code = made.iter().find(|(made, _)| *made == id).map(|(_, code)| Arc::clone(code));
                     let (maker, Asked { to, payload, .. }) = (Arc::clone(&linked), asked);
@@ -210,14 +213,15 @@ impl Forwards {
                         payload,
                         way,
                     });
+                    self.active = true;
                 }
             }
         }
+        executor.forwarding().take_back(asked);
         for _ in 0..too_far {
             self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(self.too_far(way)) });
+            self.active = true;
         }
-        self.open_gates(executor.forwarding());
-        self.active = true;
     }
 
     /// Ends a call that has made code, and sends it nothing.
@@ -237,16 +241,31 @@ impl Forwards {
         family: Option<FamilyId>,
         caller: Caller,
         way: Way,
+        gates: &mut Forwarding,
     ) {
         let linked = Arc::clone(linked);
         match to {
-            To::Peer(peer) => {
+            To::Peer(index) => {
                 payload.extend_from_slice(&Passage { hops: way.hops + 1 }.to_bytes());
-                self.peers[peer].push(Forward { linked, family, payload, caller });
+                let peer = &mut self.peers[index];
+                match peer.send_now(Forward { linked, family, payload, caller }) {
+                    Ok(payload) => {
+                        gates.spare = payload;
+                        // Its reply is looked for.
+                        self.active |= caller.wants_reply;
+                    }
+                    Err(forward) => {
+                        peer.push(forward);
+                        self.active = true;
+                    }
+                }
+                self.open_gate(index, gates);
             }
             To::Again => {
                 let way = Way { repeats: way.repeats + 1, ..way };
                 self.onward.agains.push(Again { linked, family, payload, caller, way });
+                self.open_again(gates);
+                self.active = true;
             }
         }
     }
@@ -298,7 +317,8 @@ impl Forwards {
             executor,
             outcomes: &mut self.outcomes,
         };
-        for peer in &mut self.peers {
+        let everywhere = std::mem::take(&mut self.everywhere);
+        for peer in self.peers.iter_mut().filter(|peer| everywhere || peer.is_active()) {
             peer.turn(&mut work);
         }
         self.gather();
@@ -350,18 +370,33 @@ impl Forwards {
 
     /// Updates the gates: the present allowance of each destination.
     fn open_gates(&self, gates: &mut Forwarding) {
-        let mailbox = self.choices.mailbox_size;
-        let most_bytes = self.choices.limits.bytes.unwrap_or(mailbox);
+        self.open_again(gates);
+        for index in 0..self.peers.len() {
+            self.open_gate(index, gates);
+        }
+    }
+
+    fn open_again(&self, gates: &mut Forwarding) {
         if let Some(gate) = &mut gates.again {
-            self.onward.agains.open(gate, most_bytes, &self.onward.made);
+            self.onward.agains.open(gate, self.most_bytes(), &self.onward.made);
         }
-        for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
-            gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
-            gate.bytes = peer.queued_bytes().map(|queued| most_bytes.saturating_sub(queued));
-            gate.most_bytes = most_bytes;
-            gate.largest =
-                peer.max_frame().map_or(mailbox, |most| most.min(mailbox)).saturating_sub(FRAME_OVERHEAD);
-        }
+    }
+
+    /// Updates the gate of one destination.
+    #[inline]
+    fn open_gate(&self, index: usize, gates: &mut Forwarding) {
+        let (Some(peer), Some(gate)) = (self.peers.get(index), gates.gates.get_mut(index)) else { return };
+        let (mailbox, most_bytes) = (self.choices.mailbox_size, self.most_bytes());
+        gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
+        gate.bytes = peer.queued_bytes().map(|queued| most_bytes.saturating_sub(queued));
+        gate.most_bytes = most_bytes;
+        gate.largest =
+            peer.max_frame().map_or(mailbox, |most| most.min(mailbox)).saturating_sub(FRAME_OVERHEAD);
+    }
+
+    /// Bytes of payload that may wait for one destination.
+    fn most_bytes(&self) -> usize {
+        self.choices.limits.bytes.unwrap_or(self.choices.mailbox_size)
     }
 
     /// Takes the outcomes for sessions. Those that cannot be delivered now come back by
@@ -394,7 +429,9 @@ impl Forwards {
 
     /// Makes the links' transports progress.
     pub(super) fn progress(&mut self) {
-        self.active |= self.peers.iter().any(Peer::is_linked);
+        let is_linked = self.peers.iter().any(Peer::is_linked);
+        self.active |= is_linked;
+        self.everywhere |= is_linked;
     }
 
     /// Prepares to sleep on the descriptors that the target watches.
@@ -420,7 +457,7 @@ impl Forwards {
     pub(super) fn disarm(&mut self) {
         for peer in &mut self.peers {
             if !peer.disarm() {
-                self.active = true;
+                (self.active, self.everywhere) = (true, true);
             }
         }
     }
