@@ -16,6 +16,7 @@ use farjump_control::{
 use farjump_fixtures::by_hand::{PREAMBLE, cpu, framed, hello, send_with};
 use farjump_fixtures::control::{Place, accept, arrive, handshake_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_linger;
@@ -46,7 +47,10 @@ impl Stuck {
     fn pass(self, stream: &UnixStream, bytes: &[u8], count: usize, flags: SendFlags) -> TcpStream {
         let other = self.other.try_clone().unwrap();
         match send_with(stream, bytes, &vec![self.ours.as_fd(); count], flags) {
-            Ok(sent) => assert_eq!(sent, bytes.len()),
+            Ok(sent) => {
+                assert_eq!(sent, bytes.len());
+                self.leave(stream);
+            }
             Err(error) => {
                 assert_eq!(error, Errno::PIPE);
                 self.other.shutdown(std::net::Shutdown::Both).unwrap();
@@ -54,6 +58,19 @@ impl Stuck {
             }
         }
         other
+    }
+
+    /// Drops our descriptor. A receiver that has closed before leaves the last one to us: then a thread waits for its
+    /// close, until the other end is dropped.
+    fn leave(self, stream: &UnixStream) {
+        let closing = thread::spawn(move || drop(self.ours));
+        while !closing.is_finished() {
+            let mut ends = [PollFd::new(stream, PollFlags::empty())];
+            poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 })).unwrap();
+            if ends[0].revents().contains(PollFlags::HUP) {
+                return;
+            }
+        }
     }
 }
 
