@@ -9,6 +9,7 @@
 //! | look into a target that runs | [`admin`] |
 //! | bring frames in a buffer of your own | [`buffer`] |
 //! | await calls, and serve as a task | [`Pending`], [`SharedLink`], [`Target::run_async`], `docs/embedding.md` |
+//! | choose where a function runs: at its data, or here | [`placement`] |
 //! | match on errors | [`error`] |
 //! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
 
@@ -24,6 +25,7 @@ mod forward_limits;
 mod link;
 mod mode;
 mod open_channel;
+pub mod placement;
 mod policy;
 mod refusal;
 mod serve;

@@ -46,7 +46,6 @@ mod statistics;
 mod tsi;
 mod ucx_perftest;
 mod wake_up;
-mod wire_model;
 mod work;
 
 use std::io;

@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::machine::CoreDistance;
 use super::payload_size::show_size;
 use super::statistics::Series;
-use super::wire_model::show_us;
 use super::work::resident::query::is_resident;
 use crate::program::output;
 
@@ -240,6 +239,11 @@ pub(super) fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], ri
         (0..COLUMNS).filter(|column| !bare.contains(column)).map(cell).collect::<Vec<_>>()
     };
     output::table(&rows.iter().map(padded).collect::<Vec<_>>())
+}
+
+/// Formats a latency.
+pub(super) fn show_us(latency: f64) -> String {
+    format!("{latency} us")
 }
 
 #[cfg(test)]

@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 
 use farjump::Mode;
+use farjump::placement::{Traffic, Wire};
 
 use super::query::{NODE_HEAD, Query, STEPS};
 use crate::perf::machine::CoreDistance;
 use crate::perf::metric::{Against, Metric};
 use crate::perf::payload_size::show_size;
-use crate::perf::row::{Row, show};
+use crate::perf::row::{Row, show, show_us};
 use crate::perf::statistics::{Round, Series, median};
-use crate::perf::wire_model::{Traffic, Wire, show_us};
 use crate::program::failure::Failure;
 
 /// Most bytes of data with which the time of a call without the function shows: of longer data it is less than
 /// two measurements differ.
 const SHORT: usize = 64 << 10;
+
+/// The modelled networks, whose times are added to the measured ones: latencies of 0, 1 and 5 us.
+const WIRES: [Wire; 3] = [Wire::with_latency(0.0), Wire::with_latency(1.0), Wire::with_latency(5.0)];
 
 /// The times of one way.
 pub(super) struct Times {
@@ -123,7 +126,7 @@ impl Measured {
             let row = Row { reference_trips: trips, ..Row::beside(&own.series, Some(&times.series)) };
             rows.push(describe(*against, lane, row, missing));
         }
-        for wire in Wire::ALL {
+        for wire in WIRES {
             let with_call = own.series.plus(wire.time_us(call))?;
             for ((against, _), times) in both.clone() {
                 let (reference, trips, ahead_from, missing) = match (against, here) {
