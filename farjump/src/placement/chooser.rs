@@ -6,6 +6,8 @@ use super::{Traffic, Wire};
 const MEMORY_US: f64 = 100.0;
 /// Microseconds of work that tell a speed.
 const TELLING_US: f64 = 20.0;
+/// Less than that much to do is nothing: sums of estimates leave a remainder.
+const NOTHING_US: f64 = 0.01;
 /// The speeds that are believed, as times by estimated times.
 const SPEEDS: [f64; 2] = [0.02, 50.0];
 
@@ -56,6 +58,8 @@ pub struct Choice {
 #[derive(Clone, Debug)]
 pub struct Chooser {
     wire: Wire,
+    /// Microseconds for a byte: a division for each hop would show.
+    byte_us: f64,
     /// Time between two requests of fetches, if as many as may be are under way.
     pace_us: f64,
     /// When the next request can be made.
@@ -69,6 +73,8 @@ pub struct Chooser {
 struct Processor {
     /// Estimated time of what it has still to do.
     backlog_us: f64,
+    /// The part of it that is not sent yet.
+    unsent_us: f64,
     /// Real times by estimated ones.
     speed: f64,
     /// Since when it has surely been busy, and the estimated time of what it has done since.
@@ -76,7 +82,7 @@ struct Processor {
 }
 
 impl Processor {
-    const IDLE: Processor = Processor { backlog_us: 0.0, speed: 1.0, busy: None };
+    const IDLE: Processor = Processor { backlog_us: 0.0, unsent_us: 0.0, speed: 1.0, busy: None };
 
     fn left_us(&self) -> f64 {
         self.backlog_us * self.speed
@@ -104,6 +110,7 @@ impl Chooser {
     pub fn new(wire: Wire, window: usize, owners: usize) -> Chooser {
         Chooser {
             wire,
+            byte_us: wire.bytes_per_us.recip(),
             pace_us: 2.0 * wire.latency_us / window.max(1) as f64,
             request_at: 0.0,
             here: Processor::IDLE,
@@ -128,24 +135,25 @@ impl Chooser {
     /// When the chooser has no owner of the hop's number.
     #[inline]
     pub fn estimate(&self, now_us: f64, hop: &Hop) -> Choice {
-        let Wire { latency_us, bytes_per_us } = self.wire;
+        let latency_us = self.wire.latency_us;
+        let time_us = |traffic: Traffic| {
+            traffic.round_trips as f64 * 2.0 * latency_us + traffic.bytes as f64 * self.byte_us
+        };
         let (here, owner) = (&self.here, &self.owners[hop.owner]);
         let busy_us = here.left_us();
         let waits_us = (self.request_at - now_us).max(0.0) + hop.requests as f64 * self.pace_us;
-        let fetched_us = waits_us + self.wire.time_us(hop.fetch);
+        let fetched_us = waits_us + time_us(hop.fetch);
         let here_us = fetched_us.max(busy_us) + here.takes(hop.here_us);
         // What it has done in the last latency is not known yet, and the call is as long on its way.
         let begins_us = latency_us.max(owner.left_us() - latency_us);
-        let replied_us =
-            begins_us + owner.takes(hop.there_us) + latency_us + hop.call.bytes as f64 / bytes_per_us;
-        let more_us = hop.call.round_trips.saturating_sub(1) as f64 * 2.0 * latency_us;
-        let there_us = (replied_us + more_us).max(busy_us) + here.takes(hop.call_us);
+        let replied_us = begins_us - latency_us + owner.takes(hop.there_us) + time_us(hop.call);
+        let there_us = replied_us.max(busy_us) + here.takes(hop.call_us);
         let place = if here_us <= there_us { Place::Here } else { Place::AtData };
         Choice { place, here_us, there_us }
     }
 
-    /// Chooses a place for the work, and counts it as under way there until [`Chooser::ended_here`] or
-    /// [`Chooser::ended_there`].
+    /// Chooses a place for the work, and counts it as something to do there until [`Chooser::ended_here`] or
+    /// [`Chooser::ended_there`]. Tell a call by [`Chooser::sent`] when it goes out.
     ///
     /// # Panics
     /// As [`Chooser::estimate`].
@@ -159,33 +167,49 @@ impl Chooser {
             }
             Place::AtData => {
                 self.here.backlog_us += hop.call_us;
-                self.owners[hop.owner].backlog_us += hop.there_us;
+                let owner = &mut self.owners[hop.owner];
+                owner.backlog_us += hop.there_us;
+                owner.unsent_us += hop.there_us;
             }
         }
         choice
     }
 
-    /// Work of these estimated times has ended here: of hops that were chosen for this place, and of calls that were sent or
-    /// whose reply was taken. It took `took_us` in all.
+    /// Calls for work of these estimated times have been sent. Where several wait for each other to share a message, that
+    /// is later than the choice, and the processor at the data may be idle before.
+    ///
+    /// # Panics
+    /// When the chooser has no owner of this number.
     #[inline]
-    pub fn ended_here(&mut self, estimated_us: f64, took_us: f64) {
+    pub fn sent(&mut self, owner: usize, estimated_us: f64) {
+        let owner = &mut self.owners[owner];
+        owner.unsent_us = (owner.unsent_us - estimated_us).max(0.0);
+    }
+
+    /// Work of these estimated times has ended here: of hops that were chosen for this place, and of calls that were sent or
+    /// whose reply was taken. `took_us` is the time that it took in all; `None` if that has waits in it, for data or for
+    /// replies.
+    #[inline]
+    pub fn ended_here(&mut self, estimated_us: f64, took_us: Option<f64>) {
         self.here.did(estimated_us);
-        if estimated_us > 0.0 {
+        if let Some(took_us) = took_us
+            && estimated_us > 0.0
+        {
             self.here.learn(estimated_us, took_us);
         }
     }
 
-    /// The reply of a call has come, or its loss.
+    /// Work of these estimated times has ended at the data: a reply has come, or its loss.
     ///
     /// # Panics
-    /// As [`Chooser::estimate`].
+    /// When the chooser has no owner of this number.
     #[inline]
-    pub fn ended_there(&mut self, now_us: f64, hop: &Hop) {
+    pub fn ended_there(&mut self, now_us: f64, owner: usize, estimated_us: f64) {
         let unseen_us = 2.0 * self.wire.latency_us;
-        let owner = &mut self.owners[hop.owner];
-        owner.did(hop.there_us);
+        let owner = &mut self.owners[owner];
+        owner.did(estimated_us);
         if let Some((since, done)) = &mut owner.busy {
-            *done += hop.there_us;
+            *done += estimated_us;
             let (since, done) = (*since, *done);
             if done >= TELLING_US {
                 owner.learn(done, now_us - since);
@@ -193,7 +217,7 @@ impl Chooser {
             }
         }
         // With less to do than fits the wire it may have waited for a call.
-        let was_busy = owner.left_us() > unseen_us;
+        let was_busy = owner.left_us() - owner.unsent_us * owner.speed > unseen_us + NOTHING_US;
         owner.busy = if was_busy { owner.busy.or(Some((now_us, 0.0))) } else { None };
     }
 }
@@ -243,10 +267,10 @@ mod tests {
                 let (at, place, hop) = ends.swap_remove(next);
                 now = now.max(at);
                 match place {
-                    Place::Here => chooser.ended_here(hop.here_us, hop.here_us * speeds[0]),
+                    Place::Here => chooser.ended_here(hop.here_us, Some(hop.here_us * speeds[0])),
                     Place::AtData => {
-                        chooser.ended_here(hop.call_us, hop.call_us * speeds[0]);
-                        chooser.ended_there(at, &hop);
+                        chooser.ended_here(hop.call_us, Some(hop.call_us * speeds[0]));
+                        chooser.ended_there(at, hop.owner, hop.there_us);
                     }
                 }
             }
@@ -259,6 +283,7 @@ mod tests {
                 }
                 Place::AtData => {
                     sent += 1;
+                    chooser.sent(hop.owner, hop.there_us);
                     here = here.max(now) + hop.call_us * speeds[0];
                     there = there.max(now + wire.latency_us) + hop.there_us * speeds[1];
                     there + wire.latency_us

@@ -21,7 +21,8 @@
 //! let choice = chooser.choose(0.0, &sum);
 //! assert_eq!(choice.place, Place::AtData);
 //! println!("here after {:.1} us, at the data after {:.1} us", choice.here_us, choice.there_us);
-//! chooser.ended_there(24.3, &sum);
+//! chooser.sent(sum.owner, sum.there_us);
+//! chooser.ended_there(24.3, sum.owner, sum.there_us);
 //! ```
 
 mod chooser;

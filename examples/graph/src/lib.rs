@@ -1,0 +1,26 @@
+//! Breadth-first search and triangle counting over a graph in several targets. Each hop runs at the data, or here on a
+//! fetched list: always here, always there, or where [`farjump::placement`] chooses.
+//!
+//! [`graph`] makes the graph, [`shard`] serves its parts, [`work`] says what a hop is, and [`bfs`] and [`triangles`] which
+//! there are. [`compare`] measures the three strategies.
+
+#![deny(missing_docs)]
+
+pub mod bfs;
+pub mod compare;
+pub mod costs;
+mod driver;
+pub mod functions;
+pub mod graph;
+pub mod options;
+pub mod plot;
+pub mod processors;
+pub mod report;
+pub mod shard;
+pub mod source;
+pub mod triangles;
+pub mod wire;
+pub mod work;
+
+/// An error of this program: its text says what to do.
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,43 @@
+//! The source: links to all shards, and the functions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use farjump::Link;
+
+use crate::Failed;
+use crate::functions::Functions;
+use crate::graph::Graph;
+use crate::processors;
+use crate::shard::Shards;
+
+/// A source with its shards.
+pub struct Source {
+    // Links are dropped before the shards that they lead to.
+    pub(crate) links: Vec<Link>,
+    pub(crate) shards: Shards,
+    /// The graph, which the shards hold: what the source reads of it without fetching are sizes.
+    pub graph: Arc<Graph>,
+    pub(crate) functions: Functions,
+    /// Whether both threads share a processor.
+    pub(crate) is_shared: bool,
+    /// Number of the last run.
+    pub(crate) run: u32,
+}
+
+impl Source {
+    /// Builds the functions, starts the shards, and connects to them. The calling thread stays on one processor from
+    /// now on, if there are two. Files and sockets are in `folder`.
+    ///
+    /// # Errors
+    /// Mostly the lack of a C compiler.
+    pub fn start(graph: Graph, folder: &Path) -> Result<Source, Failed> {
+        let functions = Functions::build(folder)?;
+        let graph = Arc::new(graph);
+        let cpus = processors::two()?;
+        let shards = Shards::start(&graph, folder, cpus.map(|cpus| cpus[1]))?;
+        processors::pin(cpus.map(|cpus| cpus[0]))?;
+        let links = shards.connect()?;
+        Ok(Source { links, shards, graph, functions, is_shared: cpus.is_none(), run: 0 })
+    }
+}

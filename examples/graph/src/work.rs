@@ -1,0 +1,85 @@
+//! What an algorithm is to the driver: hops that run at either place.
+
+use farjump::Library;
+
+use crate::Failed;
+use crate::graph::Graph;
+use crate::source::Source;
+
+/// Where hops run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strategy {
+    /// All here.
+    Fetch,
+    /// All at the data.
+    Call,
+    /// Each where it is done sooner.
+    Choose,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Strategy; 3] = [Strategy::Fetch, Strategy::Call, Strategy::Choose];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Fetch => "fetch",
+            Strategy::Call => "call",
+            Strategy::Choose => "choose",
+        }
+    }
+}
+
+/// A vertex, and a part of its list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Item {
+    pub(crate) vertex: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// Fetches that depend on nothing but those before them.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Ask {
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
+}
+
+/// What a reply says of its call: when it was sent, how many messages the way back has, and how long the work took.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) sent: u64,
+    pub(crate) hops: u64,
+    pub(crate) took: u64,
+}
+
+/// An algorithm.
+pub(crate) trait Work {
+    /// The function that runs at the data.
+    fn library<'s>(&self, source: &'s Source) -> &'s Library;
+
+    /// The units of work of a hop.
+    fn units(&self, graph: &Graph, item: Item) -> usize;
+
+    /// The fetches of a hop that runs here, one after another.
+    fn asks(&self, graph: &Graph, item: Item) -> [Ask; 2];
+
+    /// The bytes of a hop that runs there, in all messages.
+    fn call_bytes(&self, graph: &Graph, item: Item) -> usize;
+
+    /// The words of lists that a call with this hop sends on to one shard at most, or replies.
+    fn words(&self, graph: &Graph, item: Item) -> usize;
+
+    /// Runs a hop here.
+    fn here(&mut self, graph: &Graph, item: Item);
+
+    /// Writes the arguments of a call that arrives at `due`.
+    fn arguments(&self, items: &[Item], due: u64, arguments: &mut Vec<u8>);
+
+    /// Returns all stamps of a reply.
+    fn stamps(&self, reply: &[u8]) -> Result<Vec<Stamp>, Failed>;
+
+    /// Takes a reply that has stamps.
+    fn take(&mut self, reply: &[u8]);
+}

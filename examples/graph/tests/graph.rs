@@ -1,0 +1,182 @@
+//! The strategies compared with petgraph, and the program as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump_graph_example::bfs::UNREACHED;
+use farjump_graph_example::compare::{Algorithm, Answer, Settings, compare, run};
+use farjump_graph_example::costs::Costs;
+use farjump_graph_example::graph::{Graph, rmat};
+use farjump_graph_example::source::Source;
+use farjump_graph_example::work::Strategy;
+use petgraph::algo::dijkstra;
+use petgraph::graph::{NodeIndex, UnGraph};
+
+/// Time after which a program is killed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A graph of petgraph's.
+fn peers(vertices: usize, edges: &[(u32, u32)]) -> UnGraph<(), ()> {
+    let mut graph = UnGraph::from_edges(edges.iter().filter(|(from, to)| from < to));
+    while graph.node_count() < vertices {
+        graph.add_node(());
+    }
+    graph
+}
+
+fn levels(graph: &UnGraph<(), ()>, root: u32) -> Answer {
+    let distances = dijkstra(graph, NodeIndex::from(root), None, |_| 1_u32);
+    let level = |vertex| distances.get(&vertex).copied().unwrap_or(UNREACHED);
+    Answer::Levels(graph.node_indices().map(level).collect())
+}
+
+/// Counts each triangle at its edges, which are three.
+fn triangles(graph: &UnGraph<(), ()>) -> Answer {
+    let third =
+        |from, to| graph.neighbors(from).filter(|third| graph.contains_edge(*third, to)).count() as u64;
+    let at_edges =
+        graph.edge_indices().filter_map(|edge| graph.edge_endpoints(edge)).map(|(from, to)| third(from, to));
+    Answer::Triangles(at_edges.sum::<u64>() / 3)
+}
+
+/// Whether there is a C compiler, without which no function can be built.
+fn has_compiler() -> bool {
+    let found =
+        Command::new("cc").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !found {
+        println!("skipped: there is no C compiler `cc`");
+    }
+    found
+}
+
+#[test]
+fn all_strategies_have_petgraphs_results_with_any_number_of_shards_over_any_wire() {
+    if !has_compiler() {
+        return;
+    }
+    for (scale, edge_factor, shards) in [(9, 8, 4), (9, 8, 1), (7, 4, 3), (3, 1, 8), (10, 12, 12)] {
+        let edges = rmat(scale, edge_factor, 7);
+        let folder = tempfile::tempdir().unwrap();
+        let graph = Graph::new(1 << scale, &edges, shards);
+        let root = graph.hub();
+        let mut source = Source::start(graph, folder.path()).unwrap();
+        let peers = peers(1 << scale, &edges);
+        let expected = [
+            (Algorithm::Search(root), levels(&peers, root)),
+            (Algorithm::Search(1), levels(&peers, 1)),
+            (Algorithm::Triangles, triangles(&peers)),
+        ];
+        for (algorithm, expected) in expected {
+            assert_eq!(algorithm.answer(&source), expected);
+            for strategy in Strategy::ALL {
+                for wire in [0.0, 3.0] {
+                    let run = run(&mut source, algorithm, strategy, (wire, 4), Costs::default()).unwrap();
+                    assert_eq!(run.answer, expected, "{algorithm:?} {strategy:?} {wire} {shards}");
+                    let at_data = match strategy {
+                        Strategy::Fetch => 0..=0,
+                        Strategy::Call => run.hops..=run.hops,
+                        Strategy::Choose => 0..=run.hops,
+                    };
+                    assert!(at_data.contains(&run.at_data), "{} of {} hops", run.at_data, run.hops);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn hops_go_to_both_places_and_far_ones_to_the_data() {
+    if !has_compiler() {
+        return;
+    }
+    let edges = rmat(12, 16, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let mut source = Source::start(Graph::new(1 << 12, &edges, 4), folder.path()).unwrap();
+    // One request under way, and a wire on which a fetch takes a millisecond: fetching all would take seconds.
+    let settings = Settings { wires: vec![500.0], rounds: 1, window: 1 << 20 };
+    let costs = compare(&mut source, Algorithm::Triangles, &settings, || ()).unwrap().costs;
+    let far = run(&mut source, Algorithm::Triangles, Strategy::Choose, (500.0, 1), costs).unwrap();
+    assert!(far.at_data * 10 > far.hops * 9, "{} of {} hops at the data", far.at_data, far.hops);
+}
+
+/// Runs the program, and kills it after a time.
+fn graph(args: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_graph"))
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{args:?} does not end: {:?}", child.wait_with_output());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_program_prints_shards_times_and_crossings_and_draws_them() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("graph.svg");
+    let output = graph(&[
+        "--scale",
+        "8",
+        "--shards",
+        "3",
+        "--rounds",
+        "2",
+        "--wire",
+        "0,1us,20",
+        "--plot",
+        picture.to_str().unwrap(),
+    ]);
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in
+        ["scale 8 (seed 1)", "in 3 shards", "breadth-first search from", "triangle counting:", "20 us"]
+    {
+        assert!(printed.contains(part), "{part} is not in {printed}");
+    }
+    assert_eq!(printed.matches("cross").count().min(2), 2, "{printed}");
+    let drawn = std::fs::read_to_string(&picture).unwrap();
+    for part in ["<svg", "Breadth-first search", "Triangle counting", "choose", "20"] {
+        assert!(drawn.contains(part), "{part} is not drawn");
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_with_what_to_write() {
+    let missing = Path::new("/no/such/folder/graph.svg");
+    let cases: [(&[&str], &str); 8] = [
+        (&["--scale", "21"], "1..=20"),
+        (&["--shards", "0"], "write one from 1 to 64"),
+        (&["--edge-factor", "0"], "write one from 1 to 64"),
+        (&["--rounds", "0"], "write one from 1 to 1000"),
+        (&["--window", "none"], "is no number of requests"),
+        (&["--wire", "0,fast"], "`fast` is no latency"),
+        (&["--scale", "4", "--root", "16"], "there is no vertex 16: a graph of scale 4 has 16, from 0"),
+        (&["--plot", "graph.png"], "end the name with .svg"),
+    ];
+    for (args, part) in cases {
+        let output = graph(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(part), "{args:?}: {}", text(&output.stderr));
+    }
+    let output = graph(&["--scale", "4", "--plot", missing.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--plot /no/such/folder/graph.svg"), "{}", text(&output.stderr));
+}
