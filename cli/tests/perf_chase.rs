@@ -2,11 +2,16 @@
 //! checked.
 
 use std::collections::BTreeSet;
+use std::fs;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::demo::installed;
-use crate::perf::{begin, check_measured, json, measuring, measuring_ucx, perf, refused, rows, without_ucx};
+use crate::perf::{
+    begin, check_measured, has_processors, json, measuring, measuring_ucx, perf, refused, rows, without_ucx,
+};
+use crate::workbench::{Process, Workbench, children_of, finish, kill, runs, wait_for};
 
 /// A small run.
 const SMALL: [&str; 9] = ["chase", "--shards", "3", "--depth", "1,4", "--wire", "0,1us", "--table", "4K"];
@@ -15,12 +20,19 @@ const SMALL: [&str; 9] = ["chase", "--shards", "3", "--depth", "1,4", "--wire", 
 fn every_contestant_chases_by_exactly_as_many_messages_as_there_are_steps_between_shards() {
     let Some(bench) = measuring_ucx() else { return };
     let report = json(&mut begin(bench.program(installed(&bench)), &SMALL));
-    let mut found = BTreeSet::new();
+    let (mut found, mut in_processes) = (BTreeSet::new(), 0);
     for row in rows(&report) {
         let (depth, wire) = (row["depth"].as_u64().expect("a number"), row["wire_us"].as_f64());
-        let case = ["depth", "wire_us", "outstanding", "subject", "mode", "reference"]
+        let case = ["depth", "wire_us", "outstanding", "subject", "mode", "shards_in", "reference"]
             .map(|key| row[key].to_string());
         assert!(found.insert(case), "twice: {row}");
+        match row["shards_in"].as_str() {
+            Some("processes") => {
+                assert_eq!((&row["subject"], &row["mode"]), (&"farjump".into(), &"cached".into()), "{row}");
+                in_processes += 1;
+            }
+            place => assert_eq!(place, Some("thread"), "{row}"),
+        }
         assert_eq!((&row["metric"], &row["unit"]), (&"chase".into(), &"us".into()));
         assert_eq!((&row["shards"], &row["table"], &row["size"]), (&3.into(), &4096.into(), &24.into()));
         if row["mode"] == "bitcode" && row["missing"].is_string() {
@@ -48,9 +60,9 @@ fn every_contestant_chases_by_exactly_as_many_messages_as_there_are_steps_betwee
             _ => assert_eq!(row["model_us"], Value::Null),
         }
     }
-    // Two depths, two wires, one and 64 at a time; three ways of farjump's beside three baselines, and the active
-    // message beside the gets.
-    assert_eq!(found.len(), 2 * 2 * 2 * (3 * 3 + 2));
+    // Two depths, two wires, one and 64 at a time; four ways of farjump's beside three baselines, one of them with its
+    // shards in processes, and the active message beside the gets.
+    assert_eq!((found.len(), in_processes), (2 * 2 * 2 * (4 * 3 + 2), 2 * 2 * 2 * 3));
     bench.is_clean();
 }
 
@@ -70,6 +82,75 @@ fn without_ucx_its_contestants_are_missing_and_all_else_chases() {
             }
         }
     }
+}
+
+#[test]
+fn shards_are_in_processes_for_the_cached_function_alone() {
+    let Some(bench) = measuring() else { return };
+    let quick = ["chase", "--depth", "1", "--wire", "0", "--outstanding", "1", "--against", "load"];
+    for (mode, expected) in [("always", false), ("cached", true)] {
+        let args = [&quick[..], &["--shards", "2", "--table", "4K", "--mode", mode]].concat();
+        let report = json(&mut perf(&bench, &args));
+        let found = rows(&report).iter().any(|row| row["shards_in"] == "processes");
+        assert_eq!(found, expected, "{report:#}");
+    }
+    // Each row of the table says where the shards are.
+    let done = finish(&mut perf(&bench, &[&quick[..], &["--shards", "2", "--mode", "cached"]].concat()));
+    let out = String::from_utf8_lossy(&done.worked().out).into_owned();
+    assert!(["thread", "processes"].iter().all(|place| out.contains(place)), "{out}");
+}
+
+/// A run without an end, and its processes that are shards.
+fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
+    let mut command = bench.program(installed(bench));
+    command.args(["perf", "chase", "--json", "--rounds", "10000", "--iterations", "100"]);
+    command.args(["--shards", "3", "--depth", "4", "--wire", "0", "--table", "4K", "--outstanding", "1"]);
+    command.args(["--mode", "cached", "--against", "load"]);
+    let run = Process::start(&mut command);
+    let pid = run.pid();
+    let shards = wait_for("the rounds", || {
+        assert!(runs(pid), "it has ended");
+        let is_shard = |pid: &u32| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("perf-other")
+        };
+        let shards: Vec<_> = children_of(pid).into_iter().filter(is_shard).collect();
+        // Each sleeps once a round, between measurements.
+        let has_slept = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps.and_then(|sleeps| sleeps.trim().parse::<u32>().ok()).is_some_and(|sleeps| sleeps > 100)
+        };
+        (shards.len() == 3 && shards.iter().all(has_slept)).then_some(shards)
+    });
+    (run, shards)
+}
+
+#[test]
+fn a_run_that_is_interrupted_or_killed_leaves_no_shard_and_no_folder() {
+    if !has_processors() {
+        return;
+    }
+    for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
+        let bench = Workbench::new();
+        let (run, shards) = under_way(&bench);
+        run.signal(signal);
+        assert_eq!(run.finish().code, code);
+        wait_for("the shards to end", || (!shards.iter().any(|shard| runs(*shard))).then_some(()));
+        wait_for("the folder to go", || bench.leftovers().is_empty().then_some(()));
+    }
+}
+
+#[test]
+fn a_shard_that_dies_ends_the_run_which_names_it() {
+    let Some(bench) = measuring() else { return };
+    let (run, shards) = under_way(&bench);
+    kill(shards[1], Signal::KILL);
+    let done = run.finish();
+    assert_eq!(done.code, 1, "{}", done.err);
+    assert!(done.err.contains("the process of shard"), "{}", done.err);
+    assert!(!shards.iter().any(|shard| runs(*shard)), "a shard has outlived the run");
+    bench.is_clean();
 }
 
 #[test]

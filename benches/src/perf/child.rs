@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, Talk};
+use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, ShardSpec, Talk};
 use super::first_call;
 use super::liveness::Watch;
 use super::machine::Placement;
@@ -56,6 +56,11 @@ impl Pair {
         self.pid
     }
 
+    /// Returns what watches it.
+    pub(super) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
     /// Makes it a source of the target whose socket has this name.
     pub(super) fn connect(&mut self, socket: &str, transport: &str) -> Result<(), Failure> {
         self.ask(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })
@@ -69,6 +74,21 @@ impl Pair {
     /// Makes it a sleeper, until the end. Returns its offer, or the reason why it is missing.
     pub(super) fn sleep(&mut self, sleeper: EndpointSpec) -> Result<Result<Offer, String>, Failure> {
         self.ask(&Order::Sleep(sleeper))
+    }
+
+    /// Makes it a shard of a chase, until the end.
+    pub(super) fn be_shard(&mut self, shard: ShardSpec) -> Result<(), Failure> {
+        self.ask(&Order::Shard(shard))
+    }
+
+    /// Sets the latency of the modelled wire there, in nanoseconds.
+    pub(super) fn set_wire(&mut self, latency: u64) -> Result<(), Failure> {
+        self.ask(&Order::Wire(latency))
+    }
+
+    /// Returns how many messages it has handled as a shard.
+    pub(super) fn handled(&mut self) -> Result<u64, Failure> {
+        self.ask(&Order::Handled)
     }
 
     /// Makes it send this many messages of `size` bytes. [`Pair::sent`] waits for them.
@@ -156,6 +176,12 @@ impl Pair {
             None => Ok(()),
             Some(_) => Err(Failure::new("the second process replied to the order to end")),
         }
+    }
+
+    /// Makes it end, without waiting for that.
+    pub(super) fn dismiss(&mut self) {
+        // It may have ended already.
+        let _ = self.talk.say(&Order::End);
     }
 
     fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T, Failure> {

@@ -8,6 +8,7 @@ use farjump::Library;
 
 use super::baselines::injection::Polls;
 use super::baselines::{self, Connected, Unconnected};
+use super::chase;
 use super::child_protocol::{EndpointSpec, Order, Played, Set, Talk};
 use super::clock;
 use super::first_call;
@@ -104,6 +105,10 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
             }
             Order::End => return Ok(true),
             Order::Sleep(sleeper) => return wake_up::sleep(&sleeper, set, talk, memory),
+            Order::Shard(shard) => return chase::serve_shard(&shard, set, talk),
+            Order::Wire(_) | Order::Handled => {
+                return Err(Failure::new("the process is no shard, but received an order for one"));
+            }
             Order::Connect { socket, transport } => {
                 caller = Some(Caller::connect(&socket, &transport, &counter, set)?);
                 talk.reply(())?;

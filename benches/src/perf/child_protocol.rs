@@ -101,6 +101,12 @@ pub(super) enum Order {
     /// Become this endpoint, which sleeps until it is woken, to the end. The reply has its offer, or the
     /// reason why it is missing.
     Sleep(EndpointSpec),
+    /// Become this shard of a chase, which sleeps until messages come, to the end. The reply is nothing.
+    Shard(ShardSpec),
+    /// As a shard, model a wire with this latency in nanoseconds. The reply is nothing.
+    Wire(u64),
+    /// As a shard, count the messages that have been handled so far. The reply is their number.
+    Handled,
     /// Send this many messages of `size` bytes as a source. The reply is [`Sent`].
     Send { size: usize, count: u64 },
 }
@@ -123,6 +129,19 @@ pub(super) struct Set {
     pub(super) host: String,
     /// The library of `counter`.
     pub(super) counter: PathBuf,
+}
+
+/// A shard of a chase, and the other places there.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct ShardSpec {
+    pub(super) transport: String,
+    /// Distinguishes the sockets of this contestant.
+    pub(super) contestant: usize,
+    /// The number of this shard, of so many.
+    pub(super) shard: usize,
+    pub(super) shards: usize,
+    /// Logarithm of the words of a shard.
+    pub(super) log2: u32,
 }
 
 /// The result of serving.

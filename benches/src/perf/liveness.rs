@@ -1,4 +1,4 @@
-//! Waits for the other process, for a bounded time.
+//! Waits for other processes, for a bounded time.
 
 use std::cell::Cell;
 use std::io;
@@ -19,29 +19,35 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls between checks of the clock and of the other process.
 const LOOKS: u32 = 1 << 14;
 
-/// Checks that the other process is there. While measuring it sends nothing on the socket unless it has
+/// Checks that the other processes are there. While measuring each sends nothing on its socket unless it has
 /// failed.
 pub(super) struct Watch {
-    /// Socket to the other process, if there is one.
-    socket: Option<OwnedFd>,
+    /// Sockets to the other processes, if there are any.
+    sockets: Vec<OwnedFd>,
     failed: Cell<bool>,
 }
 
 impl Watch {
     /// Watches the process at the other end of `socket`.
     pub(super) fn of(socket: &UnixStream) -> io::Result<Watch> {
-        Ok(Watch { socket: Some(socket.try_clone()?.into()), failed: Cell::new(false) })
+        Ok(Watch { sockets: vec![socket.try_clone()?.into()], failed: Cell::new(false) })
     }
 
     /// Watches the clock alone.
     pub(super) fn alone() -> Watch {
-        Watch { socket: None, failed: Cell::new(false) }
+        Watch { sockets: Vec::new(), failed: Cell::new(false) }
+    }
+
+    /// Watches all processes that any of these watches.
+    pub(super) fn of_all<'a>(watches: impl IntoIterator<Item = &'a Watch>) -> io::Result<Watch> {
+        let sockets = watches.into_iter().flat_map(|watch| &watch.sockets).map(OwnedFd::try_clone);
+        Ok(Watch { sockets: sockets.collect::<io::Result<_>>()?, failed: Cell::new(false) })
     }
 
     /// Polls until `look` returns true.
     ///
     /// # Errors
-    /// Those of `look`; the other process is gone or has failed; a time-out.
+    /// Those of `look`; one of the other processes is gone or has failed; a time-out.
     #[inline]
     pub(super) fn until(&self, mut look: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
         let mut since = None;
@@ -68,11 +74,14 @@ impl Watch {
     }
 
     /// # Errors
-    /// The other process is gone or has failed.
+    /// One of the other processes is gone or has failed.
     #[cold]
     pub(super) fn still_there(&self) -> Result<(), Failure> {
-        let Some(socket) = &self.socket else { return Ok(()) };
-        let mut sockets = [PollFd::new(socket, PollFlags::IN)];
+        if self.sockets.is_empty() {
+            return Ok(());
+        }
+        let mut sockets: Vec<_> =
+            self.sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         match poll(&mut sockets, Some(&Timespec::default())) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
             _ => {
@@ -82,7 +91,7 @@ impl Watch {
         }
     }
 
-    /// Returns whether the other process was found gone or failed.
+    /// Returns whether one of the other processes was found gone or failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.get()
     }

@@ -26,6 +26,7 @@ mod measurement;
 mod metric;
 mod network_namespaces;
 mod options;
+mod orders;
 mod payload_size;
 mod perftest;
 mod picture_file;

@@ -88,8 +88,9 @@ pub(super) struct Row {
     pub(super) form: Option<&'static str>,
     /// Of tsi: bytes of a call's frame.
     pub(super) frame_bytes: Option<usize>,
-    /// Of chase: shards, and bytes of the table of each.
+    /// Of chase: shards, where they are, and bytes of the table of each.
     pub(super) shards: Option<u32>,
+    pub(super) shards_in: Option<&'static str>,
     pub(super) table: Option<usize>,
     /// Words of a chase.
     pub(super) depth: Option<u32>,
@@ -198,8 +199,9 @@ impl Row {
     }
 
     fn what(&self) -> String {
-        match (&self.transport, self.mode) {
-            (Some(transport), Some(mode)) => format!("{transport}, {mode}"),
+        match (&self.transport, self.mode, self.shards_in) {
+            (Some(transport), Some(mode), Some(place)) => format!("{transport}, {mode}, shards in {place}"),
+            (Some(transport), Some(mode), None) => format!("{transport}, {mode}"),
             _ => self.subject.to_owned(),
         }
     }

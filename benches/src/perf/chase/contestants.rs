@@ -1,4 +1,4 @@
-//! The contestants of a run: each has shards on the other thread, and a client on this one.
+//! The contestants of a run: each has shards on the other thread or in processes, and a client on this thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,8 @@ use super::gets::{Gets, Loads, NoShards};
 use super::injected::Way;
 #[cfg(feature = "ucx")]
 use super::messages::{self, Messages};
-use super::server::Server;
+use super::processes::Processes;
+use super::server::{Polled, Server};
 use super::table::Table;
 use super::wire;
 use crate::perf::ifuncs;
@@ -36,6 +37,7 @@ pub(super) struct Contestant {
     pub(super) transport: Option<String>,
     /// The mode of farjump, or `bitcode`.
     pub(super) mode: Option<&'static str>,
+    pub(super) shards_in: ShardsIn,
     pub(super) against: Option<Against>,
     /// Or the reason why it is missing.
     pub(super) player: Result<Player, String>,
@@ -43,11 +45,55 @@ pub(super) struct Contestant {
 
 /// A contestant that can be measured.
 pub(super) struct Player {
+    // Dropped before the shards.
     pub(super) client: Box<dyn Client>,
-    /// The number of its shards.
-    pub(super) shards: usize,
+    pub(super) shards: Shards,
     /// Messages that the shards should have handled; `None` if they see none.
     pub(super) handled: Option<u64>,
+}
+
+/// Where the shards of a contestant are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ShardsIn {
+    /// All on the thread of the server.
+    Thread,
+    /// Each in a process of its own.
+    Processes,
+}
+
+impl ShardsIn {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            ShardsIn::Thread => "thread",
+            ShardsIn::Processes => "processes",
+        }
+    }
+}
+
+/// The shards of a contestant.
+pub(super) enum Shards {
+    /// Those of the server with this number.
+    Polled(usize),
+    Processes(Processes),
+}
+
+impl Shards {
+    /// Runs `act` while the shards serve, with a wire of `wire` nanoseconds.
+    pub(super) fn while_served<T>(
+        &mut self,
+        server: &Server,
+        wire: u64,
+        act: impl FnOnce(&Watch) -> Result<T, Failure>,
+    ) -> Result<(T, Polled), Failure> {
+        wire::set(wire);
+        match self {
+            Shards::Polled(number) => server.while_polled(*number, || act(&Watch::alone())),
+            Shards::Processes(processes) => {
+                let (acted, handled) = processes.while_served(wire, act)?;
+                Ok((acted, Polled { handled, is_settled: true }))
+            }
+        }
+    }
 }
 
 /// All contestants, in the order of measuring.
@@ -95,9 +141,13 @@ impl Contestants {
                     },
                 };
                 let mode = if is_bitcode { "bitcode" } else { mode.name() };
-                let transport = Some(transport.clone());
-                all.push(Contestant { name: "farjump", transport, mode: Some(mode), against: None, player });
+                all.push(Contestant::farjump(transport, mode, ShardsIn::Thread, player));
             }
+        }
+        if let Some(transport) = setting.transports.first().filter(|_| modes.contains(&Mode::Cached)) {
+            let player = in_processes(setting, transport, all.len(), table, &library, &server);
+            let (mode, player) = (Mode::Cached.name(), player.map_err(|why| why.to_string()));
+            all.push(Contestant::farjump(transport, mode, ShardsIn::Processes, player));
         }
         for against in against {
             let player = match against {
@@ -105,7 +155,7 @@ impl Contestants {
                     let shards = server.add(Box::new(|| Ok(Box::new(NoShards))))?;
                     Ok(Player {
                         client: Box::new(Gets::new(Loads(table.clone()), table.log2())),
-                        shards,
+                        shards: Shards::Polled(shards),
                         handled: None,
                     })
                 }
@@ -113,18 +163,70 @@ impl Contestants {
             };
             let against = Some(*against);
             let name = against.map_or("", Against::name);
-            all.push(Contestant { name, transport: None, mode: None, against, player });
+            let (transport, mode, shards_in) = (None, None, ShardsIn::Thread);
+            all.push(Contestant { name, transport, mode, shards_in, against, player });
         }
         Ok(Contestants { all, server })
     }
+
+    /// Ends all clients and shards.
+    ///
+    /// # Errors
+    /// A process has failed.
+    pub(super) fn end(self) -> Result<(), Failure> {
+        for player in self.all.into_iter().filter_map(|one| one.player.ok()) {
+            drop(player.client);
+            if let Shards::Processes(processes) = player.shards {
+                processes.end()?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Sets up targets, and makes all connections between them.
+impl Contestant {
+    fn farjump(
+        transport: &str,
+        mode: &'static str,
+        shards_in: ShardsIn,
+        player: Result<Player, String>,
+    ) -> Contestant {
+        let transport = Some(transport.to_owned());
+        Contestant { name: "farjump", transport, mode: Some(mode), shards_in, against: None, player }
+    }
+}
+
+/// Sets up targets on the server's thread, and makes all connections between them.
 fn inject(way: &Way, table: &Arc<Table>, library: &Library, server: &mut Server) -> Result<Player, Failure> {
     let (of_shards, tables) = (way.clone(), table.clone());
     let shards = server.add(Box::new(move || of_shards.shards(tables)))?;
+    connect(way, Shards::Polled(shards), table, library, server)
+}
+
+/// The same for the code in mode cached, with a process for each target.
+fn in_processes(
+    setting: &Setting<'_>,
+    transport: &str,
+    number: usize,
+    table: &Arc<Table>,
+    library: &Library,
+    server: &Server,
+) -> Result<Player, Failure> {
+    let way = Way::cached(transport, setting.stage.folder(), setting.options.ring(), number);
+    let processes = Processes::start(setting, transport, table, number)?;
+    connect(&way, Shards::Processes(processes), table, library, server)
+}
+
+/// Connects a client to the shards, and the shards to each other.
+fn connect(
+    way: &Way,
+    mut shards: Shards,
+    table: &Table,
+    library: &Library,
+    server: &Server,
+) -> Result<Player, Failure> {
     let mut hopping = way.client(table, library)?;
-    server.while_polled(shards, || way.connect(&mut hopping, table.shards()))?;
+    shards.while_served(server, 0, |_| way.connect(&mut hopping, table.shards()))?;
     let mut player = Player { client: Box::new(hopping), shards, handled: Some(0) };
     warm_up(&mut player, table, server)?;
     Ok(player)
@@ -134,12 +236,11 @@ fn inject(way: &Way, table: &Arc<Table>, library: &Library, server: &mut Server)
 fn warm_up(player: &mut Player, table: &Table, server: &Server) -> Result<(), Failure> {
     let (count, depth) = WARM_UP;
     let begun = Instant::now();
-    wire::set(0);
     loop {
         let chases = table.chases(depth, count, 0);
         let all = Chases { chases: &chases, outstanding: 1, log2: table.log2() };
-        let (_, polled) =
-            server.while_polled(player.shards, || all.run(&mut *player.client, &Watch::alone()))?;
+        let Player { client, shards, .. } = player;
+        let (_, polled) = shards.while_served(server, 0, |watch| all.run(&mut **client, watch))?;
         player.handled = player.handled.map(|_| polled.handled);
         if polled.is_settled {
             return Ok(());
@@ -165,14 +266,15 @@ fn over_ucx(
             let (make, addresses) = client.shards(table.clone(), library, most)?;
             let shards = server.add(make)?;
             client.connect(&addresses.recv().map_err(missing)?)?;
-            Player { client: Box::new(client), shards, handled: Some(0) }
+            Player { client: Box::new(client), shards: Shards::Polled(shards), handled: Some(0) }
         }
         _ => {
             let (make, offers) = messages::memories(table.clone());
             let shards = server.add(make)?;
             let len = size_of_val(table.part(0));
             let gets = messages::gets(&offers.recv().map_err(missing)?, len)?;
-            Player { client: Box::new(Gets::new(gets, table.log2())), shards, handled: None }
+            let client = Box::new(Gets::new(gets, table.log2()));
+            Player { client, shards: Shards::Polled(shards), handled: None }
         }
     };
     warm_up(&mut player, table, server)?;

@@ -1,6 +1,6 @@
 //! farjump as a contestant: a target for each shard, and one at the client for the results.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farjump::{ForwardLimits, Library, Link, Mode, Target, TargetBuilder};
@@ -35,16 +35,24 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// The machine code, which stays at each target.
+    pub(super) fn cached(transport: &str, folder: &Path, mailbox: usize, number: usize) -> Way {
+        let (transport, folder) = (transport.to_owned(), folder.to_owned());
+        Way { transport, mode: Mode::Cached, is_bitcode: false, folder, mailbox, number }
+    }
+
     fn socket(&self, place: usize) -> String {
         format!("c{}.{place}", self.number)
     }
 
-    /// Returns a target that knows all other places by name.
-    fn builder(
+    /// Returns a target that knows all other places by name, for the shard or the client with number `own`.
+    /// Functions wait for the modelled wire by `wait`.
+    pub(super) fn builder(
         &self,
-        table: &Table,
+        shards: usize,
         own: usize,
         refused: &Refused,
+        wait: extern "C" fn(u64),
     ) -> Result<TargetBuilder<'static>, Failure> {
         let mut limits = ForwardLimits::default();
         limits.hops = HOPS;
@@ -57,10 +65,10 @@ impl Way {
             .forward_mode(self.mode)
             .on_refused(move |_, refusal| refused.note(refusal.to_string()))
             .export("perf_wire_stamp", wire::stamp as extern "C" fn() -> _)
-            .export("perf_wire_wait", wire::wait as extern "C" fn(_))
+            .export("perf_wire_wait", wait)
             .export("perf_chase_ended", message::perf_chase_ended as unsafe extern "C" fn(_, _))
             .export("perf_chase_lost", message::perf_chase_lost as extern "C" fn(_));
-        for other in (0..=table.shards()).filter(|other| *other != own) {
+        for other in (0..=shards).filter(|other| *other != own) {
             let address = place::unix(&self.folder, &self.socket(other));
             builder = builder.destination(&message::name(other), &address);
         }
@@ -72,7 +80,7 @@ impl Way {
         let refused = Refused::default();
         let places: Vec<_> = (0..table.shards()).map(|shard| Place::of_shard(&table, shard)).collect();
         let target = |(shard, place): (usize, &Place)| {
-            let builder = self.builder(&table, shard, &refused)?;
+            let builder = self.builder(table.shards(), shard, &refused, wire::wait)?;
             // SAFETY: `chase` reads it on the thread that polls the target, which is dropped before it.
             Ok(unsafe { builder.args_raw(place.as_args()) }.build()?)
         };
@@ -85,7 +93,7 @@ impl Way {
     pub(super) fn client(&self, table: &Table, library: &Library) -> Result<Hopping, Failure> {
         let place = Box::new(Place::of_client(table));
         let refused = Refused::default();
-        let builder = self.builder(table, table.shards(), &refused)?;
+        let builder = self.builder(table.shards(), table.shards(), &refused, wire::wait)?;
         // SAFETY: as in `Way::shards`.
         let target = unsafe { builder.args_raw(place.as_args()) }.build()?;
         Ok(Hopping { links: Vec::new(), target, library: library.clone(), place })
@@ -103,11 +111,20 @@ impl Way {
 
 /// The first refusal of any of several targets.
 #[derive(Clone, Default)]
-struct Refused(Arc<Mutex<Option<String>>>);
+pub(super) struct Refused(Arc<Mutex<Option<String>>>);
 
 impl Refused {
     fn note(&self, why: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
+    /// # Errors
+    /// There was a refusal.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(why) => Err(Failure::new(format!("a shard refused a message: {why}"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -131,9 +148,7 @@ impl Shards for Targets {
     }
 
     fn handled(&self) -> Result<u64, Failure> {
-        if let Some(why) = &*self.refused.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(Failure::new(format!("a shard refused a message: {why}")));
-        }
+        self.refused.check()?;
         Ok(self.targets.iter().map(|target| target.stats().calls).sum())
     }
 

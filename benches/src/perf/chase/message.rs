@@ -61,18 +61,21 @@ pub(super) struct Place {
 impl Place {
     /// The place of a shard. The table must outlive it.
     pub(super) fn of_shard(table: &Table, shard: usize) -> Place {
-        let first = (shard << table.log2()) as u32;
-        Place { words: table.part(shard).as_ptr(), first, ..Place::of_client(table) }
+        Place::over(table.part(shard), shard, table.shards())
+    }
+
+    /// The place of one of so many shards, whose part of the table must outlive it.
+    pub(super) fn over(part: &[u64], shard: usize, shards: usize) -> Place {
+        let log2 = part.len().ilog2();
+        Place { words: part.as_ptr(), first: (shard << log2) as u32, ..Place::without_words(log2, shards) }
     }
 
     pub(super) fn of_client(table: &Table) -> Place {
-        Place {
-            words: ptr::null(),
-            first: 0,
-            log2: table.log2(),
-            client: table.shards() as u32,
-            ended: RefCell::default(),
-        }
+        Place::without_words(table.log2(), table.shards())
+    }
+
+    fn without_words(log2: u32, shards: usize) -> Place {
+        Place { words: ptr::null(), first: 0, log2, client: shards as u32, ended: RefCell::default() }
     }
 
     /// Returns the address for `chase`.

@@ -2,8 +2,9 @@
 //!
 //! Every contestant does the same chases, in each round one right after another: farjump's function and UCX's
 //! active message hop from shard to shard, and gets bring each word to the client. The client's thread has one
-//! processor, and one thread that polls all shards has the other (`server`). Each result and each number of messages
-//! is compared with a walk through the table (`table`), and each message waits for the modelled wire (`wire`).
+//! processor, and one thread that polls all shards has the other (`server`). One contestant has a process for each
+//! shard there instead (`processes`, `shard`). Each result and each number of messages is compared with a walk through
+//! the table (`table`), and each message waits for the modelled wire (`wire`).
 
 mod client;
 mod contestants;
@@ -13,8 +14,10 @@ mod message;
 #[cfg(feature = "ucx")]
 mod messages;
 pub(super) mod options;
+mod processes;
 mod rows;
 mod server;
+mod shard;
 pub(super) mod shown;
 mod table;
 mod wire;
@@ -24,7 +27,6 @@ use std::sync::Arc;
 use farjump::Mode;
 use indicatif::ProgressBar;
 
-use super::liveness::Watch;
 use super::metric::Against;
 use super::options::Perf;
 use super::place;
@@ -34,8 +36,9 @@ use super::setting::Setting;
 use super::statistics::{Round, Series, median};
 use crate::program::failure::Failure;
 use client::{Chases, Timed};
-use contestants::{Contestant, Contestants};
+use contestants::{Contestant, Contestants, Player};
 use server::Server;
+pub(super) use shard::serve_shard;
 use table::Table;
 
 /// Default number of shards.
@@ -128,7 +131,7 @@ pub(super) fn run(
         }
     }
     bar.finish_and_clear();
-    measured
+    measured.and_then(|()| field.end())
 }
 
 impl Step {
@@ -205,12 +208,10 @@ impl Measured {
 impl Contestant {
     /// Runs these chases over a wire. Returns nothing where the contestant is missing.
     fn measure(&mut self, server: &Server, chases: &Chases<'_>, wire: u64) -> Result<Option<Timed>, Failure> {
-        let Ok(player) = &mut self.player else { return Ok(None) };
-        wire::set(wire);
-        let measure = || chases.run(&mut *player.client, &Watch::alone());
-        let (timed, polled) = server.while_polled(player.shards, measure)?;
+        let Ok(Player { client, shards, handled }) = &mut self.player else { return Ok(None) };
+        let (timed, polled) = shards.while_served(server, wire, |watch| chases.run(&mut **client, watch))?;
         // Shards handle all messages but those that end at the client.
-        if let Some(handled) = &mut player.handled {
+        if let Some(handled) = handled {
             *handled += ((timed.messages - 1.0) * chases.chases.len() as f64).round() as u64;
             if polled.handled != *handled {
                 return Err(Failure::new(format!(

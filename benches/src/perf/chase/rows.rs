@@ -65,6 +65,7 @@ fn row(
         missing: missing.cloned(),
         wire_us: Some(step.wire_us()),
         shards: Some(table.shards() as u32),
+        shards_in: Some(own.shards_in.name()),
         table: Some(size_of_val(table.part(0))),
         depth: Some(step.depth),
         outstanding: Some(step.outstanding as u32),

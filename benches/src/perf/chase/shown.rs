@@ -2,11 +2,12 @@
 
 use crate::perf::row::{Row, right_aligned, show};
 
-const HEADS: [&str; 16] = [
+const HEADS: [&str; 17] = [
     "",
     "transport",
     "mode",
     "shards",
+    "in",
     "depth",
     "at a time",
     "wire",
@@ -25,10 +26,10 @@ const HEADS: [&str; 16] = [
 pub(in crate::perf) fn table(rows: &[Row]) -> String {
     let mut table = vec![HEADS.map(String::from)];
     table.extend(rows.iter().map(cells));
-    right_aligned(&table, &[3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14])
+    right_aligned(&table, &[3, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15])
 }
 
-fn cells(row: &Row) -> [String; 16] {
+fn cells(row: &Row) -> [String; 17] {
     let figure = |figure: Option<f64>| figure.map(show).unwrap_or_default();
     let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
     [
@@ -36,6 +37,7 @@ fn cells(row: &Row) -> [String; 16] {
         row.transport.clone().unwrap_or_default(),
         row.mode.unwrap_or_default().to_owned(),
         number(row.shards),
+        row.shards_in.unwrap_or_default().to_owned(),
         number(row.depth),
         number(row.outstanding),
         row.shown_wire(),

@@ -62,6 +62,11 @@ impl Table {
         &self.words[shard << self.log2..(shard + 1) << self.log2]
     }
 
+    /// Returns the part of a shard, without the memory of the others.
+    pub(super) fn into_part(self, shard: usize) -> Box<[u64]> {
+        self.part(shard).into()
+    }
+
     /// Returns the shard of a word.
     #[inline]
     pub(super) fn owner(&self, index: u32) -> usize {

@@ -1,23 +1,21 @@
 //! The sleeping process: it sleeps until it is woken, and writes when it has run.
 //!
-//! It sleeps in the first thread; another one waits for the source's process to announce the end.
+//! It sleeps in the first thread; another one waits for the source's process to announce the end (`orders`).
 
 use std::ffi::c_void;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 use rustix::event::Timespec;
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 use rustix::thread::futex;
 
 #[cfg(feature = "ucx")]
 use crate::perf::baselines::ucx;
-use crate::perf::child_protocol::{EndpointSpec, Offer, Order, Set, Talk};
+use crate::perf::child_protocol::{EndpointSpec, Offer, Set, Talk};
 use crate::perf::clock;
 use crate::perf::liveness::{CONNECTING, LONGEST_SLEEP};
 use crate::perf::metric::Against;
+use crate::perf::orders::until_ended;
 use crate::perf::place;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
@@ -44,7 +42,7 @@ pub(crate) fn sleep(
             place::announce(&set.folder, socket, transport, &target)?;
             let stopper = target.stopper();
             talk.reply(Ok::<_, String>(Offer::default()))?;
-            until_ended(talk, || stopper.stop(), || Ok(target.run()?))
+            sleep_until_ended(talk, || stopper.stop(), || Ok(target.run()?))
         }
         EndpointSpec::Baseline(Against::Futex) => {
             let over = AtomicBool::new(false);
@@ -53,7 +51,7 @@ pub(crate) fn sleep(
                 over.store(true, Ordering::Relaxed);
                 wake(memory);
             };
-            until_ended(talk, stop, || sleep_on_futex(memory, &over))
+            sleep_until_ended(talk, stop, || sleep_on_futex(memory, &over))
         }
         #[cfg(feature = "ucx")]
         EndpointSpec::Baseline(Against::UcxWait) => {
@@ -63,7 +61,7 @@ pub(crate) fn sleep(
             };
             talk.reply(Ok::<_, String>(worker.offer()?))?;
             let stopper = worker.stopper();
-            until_ended(talk, || stopper.stop(), || worker.run())
+            sleep_until_ended(talk, || stopper.stop(), || worker.run())
         }
         #[cfg(not(feature = "ucx"))]
         EndpointSpec::Baseline(Against::UcxWait) => {
@@ -76,34 +74,17 @@ pub(crate) fn sleep(
 /// Reports why the sleeper is missing, and waits for the end.
 fn missing(talk: &mut Talk, why: String) -> Result<bool, Failure> {
     talk.reply(Err::<Offer, _>(why))?;
-    until_ended(talk, || {}, || Ok(()))
+    sleep_until_ended(talk, || {}, || Ok(()))
 }
 
-/// Sleeps in this thread until `stop` is called, when the source's process announces the end.
-fn until_ended(
+/// Sleeps in this thread until the source's process announces the end, and `stop` is called.
+fn sleep_until_ended(
     talk: &mut Talk,
     stop: impl FnOnce() + Send,
     sleep: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<bool, Failure> {
-    thread::scope(|scope| {
-        let ended = scope.spawn(move || {
-            let heard = talk.hear::<Order>();
-            stop();
-            heard
-        });
-        let slept = sleep();
-        if slept.is_err() {
-            // No announcement will come: this wakes the other thread, which waits on standard input.
-            let _ = shutdown(io::stdin(), Shutdown::Read);
-        }
-        let heard = ended.join().unwrap_or(Ok(None));
-        slept?;
-        match heard? {
-            Some(Order::End) => Ok(true),
-            None => Ok(false),
-            Some(_) => Err(Failure::new("the second process received an order while it slept")),
-        }
-    })
+    let refuse = |_, _: &mut Talk| Err(Failure::new("the second process received an order while it slept"));
+    until_ended(talk, refuse, stop, sleep)
 }
 
 /// The last call of the injected function: it has run.
