@@ -13,6 +13,7 @@ use zeroize::Zeroize;
 
 use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, Message};
 use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
+use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
@@ -42,7 +43,7 @@ pub(crate) struct Received {
     pub(crate) read: Result<usize, Errno>,
     /// Descriptors that came beside them.
     pub(crate) descriptors: Vec<DeferredFd>,
-    /// The system dropped further descriptors.
+    /// The system dropped descriptors for which this process had no room: see [`no_room`].
     pub(crate) truncated: bool,
 }
 
@@ -67,6 +68,12 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Received {
         .collect();
     let truncated = read.as_ref().is_ok_and(|read| read.flags.contains(ReturnFlags::CTRUNC));
     Received { read: read.map(|read| read.bytes), descriptors, truncated }
+}
+
+/// The error for descriptors that the system dropped. [`receive`] has space for as many as it delivers, so this process
+/// may open no more.
+pub(crate) fn no_room(peer: &PeerIdentity) -> HandshakeError {
+    system(Operation::Receive, peer, Errno::MFILE).into()
 }
 
 /// The result of one poll of the socket.
@@ -204,14 +211,18 @@ impl Incoming {
             Err(Errno::CONNRESET) => return Ok(Filled::End),
             Err(error) => return Err(tcp::failure(error, Operation::Receive, socket, peer)),
         };
+        if came.truncated {
+            self.descriptors.clear();
+            return Err(no_room(peer));
+        }
         // A read stops behind bytes that descriptors came with. So at most two messages that are not both
         // whole can have descriptors here, `MAX_DESCRIPTORS` each.
-        if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+        if self.descriptors.len() > 2 * MAX_DESCRIPTORS {
             let found = self.descriptors.len();
             self.descriptors.clear();
             return Err(HandshakeError::Descriptors {
                 peer: peer.to_string(),
-                found: found.max(MAX_DESCRIPTORS + 1),
+                found,
                 expected: MAX_DESCRIPTORS,
             });
         }

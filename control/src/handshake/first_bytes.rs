@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::connection::Control;
 use crate::connection::message::MAX_DESCRIPTORS;
 use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
-use crate::connection::recv_buffer::receive;
+use crate::connection::recv_buffer::{no_room, receive};
 use crate::connection::stream_offer::OPENING_LEN;
 use crate::tcp;
 use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
@@ -61,8 +61,11 @@ impl First {
             };
             let came = receive(control.as_fd(), &mut self.bytes[self.have..end]);
             self.descriptors.extend(came.descriptors);
-            if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
-                let found = self.descriptors.len().max(MAX_DESCRIPTORS + 1);
+            if came.truncated {
+                return Err(no_room(control.peer()));
+            }
+            if self.descriptors.len() > 2 * MAX_DESCRIPTORS {
+                let found = self.descriptors.len();
                 let peer = control.peer().to_string();
                 return Err(HandshakeError::Descriptors { peer, found, expected: MAX_DESCRIPTORS });
             }

@@ -1,18 +1,22 @@
 //! Two real processes: this test program starts itself again, with a variable that gives the child its role.
 
 use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
 use farjump_control::{ConnectError, Control, HandshakeError, Listener, Message, PeerAddress, RejectCause};
 use farjump_core::transport::Endpoint;
+use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
 use farjump_fixtures::control::{Place, accept, arrive, connect, far, handshake_over, next};
 use farjump_fixtures::doorbells::{Player, ROUNDS};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use farjump_fixtures::watchdog::Watchdog;
+use rustix::net::SendFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn address(path: PathBuf) -> PeerAddress {
     PeerAddress::unix(path).unwrap()
@@ -215,4 +219,24 @@ fn a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone(
     assert!(text.ends_with("only processes of one user may connect"), "{text:?}");
     assert!(received.len() < 200, "more than a refusal was sent: {text:?}");
     child.succeeds();
+}
+
+#[test]
+fn a_process_that_may_open_no_more_descriptors_says_so_of_those_that_come() {
+    if path_of_helper().is_none() {
+        let place = Place::new();
+        let name = "processes::a_process_that_may_open_no_more_descriptors_says_so_of_those_that_come";
+        return HelperProcess::of_test(name, &[place.path().to_str().unwrap()]).succeeds();
+    }
+    let (stream, ours) = UnixStream::pair().unwrap();
+    let mut control = Control::from_stream(ours).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let bytes = [&PREAMBLE[..], &framed(&hello(), 0)].concat();
+    send_with(&stream, &bytes, &[file.as_fd()], SendFlags::empty()).unwrap();
+    let next = rustix::io::dup(&file).unwrap().as_raw_fd();
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next as u64), maximum }).unwrap();
+    let error = control.recv().unwrap_err().to_string();
+    assert!(error.contains(&format!("the limit of descriptors is {next}")), "{error}");
+    exit(DONE);
 }
