@@ -66,6 +66,21 @@ fn every_contestant_chases_by_exactly_as_many_messages_as_there_are_steps_betwee
     bench.is_clean();
 }
 
+/// UCX connects in its own calls, at both ends.
+#[test]
+fn functions_chase_over_ucx_too() {
+    let Some(bench) = measuring_ucx() else { return };
+    let quick = ["--depth", "1,16", "--wire", "0", "--against", "load", "--mode", "cached", "--table", "4K"];
+    let report = json(&mut perf(
+        &bench,
+        &[&["chase", "--transports", "ucx-am,ucx-put", "--shards", "3"], &quick[..]].concat(),
+    ));
+    let measured =
+        rows(&report).iter().filter(|row| row["mode"] == "cached").inspect(|row| check_measured(row));
+    // Two depths, one and 64 at a time, two transports, and the first of them in processes too.
+    assert_eq!(measured.count(), 2 * 2 * 3, "{report:#}");
+}
+
 #[test]
 fn without_ucx_its_contestants_are_missing_and_all_else_chases() {
     let Some(bench) = measuring() else { return };

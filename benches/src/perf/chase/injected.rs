@@ -17,6 +17,9 @@ use crate::program::failure::Failure;
 
 /// Bytes for placed code at each target, which has one function.
 const ARENA: usize = 1 << 20;
+/// Looks for results between those at the links. Over shared memory a message needs none, but UCX connects only in its
+/// own calls.
+const LOOKS: u32 = 64;
 /// Hops of a chase: more than the deepest one makes.
 const HOPS: u32 = 1 << 20;
 
@@ -96,7 +99,7 @@ impl Way {
         let builder = self.builder(table.shards(), table.shards(), &refused, wire::wait)?;
         // SAFETY: as in `Way::shards`.
         let target = unsafe { builder.args_raw(place.as_args()) }.build()?;
-        Ok(Hopping { links: Vec::new(), target, library: library.clone(), place })
+        Ok(Hopping { links: Vec::new(), looks: 0, target, library: library.clone(), place })
     }
 
     /// Connects the client to the shards, while they are polled.
@@ -165,6 +168,8 @@ fn is_optimised(target: &Target<'_>) -> bool {
 /// The client.
 pub(super) struct Hopping {
     links: Vec<Link>,
+    /// Looks for results so far.
+    looks: u32,
     // Dropped before its place.
     target: Target<'static>,
     library: Library,
@@ -179,6 +184,10 @@ impl Client for Hopping {
 
     #[inline]
     fn look(&mut self, ended: &mut Vec<Ended>) -> Result<(), Failure> {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS) {
+            self.links.iter().try_for_each(Link::progress)?;
+        }
         self.target.poll()?;
         self.place.take_ended(ended);
         Ok(())
