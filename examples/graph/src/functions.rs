@@ -1,7 +1,6 @@
 //! The functions that are sent, built when the program starts.
 
 use std::fs;
-use std::path::Path;
 
 use farjump::Library;
 use farjump::build::{Options, build};
@@ -19,11 +18,13 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Builds both in a folder.
+    /// Builds both, in a folder that is removed then.
     ///
     /// # Errors
     /// Mostly the lack of a C compiler.
-    pub fn build(folder: &Path) -> Result<Functions, Failed> {
+    pub fn build() -> Result<Functions, Failed> {
+        let folder = tempfile::Builder::new().prefix("farjump-graph-").tempdir()?;
+        let folder = folder.path();
         fs::write(folder.join(HEADER.0), HEADER.1)?;
         let library = |name: &str, text: &str| -> Result<Library, Failed> {
             let source = folder.join(format!("{name}.c"));

@@ -38,7 +38,6 @@ fn measure(options: &Options) -> Result<(), Failed> {
             .open(path)
             .map_err(|error| format!("--plot {}: {error}", path.display()))?;
     }
-    let folder = tempfile::Builder::new().prefix("farjump-graph-").tempdir()?;
     let edges = rmat(options.scale, options.edge_factor, options.seed);
     let graph = Graph::new(1 << options.scale, &edges, options.shards);
     drop(edges);
@@ -57,7 +56,7 @@ fn measure(options: &Options) -> Result<(), Failed> {
         Some(Which::Bfs) => vec![search],
         Some(Which::Triangles) => vec![Algorithm::Triangles],
     };
-    let mut source = Source::start(graph, folder.path())?;
+    let mut source = Source::start(graph)?;
     let settings = Settings { wires: options.wires.clone(), rounds: options.rounds, window: options.window };
     let bar = ProgressBar::new((algorithms.len() * settings.runs()) as u64)
         .with_style(ProgressStyle::with_template("{bar:40} {pos}/{len} runs")?);

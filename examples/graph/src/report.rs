@@ -17,7 +17,7 @@ impl Display for Comparison {
                 let last = reached.clone().max().unwrap_or(&0);
                 writeln!(
                     to,
-                    "breadth-first search from {root}: {} vertices in {last} levels",
+                    "breadth-first search from {root}: {} vertices, the last ones in level {last}",
                     reached.count()
                 )?;
             }
@@ -35,7 +35,7 @@ impl Display for Comparison {
         )?;
         row(to, ["wire", "fetch", "call", "choose", "sooner than better", "at data"].map(str::to_owned))?;
         for one in &self.wires {
-            let [fetch, call, choose] = Strategy::ALL.map(|strategy| show_ms(one.median(strategy)));
+            let [fetch, call, choose] = Strategy::ALL.map(|strategy| show_time(one.median(strategy)));
             let [gain, least, most] = one.gain();
             let gain = format!("{gain:.2}x ({least:.2} to {most:.2})");
             let at_data = format!("{:.0} %", one.at_data * 100.0);
@@ -76,6 +76,6 @@ fn row(to: &mut Formatter<'_>, cells: [String; 6]) -> fmt::Result {
     writeln!(to)
 }
 
-fn show_ms(us: f64) -> String {
-    format!("{:.2} ms", us / 1e3)
+fn show_time(us: f64) -> String {
+    if us < 100.0 { format!("{us:.1} us") } else { format!("{:.2} ms", us / 1e3) }
 }

@@ -1,7 +1,6 @@
 //! The shards: a target for each, all polled by one thread.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -77,7 +76,8 @@ impl Held {
 
 /// The thread with the shards. Stops when dropped.
 pub struct Shards {
-    folder: PathBuf,
+    /// Addresses of the shards are this and a number.
+    prefix: String,
     count: usize,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -85,32 +85,29 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Starts it on this processor. Sockets are in `folder`.
+    /// Starts it on this processor.
     ///
     /// # Errors
     /// When a target cannot be made.
-    pub fn start(graph: &Arc<Graph>, folder: &Path, cpu: Option<usize>) -> Result<Shards, Failed> {
+    pub fn start(graph: &Arc<Graph>, cpu: Option<usize>) -> Result<Shards, Failed> {
+        static SHARDS: AtomicUsize = AtomicUsize::new(0);
+        let number = SHARDS.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("unix:@farjump-graph-{}-{number}-", std::process::id());
         let (sender, failed) = mpsc::channel();
         let (started, is_started) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let serve = {
             let (graph, stop) = (Arc::clone(graph), Arc::clone(&stop));
-            let folder = folder.to_owned();
+            let prefix = prefix.clone();
             move || {
-                if let Err(error) = serve(&graph, &folder, cpu, &stop, &started) {
+                if let Err(error) = serve(&graph, &prefix, cpu, &stop, &started) {
                     // The source may have ended already.
                     let _ = sender.send(error.to_string());
                 }
             }
         };
         let thread = thread::Builder::new().name("shards".into()).spawn(serve)?;
-        let shards = Shards {
-            folder: folder.to_owned(),
-            count: graph.shards.len(),
-            stop,
-            thread: Some(thread),
-            failed,
-        };
+        let shards = Shards { prefix, count: graph.shards.len(), stop, thread: Some(thread), failed };
         match is_started.recv() {
             Ok(()) => Ok(shards),
             Err(_) => Err(shards.failed.recv().unwrap_or_else(|_| "it ended".into()).into()),
@@ -123,7 +120,7 @@ impl Shards {
     /// When a shard does not listen.
     pub fn connect(&self) -> Result<Vec<Link>, Failed> {
         let connect = |shard| {
-            let link = Link::builder(&address(&self.folder, shard)).transport(TRANSPORT);
+            let link = Link::builder(&address(&self.prefix, shard)).transport(TRANSPORT);
             link.reply_mailbox_size(REPLIES).connect_timeout(CONNECTING).connect().map_err(Failed::from)
         };
         (0..self.count).map(connect).collect()
@@ -149,13 +146,14 @@ impl Drop for Shards {
     }
 }
 
-fn address(folder: &Path, shard: usize) -> String {
-    format!("unix:{}", folder.join(format!("shard{shard:02}")).display())
+/// Abstract names leave no file behind, whatever ends the program.
+fn address(prefix: &str, shard: usize) -> String {
+    format!("{prefix}{shard:02}")
 }
 
 fn serve(
     graph: &Graph,
-    folder: &Path,
+    prefix: &str,
     cpu: Option<usize>,
     stop: &AtomicBool,
     started: &mpsc::Sender<()>,
@@ -166,7 +164,7 @@ fn serve(
     let mut limits = ForwardLimits::default();
     limits.bytes = Some(WAITING);
     let target = |(number, held): (usize, &mut Held)| {
-        let mut builder = Target::listen(&address(folder, number))
+        let mut builder = Target::listen(&address(prefix, number))
             .transport(TRANSPORT)
             .mailbox_size(MAILBOX)
             .arena_size(ARENA)
@@ -174,7 +172,7 @@ fn serve(
             .forward_limits(limits)
             .exports([export!(graph_now()), export!(graph_wait(_)), export!(graph_latency())]);
         for other in (0..count).filter(|other| *other != number) {
-            builder = builder.destination(&format!("{other:02}"), &address(folder, other));
+            builder = builder.destination(&format!("{other:02}"), &address(prefix, other));
         }
         // SAFETY: the functions of this program read the graph and write what `Held` owns, on this thread, which polls the
         // targets and drops them before both.

@@ -1,6 +1,5 @@
 //! The source: links to all shards, and the functions.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use farjump::Link;
@@ -27,15 +26,15 @@ pub struct Source {
 
 impl Source {
     /// Builds the functions, starts the shards, and connects to them. The calling thread stays on one processor from
-    /// now on, if there are two. Files and sockets are in `folder`.
+    /// now on, if there are two.
     ///
     /// # Errors
     /// Mostly the lack of a C compiler.
-    pub fn start(graph: Graph, folder: &Path) -> Result<Source, Failed> {
-        let functions = Functions::build(folder)?;
+    pub fn start(graph: Graph) -> Result<Source, Failed> {
+        let functions = Functions::build()?;
         let graph = Arc::new(graph);
         let cpus = processors::two()?;
-        let shards = Shards::start(&graph, folder, cpus.map(|cpus| cpus[1]))?;
+        let shards = Shards::start(&graph, cpus.map(|cpus| cpus[1]))?;
         processors::pin(cpus.map(|cpus| cpus[0]))?;
         let links = shards.connect()?;
         Ok(Source { links, shards, graph, functions, is_shared: cpus.is_none(), run: 0 })

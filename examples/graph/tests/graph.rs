@@ -58,10 +58,9 @@ fn all_strategies_have_petgraphs_results_with_any_number_of_shards_over_any_wire
     }
     for (scale, edge_factor, shards) in [(9, 8, 4), (9, 8, 1), (7, 4, 3), (3, 1, 8), (10, 12, 12)] {
         let edges = rmat(scale, edge_factor, 7);
-        let folder = tempfile::tempdir().unwrap();
         let graph = Graph::new(1 << scale, &edges, shards);
         let root = graph.hub();
-        let mut source = Source::start(graph, folder.path()).unwrap();
+        let mut source = Source::start(graph).unwrap();
         let peers = peers(1 << scale, &edges);
         let expected = [
             (Algorithm::Search(root), levels(&peers, root)),
@@ -92,8 +91,7 @@ fn hops_go_to_both_places_and_far_ones_to_the_data() {
         return;
     }
     let edges = rmat(12, 16, 1);
-    let folder = tempfile::tempdir().unwrap();
-    let mut source = Source::start(Graph::new(1 << 12, &edges, 4), folder.path()).unwrap();
+    let mut source = Source::start(Graph::new(1 << 12, &edges, 4)).unwrap();
     // One request under way, and a wire on which a fetch takes a millisecond: fetching all would take seconds.
     let settings = Settings { wires: vec![500.0], rounds: 1, window: 1 << 20 };
     let costs = compare(&mut source, Algorithm::Triangles, &settings, || ()).unwrap().costs;
