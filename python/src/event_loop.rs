@@ -93,14 +93,13 @@ impl Bridge {
         Bridge::forget_closed(py, shared)?;
         let wake = Wake::new().map_err(|error| failed(py, error))?;
         let descriptor = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(py, error))?;
-        let mut held = shared.hold(py);
-        let of_link = held.descriptor().map_err(|ended| ended.exception(py))?;
+        let of_link = shared.hold(py).descriptor();
+        let of_link = of_link.map_err(|ended| ended.exception(py))?;
         for watched in [of_link.as_fd(), wake.descriptor.as_fd()] {
             epoll::add(&descriptor, watched, EventData::new_u64(0), EventFlags::IN)
                 .map_err(|error| failed(py, error))?;
         }
-        held.add_sleeper(&wake);
-        drop(held);
+        shared.hold(py).add_sleeper(&wake);
         let (event_loop, state) = (event_loop.clone().unbind(), Mutex::default());
         let bridge = Bridge { shared: Arc::downgrade(shared), event_loop, descriptor, wake, state };
         let bridge = Bound::new(py, bridge)?;
@@ -134,10 +133,9 @@ impl Bridge {
         state.is_due = false;
         let mut awaiting = std::mem::take(&mut state.awaiting);
         let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
-        if timed {
-            state.timer = None;
-        }
+        let ended = if timed { state.timer.take() } else { None };
         drop(state);
+        drop(ended);
         let had_some = !awaiting.is_empty();
         let (mut ready, mut kept) = (Vec::new(), VecDeque::new());
         let longest = match this.shared.upgrade() {

@@ -382,25 +382,35 @@ impl Shared {
             if now >= until {
                 return Ok(None);
             }
-            if now >= begun + SPIN {
-                self.sleep(until - now)?;
+            if now >= begun + SPIN
+                && let Some(found) = self.sleep(until - now, attempt)?
+            {
+                return Ok(Some(found));
             }
         }
     }
 
-    /// Sleeps until something comes, or another thread's sleep ends.
-    fn sleep(&self, longest: Duration) -> Result<(), Ended> {
+    /// Sleeps until something comes, or another thread's sleep ends. Tries once more before it: what came since the last
+    /// time may have been taken by another caller's look.
+    fn sleep<R>(
+        &self,
+        longest: Duration,
+        attempt: &mut impl FnMut(&Link) -> Option<R>,
+    ) -> Result<Option<R>, Ended> {
         let mut led = locked(&self.led);
         if *led {
             drop(self.turned.wait_timeout(led, longest));
-            return Ok(());
+            return Ok(None);
         }
         *led = true;
         drop(led);
         let _leads = Leads(self);
         let mut held = self.hold_detached();
         let descriptor = held.descriptor()?;
-        let Some(may) = held.begin_sleep(&self.wake) else { return Ok(()) };
+        if let Some(found) = held.link.as_ref().and_then(attempt) {
+            return Ok(Some(found));
+        }
+        let Some(may) = held.begin_sleep(&self.wake) else { return Ok(None) };
         drop(held);
         let mut watched = [
             PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN),
@@ -413,7 +423,7 @@ impl Shared {
         if !held.end_sleep(&self.wake) && came {
             held.wake_others(Some(&self.wake));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The error of a wait that took as long as it may.

@@ -1,7 +1,10 @@
-from collections.abc import Buffer, Generator, Iterable
+from collections.abc import Generator, Iterable
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, final
+
+from typing_extensions import Buffer
 
 from ._types import LinkStats, Peer
 
@@ -11,7 +14,7 @@ class Library:
     @property
     def name(self) -> str: ...
     @property
-    def path(self) -> PathLike[str]: ...
+    def path(self) -> Path: ...
     @property
     def identity(self) -> list[str]: ...
 
