@@ -18,7 +18,8 @@ class Calls(WithTarget):
     def test_arguments_are_any_contiguous_bytes(self):
         link, echo = self.link(), library("echo")
         numbers = array.array("d", [1.0, 2.0])
-        for args in (b"", b"12345678", bytearray(b"abc"), memoryview(b"abcdef")[1:4], numbers, bytes(100_000)):
+        table = memoryview(bytes(12)).cast("B", (3, 4))
+        for args in (b"", b"12345678", bytearray(b"abc"), memoryview(b"abcdef")[1:4], numbers, table, bytes(100_000)):
             with self.subTest(type(args)):
                 self.assertEqual(link.call(echo, args, timeout=WATCHDOG), bytes(args))
 
@@ -167,6 +168,23 @@ class Errors(WithTarget):
         for thread in threads:
             thread.join()
         self.assertEqual(ended, [True, True])
+
+    def test_nothing_that_is_called_with_anything_does_worse_than_raise(self):
+        values = (None, -1, 1 << 70, float("nan"), "text", b"bytes", [], object(), farjump, self.address, library("echo"))
+        link = self.link()
+        pending = link.inject(library("echo"), b"")
+        objects = (link, pending, library("echo"), farjump.Library, farjump.Link, farjump.Target)
+        methods = [getattr(one, name) for one in objects for name in dir(one) if not name.startswith("__")]
+        called = 0
+        for method in (*filter(callable, methods), *objects[3:]):
+            for args in ((value, other) for value in values for other in (*values, None)):
+                for given in (args[:1], args):
+                    called += 1
+                    try:
+                        method(*given)
+                    except (Exception,) as error:
+                        self.assertNotIn("bug", str(error))
+        self.assertGreater(called, 1000)
 
     def test_classes_are_farjumps_and_die_when_unused(self):
         link = self.link()

@@ -1,5 +1,6 @@
 """Targets in Python, signals, forks, and the end of the interpreter."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -51,6 +52,20 @@ class Targets(WithTarget):
                 self.assertEqual(link.stats.code_bytes, 0)
             with farjump.Link(address) as link:
                 self.assertEqual(link.call(library("slow"), milliseconds(1), timeout=WATCHDOG), milliseconds(1))
+        serving.join()
+
+    def test_a_target_is_reached_over_tcp(self):
+        with farjump.Target("tcp:127.0.0.1:0", exports=["libc.so.6"]) as target:
+            serving = threading.Thread(target=target.run)
+            serving.start()
+            with farjump.Link(target.address, transport="tcp") as link:
+                self.assertEqual(link.call(library("echo"), bytes(3000), timeout=WATCHDOG), bytes(3000))
+                self.assertTrue(link.peer.address.startswith("127.0.0.1:"))
+
+                async def main():
+                    return await asyncio.gather(*(link.inject(library("slow"), milliseconds(5)) for _ in range(5)))
+
+                self.assertEqual(asyncio.run(main()), [milliseconds(5)] * 5)
         serving.join()
 
     def test_a_target_that_cannot_be_made_says_why(self):

@@ -5,7 +5,7 @@ use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::python;
-use crate::step::Verdict;
+use crate::step::{QUICKLY_BUILT, Verdict};
 use crate::suite::{charge, suite, summarise};
 use crate::test_programs::{EVERY_TEST, TestPrograms};
 use crate::test_report::Tally;
@@ -26,13 +26,6 @@ const EMULATED: &str = "emulated";
 const PYTHON: &str = "python";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
-
-/// Settings of the release profile for programs that need no more than optimised code.
-pub(crate) const QUICKLY_BUILT: [(&str, &str); 3] = [
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
-    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-];
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]

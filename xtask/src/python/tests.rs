@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::wheel;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
+use crate::step::QUICKLY_BUILT;
 use crate::suite::suite;
-use crate::test::QUICKLY_BUILT;
 use crate::test_report::{Tally, last};
 use crate::workspace::{Workspace, as_for_tests, root};
 
