@@ -1,7 +1,7 @@
 //! farjump for Python: the extension module `farjump._native`, over the Rust library.
 //!
-//! [`shared`] holds a link under a lock and lets threads and event loops sleep on it together; [`pending`] and
-//! [`event_loop`] take outcomes. `docs/decisions/python.md` has the reasons.
+//! `shared` holds a link under a lock and lets threads and event loops sleep on it together; `pending` and
+//! `event_loop` take outcomes. `docs/decisions/python.md` has the reasons.
 
 mod arguments;
 mod errors;
