@@ -21,8 +21,9 @@ use crate::errors::{closed, exception};
 use crate::event_loop::Bridge;
 use crate::process::Process;
 
-/// Looks with the GIL held before a wait releases it. To have it back can take 5 ms beside a thread that computes.
-const LOOKS_HELD: u32 = 2000;
+/// Time of looks with the GIL held before a wait releases it: to have it back can take 5 ms beside a thread that
+/// computes. A target that sleeps is woken in less.
+const HELD: Duration = Duration::from_micros(100);
 /// Looks between two checks whether the target waits for this processor, and between two releases of the lock.
 const LOOKS_TO_YIELD: u32 = 64;
 /// Time of looks without the GIL before a wait sleeps.
@@ -293,15 +294,27 @@ impl Shared {
         limit: Option<Duration>,
         mut attempt: impl FnMut(&Link) -> Option<R> + Send,
     ) -> PyResult<Option<R>> {
-        let looks = if limit == Some(Duration::ZERO) { 1 } else { LOOKS_HELD };
-        let held = self.hold(py);
-        for turn in 1..=looks {
-            let Some(link) = &held.link else { break };
+        let begun = Instant::now();
+        let mut turn = 0_u32;
+        let mut held = self.hold(py);
+        while let Some(link) = &held.link {
             if let Some(found) = attempt(link) {
                 held.wake_others(None);
                 return Ok(Some(found));
             }
-            if turn % LOOKS_TO_YIELD == 0 && link.may_share_processor() {
+            turn += 1;
+            if turn.is_multiple_of(LOOKS_TO_YIELD) {
+                if begun.elapsed() >= HELD {
+                    break;
+                }
+                if link.may_share_processor() {
+                    held.wake_others(None);
+                    drop(held);
+                    thread::yield_now();
+                    held = self.hold(py);
+                }
+            }
+            if limit == Some(Duration::ZERO) {
                 break;
             }
             spin_loop();
