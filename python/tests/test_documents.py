@@ -1,5 +1,6 @@
-"""The blocks of Python in docs/python.md, run as they stand."""
+"""The blocks of Python in docs/python.md, run as they stand, and the names in the stubs."""
 
+import ast
 import os
 import re
 import shutil
@@ -37,6 +38,15 @@ class Documents(WithTarget):
         for name in farjump.__all__:
             if name not in ("LinkStats", "Peer"):
                 self.assertIn(name, page)
+
+    def test_the_stubs_name_what_there_is(self):
+        with open(os.path.join(os.path.dirname(farjump.__file__), "_native.pyi")) as file:
+            stubs = ast.parse(file.read())
+        for stub in (one for one in stubs.body if isinstance(one, ast.ClassDef)):
+            stated = {one.name for one in stub.body if isinstance(one, ast.FunctionDef)}
+            there = {name for name in vars(getattr(farjump, stub.name)) if not name.startswith("__")}
+            self.assertEqual({name for name in stated if not name.startswith("__")}, there, stub.name)
+        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(farjump.__file__), "py.typed")))
 
 
 if __name__ == "__main__":
