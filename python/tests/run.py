@@ -46,7 +46,7 @@ class Result(unittest.TestResult):
 
 
 def main():
-    os.environ["FARJUMP_TEST_LIBRARIES"], os.environ["FARJUMP_TEST_PROGRAM"] = sys.argv[1:3]
+    os.environ["TEST_LIBRARIES"], os.environ["TEST_PROGRAM"] = sys.argv[1:3]
     filters = sys.argv[3:]
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     found = unittest.defaultTestLoader.discover(os.path.dirname(os.path.abspath(__file__)))

@@ -15,7 +15,7 @@ WATCHDOG = 20
 
 def library(name):
     """An ifunc library of the tests."""
-    return farjump.Library(os.path.join(os.environ["FARJUMP_TEST_LIBRARIES"], f"lib{name}.so"))
+    return farjump.Library(os.path.join(os.environ["TEST_LIBRARIES"], f"lib{name}.so"))
 
 
 def milliseconds(number):
@@ -40,7 +40,7 @@ class WithTarget(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="farjump-python-")
         cls.address = f"unix:{cls.folder.name}/target"
-        command = [os.environ["FARJUMP_TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6"]
+        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6"]
         cls.serving = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -17,7 +17,7 @@ class Documents(WithTarget):
         self.before = os.getcwd()
         os.chdir(self.folder.name)
         os.symlink("target", "store.sock")
-        shutil.copy(os.path.join(os.environ["FARJUMP_TEST_LIBRARIES"], "libecho.so"), "libecho.so")
+        shutil.copy(os.path.join(os.environ["TEST_LIBRARIES"], "libecho.so"), "libecho.so")
 
     def tearDown(self):
         os.chdir(self.before)
