@@ -19,6 +19,7 @@ use crate::mpi;
 use crate::package;
 use crate::packages;
 use crate::process::{Failed, Interrupt};
+use crate::python;
 use crate::step::{Verdict, cargo};
 use crate::suite;
 use crate::test;
@@ -68,7 +69,7 @@ const FIRST: [Step; 10] = [
 
 /// The steps that use all processors, nearly all of them builds. The first four have target folders of their
 /// own, so that the machines' programs are built meanwhile.
-const BUILDING: [Step; 11] = [
+const BUILDING: [Step; 12] = [
     ("core without std", Check(checks::no_std::check)),
     ("models of the protocol (loom)", Suite(test::models)),
     ("tests of races", Suite(tsan::all)),
@@ -79,6 +80,7 @@ const BUILDING: [Step; 11] = [
     ("hot path", Tried(hot_path)),
     ("reach of the fuzzers", Tried(coverage::check)),
     ("building the tests", Check(test::build)),
+    ("Python wheel", Tried(python_wheel)),
     // After the tests' build, whose dependencies it takes.
     ("crates from their packages", Check(package::check)),
 ];
@@ -87,7 +89,11 @@ const BUILDING: [Step; 11] = [
 const MACHINES: [Step; 1] = [("virtual machines", Suite(vm::all))];
 
 /// All tests, with what this machine has.
-const TESTS: [Step; 2] = [("tests", Suite(tests)), ("the MPI program over a second MPI", Suite(second_mpi))];
+const TESTS: [Step; 3] = [
+    ("tests", Suite(tests)),
+    ("the MPI program over a second MPI", Suite(second_mpi)),
+    ("Python package", Suite(python_package)),
+];
 
 /// Tests that need what the others do without: compilers from wheels, another UCX, or none.
 const BESIDE: [Step; 3] = [
@@ -194,6 +200,17 @@ fn tests(interrupt: &Interrupt) -> Result<Tally, Failed> {
 
 fn second_mpi(interrupt: &Interrupt) -> Result<Tally, Failed> {
     mpi::second(&[], interrupt)
+}
+
+fn python_wheel(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
+    Ok(match python::build(interrupt)? {
+        Ok(()) => ("ok", String::new()),
+        Err(why) => ("skipped", why),
+    })
+}
+
+fn python_package(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    python::all(false, interrupt)
 }
 
 fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {

@@ -14,6 +14,7 @@ mod notices;
 mod package;
 mod packages;
 mod process;
+mod python;
 mod step;
 mod suite;
 mod test;
@@ -37,7 +38,8 @@ enum Chore {
     ///
     /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
     /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With `--vm`,
-    /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. At the end it names the
+    /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The tests of the Python package
+    /// run on each of CPython 3.11 to 3.13 that this machine has. At the end it names the
     /// skipped tests by reason and the failed ones, and counts them all. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
@@ -90,6 +92,11 @@ enum Chore {
     /// so that it gets its name and the versions of its symbols. Needs no privilege but to write to the
     /// prefix.
     Install(install::Options),
+    /// Builds the wheel of the Python package.
+    ///
+    /// Builds the extension module for release, by maturin, which pip installs into farjump's folder among the user's
+    /// caches. Prints the wheel's name, its length, and the platform that it is for. `test python` runs its tests.
+    Wheel(python::Options),
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///
     /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and
@@ -113,6 +120,7 @@ fn main() -> ExitCode {
         Chore::Coverage(options) => coverage::run(&options, &interrupt),
         Chore::Guard(options) if options.machine => vm::hot_path::run(options.record, &interrupt),
         Chore::Guard(options) => guard::run(&options, &interrupt),
+        Chore::Wheel(options) => python::run(&options, &interrupt),
         Chore::Figures(options) => figures::run(&options, &interrupt),
     });
     match done {

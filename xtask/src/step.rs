@@ -9,6 +9,13 @@ use crate::workspace::root;
 /// Limit for one command of cargo other than a suite of tests, with other steps beside it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30 * 60);
 
+/// Settings of the release profile for programs that need no more than optimised code.
+pub(crate) const QUICKLY_BUILT: [(&str, &str); 3] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+];
+
 /// Verdict of a step: success, or the failure.
 pub(crate) type Verdict = Result<(), Failed>;
 

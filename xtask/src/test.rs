@@ -4,7 +4,8 @@ use crate::emulated;
 use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::step::Verdict;
+use crate::python;
+use crate::step::{QUICKLY_BUILT, Verdict};
 use crate::suite::{charge, suite, summarise};
 use crate::test_programs::{EVERY_TEST, TestPrograms};
 use crate::test_report::Tally;
@@ -21,15 +22,10 @@ const RACES: &str = "tsan";
 const MACHINES: &str = "vm";
 /// The filter for the tests for other architectures.
 const EMULATED: &str = "emulated";
+/// The filter for the tests of the Python package.
+const PYTHON: &str = "python";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
-
-/// Settings of the release profile for programs that need no more than optimised code.
-const QUICKLY_BUILT: [(&str, &str); 3] = [
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
-    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-];
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
@@ -52,8 +48,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "VERSION,…", value_delimiter = ',', value_parser = ucx::Choice::parse)]
     pub(crate) with: Vec<ucx::Choice>,
     /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is
-    /// `loom`, the tests of races under ThreadSanitizer if one is `tsan`, and the virtual machines if one is
-    /// `vm`.
+    /// `loom`, the tests of races under ThreadSanitizer if one is `tsan`, those of the Python package if one is
+    /// `python`, and the virtual machines if one is `vm`.
     pub(crate) filters: Vec<String>,
 }
 
@@ -105,7 +101,7 @@ pub(crate) fn all(
     machines: bool,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
-    let own = [MODELS, RACES, MACHINES, EMULATED];
+    let own = [MODELS, RACES, MACHINES, EMULATED, PYTHON];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
 
     let mut tally = Tally::default();
@@ -121,6 +117,9 @@ pub(crate) fn all(
     }
     if chosen(filters, RACES) {
         tally.add(tsan::all(interrupt)?);
+    }
+    if chosen(filters, PYTHON) && device.is_none() {
+        tally.add(python::all(!others, interrupt)?);
     }
     if named_among(filters, EMULATED) {
         tally.add(emulated::all(interrupt)?);

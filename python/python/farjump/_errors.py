@@ -1,0 +1,80 @@
+"""The exceptions, with the sentences of the Rust library's errors."""
+
+
+class Error(Exception):
+    """An error of farjump. Its text names the fault, its place and the remedy."""
+
+
+class ConnectError(Error, ConnectionError):
+    """No link: nobody listens there, or the target rejects it."""
+
+
+class InjectError(Error):
+    """A call that was not sent."""
+
+
+class TimedOut(Error, TimeoutError):
+    """A wait that took as long as it may."""
+
+
+class PeerGone(Error, ConnectionError):
+    """The target ended, or the connection to it did."""
+
+
+class CallError(Error):
+    """A call that gave no reply of use."""
+
+
+class Refused(CallError):
+    """The target refused the call: nothing ran."""
+
+    ifunc: str
+    """The name of the function."""
+    cause: str
+    """The kind of reason, in a few words."""
+
+
+class Panicked(CallError):
+    """The function ended its call by farjump_panic."""
+
+    ifunc: str
+    """The name of the function, or its code id."""
+    message: str
+    """The function's message."""
+
+
+class Incomplete(CallError):
+    """Some of the calls that it led to were lost."""
+
+    ifunc: str
+    """The name of the function."""
+    lost: int
+    """Number of calls that were lost."""
+    replies: bytes
+    """The replies of the others."""
+
+
+class Cancelled(Error):
+    """The call was cancelled before its outcome was taken."""
+
+
+class Closed(Error):
+    """The link or the target was closed."""
+
+
+class Forked(Error):
+    """A forked child used what is its parent's."""
+
+
+class LibraryError(Error):
+    """An ifunc library that cannot be used."""
+
+
+class ServeError(Error):
+    """A target that cannot be made, or cannot serve."""
+
+
+for _class in list(globals().values()):
+    if isinstance(_class, type):
+        _class.__module__ = "farjump"
+del _class

@@ -1,0 +1,59 @@
+//! Arguments of calls: the bytes of any Python object that shows them, without a copy.
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// The bytes of one argument, borrowed from its object.
+pub(crate) enum Arguments<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Buffer(PyUntypedBuffer),
+}
+
+impl<'py> Arguments<'py> {
+    /// The bytes of `object`.
+    ///
+    /// # Errors
+    /// `TypeError` for an object without a buffer, or whose items are references; `BufferError` for bytes that do not
+    /// lie side by side.
+    pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Arguments<'py>> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Arguments::Bytes(bytes.clone()));
+        }
+        let buffer = PyUntypedBuffer::get(object).map_err(|error| {
+            if !error.is_instance_of::<PyTypeError>(object.py()) {
+                return error;
+            }
+            let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+            PyTypeError::new_err(format!(
+                "args is a {name}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
+            ))
+        })?;
+        if !buffer.is_c_contiguous() {
+            return Err(PyBufferError::new_err(
+                "the bytes of args do not lie side by side: send a copy (bytes(args), numpy.ascontiguousarray(args))",
+            ));
+        }
+        if buffer.format().to_bytes().iter().any(|code| matches!(code, b'O' | b'P' | b'&')) {
+            return Err(PyTypeError::new_err(
+                "the items of args are references to objects, which mean nothing elsewhere: send their values",
+            ));
+        }
+        Ok(Arguments::Buffer(buffer))
+    }
+
+    /// The bytes. The object keeps them where they are for as long as `self` lives.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Arguments::Bytes(bytes) => bytes.as_bytes(),
+            Arguments::Buffer(buffer) if buffer.len_bytes() == 0 => &[],
+            // SAFETY: the buffer is contiguous (`of`), so `len_bytes` bytes are readable at `buf_ptr` until it is
+            // released, which needs `self`. A program that changes them during the call, in another thread, sends
+            // either value: they are only copied.
+            Arguments::Buffer(buffer) => unsafe {
+                std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
+            },
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Awaiting calls in asyncio: one reader of the event loop for each link, which completes all futures.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farjump::{SystemError, SystemOperation};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::errors::{exception, guarded};
+use crate::pending::{Pending, Seen};
+use crate::shared::{Shared, Wake};
+
+/// Longest time after which the calls are looked for without an event: then cancelled futures are noticed, too.
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// Calls without an outcome after which the rest is left for the next time, where others had theirs. Outcomes come
+/// mostly in the order of the calls.
+const MISSES: usize = 64;
+
+/// A link in an event loop.
+#[pyclass(frozen, module = "farjump")]
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    /// The event loop refers to the bridge while it reads: the link may go first.
+    shared: Weak<Shared>,
+    event_loop: Py<PyAny>,
+    /// Readable when the link or `wake` is.
+    descriptor: OwnedFd,
+    wake: Arc<Wake>,
+    state: Mutex<State>,
+}
+
+/// A future, and the call that completes it.
+type Awaiting = (Py<PyAny>, Py<Pending>);
+
+#[derive(Debug, Default)]
+struct State {
+    awaiting: VecDeque<Awaiting>,
+    /// Whether the loop is to call soon.
+    is_due: bool,
+    /// Whether the loop reads the descriptor.
+    is_read: bool,
+    /// The timer, and when it ends.
+    timer: Option<(Py<PyAny>, Instant)>,
+}
+
+fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    GET.import(py, "asyncio", "get_running_loop")?.call0()
+}
+
+fn failed(py: Python<'_>, source: impl Into<std::io::Error>) -> PyErr {
+    exception(py, &SystemError { operation: SystemOperation::Watch, source: source.into() }.into())
+}
+
+impl Bridge {
+    /// A future of the running event loop for the outcome of `pending`.
+    pub(crate) fn future<'py>(
+        shared: &Arc<Shared>,
+        pending: &Bound<'py, Pending>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = pending.py();
+        let event_loop = running_loop(py)?;
+        let bridge = Bridge::of(shared, &event_loop)?;
+        let future = event_loop.call_method0(intern!(py, "create_future"))?;
+        let mut state = bridge.get().state();
+        state.awaiting.push_back((future.clone().unbind(), pending.clone().unbind()));
+        shared.awaited_once_more();
+        let due = std::mem::replace(&mut state.is_due, true);
+        drop(state);
+        if !due {
+            event_loop.call_method1(intern!(py, "call_soon"), (&bridge,))?;
+        }
+        Ok(future)
+    }
+
+    /// The bridge between the link and this event loop.
+    fn of<'py>(shared: &Arc<Shared>, event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Bridge>> {
+        let py = event_loop.py();
+        let known = {
+            let bridges = shared.bridges.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = bridges.iter().find(|bridge| bridge.get().event_loop.is(event_loop));
+            known.map(|bridge| bridge.bind(py).clone())
+        };
+        if let Some(bridge) = known {
+            return Ok(bridge);
+        }
+        Bridge::forget_closed(py, shared)?;
+        let wake = Wake::new().map_err(|error| failed(py, error))?;
+        let descriptor = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(py, error))?;
+        let of_link = shared.hold(py).descriptor();
+        let of_link = of_link.map_err(|ended| ended.exception(py))?;
+        for watched in [of_link.as_fd(), wake.descriptor.as_fd()] {
+            epoll::add(&descriptor, watched, EventData::new_u64(0), EventFlags::IN)
+                .map_err(|error| failed(py, error))?;
+        }
+        shared.hold(py).add_sleeper(&wake);
+        let (event_loop, state) = (event_loop.clone().unbind(), Mutex::default());
+        let bridge = Bridge { shared: Arc::downgrade(shared), event_loop, descriptor, wake, state };
+        let bridge = Bound::new(py, bridge)?;
+        shared.bridges.lock().unwrap_or_else(PoisonError::into_inner).push(bridge.clone().unbind());
+        Ok(bridge)
+    }
+
+    /// Drops the bridges to event loops that were closed.
+    fn forget_closed(py: Python<'_>, shared: &Shared) -> PyResult<()> {
+        let all = std::mem::take(&mut *shared.bridges.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut open = Vec::new();
+        for bridge in all {
+            if bridge.get().event_loop.call_method0(py, intern!(py, "is_closed"))?.is_truthy(py)? {
+                shared.hold(py).remove_sleeper(&bridge.get().wake);
+            } else {
+                open.push(bridge);
+            }
+        }
+        shared.bridges.lock().unwrap_or_else(PoisonError::into_inner).extend(open);
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Completes the futures of all calls that have their outcome, and sees to the next look.
+    fn reap(slf: &Bound<'_, Bridge>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut state = this.state();
+        state.is_due = false;
+        let mut awaiting = std::mem::take(&mut state.awaiting);
+        let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
+        let ended = if timed { state.timer.take() } else { None };
+        drop(state);
+        drop(ended);
+        let had_some = !awaiting.is_empty();
+        let (mut ready, mut kept) = (Vec::new(), VecDeque::new());
+        let longest = match this.shared.upgrade() {
+            None => {
+                ready.extend(awaiting.drain(..).map(|(future, pending)| (future, pending, Seen::Closed)));
+                None
+            }
+            Some(shared) => {
+                let held = shared.hold(py);
+                let was_woken = held.end_sleep(&this.wake);
+                let mut misses = 0;
+                while let Some((future, pending)) = awaiting.pop_front() {
+                    match pending.get().look(held.link.as_ref()) {
+                        Some(seen) => ready.push((future, pending, seen)),
+                        None => {
+                            kept.push_back((future, pending));
+                            misses += 1;
+                        }
+                    }
+                    if misses >= MISSES && !ready.is_empty() {
+                        break;
+                    }
+                }
+                kept.append(&mut awaiting);
+                shared.no_longer_awaited(ready.len());
+                if !was_woken && !timed {
+                    held.wake_others(Some(&this.wake));
+                }
+                // With outcomes at hand more are likely to come before the loop could sleep.
+                if kept.is_empty() || !ready.is_empty() { None } else { held.begin_sleep(&this.wake) }
+            }
+        };
+        if timed {
+            let before = kept.len();
+            kept.retain(|(future, pending)| !is_done(py, future) || !pending.get().abandon());
+            if let Some(shared) = this.shared.upgrade() {
+                shared.no_longer_awaited(before - kept.len());
+            }
+        }
+        let (is_empty, completes) = (kept.is_empty(), !ready.is_empty());
+        {
+            let mut state = this.state();
+            kept.append(&mut state.awaiting);
+            state.awaiting = kept;
+        }
+        for (future, pending, seen) in ready {
+            complete(py, future.bind(py), pending.get().settled(py, seen))?;
+        }
+        match longest {
+            Some(longest) => Bridge::rest(slf, longest.min(LONGEST_SLEEP)),
+            None if !is_empty => Bridge::look_soon(slf),
+            // An event without calls: the link would keep the loop awake, as at the target's end.
+            None if !had_some && !completes => this.read_no_more(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the loop call again after its other callbacks.
+    fn look_soon(slf: &Bound<'_, Bridge>) -> PyResult<()> {
+        let py = slf.py();
+        if !std::mem::replace(&mut slf.get().state().is_due, true) {
+            slf.get().event_loop.bind(py).call_method1(intern!(py, "call_soon"), (slf,))?;
+        }
+        Ok(())
+    }
+
+    /// Has the loop call on an event, and after `longest`.
+    fn rest(slf: &Bound<'_, Bridge>, longest: Duration) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let event_loop = this.event_loop.bind(py);
+        if !std::mem::replace(&mut this.state().is_read, true) {
+            let descriptor = this.descriptor.as_raw_fd();
+            event_loop.call_method1(intern!(py, "add_reader"), (descriptor, slf))?;
+        }
+        let end = Instant::now() + longest;
+        let later = {
+            let mut state = this.state();
+            if state.timer.as_ref().is_some_and(|(_, at)| *at <= end) {
+                return Ok(());
+            }
+            state.timer.take()
+        };
+        if let Some((timer, _)) = later {
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
+        let seconds = longest.as_secs_f64();
+        let timer = event_loop.call_method1(intern!(py, "call_later"), (seconds, slf))?;
+        this.state().timer = Some((timer.unbind(), end));
+        Ok(())
+    }
+
+    fn read_no_more(&self, py: Python<'_>) -> PyResult<()> {
+        if std::mem::replace(&mut self.state().is_read, false) {
+            let descriptor = self.descriptor.as_raw_fd();
+            self.event_loop.call_method1(py, intern!(py, "remove_reader"), (descriptor,))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
+    future.call_method0(py, intern!(py, "done")).and_then(|done| done.is_truthy(py)).unwrap_or(false)
+}
+
+/// Completes a future, unless its task was cancelled.
+fn complete(py: Python<'_>, future: &Bound<'_, PyAny>, outcome: PyResult<Py<PyBytes>>) -> PyResult<()> {
+    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    match outcome {
+        Ok(reply) => future.call_method1(intern!(py, "set_result"), (reply,)),
+        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),)),
+    }
+    .map(drop)
+}
+
+#[pymethods]
+impl Bridge {
+    fn __call__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        guarded(slf.py(), || Bridge::reap(slf))
+    }
+}

@@ -1,0 +1,26 @@
+//! farjump for Python: the extension module `farjump._native`, over the Rust library.
+//!
+//! `shared` holds a link under a lock and lets threads and event loops sleep on it together; `pending` and
+//! `event_loop` take outcomes. `docs/decisions/python.md` has the reasons.
+
+mod arguments;
+mod errors;
+mod event_loop;
+mod library;
+mod link;
+mod pending;
+mod process;
+mod shared;
+mod target;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = true, name = "_native")]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<library::Library>()?;
+    module.add_class::<link::Link>()?;
+    module.add_class::<pending::Pending>()?;
+    module.add_class::<target::Target>()?;
+    module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
+    Ok(())
+}

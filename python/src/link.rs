@@ -1,0 +1,251 @@
+//! Links.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Awaited, Error, InjectError, Key, Mode, WaitError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arguments::Arguments;
+use crate::errors::{closed, exception, guarded, limit, raise};
+use crate::library::Library;
+use crate::pending::{Pending, outcome};
+use crate::process::Process;
+use crate::shared::{Look, Shared, look};
+
+/// Time between two checks for signals while a link is made.
+const CONNECT_TURN: Duration = Duration::from_millis(20);
+
+/// Link(address, *, transport=None, mode=None, connect_timeout=5.0, send_timeout=10.0, reply_mailbox_size=None, key_file=None)
+/// --
+///
+/// A connection to a target. Any number of threads and event loops may use it at once.
+#[pyclass(frozen, module = "farjump", weakref)]
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+}
+
+/// A time limit for the Rust library; none is the longest that there is.
+fn or_forever(limit: Option<Duration>) -> Duration {
+    limit.unwrap_or(Duration::MAX)
+}
+
+#[pymethods]
+impl Link {
+    #[new]
+    #[pyo3(signature = (address, *, transport=None, mode=None, connect_timeout=Some(5.0), send_timeout=Some(10.0), reply_mailbox_size=None, key_file=None))]
+    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        transport: Option<&str>,
+        mode: Option<&str>,
+        connect_timeout: Option<f64>,
+        send_timeout: Option<f64>,
+        reply_mailbox_size: Option<usize>,
+        key_file: Option<PathBuf>,
+    ) -> PyResult<Link> {
+        guarded(py, || {
+            let process = Process::this();
+            let mut builder = farjump::Link::builder(address)
+                .connect_timeout(or_forever(limit(connect_timeout, "connect_timeout")?));
+            if let Some(name) = transport {
+                builder = builder.transport(name);
+            }
+            if let Some(mode) = mode {
+                builder = builder.mode(mode.parse::<Mode>().map_err(PyValueError::new_err)?);
+            }
+            if let Some(bytes) = reply_mailbox_size {
+                builder = builder.reply_mailbox_size(bytes);
+            }
+            if let Some(path) = key_file {
+                builder = builder.key(Key::read(&path).map_err(|error| exception(py, &error.into()))?);
+            }
+            let send_timeout = or_forever(limit(send_timeout, "send_timeout")?);
+            let link = connect(py, builder)?;
+            let shared = Shared::new(link, address.to_owned(), send_timeout, process)?;
+            Ok(Link { shared: Arc::new(shared) })
+        })
+    }
+
+    /// Sends a call of the library's function with these bytes as arguments, and returns it without waiting for the
+    /// outcome.
+    fn inject(&self, py: Python<'_>, library: &Library, args: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        guarded(py, || Ok(Pending::new(&self.shared, self.send_call(py, library, args)?)))
+    }
+
+    /// Sends a call and waits for the reply, `timeout` seconds at most. At the timeout the call is cancelled.
+    #[pyo3(signature = (library, args, timeout=None))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        library: &Library,
+        args: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyBytes>> {
+        guarded(py, || {
+            let limit = limit(timeout, "timeout")?;
+            let number = self.send_call(py, library, args)?;
+            let found = self.shared.wait(py, limit, |link| match look(link, number) {
+                Look::Pending => None,
+                found => Some(found),
+            });
+            match found {
+                Ok(Some(Look::Outcome(found))) => outcome(py, found),
+                Ok(_) => {
+                    self.shared.abandon(number);
+                    Err(self.shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default()))
+                }
+                Err(error) => {
+                    self.shared.abandon(number);
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// Sends a call that wants no reply. The next `flush` shows whether all of those ran.
+    fn send(&self, py: Python<'_>, library: &Library, args: &Bound<'_, PyAny>) -> PyResult<()> {
+        guarded(py, || self.try_to_send(py, args, |link, args| link.try_send(&library.library, args)))
+    }
+
+    /// Waits until everything sent before has run. Raises the first refusal of a call sent by `send`.
+    #[pyo3(signature = (timeout=None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            let limit = limit(timeout, "timeout")?;
+            let flushed = self.shared.flush(py, limit)?;
+            flushed.map_err(|error| match (error, limit) {
+                (Error::Wait(WaitError::TimedOut { awaited, .. }), Some(limit)) => {
+                    self.shared.timed_out(py, awaited, limit)
+                }
+                (error, _) => exception(py, &error),
+            })
+        })
+    }
+
+    /// Closes the link. Calls that are pending end with Closed. Closing it again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            self.shared.close(py);
+            Ok(())
+        })
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        self.shared.process.check(py, "link")?;
+        Ok(self.shared.hold(py).link.is_none())
+    }
+
+    /// The address as it was given.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.shared.address
+    }
+
+    /// The name of the transport in use.
+    #[getter]
+    fn transport(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, farjump::Link::transport)
+    }
+
+    /// What was sent: frames, frames_with_code, code_bytes, payload_bytes.
+    #[getter]
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = self.with(py, farjump::Link::stats)?;
+        let fields = (stats.frames, stats.frames_with_code, stats.code_bytes, stats.payload_bytes);
+        py.import("farjump._types")?.getattr("LinkStats")?.call1(fields)
+    }
+
+    /// The target's process: pid, uid, name, address.
+    #[getter]
+    fn peer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let peer = self.with(py, farjump::Link::peer)?;
+        let address = peer.address.map(|address| address.to_string());
+        py.import("farjump._types")?.getattr("Peer")?.call1((peer.pid, peer.uid, peer.name, address))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<farjump.Link to {}>", self.shared.address)
+    }
+}
+
+impl Link {
+    /// Runs `act` on the link, if it is open.
+    fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R) -> PyResult<R> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            let held = self.shared.hold(py);
+            let done = held.link.as_ref().map(act);
+            drop(held);
+            done.ok_or_else(|| closed(py, "link"))
+        })
+    }
+
+    /// Sends a call that wants a reply, and returns its number.
+    fn send_call(&self, py: Python<'_>, library: &Library, args: &Bound<'_, PyAny>) -> PyResult<u32> {
+        self.try_to_send(py, args, |link, args| {
+            link.try_inject(&library.library, args).map(farjump::Pending::into_raw)
+        })
+    }
+
+    /// Sends, and waits for credit where that is missing.
+    fn try_to_send<R: Send>(
+        &self,
+        py: Python<'_>,
+        args: &Bound<'_, PyAny>,
+        send: impl Fn(&farjump::Link, &[u8]) -> Result<R, Error> + Send,
+    ) -> PyResult<R> {
+        self.shared.process.check(py, "link")?;
+        let args = Arguments::of(args)?;
+        let bytes = args.bytes();
+        let sent =
+            self.shared.wait(py, Some(self.shared.send_timeout), move |link| match send(link, bytes) {
+                Err(Error::Inject(InjectError::Full)) => None,
+                sent => Some(sent),
+            })?;
+        match sent {
+            Some(sent) => sent.map_err(|error| exception(py, &error)),
+            None => Err(self.shared.timed_out(py, Awaited::Credit, self.shared.send_timeout)),
+        }
+    }
+}
+
+/// Connects in a thread of its own, so that a signal ends the wait.
+fn connect(py: Python<'_>, builder: farjump::LinkBuilder) -> PyResult<farjump::Link> {
+    let (give, mut take) = sync_channel(1);
+    let connects = thread::Builder::new().name("farjump-connect".into());
+    connects.spawn(move || drop(give.send(builder.connect())))?;
+    loop {
+        let (back, came) = py.detach(|| {
+            let came = take.recv_timeout(CONNECT_TURN);
+            (take, came)
+        });
+        take = back;
+        match came {
+            Ok(made) => return made.map_err(|error| exception(py, &error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(raise(py, "Error", "farjump failed to connect, which is a bug in it"));
+            }
+        }
+    }
+}

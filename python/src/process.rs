@@ -1,0 +1,41 @@
+//! The process that an object belongs to: a forked child has its parent's links and targets, and may use neither.
+
+use farjump_os::fork_count;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+
+/// The process that made an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    forks: u64,
+    pid: u32,
+}
+
+impl Process {
+    /// This process.
+    pub(crate) fn this() -> Process {
+        fork_count::watch();
+        Process { forks: fork_count::count(), pid: std::process::id() }
+    }
+
+    /// Whether this process made it.
+    pub(crate) fn is_this(self) -> bool {
+        fork_count::count() == self.forks
+    }
+
+    /// Checks that this process made it. `what` names the object.
+    ///
+    /// # Errors
+    /// `Forked` in a child.
+    pub(crate) fn check(self, py: Python<'_>, what: &str) -> PyResult<()> {
+        if self.is_this() {
+            return Ok(());
+        }
+        let text = format!(
+            "this {what} is that of the process with pid {}, which forked this one: make another after the fork",
+            self.pid
+        );
+        Err(raise(py, "Forked", text))
+    }
+}

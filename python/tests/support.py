@@ -1,0 +1,74 @@
+"""Targets and child processes of the tests, each with a watchdog."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import farjump
+
+# Longest time of a child, in seconds.
+WATCHDOG = 20
+
+
+def library(name):
+    """An ifunc library of the tests."""
+    return farjump.Library(os.path.join(os.environ["TEST_LIBRARIES"], f"lib{name}.so"))
+
+
+def milliseconds(number):
+    """Arguments of `slow`."""
+    return number.to_bytes(2, "little")
+
+
+def python(script, *args, **options):
+    """A Python process that runs `script`, which ends itself after the watchdog's time."""
+    # faulthandler's watchdog is a thread, without which a forked child of it cannot end.
+    head = f"import signal; signal.alarm({WATCHDOG})\n"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # The tests' folder, not the current one, which could hold another farjump.
+    env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)), PYTHONWARNINGS="ignore")
+    return subprocess.Popen([sys.executable, "-c", head + script, *args], env=env, **pipes, **options)
+
+
+class WithTarget(unittest.TestCase):
+    """Tests with a target in a process of its own: the program `farjump serve`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="farjump-python-")
+        cls.address = f"unix:{cls.folder.name}/target"
+        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6"]
+        cls.serving = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        cls.watchdog = threading.Timer(3 * WATCHDOG, cls.serving.kill)
+        cls.watchdog.daemon = True
+        cls.watchdog.start()
+        for _ in range(1000):
+            try:
+                farjump.Link(cls.address).close()
+                break
+            except farjump.ConnectError:
+                threading.Event().wait(0.01)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.serving.terminate()
+        cls.serving.wait()
+        cls.watchdog.cancel()
+        cls.folder.cleanup()
+
+    def link(self, **options):
+        """A link to the target, closed after the test."""
+        link = farjump.Link(self.address, **options)
+        self.addCleanup(link.close)
+        return link
+
+    def ends(self, child, text=""):
+        """Waits for a child, checks that it ended well, and returns its output."""
+        output, _ = child.communicate(text, timeout=2 * WATCHDOG)
+        self.assertEqual(child.returncode, 0, output)
+        return output

@@ -1,0 +1,53 @@
+"""The blocks of Python in docs/python.md, run as they stand, and the names in the stubs."""
+
+import ast
+import os
+import re
+import shutil
+import unittest
+
+import farjump
+from support import WithTarget
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+
+
+class Documents(WithTarget):
+    def setUp(self):
+        self.before = os.getcwd()
+        os.chdir(self.folder.name)
+        os.symlink("target", "store.sock")
+        shutil.copy(os.path.join(os.environ["TEST_LIBRARIES"], "libecho.so"), "libecho.so")
+
+    def tearDown(self):
+        os.chdir(self.before)
+        os.remove(os.path.join(self.folder.name, "store.sock"))
+
+    def test_the_blocks_of_the_page_run(self):
+        with open(os.path.join(ROOT, "docs/python.md")) as file:
+            blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+        self.assertTrue(blocks)
+        names = {}
+        for block in blocks:
+            exec(compile(block, "docs/python.md", "exec"), names)
+        names["link"].close()
+
+    def test_every_name_of_the_package_is_documented_there(self):
+        with open(os.path.join(ROOT, "docs/python.md")) as file:
+            page = file.read()
+        for name in farjump.__all__:
+            if name not in ("LinkStats", "Peer"):
+                self.assertIn(name, page)
+
+    def test_the_stubs_name_what_there_is(self):
+        with open(os.path.join(os.path.dirname(farjump.__file__), "_native.pyi")) as file:
+            stubs = ast.parse(file.read())
+        for stub in (one for one in stubs.body if isinstance(one, ast.ClassDef)):
+            stated = {one.name for one in stub.body if isinstance(one, ast.FunctionDef)}
+            there = {name for name in vars(getattr(farjump, stub.name)) if not name.startswith("__")}
+            self.assertEqual({name for name in stated if not name.startswith("__")}, there, stub.name)
+        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(farjump.__file__), "py.typed")))
+
+
+if __name__ == "__main__":
+    unittest.main()

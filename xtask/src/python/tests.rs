@@ -1,0 +1,159 @@
+//! The tests of the Python package: the wheel alone in a new virtual environment of each interpreter.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::wheel;
+use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
+use crate::step::QUICKLY_BUILT;
+use crate::suite::suite;
+use crate::test_report::{Tally, last};
+use crate::workspace::{Workspace, as_for_tests, root};
+
+/// The suite's name in counts.
+const NAME: &str = "Python package";
+/// Minor versions of CPython 3 that the package is tested on.
+const VERSIONS: [u32; 3] = [11, 12, 13];
+/// The ifuncs of the tests.
+const IFUNCS: [&str; 4] = [
+    "integration-tests/ifuncs/echo.c",
+    "integration-tests/ifuncs/missing.c",
+    "integration-tests/ifuncs/panics.c",
+    "python/tests/ifuncs/slow.c",
+];
+/// Limit for making an environment, or building an ifunc.
+const SHORT: Duration = Duration::from_secs(120);
+/// Limit for building the program.
+const LONG: Duration = Duration::from_secs(60 * 60);
+
+/// The wheel that [`build`] built last.
+static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Builds the wheel for the tests. `Err` inside says why that cannot be done here.
+///
+/// # Errors
+/// When interrupted, or the build fails.
+pub(crate) fn build(interrupt: &Interrupt) -> Result<Result<(), String>, Failed> {
+    Ok(wheel(interrupt)?.map(drop))
+}
+
+fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
+    if let Some(wheel) = BUILT.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        return Ok(Ok(wheel));
+    }
+    if interpreters().iter().all(|(_, interpreter)| interpreter.is_none()) {
+        return Ok(Err("there is no python3.11 or later".to_owned()));
+    }
+    let out = Workspace::load(false, interrupt)?.target().join("python/tested");
+    let built = wheel::built(&out, &QUICKLY_BUILT, interrupt)?;
+    if let Ok(wheel) = &built {
+        *BUILT.lock().unwrap_or_else(PoisonError::into_inner) = Some(wheel.clone());
+    }
+    Ok(built)
+}
+
+/// Runs the tests on each interpreter. With `builds`, builds the program farjump, which serves as a target; otherwise it
+/// was built with the other tests.
+///
+/// # Errors
+/// When interrupted, or the wheel or the program cannot be built.
+pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let skipped = |why: String| Tally { skipped: vec![(NAME.to_owned(), why)], ..Tally::default() };
+    if !packages::in_path("cc") {
+        return Ok(skipped("there is no C compiler for the ifuncs of the tests".to_owned()));
+    }
+    let wheel = match wheel(interrupt)? {
+        Ok(wheel) => wheel,
+        Err(why) => return Ok(skipped(why)),
+    };
+    let target = Workspace::load(false, interrupt)?.target();
+    if builds {
+        let run = Run::cargo(interrupt).args(["build"]).args(as_for_tests()).args(["--bin", "farjump"]);
+        done(run.directory(root()).limit(LONG), "the program farjump cannot be built")?;
+    }
+    let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", target.display()));
+    let made = tempfile::tempdir_in(target.join("python")).map_err(failed)?;
+    let (libraries, program) = (made.path().join("libraries"), target.join("debug/farjump"));
+    fs::create_dir(&libraries).map_err(failed)?;
+    for source in IFUNCS {
+        let name = Path::new(source).file_stem().unwrap_or_default().to_string_lossy();
+        let library = libraries.join(format!("lib{name}.so"));
+        let run = Run::new(&program, interrupt).args(["build", source, "-o"]).args([library]);
+        done(run.directory(root()).limit(SHORT).quiet(), &format!("{source} cannot be built"))?;
+    }
+    let mut tally = Tally::default();
+    for (version, interpreter) in interpreters() {
+        let name = format!("{NAME}, CPython 3.{version}");
+        let Some(interpreter) = interpreter else {
+            tally.skipped.push((name, format!("there is no python3.{version}")));
+            continue;
+        };
+        let environment = made.path().join(format!("3.{version}"));
+        match installed(&interpreter, &environment, &wheel, interrupt)? {
+            Err(why) => tally.skipped.push((name, why)),
+            Ok(python) => {
+                let run = Run::new(python, interrupt).args(["-W", "ignore", "python/tests/run.py"]);
+                let run = run.args([&libraries, &program]).env("PYTHONDONTWRITEBYTECODE", "1");
+                let run = run.directory(root()).shown_as(format!("python3.{version} python/tests/run.py"));
+                tally.add(suite(&name, run, true)?);
+            }
+        }
+    }
+    Ok(tally)
+}
+
+/// A new virtual environment with the wheel alone, and its interpreter. `Err` inside says why it cannot be made.
+fn installed(
+    interpreter: &Path,
+    environment: &Path,
+    wheel: &Path,
+    interrupt: &Interrupt,
+) -> Result<Result<PathBuf, String>, Failed> {
+    let python = environment.join("bin/python");
+    let venv = Run::new(interpreter, interrupt).args(["-m", "venv", "--without-pip"]).args([environment]);
+    let pip = Run::new("python3", interrupt).args(["-m", "pip", "--disable-pip-version-check", "--python"]);
+    let pip = pip.args([&python]).args(["install", "--quiet", "--no-index", "--no-deps"]).args([wheel]);
+    for (run, what) in [(venv, "no virtual environment"), (pip, "pip cannot install the wheel")] {
+        match run.limit(SHORT).quiet().run() {
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(error) => return Ok(Err(format!("{what}: {error}"))),
+            Ok(ended) if !ended.status.success() => {
+                return Ok(Err(format!("{what}: {}", last(&ended.output).join("\n    "))));
+            }
+            Ok(_) => {}
+        }
+    }
+    Ok(Ok(python))
+}
+
+/// The interpreter of each version that runs: of the path, or among those of pyenv.
+fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
+    VERSIONS.map(|version| (version, interpreter(version))).to_vec()
+}
+
+fn interpreter(version: u32) -> Option<PathBuf> {
+    let name = format!("python3.{version}");
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
+    let theirs = pyenv.into_iter().flat_map(|root| fs::read_dir(root.join("versions")).into_iter().flatten());
+    let theirs = theirs.flatten().map(|entry| entry.path().join("bin").join(&name));
+    // pyenv has programs in the path that only say which version would have to be chosen.
+    let runs = |path: &PathBuf| {
+        let mut command = std::process::Command::new(path);
+        let command = command.args(["-c", "import venv"]).stdin(std::process::Stdio::null());
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    packages::find(&name).into_iter().chain(theirs).find(runs)
+}
+
+/// Runs a command that has to succeed.
+fn done(run: Run<'_>, what: &str) -> Result<(), Failed> {
+    let ended = run.run()?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(Failed::Because(format!("{what}\n    {}", last(&ended.output).join("\n    ")))),
+    }
+}
