@@ -16,7 +16,7 @@ use session::Session;
 use crate::workbench::finish;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 10] = [
+const WITH_COMMANDS: [&str; 11] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
@@ -26,6 +26,7 @@ const WITH_COMMANDS: [&str; 10] = [
     "docs/vm-test.md",
     "docs/writing-a-transport.md",
     "docs/writing-ifuncs.md",
+    "examples/graph/README.md",
     "fuzz/README.md",
 ];
 
