@@ -110,7 +110,11 @@ print("ready", flush=True)
 try:
     ways[sys.argv[2]]()
 except KeyboardInterrupt:
-    print("interrupted")
+    try:
+        ended = pending.poll() is not None
+    except farjump.Cancelled:
+        ended = False
+    print("after the call" if ended else "interrupted")
 target.close()
 """
 
@@ -120,10 +124,8 @@ class Processes(WithTarget):
         child = python(INTERRUPTED, self.address, way)
         self.assertEqual(child.stdout.readline(), "ready\n")
         time.sleep(0.2)
-        begun = time.monotonic()
         child.send_signal(signal.SIGINT)
         self.assertIn("interrupted", self.ends(child))
-        self.assertLess(time.monotonic() - begun, 8, "it was interrupted before the call ended")
 
     def setUp(self):
         # A target that sleeps in a call would hold up the next test.

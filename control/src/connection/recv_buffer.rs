@@ -43,7 +43,7 @@ pub(crate) struct Received {
     pub(crate) read: Result<usize, Errno>,
     /// Descriptors that came beside them.
     pub(crate) descriptors: Vec<DeferredFd>,
-    /// The system dropped descriptors for which this process had no room: see [`no_room`].
+    /// The system dropped descriptors for which this process had no room.
     pub(crate) truncated: bool,
 }
 
@@ -70,10 +70,27 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Received {
     Received { read: read.map(|read| read.bytes), descriptors, truncated }
 }
 
-/// The error for descriptors that the system dropped. [`receive`] has space for as many as it delivers, so this process
-/// may open no more.
-pub(crate) fn no_room(peer: &PeerIdentity) -> HandshakeError {
-    system(Operation::Receive, peer, Errno::MFILE).into()
+/// Checks the descriptors of a connection of which `waiting` are not taken, after a read.
+///
+/// A read stops behind bytes that descriptors came with. So at most two messages that are not both whole can have
+/// descriptors waiting, `MAX_DESCRIPTORS` each.
+///
+/// # Errors
+/// More are waiting. Or the system dropped some: [`receive`] has space for as many as it delivers, so this process may open
+/// no more.
+pub(crate) fn check_descriptors(
+    truncated: bool,
+    waiting: usize,
+    peer: &PeerIdentity,
+) -> Result<(), HandshakeError> {
+    if truncated {
+        return Err(system(Operation::Receive, peer, Errno::MFILE).into());
+    }
+    if waiting > 2 * MAX_DESCRIPTORS {
+        let (peer, found, expected) = (peer.to_string(), waiting, MAX_DESCRIPTORS);
+        return Err(HandshakeError::Descriptors { peer, found, expected });
+    }
+    Ok(())
 }
 
 /// The result of one poll of the socket.
@@ -211,20 +228,9 @@ impl Incoming {
             Err(Errno::CONNRESET) => return Ok(Filled::End),
             Err(error) => return Err(tcp::failure(error, Operation::Receive, socket, peer)),
         };
-        if came.truncated {
+        if let Err(error) = check_descriptors(came.truncated, self.descriptors.len(), peer) {
             self.descriptors.clear();
-            return Err(no_room(peer));
-        }
-        // A read stops behind bytes that descriptors came with. So at most two messages that are not both
-        // whole can have descriptors here, `MAX_DESCRIPTORS` each.
-        if self.descriptors.len() > 2 * MAX_DESCRIPTORS {
-            let found = self.descriptors.len();
-            self.descriptors.clear();
-            return Err(HandshakeError::Descriptors {
-                peer: peer.to_string(),
-                found,
-                expected: MAX_DESCRIPTORS,
-            });
+            return Err(error);
         }
         Ok(if read == 0 { Filled::End } else { Filled::Some })
     }

@@ -5,9 +5,8 @@ use farjump_os::deferred_close::DeferredFd;
 use rustix::io::Errno;
 
 use crate::connection::Control;
-use crate::connection::message::MAX_DESCRIPTORS;
 use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
-use crate::connection::recv_buffer::{no_room, receive};
+use crate::connection::recv_buffer::{check_descriptors, receive};
 use crate::connection::stream_offer::OPENING_LEN;
 use crate::tcp;
 use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
@@ -61,14 +60,7 @@ impl First {
             };
             let came = receive(control.as_fd(), &mut self.bytes[self.have..end]);
             self.descriptors.extend(came.descriptors);
-            if came.truncated {
-                return Err(no_room(control.peer()));
-            }
-            if self.descriptors.len() > 2 * MAX_DESCRIPTORS {
-                let found = self.descriptors.len();
-                let peer = control.peer().to_string();
-                return Err(HandshakeError::Descriptors { peer, found, expected: MAX_DESCRIPTORS });
-            }
+            check_descriptors(came.truncated, self.descriptors.len(), control.peer())?;
             match came.read {
                 Ok(0) | Err(Errno::CONNRESET) if self.nature() == Nature::Unknown => {
                     return Ok(Nature::Control);
