@@ -2,8 +2,9 @@
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 
 /// The bytes of one argument, borrowed from its object.
 pub(crate) enum Arguments<'py> {
@@ -21,25 +22,21 @@ impl<'py> Arguments<'py> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Arguments::Bytes(bytes.clone()));
         }
-        let buffer = PyUntypedBuffer::get(object).map_err(|error| {
-            if !error.is_instance_of::<PyTypeError>(object.py()) {
-                return error;
-            }
-            let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-            PyTypeError::new_err(format!(
-                "args is a {name}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
-            ))
-        })?;
+        let buffer = match PyUntypedBuffer::get(object) {
+            Ok(buffer) => buffer,
+            Err(error) => match PyMemoryView::from(object) {
+                // PyO3 takes no buffer without dimensions, and none that leaves out its strides, as ctypes' do.
+                Ok(view) if is_scalar(&view)? => return of_scalar(&view).map(Arguments::Bytes),
+                Ok(view) => PyUntypedBuffer::get(&view)?,
+                Err(_) => return Err(refusal(object, error)),
+            },
+        };
         if !buffer.is_c_contiguous() {
             return Err(PyBufferError::new_err(
                 "the bytes of args do not lie side by side: send a copy (bytes(args), numpy.ascontiguousarray(args))",
             ));
         }
-        if buffer.format().to_bytes().iter().any(|code| matches!(code, b'O' | b'P' | b'&')) {
-            return Err(PyTypeError::new_err(
-                "the items of args are references to objects, which mean nothing elsewhere: send their values",
-            ));
-        }
+        check_items(buffer.format().to_bytes())?;
         Ok(Arguments::Buffer(buffer))
     }
 
@@ -56,4 +53,42 @@ impl<'py> Arguments<'py> {
             },
         }
     }
+}
+
+/// The error for an object whose buffer cannot be had for this reason.
+fn refusal(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyTypeError>(object.py()) {
+        return error;
+    }
+    let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    PyTypeError::new_err(format!(
+        "args is of type {name}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
+    ))
+}
+
+/// Whether it shows one value, as of a number of NumPy's or ctypes', and no array.
+fn is_scalar(view: &Bound<'_, PyMemoryView>) -> PyResult<bool> {
+    Ok(view.getattr(intern!(view.py(), "ndim"))?.extract::<usize>()? == 0)
+}
+
+/// The bytes of one value.
+///
+/// # Errors
+/// `TypeError` for a reference.
+fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Bound<'py, PyBytes>> {
+    check_items(view.getattr(intern!(view.py(), "format"))?.extract::<String>()?.as_bytes())?;
+    Ok(view.call_method0(intern!(view.py(), "tobytes"))?.cast_into()?)
+}
+
+/// Checks that items of this format (Python's `struct`) are no references.
+///
+/// # Errors
+/// `TypeError` if they are.
+fn check_items(format: &[u8]) -> PyResult<()> {
+    if format.iter().any(|code| matches!(code, b'O' | b'P' | b'&')) {
+        return Err(PyTypeError::new_err(
+            "the items of args are references to objects, which mean nothing elsewhere: send their values",
+        ));
+    }
+    Ok(())
 }

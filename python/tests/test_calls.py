@@ -1,6 +1,7 @@
 """Calls, their arguments, and their errors."""
 
 import array
+import ctypes
 import gc
 import pickle
 import threading
@@ -19,7 +20,8 @@ class Calls(WithTarget):
         link, echo = self.link(), library("echo")
         numbers = array.array("d", [1.0, 2.0])
         table = memoryview(bytes(12)).cast("B", (3, 4))
-        for args in (b"", b"12345678", bytearray(b"abc"), memoryview(b"abcdef")[1:4], numbers, table, bytes(100_000)):
+        few = (b"", b"12345678", bytearray(b"abc"), memoryview(b"abcdef")[1:4], ctypes.c_double(1.5))
+        for args in (*few, numbers, table, (ctypes.c_int * 3)(1, 2, 3), bytes(100_000)):
             with self.subTest(type(args)):
                 self.assertEqual(link.call(echo, args, timeout=WATCHDOG), bytes(args))
 
@@ -27,8 +29,11 @@ class Calls(WithTarget):
         link, echo = self.link(), library("echo")
         with self.assertRaisesRegex(BufferError, "side by side"):
             link.call(echo, memoryview(b"abcdef")[::2])
-        with self.assertRaisesRegex(TypeError, "args is a str"):
+        with self.assertRaisesRegex(TypeError, "args is of type str"):
             link.call(echo, "text")
+        for reference in (ctypes.py_object("text"), (ctypes.py_object * 2)("one", "two")):
+            with self.assertRaisesRegex(TypeError, "references to objects"):
+                link.call(echo, reference)
         with self.assertRaises(TypeError):
             link.call("no library", b"")
 
