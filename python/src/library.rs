@@ -6,9 +6,6 @@ use pyo3::prelude::*;
 
 use crate::errors::{exception, guarded};
 
-/// Library(path)
-/// --
-///
 /// An ifunc library, `libNAME.so`, as `farjump build` makes it. It is read, and nothing of it runs here.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Library {

@@ -21,9 +21,6 @@ use crate::shared::{Look, Shared, look};
 /// Time between two checks for signals while a link is made.
 const CONNECT_TURN: Duration = Duration::from_millis(20);
 
-/// Link(address, *, transport=None, mode=None, connect_timeout=5.0, send_timeout=10.0, reply_mailbox_size=None, key_file=None)
-/// --
-///
 /// A connection to a target. Any number of threads and event loops may use it at once.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Link {
@@ -38,7 +35,10 @@ fn or_forever(limit: Option<Duration>) -> Duration {
 #[pymethods]
 impl Link {
     #[new]
-    #[pyo3(signature = (address, *, transport=None, mode=None, connect_timeout=Some(5.0), send_timeout=Some(10.0), reply_mailbox_size=None, key_file=None))]
+    #[pyo3(
+        signature = (address, *, transport=None, mode=None, connect_timeout=Some(5.0), send_timeout=Some(10.0), reply_mailbox_size=None, key_file=None),
+        text_signature = "(address, *, transport=None, mode=None, connect_timeout=5.0, send_timeout=10.0, reply_mailbox_size=None, key_file=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     fn new(
         py: Python<'_>,

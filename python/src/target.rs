@@ -32,9 +32,6 @@ struct Served {
     process: Process,
 }
 
-/// Target(address, *, transport=None, exports=(), local=(), modes=None, key_file=None)
-/// --
-///
 /// A target, in which the functions that sources inject run. It serves while `run` or `poll` does, in one thread at
 /// a time.
 #[pyclass(frozen, module = "farjump", weakref)]
@@ -115,7 +112,10 @@ impl Target {
 #[pymethods]
 impl Target {
     #[new]
-    #[pyo3(signature = (address, *, transport=None, exports=Vec::new(), local=Vec::new(), modes=None, key_file=None))]
+    #[pyo3(
+        signature = (address, *, transport=None, exports=Vec::new(), local=Vec::new(), modes=None, key_file=None),
+        text_signature = "(address, *, transport=None, exports=(), local=(), modes=None, key_file=None)"
+    )]
     fn new(
         py: Python<'_>,
         address: &str,

@@ -1,6 +1,7 @@
 """The blocks of Python in docs/python.md, run as they stand, and the names in the stubs."""
 
 import ast
+import inspect
 import os
 import re
 import shutil
@@ -46,6 +47,11 @@ class Documents(WithTarget):
             stated = {one.name for one in stub.body if isinstance(one, ast.FunctionDef)}
             there = {name for name in vars(getattr(farjump, stub.name)) if not name.startswith("__")}
             self.assertEqual({name for name in stated if not name.startswith("__")}, there, stub.name)
+            for one in stub.body:
+                if getattr(one, "name", None) == "__new__":
+                    shown = inspect.signature(getattr(farjump, stub.name)).parameters.values()
+                    defaults = [ast.literal_eval(default) for default in one.args.kw_defaults]
+                    self.assertEqual([one.default for one in shown if one.kind is one.KEYWORD_ONLY], defaults)
         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(farjump.__file__), "py.typed")))
 
 

@@ -8,6 +8,8 @@ from typing_extensions import Buffer
 
 from ._types import LinkStats, Peer
 
+__all__ = ["Library", "Link", "Pending", "Target", "close_targets"]
+
 @final
 class Library:
     def __new__(cls, path: str | PathLike[str]) -> Library: ...
