@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farjump::placement::Cost;
 use farjump_graph_example::bfs::UNREACHED;
 use farjump_graph_example::compare::{Algorithm, Answer, Settings, compare, run};
 use farjump_graph_example::costs::Costs;
@@ -86,17 +87,23 @@ fn all_strategies_have_petgraphs_results_with_any_number_of_shards_over_any_wire
 }
 
 #[test]
-fn hops_go_to_both_places_and_far_ones_to_the_data() {
+fn hops_that_take_long_at_one_place_are_done_at_the_other() {
     if !has_compiler() {
         return;
     }
     let edges = rmat(12, 16, 1);
     let mut source = Source::start(Graph::new(1 << 12, &edges, 4)).unwrap();
-    // One request under way, and a wire on which a fetch takes a millisecond: fetching all would take seconds.
-    let settings = Settings { wires: vec![500.0], rounds: 1, window: 1 << 20 };
+    let settings = Settings { wires: vec![0.0], rounds: 1, window: 16 };
     let costs = compare(&mut source, Algorithm::Triangles, &settings, || ()).unwrap().costs;
-    let far = run(&mut source, Algorithm::Triangles, Strategy::Choose, (500.0, 1), costs).unwrap();
+    let mut chosen = |wire: (f64, usize), costs: Costs| {
+        run(&mut source, Algorithm::Triangles, Strategy::Choose, wire, costs).unwrap()
+    };
+    // Each fetch takes a millisecond, and one is under way at each shard: all of them would take many seconds.
+    let far = chosen((500.0, 1), costs);
     assert!(far.at_data * 10 > far.hops * 9, "{} of {} hops at the data", far.at_data, far.hops);
+    // A second for each hop there, by the estimate.
+    let slow = chosen((0.0, 16), Costs { there: Cost { call_us: 1e6, unit_us: 0.0 }, ..costs });
+    assert_eq!((slow.at_data, slow.hops), (0, far.hops));
 }
 
 /// Runs the program, and kills it after a time.
