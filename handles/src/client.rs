@@ -222,7 +222,8 @@ impl Inner {
             let descriptor = link.as_fd()?.as_raw_fd();
             drop(link);
             if let Some(longest) = slept {
-                sleep_on(descriptor, patience.slice(longest.min(NAP)));
+                let time = patience.slice(longest.min(NAP));
+                patience.sleep(|| sleep_on(descriptor, time));
             }
             let goes_on = patience.may_go_on();
             link = lock(mutex);
@@ -284,7 +285,10 @@ impl Inner {
         let admin = admin.timeout(self.choices.connect_timeout);
         let memory = admin.object_memory().map_err(|error| error.to_string())?;
         if memory.len != self.hello.capacity {
-            return Err(format!("the owner's memory has {} bytes, and its store {}", memory.len, self.hello.capacity));
+            return Err(format!(
+                "the owner's memory has {} bytes, and its store {}",
+                memory.len, self.hello.capacity
+            ));
         }
         Region::of_owner(std::os::fd::AsFd::as_fd(&memory), memory.len, memory.may_write)
     }
@@ -481,10 +485,10 @@ impl Client {
                     if word.load(Ordering::Acquire) == 0 {
                         let time = Timespec::try_from(time).ok();
                         // Woken, timed out or failed: the claim above decides.
-                        let _ = futex::wait(word, futex::Flags::empty(), 0, time.as_ref());
+                        patience.sleep(|| _ = futex::wait(word, futex::Flags::empty(), 0, time.as_ref()));
                     }
                 }
-                None => std::thread::sleep(time),
+                None => patience.sleep(|| std::thread::sleep(time)),
             }
             nap = (nap * 2).min(NAP);
         }

@@ -28,7 +28,9 @@ pub enum Error {
         number: u64,
     },
     /// The object was reserved, and has no contents yet.
-    #[error("object {number} is reserved, and nobody has given it contents yet: wait for them (Client::wait)")]
+    #[error(
+        "object {number} is reserved, and nobody has given it contents yet: wait for them (Client::wait)"
+    )]
     Unset {
         /// The object's number.
         number: u64,

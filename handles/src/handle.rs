@@ -64,7 +64,9 @@ pub enum HandleFault {
     #[error("they do not begin with FJH")]
     Magic,
     /// They are of a version that this library does not read.
-    #[error("they are of version {found}, and this library reads version {VERSION}: update the older of the two programs")]
+    #[error(
+        "they are of version {found}, and this library reads version {VERSION}: update the older of the two programs"
+    )]
     Version {
         /// The version.
         found: u8,
@@ -255,10 +257,7 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Handle::from_bytes(&bytes[..len]), Err(HandleFault::Cut { len }));
         }
-        assert_eq!(
-            Handle::from_bytes(&[bytes, vec![0]].concat()),
-            Err(HandleFault::Excess { excess: 1 })
-        );
+        assert_eq!(Handle::from_bytes(&[bytes, vec![0]].concat()), Err(HandleFault::Excess { excess: 1 }));
     }
 
     #[test]

@@ -12,23 +12,45 @@ pub struct Patience<'a> {
     deadline: Option<Instant>,
     next_check: Instant,
     check: Option<&'a mut dyn FnMut() -> bool>,
+    around: Option<Around<'a>>,
 }
+
+/// Does what is left of a wait while its thread sleeps, by calling its argument once.
+type Around<'a> = &'a mut dyn FnMut(&mut (dyn FnMut() + Send));
 
 impl<'a> Patience<'a> {
     /// Waits so long from now.
     pub fn of(timeout: Duration) -> Patience<'a> {
         let now = Instant::now();
-        Patience { timeout, deadline: now.checked_add(timeout), next_check: now + CHECKS, check: None }
+        Patience {
+            timeout,
+            deadline: now.checked_add(timeout),
+            next_check: now + CHECKS,
+            check: None,
+            around: None,
+        }
     }
 
     /// Has `check` called about every 10 ms during a wait, on the waiting thread, which then holds no lock of this library.
     /// The wait ends with [`Error::Interrupted`](crate::Error::Interrupted) when it returns `false`.
-    pub fn checked_by<'b>(self, check: &'b mut dyn FnMut() -> bool) -> Patience<'b>
-    where
-        'a: 'b,
-    {
-        let Patience { timeout, deadline, next_check, .. } = self;
-        Patience { timeout, deadline, next_check, check: Some(check) }
+    pub fn checked_by(mut self, check: &'a mut dyn FnMut() -> bool) -> Patience<'a> {
+        self.check = Some(check);
+        self
+    }
+
+    /// Has each sleep made inside `around`, which calls its argument once: for a thread that gives something back while it
+    /// sleeps, as Python's gives the interpreter's lock.
+    pub fn sleeping_in(mut self, around: Around<'a>) -> Patience<'a> {
+        self.around = Some(around);
+        self
+    }
+
+    /// Sleeps.
+    pub(crate) fn sleep(&mut self, mut sleep: impl FnMut() + Send) {
+        match &mut self.around {
+            Some(around) => around(&mut sleep),
+            None => sleep(),
+        }
     }
 
     /// Time that is left, and at most that to the next check.

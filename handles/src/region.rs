@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 use farjump_os::limits;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{
-    MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open,
+    MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create, open,
 };
 use rustix::io::Errno;
 
@@ -114,7 +115,10 @@ impl Region {
             mapped => mapped,
         };
         mapped.map_err(|errno| {
-            format!("mapping the owner's memory of {len} bytes failed: {errno}{}", limits::behind(&errno.into()))
+            format!(
+                "mapping the owner's memory of {len} bytes failed: {errno}{}",
+                limits::behind(&errno.into())
+            )
         })
     }
 
@@ -161,7 +165,9 @@ mod tests {
         assert_eq!(seen, b"bytes");
         assert!(Region::of_owner(own.descriptor(true).unwrap(), PAGE, true).unwrap().is_writable());
         assert_eq!(ftruncate(&own.memfd, 0), Err(Errno::PERM));
-        assert!(reader.at(PAGE, 1).is_none() && reader.at(1, PAGE).is_none() && reader.at(u64::MAX, 2).is_none());
+        assert!(
+            reader.at(PAGE, 1).is_none() && reader.at(1, PAGE).is_none() && reader.at(u64::MAX, 2).is_none()
+        );
         assert!(reader.at(PAGE, 0).is_some());
     }
 

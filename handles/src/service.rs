@@ -21,7 +21,8 @@ pub struct Service {
 }
 
 /// A request that no client of this library sends.
-const MALFORMED: &str = "the request to the store is malformed: the source may be of another version of farjump";
+const MALFORMED: &str =
+    "the request to the store is malformed: the source may be of another version of farjump";
 
 impl Service {
     pub(crate) fn new(shared: Arc<Shared>, target: u32) -> Service {
@@ -259,13 +260,14 @@ impl Objects for Service {
             let is_here = handle.addresses.iter().any(|address| self.shared.addresses().contains(address));
             return Err(if is_here { ObjectError::Gone } else { ObjectError::Elsewhere });
         }
-        let claimed =
-            table.claim(Source::Call(self.target), handle.number, handle.key).map_err(|failed| match failed {
+        let claimed = table.claim(Source::Call(self.target), handle.number, handle.key).map_err(
+            |failed| match failed {
                 ClaimFailed::Refused(Refusal::WrongKey) => ObjectError::WrongKey,
                 ClaimFailed::Refused(Refusal::Unset(_)) => ObjectError::Unset,
                 ClaimFailed::Refused(_) => ObjectError::Gone,
                 ClaimFailed::NoMemory(_) => ObjectError::Full,
-            })?;
+            },
+        )?;
         let data = table.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
         Ok(Lent { data, len: claimed.len as usize })
     }
@@ -274,8 +276,7 @@ impl Objects for Service {
         let source = Source::Call(self.target);
         let (number, data) = {
             let mut table = self.table();
-            let (number, offset) =
-                table.allocate(source, len as u64, "").map_err(|_| ObjectError::Full)?;
+            let (number, offset) = table.allocate(source, len as u64, "").map_err(|_| ObjectError::Full)?;
             (number, table.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?)
         };
         self.made.push(number);

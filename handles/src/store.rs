@@ -154,7 +154,9 @@ impl Shared {
             return;
         }
         if address.len() > MAX_ADDRESS || addresses.len() == MAX_ADDRESSES {
-            log::warn!("{address} is in no handle: they hold {MAX_ADDRESSES} addresses of {MAX_ADDRESS} bytes");
+            log::warn!(
+                "{address} is in no handle: they hold {MAX_ADDRESSES} addresses of {MAX_ADDRESS} bytes"
+            );
             return;
         }
         *addresses = addresses.iter().cloned().chain([address]).collect();

@@ -235,7 +235,12 @@ impl Table {
     }
 
     /// Memory for an object of `source`, which writes `len` bytes there, and then [`Table::commit`]s it.
-    pub(crate) fn allocate(&mut self, source: Source, len: u64, type_name: &str) -> Result<(u64, u64), NoMemory> {
+    pub(crate) fn allocate(
+        &mut self,
+        source: Source,
+        len: u64,
+        type_name: &str,
+    ) -> Result<(u64, u64), NoMemory> {
         let block = self.take(len)?;
         let number = self.next_number();
         let mut object = Object::new(State::Unfinished(source), type_name);
@@ -283,7 +288,13 @@ impl Table {
     }
 
     /// Makes the object `contents`, which `source` has written, the contents of a reserved number, in place of earlier ones.
-    pub(crate) fn set(&mut self, source: Source, number: u64, key: Key, contents: u64) -> Result<(), Refusal> {
+    pub(crate) fn set(
+        &mut self,
+        source: Source,
+        number: u64,
+        key: Key,
+        contents: u64,
+    ) -> Result<(), Refusal> {
         let found = self.check(number, key)?;
         let Some(word) = found.word else {
             self.abandon(contents);

@@ -88,14 +88,8 @@ pub(crate) enum Status {
 
 impl Status {
     pub(crate) fn from_number(number: u8) -> Option<Status> {
-        const ALL: [Status; 6] = [
-            Status::Done,
-            Status::Gone,
-            Status::WrongKey,
-            Status::Unset,
-            Status::Full,
-            Status::NotReserved,
-        ];
+        const ALL: [Status; 6] =
+            [Status::Done, Status::Gone, Status::WrongKey, Status::Unset, Status::Full, Status::NotReserved];
         ALL.get(usize::from(number)).copied()
     }
 }

@@ -182,7 +182,9 @@ fn a_reserved_object_is_waited_for_set_and_set_again() {
         let late = client.wait(&handle, &mut Patience::of(Duration::from_millis(30))).unwrap_err();
         assert!(matches!(late, Error::TimedOut { .. }), "{late}");
         let mut stop = || false;
-        let stopped = client.wait(&handle, &mut Patience::of(Duration::from_secs(20)).checked_by(&mut stop)).unwrap_err();
+        let stopped = client
+            .wait(&handle, &mut Patience::of(Duration::from_secs(20)).checked_by(&mut stop))
+            .unwrap_err();
         assert!(matches!(stopped, Error::Interrupted), "{stopped}");
 
         let (waiter, given) = (owner.client(), handle.clone());
@@ -207,7 +209,10 @@ fn a_reserved_object_is_waited_for_set_and_set_again() {
         assert_eq!(&*client.get(&plain).unwrap(), b"plain");
         drop(first);
         assert!(client.evict(&handle).unwrap() && client.evict(&plain).unwrap());
-        eventually("nothing is left", || client.put(b"").is_ok_and(|last| client.evict(&last).unwrap()) && owner.store.list(9).objects.is_empty());
+        eventually("nothing is left", || {
+            client.put(b"").is_ok_and(|last| client.evict(&last).unwrap())
+                && owner.store.list(9).objects.is_empty()
+        });
     }
 }
 
@@ -281,7 +286,9 @@ fn files_are_copied_and_what_is_no_file_is_refused() {
     let handle = store.put_file(&path).unwrap();
     std::fs::write(&path, b"").unwrap();
     assert_eq!(&*store.get(&handle).unwrap(), b"of a file");
-    for (path, why) in [(folder.path().join("none"), "No such file"), (folder.path().to_owned(), "regular file")] {
+    for (path, why) in
+        [(folder.path().join("none"), "No such file"), (folder.path().to_owned(), "regular file")]
+    {
         let error = store.put_file(&path).unwrap_err().to_string();
         assert!(error.contains(why) && error.contains(path.to_str().unwrap()), "{error}");
     }
@@ -355,5 +362,7 @@ fn bytes_that_no_client_sends_are_refused_and_hurt_no_other() {
     }
     drop(link);
     assert_eq!(&*client.get(&kept).unwrap(), b"kept");
-    eventually("what it allocated is free", || owner.store.list(1000).objects.iter().all(|object| object.state != ObjectState::Unfinished));
+    eventually("what it allocated is free", || {
+        owner.store.list(1000).objects.iter().all(|object| object.state != ObjectState::Unfinished)
+    });
 }

@@ -259,7 +259,8 @@ pub(super) fn request(request: Request<'_>) {
     let context = unsafe { &mut *context.as_ptr() };
     let Some(objects) = &mut context.objects else { return };
     let (source, limit) = (context.source, context.limit);
-    let answered = catch_unwind(AssertUnwindSafe(|| objects.request(source, request, &mut context.reply, limit)));
+    let answered =
+        catch_unwind(AssertUnwindSafe(|| objects.request(source, request, &mut context.reply, limit)));
     let failed = match answered {
         Ok(Ok(())) if context.reply.len() <= limit => return,
         Ok(Ok(())) => "the reply of the target's store is too long for this link".to_owned(),
