@@ -3,10 +3,12 @@
 #![deny(missing_docs)]
 
 mod allocator;
+mod calls;
 mod client;
 mod error;
 mod handle;
 mod patience;
+mod placement;
 mod region;
 mod service;
 mod spill;
@@ -15,10 +17,12 @@ mod table;
 mod view;
 mod wire;
 
+pub use calls::Placed;
 pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
 pub use error::{Error, GoneWhy};
 pub use handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};
 pub use patience::Patience;
+pub use placement::{Placement, Work};
 pub use service::Service;
 pub use store::{DEFAULT_CAPACITY, Store, StoreOptions};
 pub use view::View;
