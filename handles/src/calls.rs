@@ -65,16 +65,21 @@ impl Client {
         patience: &mut Patience<'_>,
     ) -> Result<Vec<u8>, Error> {
         self.0.check(handle)?;
-        let number = self.begin(library, handle, args)?;
+        let number = self.begin_call(library, handle, args)?;
         self.end(number, patience)
     }
 
     /// Sends a call. Returns its number on the link for functions.
-    fn begin(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<u32, Error> {
+    pub(crate) fn begin_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<u32, Error> {
         self.with_calls(|link| Ok(link.inject(library, &payload(handle, args))?.into_raw()))
     }
 
     /// Waits for the outcome of a call.
+    pub(crate) fn end_call(&self, number: u32) -> Result<Vec<u8>, Error> {
+        self.end(number, &mut self.0.patience())
+    }
+
+    /// As [`Client::end_call`], with the caller's patience.
     fn end(&self, number: u32, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
         let calls = self.0.calls()?;
         let reply = self.0.await_reply(lock(calls), calls, number, patience)?;
@@ -115,10 +120,10 @@ impl Client {
     ) -> Vec<Result<Vec<u8>, Error>> {
         let begin = |handle: &Handle| {
             self.0.check(handle)?;
-            self.begin(library, handle, args)
+            self.begin_call(library, handle, args)
         };
         let begun: Vec<_> = handles.into_iter().map(begin).collect();
-        begun.into_iter().map(|number| self.end(number?, &mut self.0.patience())).collect()
+        begun.into_iter().map(|number| self.end_call(number?)).collect()
     }
 
     /// Runs the function of `library` on an object where that takes less time: at the owner, or here on the object's

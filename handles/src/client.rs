@@ -434,6 +434,11 @@ impl Client {
         self.0.address()
     }
 
+    /// Whether it can be used for this handle in this process.
+    pub(crate) fn serves(&self, handle: &Handle) -> bool {
+        self.epoch() == handle.epoch && self.0.check_process().is_ok()
+    }
+
     /// The epoch of the owner's store.
     pub fn epoch(&self) -> u64 {
         self.0.hello.epoch
