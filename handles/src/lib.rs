@@ -1,4 +1,16 @@
-//! Handles to data that stays at its owner.
+//! Handles to data that stay at their owner: read there without a copy, or computed on where they lie.
+//!
+//! A [`Store`] keeps objects in this process, and serves them through a [`farjump::Target`]. A [`Client`] uses those of
+//! another one. A [`Handle`] names an object, and travels as its users like. `docs/handles.md` is the guide.
+//!
+//! | to | see |
+//! |---|---|
+//! | own objects | [`Store`], [`StoreOptions`], [`Store::service`] |
+//! | read them | [`Client::get`], [`View`], [`Client::wait`] |
+//! | compute where they lie | [`Client::call`], [`Client::derive`], [`Client::map`], [`Client::call_auto`] |
+//! | resolve handles of any owner | [`Handle::get`], [`Resolver`] |
+//! | have objects go by themselves | [`Owned`], [`Counted`], [`Client::lease`] |
+//! | read values of a type | [`TypedHandle`], [`Value`] |
 
 #![deny(missing_docs)]
 
