@@ -1,7 +1,8 @@
-//! Handles to data that stay at their owner: read there without a copy, or computed on where they lie.
+#![doc = include_str!("../README.md")]
 //!
+//! # Contents
 //! A [`Store`] keeps objects in this process, and serves them through a [`farjump::Target`]. A [`Client`] uses those of
-//! another one. A [`Handle`] names an object, and travels as its users like. `docs/handles.md` is the guide.
+//! another one. A [`Handle`] names an object, and travels as its users like.
 //!
 //! | to | see |
 //! |---|---|
@@ -13,10 +14,6 @@
 //! | read values of a type | [`TypedHandle`], [`Value`] |
 
 #![deny(missing_docs)]
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
 
 mod allocator;
 mod calls;
