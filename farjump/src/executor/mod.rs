@@ -37,6 +37,7 @@ use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver,
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
 use crate::mode::{Allowed, Mode};
+use crate::objects::{self, Objects};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
@@ -74,6 +75,8 @@ pub struct Executor {
     pub(crate) policy: Policy,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
+    /// The requests to the target's store.
+    object_requests: Box<Usage>,
     /// Whether [`Executor::make_space`] was called for the next binding.
     space_was_made: bool,
     /// Functions of the target's own, by name.
@@ -164,7 +167,7 @@ impl Executor {
         let store = &self.store;
         let capacity = store.capacity();
         let mut stats = self.stats.clone();
-        stats.calls = store.calls() + self.in_place.calls();
+        stats.calls = store.calls() + self.in_place.calls() + self.object_requests.calls();
         stats.store = StoreStats {
             images: store.len(),
             bytes: store.bytes(),
@@ -291,10 +294,85 @@ impl Executor {
         Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
     }
 
+    /// Calls the function of this name among its own ([`Executor::set_local`]), without a link: appends the reply to
+    /// `reply`. The payload is copied. In the function, `farjump_forward` finds no destination, and `farjump_again` no
+    /// target.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] if there is no such function, or it replied more than the limit; [`CallError::Panicked`].
+    ///
+    /// # Safety
+    /// The function is trusted code, which the caller has chosen: it must accept any payload, and the third argument
+    /// ([`Executor::set_target_args`]).
+    pub unsafe fn call_local(
+        &mut self,
+        name: &str,
+        payload: &[u8],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let refused = |refusal: Refusal| {
+            let (cause, text) = (refusal.cause, refusal.text);
+            Error::Call(CallError::Refused { ifunc: name.to_owned(), cause, text })
+        };
+        let code = self.local(name.as_bytes()).map_err(refused)?;
+        let mut copy: Vec<u8> = Vec::with_capacity(payload.len() + code.align);
+        let skip = copy.as_ptr().align_offset(code.align);
+        copy.resize(skip, 0);
+        copy.extend_from_slice(payload);
+        let start = copy[skip..].as_mut_ptr();
+        // SAFETY: the code is this executor's own, the payload a copy that is aligned as it asks; the caller answers for
+        // the rest.
+        let ended = unsafe { self.run(&code, start.cast(), payload.len(), self.reply_limit) };
+        // SAFETY: nothing was unbound since the call.
+        unsafe { self.count(code.usage) };
+        match ended {
+            Ended::Panicked => {
+                let message = plain(&String::from_utf8_lossy(self.reply()), usize::MAX);
+                Err(Error::Call(CallError::Panicked { ifunc: name.to_owned(), message }))
+            }
+            Ended::ReplyTooLarge => {
+                let text = format!("the function replied more than {} bytes", self.reply_limit);
+                Err(refused(Refusal { cause: RefusalCause::ReplyTooLarge, text }))
+            }
+            Ended::Returned | Ended::Forwarded => {
+                self.forwarding().forget();
+                reply.extend_from_slice(self.reply());
+                Ok(())
+            }
+        }
+    }
+
     /// Removes the function of this name from the target's own; `false` if there was none.
     pub fn remove_local(&mut self, name: &str) -> bool {
         self.recent_local = None;
         self.local.remove(name).is_some()
+    }
+
+    /// The function that answers requests to the target's store.
+    fn object_requests(&mut self) -> Result<Callable, Refusal> {
+        if self.context.objects.is_none() {
+            let text = "it has no store of objects: have the target open one (farjump serve --objects, farjump_handles::Store)";
+            return Err(Refusal::new(RefusalCause::CodeMissing, text));
+        }
+        let callable = Callable::of_service(services::request_objects, &self.object_requests);
+        self.recent_local = Some((Arc::from(objects::NAME), callable));
+        Ok(callable)
+    }
+
+    /// The target's store.
+    pub(crate) fn objects(&mut self) -> Option<&mut (dyn Objects + 'static)> {
+        self.context.objects.as_deref_mut()
+    }
+
+    /// Gives the code that it runs a store of objects.
+    pub fn set_objects(&mut self, objects: Box<dyn Objects>) {
+        self.context.objects = Some(objects);
+    }
+
+    /// Tells the store the source of the next request.
+    #[inline]
+    pub(crate) fn set_source(&mut self, source: u64) {
+        self.context.source = source;
     }
 
     /// The target's own function of this name.
@@ -307,6 +385,9 @@ impl Executor {
     }
 
     fn look_local_up(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
+        if name == objects::NAME.as_bytes() {
+            return self.object_requests();
+        }
         self.allow(Mode::Local)?;
         let held = std::str::from_utf8(name).ok().and_then(|name| self.local.get_key_value(name));
         let Some((name, linked)) = held else {
