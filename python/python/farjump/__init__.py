@@ -9,6 +9,7 @@ from ._errors import (
     ConnectError,
     Error,
     Forked,
+    IfuncError,
     Incomplete,
     InjectError,
     LibraryError,
@@ -18,6 +19,7 @@ from ._errors import (
     ServeError,
     TimedOut,
 )
+from ._ifunc import Ifunc, ifunc
 from ._native import Library, Link, Pending, Target, close_targets as _close_targets
 from ._types import LinkStats, Peer
 
@@ -28,6 +30,8 @@ __all__ = [
     "ConnectError",
     "Error",
     "Forked",
+    "Ifunc",
+    "IfuncError",
     "Incomplete",
     "InjectError",
     "Library",
@@ -42,6 +46,7 @@ __all__ = [
     "ServeError",
     "Target",
     "TimedOut",
+    "ifunc",
 ]
 
 _atexit.register(_close_targets)
