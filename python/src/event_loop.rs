@@ -9,7 +9,6 @@ use farjump::{SystemError, SystemOperation};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::errors::{exception, guarded};
@@ -241,7 +240,7 @@ fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
 }
 
 /// Completes a future, unless its task was cancelled.
-fn complete(py: Python<'_>, future: &Bound<'_, PyAny>, outcome: PyResult<Py<PyBytes>>) -> PyResult<()> {
+fn complete(py: Python<'_>, future: &Bound<'_, PyAny>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
     if future.call_method0(intern!(py, "done"))?.is_truthy()? {
         return Ok(());
     }

@@ -4,6 +4,7 @@
 //! `event_loop` take outcomes. `docs/decisions/python.md` has the reasons.
 
 mod arguments;
+mod call;
 mod errors;
 mod event_loop;
 mod handle;
@@ -25,6 +26,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<target::Target>()?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<store::Store>()?;
+    module.add_function(wrap_pyfunction!(library::link_library, module)?)?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
     Ok(())
 }

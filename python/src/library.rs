@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use farjump::{Level, Machine, Platform};
+use farjump_loader::builder::{LinkError, link_library as link};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::errors::{exception, guarded};
+use crate::errors::{exception, guarded, raise};
 
 /// An ifunc library, `libNAME.so`, as `farjump build` makes it. It is read, and nothing of it runs here.
 #[pyclass(frozen, module = "farjump", weakref)]
@@ -44,4 +47,35 @@ impl Library {
     fn __repr__(&self) -> String {
         format!("<farjump.Library {} at {:?}>", self.library.name(), self.library.path())
     }
+}
+
+/// Links a library for this machine by farjump's own linker: an image for each level of its CPUs, of the code that
+/// `NAME_main` reaches in its object. `origin` is the path of its source. Runs no program, and writes no file.
+#[pyfunction]
+pub(crate) fn link_library(
+    py: Python<'_>,
+    name: &str,
+    origin: PathBuf,
+    objects: Vec<(u8, Vec<u8>)>,
+) -> PyResult<Library> {
+    guarded(py, || {
+        let machine = Machine::native().ok_or_else(|| {
+            raise(
+                py,
+                "LibraryError",
+                "farjump links for x86-64, aarch64 and riscv64, and not for this machine",
+            )
+        })?;
+        let of_level = |(level, object)| match Level::new(machine, level) {
+            Some(level) => Ok((Platform { machine, level }, object)),
+            None => Err(PyValueError::new_err(format!("{machine} has no level {level}"))),
+        };
+        let objects = objects.into_iter().map(of_level).collect::<PyResult<Vec<_>>>()?;
+        let linked = py.detach(|| link(name, origin, objects));
+        let library = linked.map_err(|error| match error {
+            LinkError::Library(error) => exception(py, &error.into()),
+            error => raise(py, "LibraryError", error.to_string()),
+        })?;
+        Ok(Library { library })
+    })
 }

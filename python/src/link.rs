@@ -9,11 +9,11 @@ use std::time::Duration;
 use farjump::{Awaited, Error, InjectError, Key, Mode, WaitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::PyTuple;
 
 use crate::arguments::Arguments;
+use crate::call::Call;
 use crate::errors::{closed, exception, guarded, limit, raise};
-use crate::library::Library;
 use crate::pending::{Pending, outcome};
 use crate::process::Process;
 use crate::shared::{Look, Shared, look};
@@ -73,30 +73,41 @@ impl Link {
         })
     }
 
-    /// Sends a call of the library's function with these bytes as arguments, and returns it without waiting for the
-    /// outcome.
-    fn inject(&self, py: Python<'_>, library: &Library, args: &Bound<'_, PyAny>) -> PyResult<Pending> {
-        guarded(py, || Ok(Pending::new(&self.shared, self.send_call(py, library, args)?)))
+    /// Sends a call of the function with these arguments, and returns it without waiting for the outcome. A library's
+    /// function has one argument, its bytes.
+    #[pyo3(signature = (function, /, *args))]
+    fn inject(
+        &self,
+        py: Python<'_>,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<Pending> {
+        guarded(py, || {
+            let call = Call::of(function, args)?;
+            let number = self.send_call(py, &call)?;
+            Ok(Pending::new(&self.shared, number, call.results))
+        })
     }
 
-    /// Sends a call and waits for the reply, `timeout` seconds at most. At the timeout the call is cancelled.
-    #[pyo3(signature = (library, args, timeout=None))]
+    /// Sends a call and waits for the result, `timeout` seconds at most. At the timeout the call is cancelled.
+    #[pyo3(signature = (function, /, *args, timeout=None))]
     fn call(
         &self,
         py: Python<'_>,
-        library: &Library,
-        args: &Bound<'_, PyAny>,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
         timeout: Option<f64>,
-    ) -> PyResult<Py<PyBytes>> {
+    ) -> PyResult<Py<PyAny>> {
         guarded(py, || {
             let limit = limit(timeout, "timeout")?;
-            let number = self.send_call(py, library, args)?;
+            let call = Call::of(function, args)?;
+            let number = self.send_call(py, &call)?;
             let found = self.shared.wait(py, limit, |link| match look(link, number) {
                 Look::Pending => None,
                 found => Some(found),
             });
             match found {
-                Ok(Some(Look::Outcome(found))) => outcome(py, found),
+                Ok(Some(Look::Outcome(found))) => outcome(py, found, &call.results),
                 Ok(_) => {
                     self.shared.abandon(number);
                     Err(self.shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default()))
@@ -110,8 +121,12 @@ impl Link {
     }
 
     /// Sends a call that wants no reply. The next `flush` shows whether all of those ran.
-    fn send(&self, py: Python<'_>, library: &Library, args: &Bound<'_, PyAny>) -> PyResult<()> {
-        guarded(py, || self.try_to_send(py, args, |link, args| link.try_send(&library.library, args)))
+    #[pyo3(signature = (function, /, *args))]
+    fn send(&self, py: Python<'_>, function: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        guarded(py, || {
+            let call = Call::of(function, args)?;
+            self.try_to_send(py, &call, farjump::Link::try_send)
+        })
     }
 
     /// Waits until everything sent before has run. Raises the first refusal of a call sent by `send`.
@@ -201,9 +216,9 @@ impl Link {
     }
 
     /// Sends a call that wants a reply, and returns its number.
-    fn send_call(&self, py: Python<'_>, library: &Library, args: &Bound<'_, PyAny>) -> PyResult<u32> {
-        self.try_to_send(py, args, |link, args| {
-            link.try_inject(&library.library, args).map(farjump::Pending::into_raw)
+    fn send_call(&self, py: Python<'_>, call: &Call<'_>) -> PyResult<u32> {
+        self.try_to_send(py, call, |link, library, args| {
+            link.try_inject(library, args).map(farjump::Pending::into_raw)
         })
     }
 
@@ -211,17 +226,19 @@ impl Link {
     fn try_to_send<R: Send>(
         &self,
         py: Python<'_>,
-        args: &Bound<'_, PyAny>,
-        send: impl Fn(&farjump::Link, &[u8]) -> Result<R, Error> + Send,
+        call: &Call<'_>,
+        send: impl Fn(&farjump::Link, &farjump::Library, &[u8]) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         self.shared.process.check(py, "link")?;
-        let args = Arguments::of(args)?;
+        let args = Arguments::of(&call.payload)?;
+        let library = &call.library.get().library;
         let bytes = args.bytes();
-        let sent =
-            self.shared.wait(py, Some(self.shared.send_timeout), move |link| match send(link, bytes) {
+        let sent = self.shared.wait(py, Some(self.shared.send_timeout), move |link| {
+            match send(link, library, bytes) {
                 Err(Error::Inject(InjectError::Full)) => None,
                 sent => Some(sent),
-            })?;
+            }
+        })?;
         match sent {
             Some(sent) => sent.map_err(|error| exception(py, &error)),
             None => Err(self.shared.timed_out(py, Awaited::Credit, self.shared.send_timeout)),

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::call::Results;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::event_loop::Bridge;
 use crate::shared::{Look, Shared, look};
@@ -20,13 +21,14 @@ const LOOKS_BEFORE_LOOP: u32 = 300;
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Pending {
     shared: Arc<Shared>,
+    results: Results,
     state: Mutex<State>,
 }
 
 enum State {
     /// The call's number on its link.
     Waiting(u32),
-    Done(Py<PyBytes>),
+    Done(Py<PyAny>),
     Failed(PyErr),
     Cancelled,
 }
@@ -40,17 +42,22 @@ pub(crate) enum Seen {
     Closed,
 }
 
-/// The reply as a Python object, or the exception.
-pub(crate) fn outcome(py: Python<'_>, outcome: Result<Reply, Error>) -> PyResult<Py<PyBytes>> {
-    match outcome {
+/// The result as a Python object, or the exception.
+pub(crate) fn outcome(
+    py: Python<'_>,
+    outcome: Result<Reply, Error>,
+    results: &Results,
+) -> PyResult<Py<PyAny>> {
+    let outcome = match outcome {
         Ok(reply) => Ok(PyBytes::new(py, &reply).unbind()),
         Err(error) => Err(exception(py, &error)),
-    }
+    };
+    results.of(py, outcome)
 }
 
 impl Pending {
-    pub(crate) fn new(shared: &Arc<Shared>, number: u32) -> Pending {
-        Pending { shared: Arc::clone(shared), state: Mutex::new(State::Waiting(number)) }
+    pub(crate) fn new(shared: &Arc<Shared>, number: u32, results: Results) -> Pending {
+        Pending { shared: Arc::clone(shared), results, state: Mutex::new(State::Waiting(number)) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -58,7 +65,7 @@ impl Pending {
     }
 
     /// The outcome that is known, or the call's number.
-    fn known(&self, py: Python<'_>) -> Result<PyResult<Py<PyBytes>>, u32> {
+    fn known(&self, py: Python<'_>) -> Result<PyResult<Py<PyAny>>, u32> {
         match &*self.state() {
             State::Waiting(number) => Err(*number),
             State::Done(reply) => Ok(Ok(reply.clone_ref(py))),
@@ -70,8 +77,8 @@ impl Pending {
     }
 
     /// Keeps the outcome for all that ask for it.
-    fn settle(&self, py: Python<'_>, found: Result<Reply, Error>) -> PyResult<Py<PyBytes>> {
-        let outcome = outcome(py, found);
+    fn settle(&self, py: Python<'_>, found: Result<Reply, Error>) -> PyResult<Py<PyAny>> {
+        let outcome = outcome(py, found, &self.results);
         *self.state() = match &outcome {
             Ok(reply) => State::Done(reply.clone_ref(py)),
             Err(error) => State::Failed(error.clone_ref(py)),
@@ -92,7 +99,7 @@ impl Pending {
     }
 
     /// The outcome that a look has seen.
-    pub(crate) fn settled(&self, py: Python<'_>, seen: Seen) -> PyResult<Py<PyBytes>> {
+    pub(crate) fn settled(&self, py: Python<'_>, seen: Seen) -> PyResult<Py<PyAny>> {
         match seen {
             Seen::Found(found) => self.settle(py, found),
             Seen::Closed => Err(closed(py, "link")),
@@ -115,7 +122,7 @@ impl Pending {
 impl Pending {
     /// Waits for the reply. With a timeout, in seconds, TimedOut says that it has not come; the call stays pending.
     #[pyo3(signature = (timeout=None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyBytes>> {
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         guarded(py, || {
             self.shared.process.check(py, "call")?;
             let limit = limit(timeout, "timeout")?;
@@ -141,7 +148,7 @@ impl Pending {
     }
 
     /// Returns the reply, or None if it has not come. Never waits.
-    fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+    fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         guarded(py, || {
             self.shared.process.check(py, "call")?;
             let held = self.shared.hold(py);
@@ -197,7 +204,7 @@ impl Drop for Pending {
 
 /// The awaiting of a reply that is there.
 #[pyclass(frozen, module = "farjump")]
-struct Ready(Py<PyBytes>);
+struct Ready(Py<PyAny>);
 
 #[pymethods]
 impl Ready {

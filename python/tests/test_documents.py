@@ -1,6 +1,7 @@
-"""The blocks of Python in docs/python.md, run as they stand, and the names in the stubs."""
+"""The blocks of Python in the documents, run as they stand, and the names in the stubs."""
 
 import ast
+import importlib.util
 import inspect
 import os
 import re
@@ -24,14 +25,21 @@ class Documents(WithTarget):
         os.chdir(self.before)
         os.remove(os.path.join(self.folder.name, "store.sock"))
 
-    def test_the_blocks_of_the_page_run(self):
-        with open(os.path.join(ROOT, "docs/python.md")) as file:
+    def runs(self, page):
+        with open(os.path.join(ROOT, page)) as file:
             blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
         self.assertTrue(blocks)
         names = {}
         for block in blocks:
-            exec(compile(block, "docs/python.md", "exec"), names)
+            exec(compile(block, page, "exec"), names)
         names["link"].close()
+
+    def test_the_blocks_of_the_page_run(self):
+        self.runs("docs/python.md")
+
+    @unittest.skipIf(importlib.util.find_spec("numba") is None, "there is no Numba")
+    def test_the_blocks_about_functions_run(self):
+        self.runs("docs/python-functions.md")
 
     def test_every_name_of_the_package_is_documented_there(self):
         with open(os.path.join(ROOT, "docs/python.md")) as file:

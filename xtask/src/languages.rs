@@ -1,5 +1,7 @@
 //! The tests of ifuncs in Zig and Python, whose compilers come as wheels.
 
+use std::path::PathBuf;
+
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
 use crate::test_programs::TestPrograms;
@@ -18,12 +20,23 @@ const WHEELS: Set<'_> = Set {
     ],
 };
 
+/// The minor version of CPython 3 that [`numba`] is for.
+pub(crate) const PYTHON: u32 = 11;
+
+/// The folder of the wheels, Numba among them. `Err` inside says why they are not available.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn numba(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
+    WHEELS.folder(|_| Ok(()), interrupt)
+}
+
 /// Runs the tests with the compilers. `Err` inside says why they are not available.
 ///
 /// # Errors
 /// When interrupted, or the tests cannot be built.
 pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
-    let folder = match WHEELS.folder(|_| Ok(()), interrupt)? {
+    let folder = match numba(interrupt)? {
         Ok(folder) => folder,
         Err(why) => return Ok(Err(why)),
     };

@@ -52,7 +52,7 @@ pub use error::{BuildError, Pointee, Site};
 pub use for_cpu::build_for_cpu;
 use image::{Goal, Image};
 pub use link::{LINKERS, OWN, follows_scripts};
-pub use of_objects::{Linked, ObjectsOf, link_objects};
+pub use of_objects::{LinkError, Linked, ObjectsOf, link_library, link_objects};
 pub use reduce::rust_llvms;
 use rules::Rules;
 use source::Source;

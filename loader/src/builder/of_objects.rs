@@ -1,15 +1,20 @@
-//! An image of objects in memory, by farjump's own linker: for a target that has compiled bitcode. No file is touched.
+//! Images of objects in memory, by farjump's own linker: for a target that has compiled bitcode, and for programs that
+//! compile functions themselves. No file is touched.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farjump_core::cpu::Cpu;
+use farjump_core::image::Platform;
 
 use super::error::BuildError;
-use super::extract::{self, Needs};
+use super::extract::{self, Extracted, Needs};
 use super::locate_symbol::locate;
 use super::objects::{Inputs, Objects};
 use super::own;
 use super::rules::Rules;
+use crate::bundle;
+use crate::error::Error;
+use crate::library::{Library, LibraryImage};
 
 /// Objects to be linked, and what they are for.
 #[derive(Clone, Debug)]
@@ -38,6 +43,12 @@ pub struct Linked {
 /// # Errors
 /// As [`build`](super::build)'s of farjump's own linker: code that images cannot have, and damaged objects.
 pub fn link_objects(objects: ObjectsOf<'_>) -> Result<Linked, BuildError> {
+    let extracted = extracted(objects)?;
+    let has_statics = extracted.sizes.data != 0 || extracted.sizes.bss != 0;
+    Ok(Linked { image: extracted.image, has_statics })
+}
+
+fn extracted(objects: ObjectsOf<'_>) -> Result<Extracted, BuildError> {
     let ObjectsOf { name, objects, cpu, wanted } = objects;
     let machine = cpu.machine();
     let rules = Rules::of(machine).ok_or(BuildError::Unsupported { machine: machine.triple() })?;
@@ -47,7 +58,47 @@ pub fn link_objects(objects: ObjectsOf<'_>) -> Result<Linked, BuildError> {
     let named = |error| locate(error, &objects, name);
     let linked = own::link(&inputs, false).map_err(named)?;
     let needs = Needs { level: cpu.level(), features: cpu.features() };
-    let extracted = extract::extract(&linked, name, needs, rules, |_| Ok(wanted)).map_err(named)?;
-    let has_statics = extracted.sizes.data != 0 || extracted.sizes.bss != 0;
-    Ok(Linked { image: extracted.image, has_statics })
+    extract::extract(&linked, name, needs, rules, |_| Ok(wanted)).map_err(named)
+}
+
+/// Reasons for which no library is made of objects.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The objects cannot be linked.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The images make no library: two are for one platform, or their payloads have different alignments.
+    #[error(transparent)]
+    Library(#[from] Error),
+}
+
+/// Links a library without payload routines, whose payloads are the arguments: an image for each platform, of the
+/// code that `NAME_main` reaches in its object.
+///
+/// `origin` is the path of the source, which [`Library::path`] returns. Errors name it.
+///
+/// # Errors
+/// Those of [`link_objects`], names that no ifunc has, and images that do not belong together.
+pub fn link_library(
+    name: &str,
+    origin: PathBuf,
+    objects: Vec<(Platform, Vec<u8>)>,
+) -> Result<Library, LinkError> {
+    if !bundle::is_name(name) {
+        return Err(BuildError::Name { name: name.to_owned() }.into());
+    }
+    let image = |(platform, object): (Platform, Vec<u8>)| {
+        // An image of a CPU without features is for each CPU of its level.
+        let cpu = Cpu::new(platform.machine, platform.level, "", [""; 0])
+            .map_err(|_| BuildError::Unsupported { machine: platform.machine.triple() })?;
+        let objects = vec![(origin.display().to_string(), object)];
+        let extracted = extracted(ObjectsOf { name, objects, cpu: &cpu, wanted: Vec::new() })?;
+        Ok(LibraryImage::new(&extracted.image, extracted.sizes)?)
+    };
+    let images = objects.into_iter().map(image).collect::<Result<Vec<_>, BuildError>>()?;
+    if images.is_empty() {
+        return Err(BuildError::NoInput.into());
+    }
+    Ok(Library::of_images(name.to_owned(), origin, images)?)
 }

@@ -162,13 +162,19 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
         })
     };
     let images: Vec<_> = bundle.images.iter().enumerate().map(check).collect::<Result<_, Error>>()?;
+    check_alignments(&images, path)?;
+    Ok(images)
+}
+
+/// Checks that all images of the library at `path` have payloads of one alignment.
+pub(super) fn check_alignments(images: &[LibraryImage], path: &Path) -> Result<(), Error> {
     let differs = |image: &&LibraryImage| image.payload_align_log2 != images[0].payload_align_log2;
     if let Some(other) = images.iter().find(differs) {
         // A source makes one payload, and chooses the image by the target.
         let platforms = [images[0].kind, other.kind].map(|kind| kind.to_string());
         return Err(Error::PayloadAlignments { path: path.to_path_buf(), platforms });
     }
-    Ok(images)
+    Ok(())
 }
 
 /// The manifest of those of `images` that are not for one CPU; `None` if there are no images. They are in the

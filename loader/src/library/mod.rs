@@ -1,6 +1,8 @@
 //! Ifunc libraries, opened or loaded: the images that travel, and the routines that make payloads here.
 
 mod image;
+#[cfg(feature = "build")]
+mod linked;
 mod read;
 mod routines;
 

@@ -11,6 +11,7 @@ from ._errors import (
     Forked,
     Gone,
     HandleError,
+    IfuncError,
     Incomplete,
     InjectError,
     LibraryError,
@@ -22,6 +23,7 @@ from ._errors import (
     TimedOut,
     Unset,
 )
+from ._ifunc import Ifunc, ifunc
 from ._native import (
     Handle,
     Library,
@@ -43,6 +45,8 @@ __all__ = [
     "Gone",
     "Handle",
     "HandleError",
+    "Ifunc",
+    "IfuncError",
     "Incomplete",
     "InjectError",
     "Library",
@@ -60,6 +64,7 @@ __all__ = [
     "Target",
     "TimedOut",
     "Unset",
+    "ifunc",
 ]
 
 _atexit.register(_close_targets)

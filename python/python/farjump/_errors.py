@@ -70,6 +70,15 @@ class LibraryError(Error):
     """An ifunc library that cannot be used."""
 
 
+class IfuncError(Error):
+    """A Python function that cannot be injected."""
+
+    missing: str | None = None
+    """The symbol that it needs and no target has."""
+    line: int | None = None
+    """The line of its source that is the cause."""
+
+
 class ServeError(Error):
     """A target that cannot be made, or cannot serve."""
 

@@ -1,4 +1,5 @@
-//! The tests of the Python package: the wheel alone in a new virtual environment of each interpreter.
+//! The tests of the Python package: the wheel alone in a new virtual environment of each interpreter, and in that of
+//! CPython 3.11 with Numba.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::wheel;
+use crate::languages;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::QUICKLY_BUILT;
@@ -95,6 +97,12 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
         match installed(&interpreter, &environment, &wheel, interrupt)? {
             Err(why) => tally.skipped.push((name, why)),
             Ok(python) => {
+                if version == languages::PYTHON {
+                    match languages::numba(interrupt)? {
+                        Ok(wheels) => see(&environment, version, &wheels).map_err(failed)?,
+                        Err(why) => tally.skipped.push((format!("{name}, Numba"), why)),
+                    }
+                }
                 let run = Run::new(python, interrupt).args(["-W", "ignore", "python/tests/run.py"]);
                 let run = run.args([&libraries, &program]).env("PYTHONDONTWRITEBYTECODE", "1");
                 let run = run.directory(root()).shown_as(format!("python3.{version} python/tests/run.py"));
@@ -127,6 +135,12 @@ fn installed(
         }
     }
     Ok(Ok(python))
+}
+
+/// Has an environment find the packages in `folder`.
+fn see(environment: &Path, version: u32, folder: &Path) -> std::io::Result<()> {
+    let packages = environment.join(format!("lib/python3.{version}/site-packages"));
+    fs::write(packages.join("wheels.pth"), format!("{}\n", folder.display()))
 }
 
 /// The interpreter of each version that runs: of the path, or among those of pyenv.

@@ -1,0 +1,235 @@
+"""Functions in Python that can be injected: `@farjump.ifunc`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from . import _glue
+from ._errors import Error, IfuncError, Panicked, Refused
+from ._glue import Variant
+from ._native import Library
+from ._signature import Signature
+
+if TYPE_CHECKING:
+    from ._numba import Compiled
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LEVELS = {"v2": 2, "v3": 3, "v4": 4}
+# Functions of the C library's mathematics that Numba calls.
+LIBM = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod frexp hypot "
+    "ldexp lgamma log log10 log1p log2 nearbyint nextafter pow rint round sin sincos sinh sqrt tan tanh tgamma trunc".split()
+)
+
+
+def ifunc(
+    signature: str,
+    *,
+    name: str | None = None,
+    levels: Sequence[str] = (),
+    error_model: str = "numpy",
+    fastmath: bool = False,
+    boundscheck: bool = False,
+) -> Callable[[Callable[P, R]], Ifunc[P, R]]:
+    """Makes a function one that links can inject, as in `@farjump.ifunc("f4[:, ::1], f4[::1] -> i8")`.
+
+    Numba compiles it when it is first used. `levels` are levels of x86-64 CPUs, such as `v3`, for which there is code of its
+    own besides that for all of them. `error_model`, `fastmath` and `boundscheck` are Numba's.
+    """
+    unknown = [level for level in levels if level not in LEVELS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no level of x86-64 CPUs: there are {', '.join(LEVELS)}")
+    if error_model not in ("numpy", "python"):
+        raise ValueError(f"error_model={error_model!r}: it is numpy, or python")
+    if not isinstance(signature, str):
+        raise TypeError("@farjump.ifunc needs a signature: write @farjump.ifunc('f4[::1] -> f8')")
+    if importlib.util.find_spec("numba") is None:
+        raise IfuncError("@farjump.ifunc compiles functions by Numba, which is not installed: pip install 'farjump[numba]'")
+    options = {"error_model": error_model, "fastmath": fastmath, "boundscheck": boundscheck}
+    chosen = tuple(sorted({0, *(LEVELS[level] for level in levels)}))
+
+    def made(function: Callable[P, R]) -> Ifunc[P, R]:
+        return Ifunc(function, signature, name, chosen, options)
+
+    return made
+
+
+class Ifunc(Generic[P, R]):
+    """A function that links can inject. Called, it runs here, compiled by Numba."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        signature: str,
+        name: str | None,
+        levels: tuple[int, ...],
+        options: dict[str, Any],
+    ) -> None:
+        function = getattr(function, "py_func", function)
+        if not inspect.isfunction(function):
+            raise TypeError(f"a {type(function).__name__} cannot be injected: @farjump.ifunc takes functions")
+        parameters = inspect.signature(function).parameters.values()
+        odd = [one.name for one in parameters if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        if odd:
+            raise TypeError(f"`{function.__name__}` takes `{odd[0]}` in another way than by position: it cannot be injected")
+        if len(parameters) > _glue.MAX_ARGUMENTS:
+            raise TypeError(f"`{function.__name__}` has more than {_glue.MAX_ARGUMENTS} arguments: it cannot be injected")
+        self.name: str = re.sub(r"\W", "_", name or function.__name__, flags=re.ASCII)
+        """The name by which targets know it."""
+        self.signature = Signature(signature, function.__name__, [one.name for one in parameters])
+        self._function, self._levels, self._options = function, levels, options
+        self._lock = threading.Lock()
+        self._compiled: Compiled | None = None
+        self._local: Callable[..., Any] | None = None
+        self._libraries: dict[Variant, tuple[Library, _Results]] = {}
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(self, attribute, getattr(function, attribute))
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._local is None:
+            numba = _numba()
+            with self._lock:
+                self._local = self._local or numba.numba.njit(**self._options)(self._function)
+        result: R = self._local(*args, **kwargs)
+        return result
+
+    @property
+    def library(self) -> Library:
+        """Its library, compiled now unless it was before. A target takes it as one of its own (`local`)."""
+        return self._built(Variant.PLAIN)[0]
+
+    def _farjump_call(self, args: Sequence[Any]) -> tuple[Library, Any, _Results]:
+        """For links: the library, the payload with these arguments, and what makes results of outcomes."""
+        if self.signature.output is not None:
+            raise TypeError(
+                f"`{self.__name__}` has the output `{self.signature.output.name}`, which becomes a new object: use "
+                "farjump.derive"
+            )
+        payload, has_handle = self.signature.payload(args)
+        library, results = self._built(Variant.OBJECTS if has_handle else Variant.PLAIN)
+        return library, payload, results
+
+    def _derive(self, shape: Sequence[int] | None = None) -> _Derivation:
+        """What links call to make a new object of the target's, the output. The result is the bytes of its handle."""
+        if self.signature.output is None:
+            raise TypeError(
+                f"`{self.__name__}` has no output for a new object: mark its last argument, as in `f4[::1], out f4[::1] -> none`"
+            )
+        return _Derivation(self, shape)
+
+    def _derive_library(self) -> Library:
+        return self._built(Variant.DERIVE)[0]
+
+    def _built(self, variant: Variant) -> tuple[Library, _Results]:
+        if variant not in self._libraries:
+            numba = _numba()
+            with self._lock:
+                if self._compiled is None:
+                    self._compiled = numba.compiled(self._function, self.signature, self._options)
+                if variant not in self._libraries:
+                    library = numba.build(
+                        self.name, self._function, self.signature, self._compiled, variant, self._levels, self._options
+                    )
+                    self._libraries[variant] = library, _Results(self, self._compiled, variant)
+        return self._libraries[variant]
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<farjump.Ifunc {self.__qualname__} of {self.signature.text!r}>"
+
+
+class _Derivation:
+    """A function with an output, which becomes a new object of the target with these dimensions."""
+
+    def __init__(self, function: Ifunc[..., Any], shape: Sequence[int] | None) -> None:
+        self._function, self._shape = function, shape
+
+    def _farjump_call(self, args: Sequence[Any]) -> tuple[Library, Any, _Results]:
+        payload, _ = self._function.signature.payload(args, self._shape)
+        library, results = self._function._built(Variant.DERIVE)
+        return library, payload, results
+
+
+class _Results:
+    """Makes the results of a function's calls, and their exceptions."""
+
+    def __init__(self, function: Ifunc[..., Any], compiled: Compiled, variant: Variant) -> None:
+        self._signature, self._file = function.signature, function._function.__code__.co_filename
+        self._exceptions, self._variant = compiled.exceptions, variant
+
+    def result(self, reply: bytes) -> Any:
+        if self._variant is Variant.DERIVE:
+            return reply
+        try:
+            return self._signature.result.decode(reply)
+        except ValueError as error:
+            raise Error(f"the target did not run `{self._signature.function}`: {error}") from None
+
+    def error(self, error: Exception) -> BaseException:
+        if isinstance(error, Panicked):
+            return self._raised(error)
+        if isinstance(error, Refused):
+            text = str(error)
+            named = re.findall(r"`(\w+)`", text.partition(": ")[2])
+            needed = [one for one in named if one in LIBM or one.removesuffix("f") in LIBM]
+            if needed:
+                more = Refused(
+                    f"{text.rstrip('.')}. `{needed[0]}` is of the C library's mathematics: start the target with `farjump serve --export "
+                    "libm.so.6`, or farjump.Target(…, exports=['libm.so.6'])"
+                )
+                more.ifunc, more.cause = error.ifunc, error.cause
+                return more
+        return error
+
+    def _raised(self, error: Panicked) -> BaseException:
+        code = _glue.code_in(error.message)
+        if code is None:
+            return error
+        if code < len(self._exceptions):
+            kind, arguments, line = self._exceptions[code]
+            raised: BaseException = kind if isinstance(kind, BaseException) else kind(*(arguments or ()))
+            raised.__cause__ = error
+            raised.add_note(f"raised at the target, by `{self._signature.function}` ({self._file}, line {line})")
+            return raised
+        number, reason = divmod(code - _glue.FAULT, _glue.STEP)
+        if code >= _glue.FAULT and number < len(self._signature.arguments):
+            argument = self._signature.arguments[number]
+            why = _glue.REASONS.get(reason, "the target refuses the object for argument `{name}` of `{function}`")
+            text = why.format(name=argument.name, function=self._signature.function, type=argument.type)
+        else:
+            text = f"`{self._signature.function}` raised an exception that the target could not name"
+        better = Panicked(text)
+        better.ifunc, better.message = error.ifunc, error.message
+        return better
+
+
+def _numba() -> Any:
+    """The module that compiles. IfuncError says which version of Numba to install."""
+    try:
+        import llvmlite
+        import numba
+    except ImportError as error:
+        raise IfuncError(f"Numba cannot be used here ({error}): pip install 'farjump[numba]'") from error
+    for module, expected in ((numba, (0, 68)), (llvmlite, (0, 50))):
+        version = module.__version__
+        if tuple(int(one) for one in re.findall(r"\d+", version)[:2]) != expected:
+            wanted = ".".join(map(str, expected))
+            raise IfuncError(
+                f"{module.__name__} {version} is installed, and farjump is made for {wanted}: pip install 'farjump[numba]'"
+            )
+    from . import _numba as compiler
+
+    return compiler
