@@ -36,11 +36,14 @@ def python(script, *args, **options):
 class WithTarget(unittest.TestCase):
     """Tests with a target in a process of its own: the program `farjump serve`."""
 
+    # More arguments of the program.
+    SERVES: tuple[str, ...] = ()
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="farjump-python-")
         cls.address = f"unix:{cls.folder.name}/target"
-        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6"]
+        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6", *cls.SERVES]
         cls.serving = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -18,7 +18,7 @@ from ._errors import (
     ServeError,
     TimedOut,
 )
-from ._native import Library, Link, Pending, Target, close_targets as _close_targets
+from ._native import Library, Link, Pending, Pendings, Target, close_targets as _close_targets, gather
 from ._types import LinkStats, Peer
 
 __all__ = [
@@ -38,10 +38,12 @@ __all__ = [
     "Peer",
     "PeerGone",
     "Pending",
+    "Pendings",
     "Refused",
     "ServeError",
     "Target",
     "TimedOut",
+    "gather",
 ]
 
 _atexit.register(_close_targets)

@@ -1,14 +1,14 @@
-from collections.abc import Generator, Iterable
+from collections.abc import Awaitable, Generator, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, final
+from typing import Any, Generic, Literal, TypeVar, final, overload
 
 from typing_extensions import Buffer
 
 from ._types import LinkStats, Peer
 
-__all__ = ["Library", "Link", "Pending", "Target", "close_targets"]
+__all__ = ["Library", "Link", "Pending", "Pendings", "Target", "close_targets", "gather"]
 
 @final
 class Library:
@@ -27,6 +27,23 @@ class Pending:
     def cancel(self) -> bool: ...
     def __await__(self) -> Generator[Any, None, bytes]: ...
 
+_Outcome = TypeVar("_Outcome", bytes, bytes | Exception)
+
+@final
+class Pendings(Generic[_Outcome]):
+    def wait(self, timeout: float | None = None) -> list[_Outcome]: ...
+    def cancel(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[_Outcome]: ...
+    def __await__(self) -> Generator[Any, None, list[_Outcome]]: ...
+
+@overload
+def gather(
+    pendings: Iterable[Pending], *, return_exceptions: Literal[False] = False
+) -> Pendings[bytes]: ...
+@overload
+def gather(pendings: Iterable[Pending], *, return_exceptions: bool) -> Pendings[bytes | Exception]: ...
+
 @final
 class Link:
     def __new__(
@@ -41,6 +58,15 @@ class Link:
         key_file: str | PathLike[str] | None = None,
     ) -> Link: ...
     def inject(self, library: Library, args: Buffer) -> Pending: ...
+    def inject_async(self, library: Library, args: Buffer) -> Awaitable[Pending]: ...
+    @overload
+    def map(
+        self, library: Library, args: Iterable[Buffer], *, return_exceptions: Literal[False] = False
+    ) -> Pendings[bytes]: ...
+    @overload
+    def map(
+        self, library: Library, args: Iterable[Buffer], *, return_exceptions: bool
+    ) -> Pendings[bytes | Exception]: ...
     def call(self, library: Library, args: Buffer, timeout: float | None = None) -> bytes: ...
     def send(self, library: Library, args: Buffer) -> None: ...
     def flush(self, timeout: float | None = None) -> None: ...
