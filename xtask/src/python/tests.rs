@@ -48,7 +48,7 @@ fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
         return Ok(Err("there is no python3.11 or later".to_owned()));
     }
     let out = Workspace::load(false, interrupt)?.target().join("python/tested");
-    let built = wheel::built(&out, &QUICKLY_BUILT, interrupt)?;
+    let built = wheel::built(&out, &wheel::Glibc::System, &QUICKLY_BUILT, interrupt)?;
     if let Ok(wheel) = &built {
         *BUILT.lock().unwrap_or_else(PoisonError::into_inner) = Some(wheel.clone());
     }
@@ -106,7 +106,7 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
 }
 
 /// A new virtual environment with the wheel alone, and its interpreter. `Err` inside says why it cannot be made.
-fn installed(
+pub(super) fn installed(
     interpreter: &Path,
     environment: &Path,
     wheel: &Path,
@@ -130,7 +130,7 @@ fn installed(
 }
 
 /// The interpreter of each version that runs: of the path, or among those of pyenv.
-fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
+pub(super) fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
     VERSIONS.map(|version| (version, interpreter(version))).to_vec()
 }
 
