@@ -19,6 +19,11 @@ impl<'py> Arguments<'py> {
     /// `TypeError` for an object without a buffer, or whose items are references; `BufferError` for bytes that do not
     /// lie side by side.
     pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Arguments<'py>> {
+        Arguments::named(object, "args")
+    }
+
+    /// As [`Arguments::of`], for an argument of another name.
+    pub(crate) fn named(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Arguments<'py>> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Arguments::Bytes(bytes.clone()));
         }
@@ -26,17 +31,17 @@ impl<'py> Arguments<'py> {
             Ok(buffer) => buffer,
             Err(error) => match PyMemoryView::from(object) {
                 // PyO3 takes no buffer without dimensions, and none that leaves out its strides, as ctypes' do.
-                Ok(view) if is_scalar(&view)? => return of_scalar(&view).map(Arguments::Bytes),
+                Ok(view) if is_scalar(&view)? => return of_scalar(&view, name).map(Arguments::Bytes),
                 Ok(view) => PyUntypedBuffer::get(&view)?,
-                Err(_) => return Err(refusal(object, error)),
+                Err(_) => return Err(refusal(object, name, error)),
             },
         };
         if !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err(
-                "the bytes of args do not lie side by side: send a copy (bytes(args), numpy.ascontiguousarray(args))",
-            ));
+            return Err(PyBufferError::new_err(format!(
+                "the bytes of {name} do not lie side by side: give a copy (bytes({name}), numpy.ascontiguousarray({name}))"
+            )));
         }
-        check_items(buffer.format().to_bytes())?;
+        check_items(buffer.format().to_bytes(), name)?;
         Ok(Arguments::Buffer(buffer))
     }
 
@@ -56,13 +61,13 @@ impl<'py> Arguments<'py> {
 }
 
 /// The error for an object whose buffer cannot be had for this reason.
-fn refusal(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+fn refusal(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyTypeError>(object.py()) {
         return error;
     }
-    let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     PyTypeError::new_err(format!(
-        "args is of type {name}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
+        "{name} is of type {class}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
     ))
 }
 
@@ -75,8 +80,8 @@ fn is_scalar(view: &Bound<'_, PyMemoryView>) -> PyResult<bool> {
 ///
 /// # Errors
 /// `TypeError` for a reference.
-fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Bound<'py, PyBytes>> {
-    check_items(view.getattr(intern!(view.py(), "format"))?.extract::<String>()?.as_bytes())?;
+fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+    check_items(view.getattr(intern!(view.py(), "format"))?.extract::<String>()?.as_bytes(), name)?;
     Ok(view.call_method0(intern!(view.py(), "tobytes"))?.cast_into()?)
 }
 
@@ -84,11 +89,11 @@ fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Bound<'py, PyByte
 ///
 /// # Errors
 /// `TypeError` if they are.
-fn check_items(format: &[u8]) -> PyResult<()> {
+fn check_items(format: &[u8], name: &str) -> PyResult<()> {
     if format.iter().any(|code| matches!(code, b'O' | b'P' | b'&')) {
-        return Err(PyTypeError::new_err(
-            "the items of args are references to objects, which mean nothing elsewhere: send their values",
-        ));
+        return Err(PyTypeError::new_err(format!(
+            "the items of {name} are references to objects, which mean nothing elsewhere: send their values"
+        )));
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ mod ready;
 mod sending;
 mod shared;
 mod target;
+mod target_options;
 
 use pyo3::prelude::*;
 

@@ -37,6 +37,11 @@ class Result(unittest.TestResult):
 
     addFailure = addError
 
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error is not None:
+            self.addError(subtest, error)
+
     @staticmethod
     def name(test):
         return test.id().replace(".", "::")

@@ -19,7 +19,7 @@ from ._errors import (
     TimedOut,
 )
 from ._native import Library, Link, Pending, Pendings, Target, close_targets as _close_targets, gather
-from ._types import LinkStats, Peer
+from ._types import LinkStats, Peer, TargetStats
 
 __all__ = [
     "CallError",
@@ -42,6 +42,7 @@ __all__ = [
     "Refused",
     "ServeError",
     "Target",
+    "TargetStats",
     "TimedOut",
     "gather",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Awaitable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar, final, overload
 
 from typing_extensions import Buffer
 
-from ._types import LinkStats, Peer
+from ._types import LinkStats, Peer, TargetStats
 
 __all__ = ["Library", "Link", "Pending", "Pendings", "Target", "close_targets", "gather"]
 
@@ -96,10 +96,29 @@ class Target:
         address: str,
         *,
         transport: str | None = None,
-        exports: Iterable[str | PathLike[str]] = (),
-        local: Iterable[Library] = (),
-        modes: Iterable[str] | None = None,
+        exports: Sequence[str | PathLike[str]] = (),
+        wanted_libraries: Sequence[str] = (),
+        process_symbols: bool = False,
+        local: Sequence[Library] = (),
+        modes: Sequence[str] | None = None,
+        data: Buffer | str | PathLike[str] | None = None,
+        rights: Sequence[str] | None = None,
+        allow_code: Sequence[str] | None = None,
+        allow_making: bool = False,
+        destinations: dict[str, str] | None = None,
         key_file: str | PathLike[str] | None = None,
+        peer_key_file: str | PathLike[str] | None = None,
+        peer_timeout: float | None = None,
+        clear: bool = False,
+        mailbox_size: int | None = None,
+        arena_size: int | None = None,
+        store_capacity: tuple[int, int] | None = None,
+        max_sources: int | None = None,
+        max_payload: int | None = None,
+        max_image: int | None = None,
+        max_frame: int | None = None,
+        max_source_memory: int | None = None,
+        handshake_timeout: float | None = None,
     ) -> Target: ...
     def poll(self) -> int: ...
     def run(self, timeout: float | None = None) -> bool: ...
@@ -107,6 +126,8 @@ class Target:
     def close(self) -> None: ...
     @property
     def address(self) -> str: ...
+    @property
+    def stats(self) -> TargetStats: ...
     def __enter__(self) -> Target: ...
     def __exit__(
         self,

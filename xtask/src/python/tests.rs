@@ -18,10 +18,11 @@ const NAME: &str = "Python package";
 /// Minor versions of CPython 3 that the package is tested on.
 const VERSIONS: [u32; 3] = [11, 12, 13];
 /// The ifuncs of the tests.
-const IFUNCS: [&str; 4] = [
+const IFUNCS: [&str; 5] = [
     "integration-tests/ifuncs/echo.c",
     "integration-tests/ifuncs/missing.c",
     "integration-tests/ifuncs/panics.c",
+    "python/tests/ifuncs/length.c",
     "python/tests/ifuncs/slow.c",
 ];
 /// Limit for making an environment, or building an ifunc.
