@@ -1,10 +1,11 @@
 //! Arguments of calls: the bytes of any Python object that shows them, without a copy.
 
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
 /// The bytes of one argument, borrowed from its object.
 pub(crate) enum Arguments<'py> {
@@ -57,6 +58,27 @@ impl<'py> Arguments<'py> {
                 std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
             },
         }
+    }
+}
+
+/// The items of any iterable but a text. PyO3's own vectors believe the length that an object states, and panic.
+pub(crate) struct Items<T>(pub(crate) Vec<T>);
+
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Items(Vec::new())
+    }
+}
+
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Items<T>> {
+        if object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("it is a single str: give a list or a tuple"));
+        }
+        let items = object.try_iter()?.map(|item| item?.extract().map_err(Into::into));
+        items.collect::<PyResult<Vec<T>>>().map(Items)
     }
 }
 

@@ -10,6 +10,7 @@ use farjump::{Error, Stats, Stopper};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::arguments::Items;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::library::Library;
 use crate::process::Process;
@@ -156,7 +157,7 @@ impl Target {
 impl Target {
     #[new]
     #[pyo3(
-        signature = (address, *, transport=None, exports=Vec::new(), wanted_libraries=Vec::new(), process_symbols=false, local=Vec::new(), modes=None, data=None, rights=None, allow_code=None, allow_making=false, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=false, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None),
+        signature = (address, *, transport=None, exports=Items::default(), wanted_libraries=Items::default(), process_symbols=false, local=Items::default(), modes=None, data=None, rights=None, allow_code=None, allow_making=false, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=false, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None),
         text_signature = "(address, *, transport=None, exports=(), wanted_libraries=(), process_symbols=False, local=(), modes=None, data=None, rights=None, allow_code=None, allow_making=False, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=False, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
@@ -164,14 +165,14 @@ impl Target {
         py: Python<'_>,
         address: &str,
         transport: Option<String>,
-        exports: Vec<PathBuf>,
-        wanted_libraries: Vec<String>,
+        exports: Items<PathBuf>,
+        wanted_libraries: Items<String>,
         process_symbols: bool,
-        local: Vec<Py<Library>>,
-        modes: Option<Vec<String>>,
+        local: Items<Py<Library>>,
+        modes: Option<Items<String>>,
         data: Option<Py<PyAny>>,
-        rights: Option<Vec<String>>,
-        allow_code: Option<Vec<String>>,
+        rights: Option<Items<String>>,
+        allow_code: Option<Items<String>>,
         allow_making: bool,
         destinations: Option<BTreeMap<String, String>>,
         key_file: Option<PathBuf>,

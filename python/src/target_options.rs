@@ -8,21 +8,21 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Items};
 use crate::errors::{exception, limit};
 use crate::library::Library;
 
 /// The choices, each of which has a usable default.
 pub(crate) struct Choices {
     pub(crate) transport: Option<String>,
-    pub(crate) exports: Vec<PathBuf>,
-    pub(crate) wanted_libraries: Vec<String>,
+    pub(crate) exports: Items<PathBuf>,
+    pub(crate) wanted_libraries: Items<String>,
     pub(crate) process_symbols: bool,
-    pub(crate) local: Vec<Py<Library>>,
-    pub(crate) modes: Option<Vec<String>>,
+    pub(crate) local: Items<Py<Library>>,
+    pub(crate) modes: Option<Items<String>>,
     pub(crate) data: Option<Py<PyAny>>,
-    pub(crate) rights: Option<Vec<String>>,
-    pub(crate) allow_code: Option<Vec<String>>,
+    pub(crate) rights: Option<Items<String>>,
+    pub(crate) allow_code: Option<Items<String>>,
     pub(crate) allow_making: bool,
     pub(crate) destinations: Option<BTreeMap<String, String>>,
     pub(crate) key_file: Option<PathBuf>,
@@ -57,25 +57,25 @@ impl Choices {
     /// A value that means nothing; a file that cannot be read.
     pub(crate) fn builder(self, py: Python<'_>, address: &str) -> PyResult<Builder> {
         let builder = farjump::Target::listen(address).args_owned(data(py, self.data.as_ref())?);
-        let builder = self.exports.into_iter().fold(builder, |builder, path| {
+        let builder = self.exports.0.into_iter().fold(builder, |builder, path| {
             // SAFETY: as for `ctypes.CDLL`, the program answers for the libraries that it names.
             unsafe { builder.export_library(path) }
         });
-        let builder = self.wanted_libraries.into_iter().fold(builder, |builder, soname| {
+        let builder = self.wanted_libraries.0.into_iter().fold(builder, |builder, soname| {
             // SAFETY: as above: the program answers for the libraries that it names.
             unsafe { builder.wanted_library(soname) }
         });
         let builder =
-            self.local.iter().fold(builder, |builder, library| builder.local(&library.get().library));
+            self.local.0.iter().fold(builder, |builder, library| builder.local(&library.get().library));
         let builder =
             builder.process_symbols(self.process_symbols).allow_making(self.allow_making).clear(self.clear);
         let builder = set(builder, self.transport, |builder, name| builder.transport(&name));
-        let modes = self.modes.map(|modes| modes.iter().map(|mode| mode.parse()).collect());
+        let modes = self.modes.map(|modes| modes.0.iter().map(|mode| mode.parse()).collect());
         let modes: Option<Result<Vec<Mode>, String>> = modes;
         let modes = modes.transpose().map_err(PyValueError::new_err)?;
         let builder = set(builder, modes, |builder, modes| builder.modes(&modes));
         let builder = set(builder, self.rights.map(rights).transpose()?, TargetBuilder::rights);
-        let ids = self.allow_code.map(|ids| ids.iter().map(|id| code_id(id)).collect());
+        let ids = self.allow_code.map(|ids| ids.0.iter().map(|id| code_id(id)).collect());
         let ids: Option<PyResult<Vec<CodeId>>> = ids;
         let builder = set(builder, ids.transpose()?, |builder, ids| {
             let families: Vec<_> = ids.iter().map(|id| FamilyId(id.0)).collect();
@@ -120,8 +120,8 @@ fn data(py: Python<'_>, given: Option<&Py<PyAny>>) -> PyResult<Data> {
 }
 
 /// The rights with these names.
-fn rights(names: Vec<String>) -> PyResult<Rights> {
-    names.into_iter().try_fold(Rights::empty(), |rights, name| {
+fn rights(names: Items<String>) -> PyResult<Rights> {
+    names.0.into_iter().try_fold(Rights::empty(), |rights, name| {
         let right: Rights = name.parse().map_err(|error: String| PyValueError::new_err(error))?;
         Ok(rights | right)
     })

@@ -1,4 +1,4 @@
-from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -96,14 +96,14 @@ class Target:
         address: str,
         *,
         transport: str | None = None,
-        exports: Sequence[str | PathLike[str]] = (),
-        wanted_libraries: Sequence[str] = (),
+        exports: Iterable[str | PathLike[str]] = (),
+        wanted_libraries: Iterable[str] = (),
         process_symbols: bool = False,
-        local: Sequence[Library] = (),
-        modes: Sequence[str] | None = None,
+        local: Iterable[Library] = (),
+        modes: Iterable[str] | None = None,
         data: Buffer | str | PathLike[str] | None = None,
-        rights: Sequence[str] | None = None,
-        allow_code: Sequence[str] | None = None,
+        rights: Iterable[str] | None = None,
+        allow_code: Iterable[str] | None = None,
         allow_making: bool = False,
         destinations: dict[str, str] | None = None,
         key_file: str | PathLike[str] | None = None,
