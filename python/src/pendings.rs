@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farjump::{Awaited, Error, InjectError, Link};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyType};
+use pyo3::types::{PyList, PyType};
 
 use crate::awaited::{Entry, Group, Looked, Part};
 use crate::errors::{exception, guarded, is_ours, limit};
@@ -118,7 +118,7 @@ impl Pendings {
     }
 
     /// The outcome of one call as a Python object, if it is to be returned.
-    fn returned(&self, py: Python<'_>, outcome: PyResult<Py<PyBytes>>) -> PyResult<Py<PyAny>> {
+    fn returned<T>(&self, py: Python<'_>, outcome: PyResult<Py<T>>) -> PyResult<Py<PyAny>> {
         match outcome {
             Ok(reply) => Ok(reply.into_any()),
             Err(error) if self.return_exceptions => Ok(error.into_value(py).into_any()),

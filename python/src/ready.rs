@@ -49,9 +49,21 @@ unsafe extern "C" fn own_iterator(this: *mut PyObject) -> *mut PyObject {
 /// # Safety
 /// As [`own_iterator`].
 unsafe extern "C" fn next(this: *mut PyObject) -> *mut PyObject {
-    // SAFETY: the value was set when the object was made. It is neither a tuple nor an exception (`ready`), which
-    // would be taken apart.
-    unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, (*this.cast::<Ready>()).value) };
+    // SAFETY: the value was set when the object was made, and the class is one of Python's. `made` is an exception or
+    // null with one set; this function drops its reference.
+    unsafe {
+        let (class, value) = (ffi::PyExc_StopIteration, (*this.cast::<Ready>()).value);
+        // CPython takes others for the value itself. It would take these apart.
+        if ffi::PyTuple_Check(value) != 0 || ffi::PyExceptionInstance_Check(value) != 0 {
+            let made = ffi::PyObject_CallFunctionObjArgs(class, value, ptr::null_mut::<PyObject>());
+            if !made.is_null() {
+                ffi::PyErr_SetObject(class, made);
+                ffi::Py_DECREF(made);
+            }
+        } else {
+            ffi::PyErr_SetObject(class, value);
+        }
+    }
     ptr::null_mut()
 }
 
@@ -96,7 +108,7 @@ fn class(py: Python<'_>) -> PyResult<Py<PyType>> {
     }
 }
 
-/// An awaitable with this value, which is neither a tuple nor an exception.
+/// An awaitable with this value.
 pub(crate) fn ready<'py>(py: Python<'py>, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || class(py))?;

@@ -114,7 +114,8 @@ class Calls:
             "address": address, "library": library("echo"), "args": [b"1"], "path": library("echo").path, "timeout": 0.001,
             "pendings": [], "transport": "shm",
         }
-        self.values = values(address, folder)
+        # Most go through the same code in a loop.
+        self.values = values(address, folder)[:: 3 if loop else 1]
         self.pool = {}
         self.called, self.count = set(), 0
         for one in instances(address, folder):

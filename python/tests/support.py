@@ -38,6 +38,8 @@ class WithTarget(unittest.TestCase):
 
     # More arguments of the program.
     SERVES: tuple[str, ...] = ()
+    # Longest life of the target, in seconds.
+    LIFE = 3 * WATCHDOG
 
     @classmethod
     def setUpClass(cls):
@@ -47,7 +49,7 @@ class WithTarget(unittest.TestCase):
         cls.serving = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        cls.watchdog = threading.Timer(3 * WATCHDOG, cls.serving.kill)
+        cls.watchdog = threading.Timer(cls.LIFE, cls.serving.kill)
         cls.watchdog.daemon = True
         cls.watchdog.start()
         for _ in range(1000):

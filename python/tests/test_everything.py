@@ -11,10 +11,12 @@ from support import WithTarget
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 # Longest time of the process, in seconds. A hang ends it.
-LIMIT = 60
+LIMIT = 120
 
 
 class Everything(WithTarget):
+    LIFE = 2 * LIMIT
+
     def calls(self, way):
         """Calls everything, checks that the process ended well, and returns what it called."""
         command = [sys.executable, "-X", "faulthandler", os.path.join(FOLDER, "everything.py")]

@@ -1,7 +1,7 @@
 from collections.abc import Awaitable, Generator, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import Any, Generic, Literal, TypeVar, final, overload
 
 from typing_extensions import Buffer
@@ -36,6 +36,7 @@ class Pendings(Generic[_Outcome]):
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[_Outcome]: ...
     def __await__(self) -> Generator[Any, None, list[_Outcome]]: ...
+    def __class_getitem__(cls, item: Any) -> GenericAlias: ...
 
 @overload
 def gather(

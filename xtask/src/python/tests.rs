@@ -1,4 +1,4 @@
-//! The tests of the Python package: the wheel alone in a new virtual environment of each interpreter.
+//! The tests of the Python package: the wheel in a new virtual environment of each interpreter, alone, or with mypy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::step::QUICKLY_BUILT;
 use crate::suite::suite;
 use crate::test_report::{Tally, last};
+use crate::wheels::Set;
 use crate::workspace::{Workspace, as_for_tests, root};
 
 /// The suite's name in counts.
@@ -25,6 +26,21 @@ const IFUNCS: [&str; 5] = [
     "python/tests/ifuncs/length.c",
     "python/tests/ifuncs/slow.c",
 ];
+/// The minor version of CPython 3 that [`MYPY`] is for.
+const CHECKED: u32 = 11;
+/// mypy, which checks the stubs, for 64-bit x86.
+const MYPY: Set<'_> = Set {
+    what: "mypy 2.4.1",
+    name: "mypy/1",
+    pinned: &[
+        ("ast-serialize", "0.13.1", "9f99786e0d62082a5b121b3437f3167562133711df22128de1e9886f57f0b226"),
+        ("librt", "0.17.0", "598c5455f07fc182a926b88e63776c49dc4cf47465c998cbc6ba1f010b875b51"),
+        ("mypy", "2.4.1", "b69a15fc2e75858d6b15e91ed3a0dcff1a533265183b64734138791fe0f49aa5"),
+        ("mypy-extensions", "1.2.0", "993e7a20aa5671eb41a7132cf555af30062da99729601601b9a8382b11cae768"),
+        ("pathspec", "1.1.1", "a00ce642f577bf7f473932318056212bc4f8bfdf53128c78bbd5af0b9b20b189"),
+        ("typing-extensions", "4.16.0", "481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8"),
+    ],
+};
 /// Limit for making an environment, or building an ifunc.
 const SHORT: Duration = Duration::from_secs(120);
 /// Limit for building the program.
@@ -99,6 +115,18 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
                 let run = Run::new(python, interrupt).args(["-W", "ignore", "python/tests/run.py"]);
                 let run = run.args([&libraries, &program]).env("PYTHONDONTWRITEBYTECODE", "1");
                 let run = run.directory(root()).shown_as(format!("python3.{version} python/tests/run.py"));
+                let mypy = match version {
+                    CHECKED => MYPY.folder(|_| Ok(()), interrupt)?.map(Some),
+                    _ => Ok(None),
+                };
+                let run = match mypy {
+                    Ok(Some(folder)) => run.env("PYTHONPATH", folder),
+                    Ok(None) => run,
+                    Err(why) => {
+                        tally.skipped.push((format!("{name}, stubs"), why));
+                        run
+                    }
+                };
                 tally.add(suite(&name, run, true)?);
             }
         }
