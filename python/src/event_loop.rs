@@ -33,7 +33,7 @@ pub(crate) struct Bridge {
 #[derive(Default)]
 struct State {
     awaiting: VecDeque<Entry>,
-    /// Whether some of those wait for credit.
+    /// Whether some of those may wait for credit.
     sends: bool,
     /// Whether the loop is to call soon.
     is_due: bool,
@@ -142,7 +142,7 @@ impl Bridge {
         let mut state = this.state();
         state.is_due = false;
         let mut awaiting = std::mem::take(&mut state.awaiting);
-        let sends = state.sends;
+        let sends = std::mem::take(&mut state.sends);
         let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
         let ended = if timed { state.timer.take() } else { None };
         drop(state);
@@ -210,7 +210,7 @@ impl Bridge {
         }
         let mut failed = Vec::new();
         if let Some(shared) = &shared
-            && looked.is_full
+            && sends
         {
             let (expired, others) = kept.into_iter().partition(|entry| entry.is_expired(shared.send_timeout));
             (failed, kept) = (Vec::from(expired), others);
@@ -219,8 +219,7 @@ impl Bridge {
         let (is_empty, completes) = (kept.is_empty(), !ready.is_empty() || !failed.is_empty());
         {
             let mut state = this.state();
-            state.sends =
-                looked.is_full && kept.iter().any(Entry::sends) || state.awaiting.iter().any(Entry::sends);
+            state.sends |= sends && kept.iter().any(Entry::sends);
             kept.append(&mut state.awaiting);
             state.awaiting = kept;
         }
