@@ -1,10 +1,11 @@
 //! Arguments of calls: the bytes of any Python object that shows them, without a copy.
 
 use pyo3::buffer::PyUntypedBuffer;
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::types::{PyBytes, PyMemoryView, PyString};
 
 /// The bytes of one argument, borrowed from its object.
 pub(crate) enum Arguments<'py> {
@@ -19,6 +20,11 @@ impl<'py> Arguments<'py> {
     /// `TypeError` for an object without a buffer, or whose items are references; `BufferError` for bytes that do not
     /// lie side by side.
     pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Arguments<'py>> {
+        Arguments::named(object, "args")
+    }
+
+    /// As [`Arguments::of`], for an argument of another name.
+    pub(crate) fn named(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Arguments<'py>> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(Arguments::Bytes(bytes.clone()));
         }
@@ -26,17 +32,17 @@ impl<'py> Arguments<'py> {
             Ok(buffer) => buffer,
             Err(error) => match PyMemoryView::from(object) {
                 // PyO3 takes no buffer without dimensions, and none that leaves out its strides, as ctypes' do.
-                Ok(view) if is_scalar(&view)? => return of_scalar(&view).map(Arguments::Bytes),
+                Ok(view) if is_scalar(&view)? => return of_scalar(&view, name).map(Arguments::Bytes),
                 Ok(view) => PyUntypedBuffer::get(&view)?,
-                Err(_) => return Err(refusal(object, error)),
+                Err(_) => return Err(refusal(object, name, error)),
             },
         };
         if !buffer.is_c_contiguous() {
-            return Err(PyBufferError::new_err(
-                "the bytes of args do not lie side by side: send a copy (bytes(args), numpy.ascontiguousarray(args))",
-            ));
+            return Err(PyBufferError::new_err(format!(
+                "the bytes of {name} do not lie side by side: give a copy (bytes({name}), numpy.ascontiguousarray({name}))"
+            )));
         }
-        check_items(buffer.format().to_bytes())?;
+        check_items(buffer.format().to_bytes(), name)?;
         Ok(Arguments::Buffer(buffer))
     }
 
@@ -55,14 +61,35 @@ impl<'py> Arguments<'py> {
     }
 }
 
+/// The items of any iterable but a text. PyO3's own vectors believe the length that an object states, and panic.
+pub(crate) struct Items<T>(pub(crate) Vec<T>);
+
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Items(Vec::new())
+    }
+}
+
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Items<T>> {
+        if object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("it is a single str: give a list or a tuple"));
+        }
+        let items = object.try_iter()?.map(|item| item?.extract().map_err(Into::into));
+        items.collect::<PyResult<Vec<T>>>().map(Items)
+    }
+}
+
 /// The error for an object whose buffer cannot be had for this reason.
-fn refusal(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+fn refusal(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyTypeError>(object.py()) {
         return error;
     }
-    let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     PyTypeError::new_err(format!(
-        "args is of type {name}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
+        "{name} is of type {class}, which has no bytes to send: give bytes, bytearray, memoryview or a contiguous array"
     ))
 }
 
@@ -75,8 +102,8 @@ fn is_scalar(view: &Bound<'_, PyMemoryView>) -> PyResult<bool> {
 ///
 /// # Errors
 /// `TypeError` for a reference.
-fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Bound<'py, PyBytes>> {
-    check_items(view.getattr(intern!(view.py(), "format"))?.extract::<String>()?.as_bytes())?;
+fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+    check_items(view.getattr(intern!(view.py(), "format"))?.extract::<String>()?.as_bytes(), name)?;
     Ok(view.call_method0(intern!(view.py(), "tobytes"))?.cast_into()?)
 }
 
@@ -84,11 +111,11 @@ fn of_scalar<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Bound<'py, PyByte
 ///
 /// # Errors
 /// `TypeError` if they are.
-fn check_items(format: &[u8]) -> PyResult<()> {
+fn check_items(format: &[u8], name: &str) -> PyResult<()> {
     if format.iter().any(|code| matches!(code, b'O' | b'P' | b'&')) {
-        return Err(PyTypeError::new_err(
-            "the items of args are references to objects, which mean nothing elsewhere: send their values",
-        ));
+        return Err(PyTypeError::new_err(format!(
+            "the items of {name} are references to objects, which mean nothing elsewhere: send their values"
+        )));
     }
     Ok(())
 }

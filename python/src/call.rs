@@ -45,6 +45,21 @@ impl<'py> Call<'py> {
     }
 }
 
+impl<'py> Call<'py> {
+    /// The call of `function` with the arguments of one item: those in it if it is a tuple, and the function is no library.
+    ///
+    /// # Errors
+    /// As [`Call::of`].
+    pub(crate) fn of_item(function: &Bound<'py, PyAny>, item: Bound<'py, PyAny>) -> PyResult<Call<'py>> {
+        if let Ok(args) = item.cast::<PyTuple>()
+            && function.cast::<Library>().is_err()
+        {
+            return Call::of(function, args);
+        }
+        Call::of(function, &PyTuple::new(function.py(), [item])?)
+    }
+}
+
 fn count(found: usize) -> PyErr {
     PyTypeError::new_err(format!(
         "the function of a library takes one argument, its bytes, and there are {found}; give a timeout by its name"

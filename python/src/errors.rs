@@ -58,6 +58,12 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     raised.map_or_else(|error| error, PyErr::from_value)
 }
 
+/// Whether an exception is one of farjump's.
+pub(crate) fn is_ours(py: Python<'_>, error: &PyErr) -> bool {
+    let class = py.import(MODULE).and_then(|module| module.getattr("Error"));
+    class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
+}
+
 /// The exception for an object that was closed.
 pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
     raise(py, "Closed", format!("this {what} was closed: make another one"))

@@ -5,25 +5,21 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use farjump::{SystemError, SystemOperation};
+use farjump::{Awaited, SystemError, SystemOperation};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
+use crate::awaited::{Entry, Looked, MISSES, Progress, is_done};
 use crate::errors::{exception, guarded};
-use crate::pending::{Pending, Seen};
 use crate::shared::{Shared, Wake};
 
 /// Longest time after which the calls are looked for without an event: then cancelled futures are noticed, too.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
-/// Calls without an outcome after which the rest is left for the next time, where others had theirs. Outcomes come
-/// mostly in the order of the calls.
-const MISSES: usize = 64;
 
 /// A link in an event loop.
 #[pyclass(frozen, module = "farjump")]
-#[derive(Debug)]
 pub(crate) struct Bridge {
     /// The event loop refers to the bridge while it reads: the link may go first.
     shared: Weak<Shared>,
@@ -34,12 +30,11 @@ pub(crate) struct Bridge {
     state: Mutex<State>,
 }
 
-/// A future, and the call that completes it.
-type Awaiting = (Py<PyAny>, Py<Pending>);
-
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    awaiting: VecDeque<Awaiting>,
+    awaiting: VecDeque<Entry>,
+    /// Whether some of those may wait for credit.
+    sends: bool,
     /// Whether the loop is to call soon.
     is_due: bool,
     /// Whether the loop reads the descriptor.
@@ -58,24 +53,40 @@ fn failed(py: Python<'_>, source: impl Into<std::io::Error>) -> PyErr {
 }
 
 impl Bridge {
-    /// A future of the running event loop for the outcome of `pending`.
-    pub(crate) fn future<'py>(
-        shared: &Arc<Shared>,
-        pending: &Bound<'py, Pending>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = pending.py();
+    /// A new future of the running event loop.
+    pub(crate) fn new_future(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(running_loop(py)?.call_method0(intern!(py, "create_future"))?.unbind())
+    }
+
+    /// Has the running event loop complete the entry's future.
+    pub(crate) fn add(py: Python<'_>, shared: &Arc<Shared>, entry: Entry) -> PyResult<()> {
         let event_loop = running_loop(py)?;
         let bridge = Bridge::of(shared, &event_loop)?;
-        let future = event_loop.call_method0(intern!(py, "create_future"))?;
         let mut state = bridge.get().state();
-        state.awaiting.push_back((future.clone().unbind(), pending.clone().unbind()));
+        state.sends |= entry.sends();
+        state.awaiting.push_back(entry);
         shared.awaited_once_more();
         let due = std::mem::replace(&mut state.is_due, true);
         drop(state);
         if !due {
             event_loop.call_method1(intern!(py, "call_soon"), (&bridge,))?;
         }
-        Ok(future)
+        Ok(())
+    }
+
+    /// Whether an event loop runs in this thread.
+    pub(crate) fn is_in_loop(py: Python<'_>) -> PyResult<bool> {
+        // Without the module there is none, and to import it takes long.
+        let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+        Ok(modules.contains(intern!(py, "asyncio"))? && running_loop(py).is_ok())
+    }
+
+    /// Whether tasks of the running event loop wait for credit.
+    pub(crate) fn sends(py: Python<'_>, shared: &Arc<Shared>) -> PyResult<bool> {
+        let event_loop = running_loop(py)?;
+        let bridges = shared.bridges.lock().unwrap_or_else(PoisonError::into_inner);
+        let bridge = bridges.iter().find(|bridge| bridge.get().event_loop.is(&event_loop));
+        Ok(bridge.is_some_and(|bridge| bridge.get().state().sends))
     }
 
     /// The bridge between the link and this event loop.
@@ -131,26 +142,41 @@ impl Bridge {
         let mut state = this.state();
         state.is_due = false;
         let mut awaiting = std::mem::take(&mut state.awaiting);
+        let sends = std::mem::take(&mut state.sends);
         let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
         let ended = if timed { state.timer.take() } else { None };
         drop(state);
         drop(ended);
         let had_some = !awaiting.is_empty();
-        let (mut ready, mut kept) = (Vec::new(), VecDeque::new());
-        let longest = match this.shared.upgrade() {
+        let shared = this.shared.upgrade();
+        if sends {
+            // A call whose task was cancelled is not sent.
+            let count = awaiting.len();
+            awaiting.retain(|entry| !entry.sends() || !is_done(py, entry.future()) || !entry.abandon());
+            if let Some(shared) = &shared {
+                shared.no_longer_awaited(count - awaiting.len());
+            }
+        }
+        let (mut ready, mut kept, mut looked) = (Vec::new(), VecDeque::new(), Looked::default());
+        let mut progressed = false;
+        let longest = match &shared {
             None => {
-                ready.extend(awaiting.drain(..).map(|(future, pending)| (future, pending, Seen::Closed)));
+                for mut entry in awaiting.drain(..) {
+                    entry.look(py, None, &mut looked);
+                    ready.push(entry);
+                }
                 None
             }
             Some(shared) => {
                 let held = shared.hold(py);
                 let was_woken = held.end_sleep(&this.wake);
                 let mut misses = 0;
-                while let Some((future, pending)) = awaiting.pop_front() {
-                    match pending.get().look(held.link.as_ref()) {
-                        Some(seen) => ready.push((future, pending, seen)),
-                        None => {
-                            kept.push_back((future, pending));
+                while let Some(mut entry) = awaiting.pop_front() {
+                    match entry.look(py, held.link.as_ref(), &mut looked) {
+                        Progress::All => ready.push(entry),
+                        progress => {
+                            progressed |= progress == Progress::Some;
+                            kept.push_back(entry);
                             misses += 1;
                         }
                     }
@@ -164,24 +190,46 @@ impl Bridge {
                     held.wake_others(Some(&this.wake));
                 }
                 // With outcomes at hand more are likely to come before the loop could sleep.
-                if kept.is_empty() || !ready.is_empty() { None } else { held.begin_sleep(&this.wake) }
+                if kept.is_empty() || !ready.is_empty() || progressed {
+                    None
+                } else {
+                    held.begin_sleep(&this.wake)
+                }
             }
         };
+        for (pending, seen) in looked.found {
+            // The outcome is kept, also where it is an exception.
+            drop(pending.get().settled(py, seen));
+        }
         if timed {
             let before = kept.len();
-            kept.retain(|(future, pending)| !is_done(py, future) || !pending.get().abandon());
-            if let Some(shared) = this.shared.upgrade() {
+            kept.retain(|entry| !is_done(py, entry.future()) || !entry.abandon());
+            if let Some(shared) = &shared {
                 shared.no_longer_awaited(before - kept.len());
             }
         }
-        let (is_empty, completes) = (kept.is_empty(), !ready.is_empty());
+        let mut failed = Vec::new();
+        if let Some(shared) = &shared
+            && sends
+        {
+            let (expired, others) = kept.into_iter().partition(|entry| entry.is_expired(shared.send_timeout));
+            (failed, kept) = (Vec::from(expired), others);
+            shared.no_longer_awaited(failed.len());
+        }
+        let (is_empty, completes) = (kept.is_empty(), !ready.is_empty() || !failed.is_empty());
         {
             let mut state = this.state();
+            state.sends |= sends && kept.iter().any(Entry::sends);
             kept.append(&mut state.awaiting);
             state.awaiting = kept;
         }
-        for (future, pending, seen) in ready {
-            complete(py, future.bind(py), pending.get().settled(py, seen))?;
+        for entry in ready {
+            entry.complete(py, shared.as_ref())?;
+        }
+        for entry in failed {
+            if let Some(shared) = &shared {
+                entry.fail(py, shared.timed_out(py, Awaited::Credit, shared.send_timeout))?;
+            }
         }
         match longest {
             Some(longest) => Bridge::rest(slf, longest.min(LONGEST_SLEEP)),
@@ -233,22 +281,6 @@ impl Bridge {
         }
         Ok(())
     }
-}
-
-fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
-    future.call_method0(py, intern!(py, "done")).and_then(|done| done.is_truthy(py)).unwrap_or(false)
-}
-
-/// Completes a future, unless its task was cancelled.
-fn complete(py: Python<'_>, future: &Bound<'_, PyAny>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
-    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-        return Ok(());
-    }
-    match outcome {
-        Ok(reply) => future.call_method1(intern!(py, "set_result"), (reply,)),
-        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),)),
-    }
-    .map(drop)
 }
 
 #[pymethods]

@@ -1,9 +1,10 @@
 //! farjump for Python: the extension module `farjump._native`, over the Rust library.
 //!
-//! `shared` holds a link under a lock and lets threads and event loops sleep on it together; `pending` and
-//! `event_loop` take outcomes. `docs/decisions/python.md` has the reasons.
+//! `shared` holds a link under a lock and lets threads and event loops sleep on it together; `pending`, `pendings`,
+//! `awaited` and `event_loop` take outcomes. `docs/decisions/python.md` has the reasons.
 
 mod arguments;
+mod awaited;
 mod call;
 mod errors;
 mod event_loop;
@@ -11,10 +12,14 @@ mod handle;
 mod library;
 mod link;
 mod pending;
+mod pendings;
 mod process;
+mod ready;
+mod sending;
 mod shared;
 mod store;
 mod target;
+mod target_options;
 
 use pyo3::prelude::*;
 
@@ -23,7 +28,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<library::Library>()?;
     module.add_class::<link::Link>()?;
     module.add_class::<pending::Pending>()?;
+    module.add_class::<pendings::Pendings>()?;
     module.add_class::<target::Target>()?;
+    module.add_function(wrap_pyfunction!(pendings::gather, module)?)?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<store::Store>()?;
     module.add_function(wrap_pyfunction!(library::link_library, module)?)?;

@@ -1,10 +1,11 @@
 //! Links.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump::{Awaited, Error, InjectError, Key, Mode, WaitError};
 use pyo3::exceptions::PyValueError;
@@ -12,10 +13,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments::Arguments;
+use crate::awaited::{Credit, Entry};
 use crate::call::Call;
 use crate::errors::{closed, exception, guarded, limit, raise};
+use crate::event_loop::Bridge;
 use crate::pending::{Pending, outcome};
+use crate::pendings::{Pendings, send};
 use crate::process::Process;
+use crate::ready::ready;
+use crate::sending::{Unsent, try_to_send};
 use crate::shared::{Look, Shared, look};
 
 /// Time between two checks for signals while a link is made.
@@ -86,6 +92,69 @@ impl Link {
             let call = Call::of(function, args)?;
             let number = self.send_call(py, &call)?;
             Ok(Pending::new(&self.shared, number, call.results))
+        })
+    }
+
+    /// As `inject`, and awaits credit where `inject` waits for it: `pending = await link.inject_async(library, args)`.
+    /// A call that has to wait is sent in its turn, with a copy of the bytes.
+    #[pyo3(signature = (function, /, *args))]
+    fn inject_async<'py>(
+        &self,
+        py: Python<'py>,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            let Call { library, payload, results } = Call::of(function, args)?;
+            let args = Arguments::of(&payload)?;
+            if !Bridge::sends(py, &self.shared)?
+                && let Some(number) = self.send_at_once(py, &library.get().library, args.bytes())?
+            {
+                let pending = Bound::new(py, Pending::new(&self.shared, number, results))?;
+                return ready(py, pending.into_any());
+            }
+            let future = Bridge::new_future(py)?;
+            let (unsent, since) = (Unsent::new(library.unbind(), &args), Instant::now());
+            let credit = Credit { future: future.clone_ref(py), unsent, results, since, sent: None };
+            Bridge::add(py, &self.shared, Entry::Credit(credit))?;
+            Ok(future.into_bound(py))
+        })
+    }
+
+    /// Sends a call for each item of an iterable, with its bytes as arguments, and returns the calls as one: the outcome
+    /// is the list of their replies. For a function of several arguments the items are tuples. Where an event loop runs,
+    /// calls that find no credit are sent while the outcome is awaited; elsewhere `map` waits for it.
+    #[pyo3(signature = (function, args, /, *, return_exceptions=false))]
+    fn map(
+        &self,
+        py: Python<'_>,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyAny>,
+        return_exceptions: bool,
+    ) -> PyResult<Pendings> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            let is_awaited = Bridge::is_in_loop(py)?;
+            let (mut calls, mut unsent) = (Vec::new(), VecDeque::new());
+            for args in args.try_iter()? {
+                let Call { library, payload, results } = Call::of_item(function, args?)?;
+                let (args, rust) = (Arguments::of(&payload)?, &library.get().library);
+                let number = match is_awaited {
+                    false => Some(send(py, &self.shared, rust, args.bytes(), &calls)?),
+                    true if unsent.is_empty() => self.send_at_once(py, rust, args.bytes())?,
+                    true => None,
+                };
+                let pending = match number {
+                    Some(number) => Pending::new(&self.shared, number, results),
+                    None => {
+                        unsent.push_back((calls.len(), Unsent::new(library.unbind(), &args)));
+                        Pending::unsent(&self.shared, results)
+                    }
+                };
+                calls.push(Py::new(py, pending)?);
+            }
+            Ok(Pendings::new(calls, unsent, return_exceptions))
         })
     }
 
@@ -213,6 +282,21 @@ impl Link {
             drop(held);
             done.ok_or_else(|| closed(py, "link"))
         })
+    }
+
+    /// Sends a call, and returns its number. `None` without credit.
+    fn send_at_once(
+        &self,
+        py: Python<'_>,
+        library: &farjump::Library,
+        bytes: &[u8],
+    ) -> PyResult<Option<u32>> {
+        let held = self.shared.hold(py);
+        let sent = held.link.as_ref().map(|link| try_to_send(link, library, bytes));
+        held.wake_others(None);
+        drop(held);
+        let sent = sent.ok_or_else(|| closed(py, "link"))?;
+        sent.transpose().map_err(|error| exception(py, &error))
     }
 
     /// Sends a call that wants a reply, and returns its number.

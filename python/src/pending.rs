@@ -1,31 +1,35 @@
 //! Pending calls: waiting for their outcome, and awaiting it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump::{Awaited, Error, Link, Reply};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::awaited::Entry;
 use crate::call::Results;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::event_loop::Bridge;
+use crate::ready::ready;
 use crate::shared::{Look, Shared, look};
 
 /// Looks for an outcome before an event loop is asked to: a loop takes longer than a short call.
-const LOOKS_BEFORE_LOOP: u32 = 300;
+pub(crate) const LOOKS_BEFORE_LOOP: u32 = 300;
 
 /// A call that was sent. Its outcome can be waited for, polled or awaited, any number of times. A call that is no
 /// longer referred to is cancelled: the function still runs, and its outcome is dropped.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Pending {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     results: Results,
     state: Mutex<State>,
 }
 
 enum State {
+    /// It waits for credit.
+    Unsent,
     /// The call's number on its link.
     Waiting(u32),
     Done(Py<PyAny>),
@@ -35,8 +39,9 @@ enum State {
 
 /// The outcome of a call that has one.
 pub(crate) enum Seen {
-    /// It is kept already.
+    /// It is kept already: a reply, or why there is none.
     Known,
+    Failed,
     Found(Result<Reply, Error>),
     /// The link was closed before it came.
     Closed,
@@ -60,6 +65,44 @@ impl Pending {
         Pending { shared: Arc::clone(shared), results, state: Mutex::new(State::Waiting(number)) }
     }
 
+    /// A call that waits for credit.
+    pub(crate) fn unsent(shared: &Arc<Shared>, results: Results) -> Pending {
+        Pending { shared: Arc::clone(shared), results, state: Mutex::new(State::Unsent) }
+    }
+
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(*self.state(), State::Unsent)
+    }
+
+    /// Whether its outcome is not known.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(*self.state(), State::Unsent | State::Waiting(_))
+    }
+
+    /// Whether it is known to have no reply.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(*self.state(), State::Failed(_) | State::Cancelled)
+    }
+
+    /// Notes the call's number. A call that was cancelled meanwhile is cancelled now.
+    pub(crate) fn was_sent(&self, number: u32) {
+        let mut state = self.state();
+        if matches!(*state, State::Unsent) {
+            *state = State::Waiting(number);
+            return;
+        }
+        drop(state);
+        self.shared.abandon(number);
+    }
+
+    /// Notes why the call cannot be sent.
+    pub(crate) fn failed(&self, error: PyErr) {
+        let mut state = self.state();
+        if matches!(*state, State::Unsent) {
+            *state = State::Failed(error);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,6 +110,8 @@ impl Pending {
     /// The outcome that is known, or the call's number.
     fn known(&self, py: Python<'_>) -> Result<PyResult<Py<PyAny>>, u32> {
         match &*self.state() {
+            // No call has this number.
+            State::Unsent => Err(0),
             State::Waiting(number) => Err(*number),
             State::Done(reply) => Ok(Ok(reply.clone_ref(py))),
             State::Failed(error) => Ok(Err(error.clone_ref(py))),
@@ -89,11 +134,16 @@ impl Pending {
     /// Looks once, with the link's lock held, under which no Python code may run: [`Pending::settled`] makes the
     /// outcome afterwards. `None` if it has not come.
     pub(crate) fn look(&self, link: Option<&Link>) -> Option<Seen> {
-        let State::Waiting(number) = *self.state() else { return Some(Seen::Known) };
+        let number = match *self.state() {
+            State::Unsent => 0,
+            State::Waiting(number) => number,
+            State::Done(_) => return Some(Seen::Known),
+            State::Failed(_) | State::Cancelled => return Some(Seen::Failed),
+        };
         let Some(link) = link else { return Some(Seen::Closed) };
         match look(link, number) {
             Look::Outcome(found) => Some(Seen::Found(found)),
-            // Where another thread has taken the outcome, it is about to settle it.
+            // A call that is not sent, or whose outcome another thread has taken and is about to settle.
             Look::Pending | Look::Taken => None,
         }
     }
@@ -103,18 +153,55 @@ impl Pending {
         match seen {
             Seen::Found(found) => self.settle(py, found),
             Seen::Closed => Err(closed(py, "link")),
-            Seen::Known => self.known(py).unwrap_or_else(|_| Err(closed(py, "link"))),
+            Seen::Known | Seen::Failed => self.known(py).unwrap_or_else(|_| Err(closed(py, "link"))),
         }
     }
 
     /// Cancels the call, unless it has its outcome.
     pub(crate) fn abandon(&self) -> bool {
         let mut state = self.state();
-        let State::Waiting(number) = *state else { return false };
-        *state = State::Cancelled;
-        drop(state);
-        self.shared.abandon(number);
+        match *state {
+            State::Unsent => *state = State::Cancelled,
+            State::Waiting(number) => {
+                *state = State::Cancelled;
+                drop(state);
+                self.shared.abandon(number);
+            }
+            _ => return false,
+        }
         true
+    }
+
+    /// The outcome, waited for. `None` at the limit.
+    ///
+    /// # Errors
+    /// A closed link, or an exception that a signal handler raised. Inside, the call's.
+    pub(crate) fn outcome_within(
+        &self,
+        py: Python<'_>,
+        limit: Option<Duration>,
+    ) -> PyResult<Option<PyResult<Py<PyAny>>>> {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let number = match self.known(py) {
+                Ok(outcome) => return Ok(Some(outcome)),
+                Err(number) => number,
+            };
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let found = self.shared.wait(py, left.or(limit), |link| match look(link, number) {
+                Look::Pending => None,
+                found => Some(found),
+            })?;
+            match found {
+                Some(Look::Outcome(found)) => return Ok(Some(self.settle(py, found))),
+                None => return Ok(None),
+                // Another thread is about to settle it, or to send it.
+                Some(_) => py.detach(|| std::thread::sleep(Duration::from_micros(100))),
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+        }
     }
 }
 
@@ -126,23 +213,9 @@ impl Pending {
         guarded(py, || {
             self.shared.process.check(py, "call")?;
             let limit = limit(timeout, "timeout")?;
-            loop {
-                let number = match self.known(py) {
-                    Ok(outcome) => return outcome,
-                    Err(number) => number,
-                };
-                let found = self.shared.wait(py, limit, |link| match look(link, number) {
-                    Look::Pending => None,
-                    found => Some(found),
-                })?;
-                match found {
-                    Some(Look::Outcome(found)) => return self.settle(py, found),
-                    None => {
-                        return Err(self.shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default()));
-                    }
-                    // Another thread is about to settle it.
-                    Some(_) => py.detach(|| std::thread::sleep(Duration::from_micros(100))),
-                }
+            match self.outcome_within(py, limit)? {
+                Some(outcome) => outcome,
+                None => Err(self.shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default())),
             }
         })
     }
@@ -173,6 +246,9 @@ impl Pending {
         guarded(py, || {
             let this = slf.get();
             this.shared.process.check(py, "call")?;
+            if !this.is_open() {
+                return ready(py, this.settled(py, Seen::Known)?.into_bound(py).into_any());
+            }
             // Where other calls are awaited, a loop looks for all of them at once.
             let looks = if this.shared.are_awaited() { 1 } else { LOOKS_BEFORE_LOOP };
             let held = this.shared.hold(py);
@@ -180,15 +256,19 @@ impl Pending {
             held.wake_others(None);
             drop(held);
             if let Some(seen) = seen {
-                return Ok(Bound::new(py, Ready(this.settled(py, seen)?))?.into_any());
+                return ready(py, this.settled(py, seen)?.into_bound(py).into_any());
             }
-            Bridge::future(&this.shared, &slf)?.call_method0("__await__")
+            let future = Bridge::new_future(py)?;
+            let awaited =
+                Entry::Call { future: future.clone_ref(py), pending: slf.clone().unbind(), seen: None };
+            Bridge::add(py, &this.shared, awaited)?;
+            future.bind(py).call_method0(intern!(py, "__await__"))
         })
     }
 
     fn __repr__(&self) -> &'static str {
         match *self.state() {
-            State::Waiting(_) => "<farjump.Pending, not taken>",
+            State::Unsent | State::Waiting(_) => "<farjump.Pending, not taken>",
             State::Done(_) => "<farjump.Pending, done>",
             State::Failed(_) => "<farjump.Pending, failed>",
             State::Cancelled => "<farjump.Pending, cancelled>",
@@ -199,20 +279,5 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.abandon();
-    }
-}
-
-/// The awaiting of a reply that is there.
-#[pyclass(frozen, module = "farjump")]
-struct Ready(Py<PyAny>);
-
-#[pymethods]
-impl Ready {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<()> {
-        Err(PyStopIteration::new_err((self.0.clone_ref(py),)))
     }
 }

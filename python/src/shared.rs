@@ -294,7 +294,8 @@ impl Shared {
         limit: Option<Duration>,
         mut attempt: impl FnMut(&Link) -> Option<R> + Send,
     ) -> PyResult<Option<R>> {
-        let begun = Instant::now();
+        // Most calls are sent at once: then the clock is not read.
+        let mut begun = None;
         let mut turn = 0_u32;
         let mut held = self.hold(py);
         while let Some(link) = &held.link {
@@ -302,6 +303,7 @@ impl Shared {
                 held.wake_others(None);
                 return Ok(Some(found));
             }
+            let begun = *begun.get_or_insert_with(Instant::now);
             turn += 1;
             if turn.is_multiple_of(LOOKS_TO_YIELD) {
                 if begun.elapsed() >= HELD {

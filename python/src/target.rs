@@ -1,20 +1,23 @@
 //! Targets.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Mode, Stopper};
-use pyo3::exceptions::PyValueError;
+use farjump::{Error, Stats, Stopper};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
+use crate::arguments::Items;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::library::Library;
 use crate::process::Process;
 use crate::store::handle_exception;
+use crate::target_options::Choices;
 
-/// Longest time without a check for signals, in the thread that handles them.
+/// Longest time without a check for signals, in the thread that handles them, and of statistics that are not taken.
 const TURN: Duration = Duration::from_millis(20);
 /// Polls without a frame before a target sleeps.
 const IDLE_POLLS: u32 = 2000;
@@ -26,9 +29,24 @@ const END: Duration = Duration::from_secs(1);
 /// Targets that the interpreter closes at its end, so that their sockets go.
 static TARGETS: Mutex<Vec<Weak<Served>>> = Mutex::new(Vec::new());
 
+/// What a target said of itself.
+#[derive(Clone)]
+struct Known {
+    stats: Stats,
+    sources: usize,
+}
+
+impl Known {
+    fn of(target: &farjump::Target<'_>) -> Known {
+        Known { stats: target.stats(), sources: target.sources() }
+    }
+}
+
 struct Served {
     /// `None` once closed. Held for as long as a thread serves.
     target: Mutex<Option<farjump::Target<'static>>>,
+    /// The last that is known of it while a thread serves.
+    known: Mutex<Known>,
     stopper: Stopper,
     process: Process,
 }
@@ -74,20 +92,46 @@ impl Served {
         }
     }
 
-    /// Serves until `until` without the GIL. `Err` inside says that it is closed or served elsewhere.
-    fn serve(&self, until: Option<Instant>) -> Result<Result<bool, Error>, bool> {
+    /// Serves in turns without the GIL: one turn if `once`, otherwise until `deadline`. `Err` inside says that it is
+    /// closed or served elsewhere.
+    fn serve(&self, deadline: Option<Instant>, once: bool) -> Result<Result<bool, Error>, bool> {
         let mut held = self.take().ok_or(false)?;
         let target = held.as_mut().ok_or(true)?;
-        Ok(match until {
-            Some(until) => serve(target, &self.stopper, until),
-            None => target.run().map(|()| true),
-        })
+        loop {
+            let turn = Instant::now() + TURN;
+            let until = deadline.map_or(turn, |deadline| deadline.min(turn));
+            let served = serve(target, &self.stopper, until);
+            self.note(target);
+            if once
+                || !matches!(served, Ok(false))
+                || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            {
+                return Ok(served);
+            }
+        }
+    }
+
+    fn note(&self, target: &farjump::Target<'_>) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::of(target);
+    }
+
+    /// What is known of it: now, or at the end of the last turn of the thread that serves.
+    fn known(&self) -> Known {
+        if let Some(held) = self.take()
+            && let Some(target) = held.as_ref()
+        {
+            self.note(target);
+        }
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops the target, and closes it once no thread serves.
     fn close(&self) {
         self.stopper.stop();
-        drop(self.target.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut held = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(target) = held.take() {
+            self.note(&target);
+        }
     }
 }
 
@@ -113,46 +157,77 @@ impl Target {
 #[pymethods]
 impl Target {
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     #[pyo3(
-        signature = (address, *, transport=None, exports=Vec::new(), local=Vec::new(), modes=None, key_file=None, store=None),
-        text_signature = "(address, *, transport=None, exports=(), local=(), modes=None, key_file=None, store=None)"
+        signature = (address, *, transport=None, exports=Items::default(), wanted_libraries=Items::default(), process_symbols=false, local=Items::default(), modes=None, data=None, rights=None, allow_code=None, allow_making=false, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=false, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None, store=None),
+        text_signature = "(address, *, transport=None, exports=(), wanted_libraries=(), process_symbols=False, local=(), modes=None, data=None, rights=None, allow_code=None, allow_making=False, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=False, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None, store=None)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     fn new(
         py: Python<'_>,
         address: &str,
-        transport: Option<&str>,
-        exports: Vec<PathBuf>,
-        local: Vec<Py<Library>>,
-        modes: Option<Vec<String>>,
+        transport: Option<String>,
+        exports: Items<PathBuf>,
+        wanted_libraries: Items<String>,
+        process_symbols: bool,
+        local: Items<Py<Library>>,
+        modes: Option<Items<String>>,
+        data: Option<Py<PyAny>>,
+        rights: Option<Items<String>>,
+        allow_code: Option<Items<String>>,
+        allow_making: bool,
+        destinations: Option<BTreeMap<String, String>>,
         key_file: Option<PathBuf>,
+        peer_key_file: Option<PathBuf>,
+        peer_timeout: Option<f64>,
+        clear: bool,
+        mailbox_size: Option<usize>,
+        arena_size: Option<usize>,
+        store_capacity: Option<(usize, usize)>,
+        max_sources: Option<usize>,
+        max_payload: Option<usize>,
+        max_image: Option<usize>,
+        max_frame: Option<usize>,
+        max_source_memory: Option<usize>,
+        handshake_timeout: Option<f64>,
         store: Option<u64>,
     ) -> PyResult<Target> {
         guarded(py, || {
             let process = Process::this();
-            let mut builder = farjump::Target::listen(address);
-            if let Some(name) = transport {
-                builder = builder.transport(name);
-            }
-            for path in exports {
-                // SAFETY: as for `ctypes.CDLL`, the program answers for the libraries that it names.
-                builder = unsafe { builder.export_library(path) };
-            }
-            builder = local.iter().fold(builder, |builder, library| builder.local(&library.get().library));
-            if let Some(modes) = modes {
-                let modes: Result<Vec<Mode>, String> = modes.iter().map(|mode| mode.parse()).collect();
-                builder = builder.modes(&modes.map_err(PyValueError::new_err)?);
-            }
-            if let Some(path) = key_file {
-                builder = builder.key_file(path);
-            }
+            let choices = Choices {
+                transport,
+                exports,
+                wanted_libraries,
+                process_symbols,
+                local,
+                modes,
+                data,
+                rights,
+                allow_code,
+                allow_making,
+                destinations,
+                key_file,
+                peer_key_file,
+                peer_timeout,
+                clear,
+                mailbox_size,
+                arena_size,
+                store_capacity,
+                max_sources,
+                max_payload,
+                max_image,
+                max_frame,
+                max_source_memory,
+                handshake_timeout,
+            };
+            let mut builder = choices.builder(py, address)?;
             if let Some(bytes) = store {
                 let store = farjump_handles::Store::options().capacity(bytes).build();
                 builder = builder.objects(store.map_err(|error| handle_exception(py, &error))?.service());
             }
             let target = builder.build().map_err(|error| exception(py, &error))?;
             let (address, stopper) = (target.address(), target.stopper());
-            let served = Arc::new(Served { target: Mutex::new(Some(target)), stopper, process });
+            let known = Mutex::new(Known::of(&target));
+            let served = Arc::new(Served { target: Mutex::new(Some(target)), known, stopper, process });
             let mut targets = TARGETS.lock().unwrap_or_else(PoisonError::into_inner);
             targets.retain(|target| target.strong_count() != 0);
             targets.push(Arc::downgrade(&served));
@@ -181,9 +256,7 @@ impl Target {
             let deadline = limit(timeout, "timeout")?.and_then(|limit| Instant::now().checked_add(limit));
             let in_turns = handles_signals(py)?;
             loop {
-                let turn = in_turns.then(|| Instant::now() + TURN);
-                let until = turn.into_iter().chain(deadline).min();
-                let ended = py.detach(|| self.served.serve(until));
+                let ended = py.detach(|| self.served.serve(deadline, in_turns));
                 match ended.map_err(|is_closed| Target::refused(py, is_closed))? {
                     Ok(true) => return Ok(true),
                     Ok(false) => {}
@@ -210,6 +283,29 @@ impl Target {
             self.served.process.check(py, "target")?;
             py.detach(|| self.served.close());
             Ok(())
+        })
+    }
+
+    /// What it has done. While a thread serves, as it was 20 ms ago or less.
+    #[getter]
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(py, || {
+            self.served.process.check(py, "target")?;
+            let Known { stats, sources } = self.served.known();
+            let refused = stats.refusals();
+            let store = stats.store;
+            let fields = [stats.calls, stats.forwarded, stats.frames, stats.bytes, refused, sources as u64]
+                .into_iter()
+                .chain([stats.links, stats.links_ended, stats.sources_refused, stats.images_linked])
+                .map(|number| number.into_pyobject(py).map(Bound::into_any));
+            let time = stats.link_time.as_secs_f64().into_pyobject(py)?.into_any();
+            let rest = [store.images as u64, store.bytes as u64, store.evictions]
+                .map(|number| number.into_pyobject(py));
+            let fields: Vec<_> = fields.collect::<Result<_, _>>()?;
+            let rest =
+                rest.into_iter().map(|number| number.map(Bound::into_any)).collect::<Result<Vec<_>, _>>()?;
+            let fields = PyTuple::new(py, fields.into_iter().chain([time]).chain(rest).collect::<Vec<_>>())?;
+            py.import("farjump._types")?.getattr("TargetStats")?.call1(fields)
         })
     }
 

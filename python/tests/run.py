@@ -12,7 +12,7 @@ import traceback
 import unittest
 
 # Each test has limits of its own, far below this.
-LIMIT = 100
+LIMIT = 400
 
 
 class Result(unittest.TestResult):
@@ -38,6 +38,7 @@ class Result(unittest.TestResult):
     addFailure = addError
 
     def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
         # A test of which a part failed has no other outcome.
         if error is not None:
             self.addError(subtest, error)

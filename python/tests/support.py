@@ -36,15 +36,20 @@ def python(script, *args, **options):
 class WithTarget(unittest.TestCase):
     """Tests with a target in a process of its own: the program `farjump serve`."""
 
+    # More arguments of the program.
+    SERVES: tuple[str, ...] = ()
+    # Longest life of the target, in seconds.
+    LIFE = 3 * WATCHDOG
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="farjump-python-")
         cls.address = f"unix:{cls.folder.name}/target"
-        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6"]
+        command = [os.environ["TEST_PROGRAM"], "serve", "--listen", cls.address, "--export", "libc.so.6", *cls.SERVES]
         cls.serving = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        cls.watchdog = threading.Timer(3 * WATCHDOG, cls.serving.kill)
+        cls.watchdog = threading.Timer(cls.LIFE, cls.serving.kill)
         cls.watchdog.daemon = True
         cls.watchdog.start()
         for _ in range(1000):

@@ -147,55 +147,6 @@ class Processes(WithTarget):
     def test_ctrl_c_ends_an_event_loop(self):
         self.interrupted("await")
 
-    def test_a_forked_child_is_told_and_can_make_its_own(self):
-        child = python(
-            "import os, signal, sys, farjump\n"
-            "from support import library\n"
-            "echo, link = library('echo'), farjump.Link(sys.argv[1])\n"
-            "target = farjump.Target(sys.argv[1] + '-forked')\n"
-            "pending = link.inject(echo, b'parent')\n"
-            "pid = os.fork()\n"
-            "if pid == 0:\n"
-            "    signal.alarm(15)\n"
-            "    told = 0\n"
-            "    for use in (lambda: link.call(echo, b''), link.flush, link.close, pending.wait, pending.poll,\n"
-            "                lambda: link.peer, target.poll, target.run, target.stop, target.close):\n"
-            "        try:\n"
-            "            use()\n"
-            "        except farjump.Forked as error:\n"
-            "            told += 'which forked this one' in str(error)\n"
-            "    own = farjump.Link(sys.argv[1]).call(echo, b'child', timeout=10)\n"
-            "    del link, pending, target\n"
-            "    sys.exit(0 if (told, own) == (10, b'child') else 1)\n"
-            "status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
-            "print(status, pending.wait(10), link.call(echo, b'still', timeout=10))\n"
-            "target.close()",
-            self.address,
-        )
-        self.assertIn("0 b'parent' b'still'", self.ends(child))
-        self.assertFalse(os.path.exists(f"{self.folder.name}/target-forked"))
-
-    def test_the_interpreter_ends_with_calls_in_flight(self):
-        for ending in ("", "raise SystemExit(0)", "link.close()"):
-            child = python(
-                "import sys, threading, farjump\n"
-                "from support import library, milliseconds\n"
-                "link, slow = farjump.Link(sys.argv[1]), library('slow')\n"
-                "target = farjump.Target(sys.argv[1] + '-ending')\n"
-                "pending = [link.inject(slow, milliseconds(50)) for _ in range(5)]\n"
-                "def waits():\n"
-                "    try:\n"
-                "        pending[4].wait()\n"
-                "    except farjump.Closed:\n"
-                "        pass\n"
-                "for work in (waits, waits, target.run):\n"
-                "    threading.Thread(target=work, daemon=True).start()\n"
-                "threading.Event().wait(0.02)\n" + ending,
-                self.address,
-            )
-            self.ends(child)
-            self.assertFalse(os.path.exists(f"{self.folder.name}/target-ending"), "the socket is gone")
-
 
 if __name__ == "__main__":
     unittest.main()

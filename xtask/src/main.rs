@@ -94,8 +94,9 @@ enum Chore {
     Install(install::Options),
     /// Builds the wheel of the Python package.
     ///
-    /// Builds the extension module for release, by maturin, which pip installs into farjump's folder among the user's
-    /// caches. Prints the wheel's name, its length, and the platform that it is for. `test python` runs its tests.
+    /// Builds the extension module for release, by maturin and Zig, which pip installs into farjump's folder among the
+    /// user's caches. Prints the wheel's name, its length, the platform that it is for, and the newest version of glibc
+    /// that it asks for. Then makes a link with it on each CPython that this machine has. `test python` runs its tests.
     Wheel(python::Options),
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///

@@ -29,11 +29,13 @@ from ._native import (
     Library,
     Link,
     Pending,
+    Pendings,
     Store,
     Target,
     close_targets as _close_targets,
+    gather,
 )
-from ._types import LinkStats, Peer
+from ._types import LinkStats, Peer, TargetStats
 
 __all__ = [
     "CallError",
@@ -57,13 +59,16 @@ __all__ = [
     "Peer",
     "PeerGone",
     "Pending",
+    "Pendings",
     "Refused",
     "ServeError",
     "Store",
     "StoreFull",
     "Target",
+    "TargetStats",
     "TimedOut",
     "Unset",
+    "gather",
     "ifunc",
 ]
 

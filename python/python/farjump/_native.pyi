@@ -1,15 +1,26 @@
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, TypeVar, final, overload
+from types import GenericAlias, TracebackType
+from typing import Any, Generic, Literal, TypeVar, final, overload
 
 from typing_extensions import Buffer
 
 from ._ifunc import Ifunc
-from ._types import LinkStats, Peer
+from ._types import LinkStats, Peer, TargetStats
 
-__all__ = ["Handle", "Library", "Link", "Pending", "Store", "Target", "close_targets", "link_library"]
+__all__ = [
+    "Handle",
+    "Library",
+    "Link",
+    "Pending",
+    "Pendings",
+    "Store",
+    "Target",
+    "close_targets",
+    "gather",
+    "link_library",
+]
 
 _R = TypeVar("_R")
 
@@ -30,6 +41,24 @@ class Pending(Generic[_R]):
     def cancel(self) -> bool: ...
     def __await__(self) -> Generator[Any, None, _R]: ...
 
+_Outcome = TypeVar("_Outcome")
+
+@final
+class Pendings(Generic[_Outcome]):
+    def wait(self, timeout: float | None = None) -> list[_Outcome]: ...
+    def cancel(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[_Outcome]: ...
+    def __await__(self) -> Generator[Any, None, list[_Outcome]]: ...
+    def __class_getitem__(cls, item: Any) -> GenericAlias: ...
+
+@overload
+def gather(
+    pendings: Iterable[Pending[_R]], *, return_exceptions: Literal[False] = False
+) -> Pendings[_R]: ...
+@overload
+def gather(pendings: Iterable[Pending[_R]], *, return_exceptions: bool) -> Pendings[_R | Exception]: ...
+
 @final
 class Link:
     def __new__(
@@ -47,6 +76,26 @@ class Link:
     def inject(self, function: Library, args: Buffer, /) -> Pending[bytes]: ...
     @overload
     def inject(self, function: Ifunc[..., _R], /, *args: Any) -> Pending[_R]: ...
+    @overload
+    def inject_async(self, function: Library, args: Buffer, /) -> Awaitable[Pending[bytes]]: ...
+    @overload
+    def inject_async(self, function: Ifunc[..., _R], /, *args: Any) -> Awaitable[Pending[_R]]: ...
+    @overload
+    def map(
+        self, function: Library, args: Iterable[Buffer], *, return_exceptions: Literal[False] = False
+    ) -> Pendings[bytes]: ...
+    @overload
+    def map(
+        self, function: Library, args: Iterable[Buffer], *, return_exceptions: bool
+    ) -> Pendings[bytes | Exception]: ...
+    @overload
+    def map(
+        self, function: Ifunc[..., _R], args: Iterable[Any], *, return_exceptions: Literal[False] = False
+    ) -> Pendings[_R]: ...
+    @overload
+    def map(
+        self, function: Ifunc[..., _R], args: Iterable[Any], *, return_exceptions: bool
+    ) -> Pendings[_R | Exception]: ...
     @overload
     def call(self, function: Library, args: Buffer, /, *, timeout: float | None = None) -> bytes: ...
     @overload
@@ -83,9 +132,28 @@ class Target:
         *,
         transport: str | None = None,
         exports: Iterable[str | PathLike[str]] = (),
+        wanted_libraries: Iterable[str] = (),
+        process_symbols: bool = False,
         local: Iterable[Library] = (),
         modes: Iterable[str] | None = None,
+        data: Buffer | str | PathLike[str] | None = None,
+        rights: Iterable[str] | None = None,
+        allow_code: Iterable[str] | None = None,
+        allow_making: bool = False,
+        destinations: dict[str, str] | None = None,
         key_file: str | PathLike[str] | None = None,
+        peer_key_file: str | PathLike[str] | None = None,
+        peer_timeout: float | None = None,
+        clear: bool = False,
+        mailbox_size: int | None = None,
+        arena_size: int | None = None,
+        store_capacity: tuple[int, int] | None = None,
+        max_sources: int | None = None,
+        max_payload: int | None = None,
+        max_image: int | None = None,
+        max_frame: int | None = None,
+        max_source_memory: int | None = None,
+        handshake_timeout: float | None = None,
         store: int | None = None,
     ) -> Target: ...
     def poll(self) -> int: ...
@@ -94,6 +162,8 @@ class Target:
     def close(self) -> None: ...
     @property
     def address(self) -> str: ...
+    @property
+    def stats(self) -> TargetStats: ...
     def __enter__(self) -> Target: ...
     def __exit__(
         self,

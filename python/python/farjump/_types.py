@@ -16,6 +16,39 @@ class LinkStats(NamedTuple):
     """Bytes of payload."""
 
 
+class TargetStats(NamedTuple):
+    """What a target has done since it was made."""
+
+    calls: int
+    """Calls that ran."""
+    forwarded: int
+    """Of those, calls that were forwarded to a destination."""
+    frames: int
+    """Frames taken: calls, refused or not, and requests to flush."""
+    bytes: int
+    """Bytes that they took in their mailboxes."""
+    refused: int
+    """Frames refused."""
+    sources: int
+    """Sources that are connected now."""
+    links: int
+    """Links made."""
+    links_ended: int
+    """Links that ended."""
+    sources_refused: int
+    """Processes rejected because the target had its maximum of sources."""
+    images_linked: int
+    """Images placed."""
+    link_time: float
+    """Time spent placing them, in seconds."""
+    images: int
+    """Images in the code store now."""
+    image_bytes: int
+    """Their bytes."""
+    evictions: int
+    """Images dropped to make space for others."""
+
+
 class Peer(NamedTuple):
     """A target's process."""
 
@@ -29,4 +62,4 @@ class Peer(NamedTuple):
     """Its address over TCP."""
 
 
-LinkStats.__module__ = Peer.__module__ = "farjump"
+LinkStats.__module__ = Peer.__module__ = TargetStats.__module__ = "farjump"

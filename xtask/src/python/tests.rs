@@ -1,5 +1,5 @@
-//! The tests of the Python package: the wheel alone in a new virtual environment of each interpreter, and in that of
-//! CPython 3.11 with Numba.
+//! The tests of the Python package: the wheel in a new virtual environment of each interpreter, alone, with mypy, or with
+//! Numba.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::step::QUICKLY_BUILT;
 use crate::suite::suite;
 use crate::test_report::{Tally, last};
+use crate::wheels::Set;
 use crate::workspace::{Workspace, as_for_tests, root};
 
 /// The suite's name in counts.
@@ -20,12 +21,28 @@ const NAME: &str = "Python package";
 /// Minor versions of CPython 3 that the package is tested on.
 const VERSIONS: [u32; 3] = [11, 12, 13];
 /// The ifuncs of the tests.
-const IFUNCS: [&str; 4] = [
+const IFUNCS: [&str; 5] = [
     "integration-tests/ifuncs/echo.c",
     "integration-tests/ifuncs/missing.c",
     "integration-tests/ifuncs/panics.c",
+    "python/tests/ifuncs/length.c",
     "python/tests/ifuncs/slow.c",
 ];
+/// The minor version of CPython 3 that [`MYPY`] is for.
+const CHECKED: u32 = 11;
+/// mypy, which checks the stubs, for 64-bit x86.
+const MYPY: Set<'_> = Set {
+    what: "mypy 2.4.1",
+    name: "mypy/1",
+    pinned: &[
+        ("ast-serialize", "0.13.1", "9f99786e0d62082a5b121b3437f3167562133711df22128de1e9886f57f0b226"),
+        ("librt", "0.17.0", "598c5455f07fc182a926b88e63776c49dc4cf47465c998cbc6ba1f010b875b51"),
+        ("mypy", "2.4.1", "b69a15fc2e75858d6b15e91ed3a0dcff1a533265183b64734138791fe0f49aa5"),
+        ("mypy-extensions", "1.2.0", "993e7a20aa5671eb41a7132cf555af30062da99729601601b9a8382b11cae768"),
+        ("pathspec", "1.1.1", "a00ce642f577bf7f473932318056212bc4f8bfdf53128c78bbd5af0b9b20b189"),
+        ("typing-extensions", "4.16.0", "481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8"),
+    ],
+};
 /// Limit for making an environment, or building an ifunc.
 const SHORT: Duration = Duration::from_secs(120);
 /// Limit for building the program.
@@ -50,7 +67,7 @@ fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
         return Ok(Err("there is no python3.11 or later".to_owned()));
     }
     let out = Workspace::load(false, interrupt)?.target().join("python/tested");
-    let built = wheel::built(&out, &QUICKLY_BUILT, interrupt)?;
+    let built = wheel::built(&out, &wheel::Glibc::System, &QUICKLY_BUILT, interrupt)?;
     if let Ok(wheel) = &built {
         *BUILT.lock().unwrap_or_else(PoisonError::into_inner) = Some(wheel.clone());
     }
@@ -106,6 +123,18 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
                 let run = Run::new(python, interrupt).args(["-W", "ignore", "python/tests/run.py"]);
                 let run = run.args([&libraries, &program]).env("PYTHONDONTWRITEBYTECODE", "1");
                 let run = run.directory(root()).shown_as(format!("python3.{version} python/tests/run.py"));
+                let mypy = match version {
+                    CHECKED => MYPY.folder(|_| Ok(()), interrupt)?.map(Some),
+                    _ => Ok(None),
+                };
+                let run = match mypy {
+                    Ok(Some(folder)) => run.env("PYTHONPATH", folder),
+                    Ok(None) => run,
+                    Err(why) => {
+                        tally.skipped.push((format!("{name}, stubs"), why));
+                        run
+                    }
+                };
                 tally.add(suite(&name, run, true)?);
             }
         }
@@ -114,7 +143,7 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
 }
 
 /// A new virtual environment with the wheel alone, and its interpreter. `Err` inside says why it cannot be made.
-fn installed(
+pub(super) fn installed(
     interpreter: &Path,
     environment: &Path,
     wheel: &Path,
@@ -144,7 +173,7 @@ fn see(environment: &Path, version: u32, folder: &Path) -> std::io::Result<()> {
 }
 
 /// The interpreter of each version that runs: of the path, or among those of pyenv.
-fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
+pub(super) fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
     VERSIONS.map(|version| (version, interpreter(version))).to_vec()
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::tests;
 use crate::process::{Failed, Interrupt, Run};
 use crate::test_report::last;
 use crate::wheels::Set;
@@ -13,6 +14,9 @@ use crate::workspace::{Workspace, root};
 /// Limit for a release build on a slow or busy machine.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
+/// Limit for a look into the wheel, or a link.
+const SHORT: Duration = Duration::from_secs(60);
+
 /// maturin, for 64-bit x86.
 const MATURIN: Set<'_> = Set {
     what: "maturin 1.16.0",
@@ -20,12 +24,65 @@ const MATURIN: Set<'_> = Set {
     pinned: &[("maturin", "1.16.0", "837db2f4d93d4899c3ac393fb3cc9eebf35b6002336e5d574f4a4fb6c49fe283")],
 };
 
+/// Zig's linker and its lists of the symbols of each glibc, for 64-bit x86.
+const ZIG: Set<'_> = Set {
+    what: "Zig 0.17.1",
+    name: "ziglang/1",
+    pinned: &[("ziglang", "0.17.1", "ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54")],
+};
+
+/// The oldest glibc that Rust supports.
+const OLDEST: &str = "2_17";
+
+/// Prints the newest version of glibc that a wheel's module asks for.
+const NEWEST_GLIBC: &str = "
+import re, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    module = next(wheel.read(name) for name in wheel.namelist() if name.endswith('.so'))
+versions = re.findall(rb'\\bGLIBC_(\\d+)\\.(\\d+)', module)
+print('.'.join(map(str, max(tuple(map(int, version)) for version in versions))))
+";
+
+/// Calls a target of its own by the installed package.
+const TRIED: &str = "
+import farjump, sys, threading
+with farjump.Target('unix:' + sys.argv[1]) as target:
+    serving = threading.Thread(target=target.run)
+    serving.start()
+    with farjump.Link(target.address) as link:
+        link.flush(10)
+serving.join()
+";
+
 /// Options of `cargo xtask wheel`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// The folder for the wheel. It is made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// The oldest glibc that the wheel is for, from 2_17: it is then linked by Zig, which pip installs (100 MB).
+    /// `system` is this machine's, without Zig [default: 2_17; without Zig system]
+    #[arg(long, value_name = "2_N", value_parser = parse_glibc)]
+    manylinux: Option<Glibc>,
+}
+
+/// The glibc that a wheel is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Glibc {
+    /// This machine's.
+    System,
+    /// At least this one: `2_28`.
+    From(String),
+}
+
+fn parse_glibc(text: &str) -> Result<Glibc, String> {
+    if text == "system" {
+        return Ok(Glibc::System);
+    }
+    match text.strip_prefix("2_").and_then(|minor| minor.parse::<u32>().ok()) {
+        Some(minor) if minor >= 17 => Ok(Glibc::From(format!("2_{minor}"))),
+        _ => Err("write a version of glibc from 2_17 on, such as 2_28, or `system`".to_owned()),
+    }
 }
 
 /// Runs the chore.
@@ -33,26 +90,82 @@ pub(crate) struct Options {
 /// # Errors
 /// When interrupted, or maturin is not available or fails.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
-    let wheel = built(&options.out, &[], interrupt)?.map_err(Failed::Because)?;
+    let glibc = options.manylinux.clone().unwrap_or(Glibc::From(OLDEST.to_owned()));
+    let wheel = match built(&options.out, &glibc, &[], interrupt)? {
+        Err(why) if options.manylinux.is_none() => {
+            println!("{why}\nThis machine's glibc is taken.");
+            built(&options.out, &Glibc::System, &[], interrupt)?
+        }
+        built => built,
+    };
+    let wheel = wheel.map_err(Failed::Because)?;
     let length = fs::metadata(&wheel).map_err(failed(&wheel))?.len();
     let name = wheel.file_name().unwrap_or_default().to_string_lossy();
-    println!("{name}: {} KB, for {}", length.div_ceil(1000), platform(&name));
-    Ok(true)
+    let newest = Run::new("python3", interrupt)
+        .args(["-c", NEWEST_GLIBC])
+        .args([&wheel])
+        .limit(SHORT)
+        .quiet()
+        .run()?;
+    let newest = last(&newest.output).concat();
+    println!(
+        "{name}: {} KB, for {}; newest symbol of glibc: {newest}",
+        length.div_ceil(1000),
+        platform(&name)
+    );
+    tried(&wheel, interrupt)
 }
 
-/// Builds the wheel into `out`, with these settings of cargo's, and returns its path. `Err` inside says why maturin is
-/// not available.
+/// Installs the wheel in a new environment of each interpreter, and makes a link with it. Returns whether all did.
+fn tried(wheel: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let folder = Workspace::load(false, interrupt)?.target().join("python");
+    let made = tempfile::tempdir_in(&folder).map_err(failed(&folder))?;
+    let mut all = true;
+    for (version, interpreter) in tests::interpreters() {
+        let Some(interpreter) = interpreter else {
+            println!("CPython 3.{version}: not here");
+            continue;
+        };
+        let environment = made.path().join(format!("3.{version}"));
+        let python = match tests::installed(&interpreter, &environment, wheel, interrupt)? {
+            Ok(python) => python,
+            Err(why) => {
+                println!("CPython 3.{version}: {why}");
+                all = false;
+                continue;
+            }
+        };
+        let run = Run::new(python, interrupt).args(["-c", TRIED]).args([environment.join("target")]);
+        let ended = run.limit(SHORT).quiet().run()?;
+        all &= ended.status.success();
+        let outcome =
+            if ended.status.success() { "ok".to_owned() } else { last(&ended.output).join("\n    ") };
+        println!("CPython 3.{version}: {outcome}");
+    }
+    Ok(all)
+}
+
+/// Builds the wheel into `out`, with these settings of cargo's, and returns its path. `Err` inside says why maturin or
+/// Zig is not available.
 ///
 /// # Errors
 /// When interrupted, or maturin fails.
 pub(super) fn built(
     out: &Path,
+    glibc: &Glibc,
     settings: &[(&str, &str)],
     interrupt: &Interrupt,
 ) -> Result<Result<PathBuf, String>, Failed> {
     let maturin = match MATURIN.folder(|_| Ok(()), interrupt)? {
         Ok(folder) => folder.join("bin/maturin"),
         Err(why) => return Ok(Err(why)),
+    };
+    let zig = match glibc {
+        Glibc::System => None,
+        Glibc::From(_) => match ZIG.folder(|_| Ok(()), interrupt)? {
+            Ok(folder) => Some(folder.join("ziglang/zig")),
+            Err(why) => return Ok(Err(why)),
+        },
     };
     let folder = Workspace::load(false, interrupt)?.target().join("python");
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
@@ -61,7 +174,15 @@ pub(super) fn built(
     let run = Run::new(maturin, interrupt).directory(root()).limit(LIMIT);
     let run = run.args(["build", "--release", "--locked", "--manifest-path", "python/Cargo.toml", "--out"]);
     let run = settings.iter().fold(run, |run, (name, value)| run.env(name, value));
-    let ended = run.args([made.path()]).env("CARGO_TERM_QUIET", "true").run()?;
+    let run = run.args([made.path()]).env("CARGO_TERM_QUIET", "true");
+    let run = match (glibc, zig) {
+        (Glibc::From(version), Some(zig)) => {
+            let run = run.args(["--zig", "--compatibility", &format!("manylinux_{version}")]);
+            run.env("CARGO_ZIGBUILD_ZIG_PATH", zig)
+        }
+        _ => run,
+    };
+    let ended = run.run()?;
     if !ended.status.success() {
         let said = last(&ended.output).join("\n    ");
         return Err(Failed::Because(format!("maturin failed\n    {said}")));
@@ -85,8 +206,17 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> Failed {
 }
 
 #[cfg(test)]
-mod tests {
+mod test {
     use super::*;
+
+    #[test]
+    fn a_glibc_is_a_version_or_the_systems() {
+        assert_eq!(parse_glibc("2_28"), Ok(Glibc::From("2_28".to_owned())));
+        assert_eq!(parse_glibc("system"), Ok(Glibc::System));
+        for wrong in ["", "2_16", "2.28", "2_", "3_1", "manylinux_2_28"] {
+            assert!(parse_glibc(wrong).unwrap_err().contains("2_28"), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_last_part_of_a_wheels_name_is_its_platform() {

@@ -1,0 +1,235 @@
+//! The things that tasks await of a link: the outcome of a call, those of several, credit for a call.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use farjump::{Error, Link};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::call::Results;
+use crate::errors::closed;
+use crate::pending::{Pending, Seen};
+use crate::pendings::Pendings;
+use crate::sending::Unsent;
+use crate::shared::Shared;
+
+/// Calls in a row without an outcome after which the others are left for the next time. Outcomes come mostly in the
+/// order of the calls.
+pub(crate) const MISSES: usize = 64;
+
+/// One future, and what completes it.
+pub(crate) enum Entry {
+    Call { future: Py<PyAny>, pending: Py<Pending>, seen: Option<Seen> },
+    Part(Part),
+    Credit(Credit),
+}
+
+/// The future of several calls, which may be of several links.
+pub(crate) struct Group {
+    pub(crate) future: Py<PyAny>,
+    pub(crate) pendings: Py<Pendings>,
+    /// Number of links with calls that have no outcome.
+    pub(crate) parts: AtomicUsize,
+}
+
+/// The calls of a [`Group`] on one link.
+pub(crate) struct Part {
+    pub(crate) group: Arc<Group>,
+    /// Calls without an outcome, in order.
+    pub(crate) open: VecDeque<Py<Pending>>,
+    /// When one of them was last sent.
+    pub(crate) since: Instant,
+    /// The first one that failed, where that ends the wait.
+    pub(crate) failed: Option<Py<Pending>>,
+}
+
+/// A call that is to be sent when there is credit.
+pub(crate) struct Credit {
+    pub(crate) future: Py<PyAny>,
+    pub(crate) unsent: Unsent,
+    pub(crate) results: Results,
+    pub(crate) since: Instant,
+    pub(crate) sent: Option<Result<u32, Error>>,
+}
+
+/// What a look with the link's lock held has found.
+#[derive(Default)]
+pub(crate) struct Looked {
+    /// Outcomes of calls of groups, which are not yet Python objects.
+    pub(crate) found: Vec<(Py<Pending>, Seen)>,
+    /// Whether a call found no credit. Others then do not overtake it.
+    pub(crate) is_full: bool,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    None,
+    Some,
+    /// The future can be completed.
+    All,
+}
+
+impl Entry {
+    pub(crate) fn future(&self) -> &Py<PyAny> {
+        match self {
+            Entry::Call { future, .. } => future,
+            Entry::Part(part) => &part.group.future,
+            Entry::Credit(credit) => &credit.future,
+        }
+    }
+
+    /// Whether it sends calls.
+    pub(crate) fn sends(&self) -> bool {
+        match self {
+            Entry::Call { .. } => false,
+            Entry::Part(part) => part.group.pendings.get().has_unsent(),
+            Entry::Credit(_) => true,
+        }
+    }
+
+    /// Looks once, with the link's lock held, under which no Python code may run. Without a link, as it was closed, the
+    /// future can be completed.
+    pub(crate) fn look(&mut self, py: Python<'_>, link: Option<&Link>, looked: &mut Looked) -> Progress {
+        match self {
+            Entry::Call { pending, seen, .. } => {
+                *seen = pending.get().look(link);
+                if seen.is_some() { Progress::All } else { Progress::None }
+            }
+            Entry::Part(part) => part.look(py, link, looked),
+            Entry::Credit(credit) => {
+                let Some(link) = link else { return Progress::All };
+                if looked.is_full {
+                    return Progress::None;
+                }
+                credit.sent = credit.unsent.try_to_send(py, link);
+                looked.is_full = credit.sent.is_none();
+                if looked.is_full { Progress::None } else { Progress::All }
+            }
+        }
+    }
+
+    /// Whether credit for it has been missing for longer than `limit`.
+    pub(crate) fn is_expired(&self, limit: Duration) -> bool {
+        match self {
+            Entry::Call { .. } => false,
+            Entry::Part(part) => self.sends() && part.since.elapsed() >= limit,
+            Entry::Credit(credit) => credit.since.elapsed() >= limit,
+        }
+    }
+
+    /// Completes the future, unless its task was cancelled. Other links of its group may have to come first.
+    pub(crate) fn complete(self, py: Python<'_>, shared: Option<&Arc<Shared>>) -> PyResult<()> {
+        match self {
+            Entry::Call { future, pending, seen } => {
+                let outcome = pending.get().settled(py, seen.unwrap_or(Seen::Known));
+                complete(py, &future, outcome.map(Py::into_any))
+            }
+            Entry::Part(part) => part.complete(py),
+            Entry::Credit(credit) => match (credit.sent, shared) {
+                (Some(Ok(number)), Some(shared)) => {
+                    let pending = Py::new(py, Pending::new(shared, number, credit.results));
+                    complete(py, &credit.future, pending.map(Py::into_any))
+                }
+                (Some(Err(error)), _) => {
+                    complete(py, &credit.future, Err(crate::errors::exception(py, &error)))
+                }
+                _ => complete(py, &credit.future, Err(closed(py, "link"))),
+            },
+        }
+    }
+
+    /// Fails the future, and all calls that it would send.
+    pub(crate) fn fail(self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if let Entry::Part(part) = self {
+            part.group.pendings.get().fail_unsent(py, &error);
+            return complete(py, &part.group.future, Err(error));
+        }
+        complete(py, self.future(), Err(error))
+    }
+
+    /// Cancels the calls of a future that is done. False if one has its outcome and is about to be completed.
+    pub(crate) fn abandon(&self) -> bool {
+        match self {
+            Entry::Call { pending, .. } => pending.get().abandon(),
+            Entry::Part(part) => {
+                part.group.pendings.get().forget_unsent();
+                part.open.iter().for_each(|pending| {
+                    pending.get().abandon();
+                });
+                true
+            }
+            Entry::Credit(_) => true,
+        }
+    }
+}
+
+impl Part {
+    pub(crate) fn look(&mut self, py: Python<'_>, link: Option<&Link>, looked: &mut Looked) -> Progress {
+        let pendings = self.group.pendings.get();
+        let (mut progress, mut misses) = (Progress::None, 0);
+        if let Some(link) = link
+            && pendings.has_unsent()
+            && !looked.is_full
+        {
+            let (sent, failed) = pendings.send_some(py, link);
+            looked.is_full = pendings.has_unsent();
+            if sent {
+                (self.since, progress) = (Instant::now(), Progress::Some);
+            }
+            looked.found.extend(failed);
+        }
+        let mut missed = Vec::new();
+        while misses < MISSES
+            && let Some(pending) = self.open.pop_front()
+        {
+            let Some(seen) = pending.get().look(link) else {
+                missed.push(pending);
+                misses += 1;
+                continue;
+            };
+            progress = Progress::Some;
+            if pendings.ends_at(&seen) {
+                self.failed = Some(pending.clone_ref(py));
+            }
+            looked.found.push((pending, seen));
+            if self.failed.is_some() {
+                break;
+            }
+        }
+        missed.into_iter().rev().for_each(|pending| self.open.push_front(pending));
+        if self.open.is_empty() || self.failed.is_some() { Progress::All } else { progress }
+    }
+
+    fn complete(self, py: Python<'_>) -> PyResult<()> {
+        let group = &self.group;
+        if let Some(failed) = self.failed {
+            let Err(error) = failed.get().settled(py, Seen::Failed) else { return Ok(()) };
+            return complete(py, &group.future, Err(error));
+        }
+        if group.parts.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok(());
+        }
+        complete(py, &group.future, group.pendings.get().outcomes(py).map(Py::into_any))
+    }
+}
+
+pub(crate) fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
+    future.call_method0(py, intern!(py, "done")).and_then(|done| done.is_truthy(py)).unwrap_or(false)
+}
+
+/// Completes a future, unless its task was cancelled.
+fn complete(py: Python<'_>, future: &Py<PyAny>, outcome: PyResult<Py<PyAny>>) -> PyResult<()> {
+    let future = future.bind(py);
+    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    match outcome {
+        Ok(reply) => future.call_method1(intern!(py, "set_result"), (reply,)),
+        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),)),
+    }
+    .map(drop)
+}

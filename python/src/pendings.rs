@@ -1,0 +1,362 @@
+//! Several calls as one: waited for, iterated or awaited together.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farjump::{Awaited, Error, InjectError, Link};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyType};
+
+use crate::awaited::{Entry, Group, Looked, Part};
+use crate::errors::{exception, guarded, is_ours, limit};
+use crate::event_loop::Bridge;
+use crate::pending::{LOOKS_BEFORE_LOOP, Pending, Seen};
+use crate::ready::ready;
+use crate::sending::Unsent;
+use crate::shared::Shared;
+
+/// Several calls, in order. Waiting for them, or awaiting them, gives a list of their replies; iterating gives one reply
+/// after the other.
+#[pyclass(frozen, module = "farjump", weakref)]
+pub(crate) struct Pendings {
+    calls: Vec<Py<Pending>>,
+    /// Calls that wait for credit, and their places among the calls. No Python code runs under this lock.
+    unsent: Mutex<VecDeque<(usize, Unsent)>>,
+    return_exceptions: bool,
+}
+
+impl Pendings {
+    pub(crate) fn new(
+        calls: Vec<Py<Pending>>,
+        unsent: VecDeque<(usize, Unsent)>,
+        return_exceptions: bool,
+    ) -> Pendings {
+        Pendings { calls, unsent: Mutex::new(unsent), return_exceptions }
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, VecDeque<(usize, Unsent)>> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent().is_empty()
+    }
+
+    /// Whether this outcome ends the wait for all.
+    pub(crate) fn ends_at(&self, seen: &Seen) -> bool {
+        !self.return_exceptions
+            && match seen {
+                Seen::Found(found) => found.is_err(),
+                Seen::Failed | Seen::Closed => true,
+                Seen::Known => false,
+            }
+    }
+
+    /// Sends calls while there is credit, with the link's lock held. Returns whether it sent any, and the calls that
+    /// can never be sent.
+    pub(crate) fn send_some(&self, py: Python<'_>, link: &Link) -> (bool, Vec<(Py<Pending>, Seen)>) {
+        let (mut sent, mut failed) = (false, Vec::new());
+        let mut unsent = self.unsent();
+        while let Some((place, call)) = unsent.front() {
+            let pending = &self.calls[*place];
+            if pending.get().is_unsent() {
+                match call.try_to_send(py, link) {
+                    None => break,
+                    Some(Ok(number)) => {
+                        sent = true;
+                        pending.get().was_sent(number);
+                    }
+                    Some(Err(error)) => failed.push((pending.clone_ref(py), Seen::Found(Err(error)))),
+                }
+            }
+            unsent.pop_front();
+        }
+        (sent, failed)
+    }
+
+    /// Sends all calls, and waits for credit.
+    fn send_all(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            let Some((place, call)) = self.unsent().pop_front() else { return Ok(()) };
+            let pending = &self.calls[place];
+            if !pending.get().is_unsent() {
+                continue;
+            }
+            let (library, bytes) = call.parts(py);
+            match send(py, &pending.get().shared, library, bytes, &self.calls) {
+                Ok(number) => pending.get().was_sent(number),
+                Err(error) if is_ours(py, &error) => {
+                    pending.get().failed(error.clone_ref(py));
+                    self.fail_unsent(py, &error);
+                }
+                // A signal handler raised it.
+                Err(error) => {
+                    self.unsent().push_front((place, call));
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Fails all calls that were not sent.
+    pub(crate) fn fail_unsent(&self, py: Python<'_>, error: &PyErr) {
+        let unsent = std::mem::take(&mut *self.unsent());
+        for (place, _) in &unsent {
+            self.calls[*place].get().failed(error.clone_ref(py));
+        }
+    }
+
+    /// Drops the calls that were not sent.
+    pub(crate) fn forget_unsent(&self) {
+        let unsent = std::mem::take(&mut *self.unsent());
+        for (place, _) in &unsent {
+            self.calls[*place].get().abandon();
+        }
+    }
+
+    /// The outcome of one call as a Python object, if it is to be returned.
+    fn returned<T>(&self, py: Python<'_>, outcome: PyResult<Py<T>>) -> PyResult<Py<PyAny>> {
+        match outcome {
+            Ok(reply) => Ok(reply.into_any()),
+            Err(error) if self.return_exceptions => Ok(error.into_value(py).into_any()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The outcomes of all calls, which are there.
+    pub(crate) fn outcomes(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
+        let outcomes = self.calls.iter().map(|pending| {
+            let outcome = pending.get().settled(py, Seen::Known);
+            self.returned(py, outcome)
+        });
+        Ok(PyList::new(py, outcomes.collect::<PyResult<Vec<_>>>()?)?.unbind())
+    }
+
+    /// The outcome of the call at this place, waited for. `None` at the limit.
+    fn wait_for(&self, py: Python<'_>, place: usize, limit: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
+        if self.unsent().front().is_some_and(|(first, _)| *first <= place) {
+            self.send_all(py)?;
+        }
+        let outcome = self.calls[place].get().outcome_within(py, limit)?;
+        outcome.map(|outcome| self.returned(py, outcome)).transpose()
+    }
+
+    /// The links of calls without an outcome, each with those calls.
+    fn parts(&self, py: Python<'_>) -> Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> {
+        let mut parts: Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> = Vec::new();
+        for pending in self.calls.iter().filter(|pending| pending.get().is_open()) {
+            let shared = &pending.get().shared;
+            let at = parts.iter().position(|(other, _)| Arc::ptr_eq(other, shared));
+            let at = at.unwrap_or_else(|| {
+                parts.push((Arc::clone(shared), VecDeque::new()));
+                parts.len() - 1
+            });
+            parts[at].1.push_back(pending.clone_ref(py));
+        }
+        parts
+    }
+}
+
+/// Sends a call on `shared`, and waits for credit. With too many calls pending it waits for the first of `earlier` that
+/// has no outcome.
+pub(crate) fn send(
+    py: Python<'_>,
+    shared: &Arc<Shared>,
+    library: &farjump::Library,
+    bytes: &[u8],
+    earlier: &[Py<Pending>],
+) -> PyResult<u32> {
+    loop {
+        let sent =
+            shared.wait(py, Some(shared.send_timeout), |link| match link.try_inject(library, bytes) {
+                Err(Error::Inject(InjectError::Full)) => None,
+                sent => Some(sent.map(farjump::Pending::into_raw)),
+            })?;
+        match sent {
+            None => return Err(shared.timed_out(py, Awaited::Credit, shared.send_timeout)),
+            Some(Ok(number)) => return Ok(number),
+            Some(Err(error @ Error::Inject(InjectError::TooManyCalls { .. }))) => {
+                let open = earlier.iter().find(|pending| pending.get().is_open());
+                let Some(open) = open else { return Err(exception(py, &error)) };
+                // Its failure is its own.
+                drop(open.get().outcome_within(py, Some(shared.send_timeout))?);
+            }
+            Some(Err(error)) => return Err(exception(py, &error)),
+        }
+    }
+}
+
+/// The calls as one, which can be waited for, iterated or awaited. Its outcome is the list of their replies, in their
+/// order. The first exception is raised, and the other calls stay pending; with return_exceptions, exceptions are
+/// in the list instead.
+#[pyfunction]
+#[pyo3(signature = (pendings, *, return_exceptions=false))]
+pub(crate) fn gather(
+    py: Python<'_>,
+    pendings: &Bound<'_, PyAny>,
+    return_exceptions: bool,
+) -> PyResult<Pendings> {
+    guarded(py, || {
+        let mut calls = Vec::new();
+        for (place, one) in pendings.try_iter()?.enumerate() {
+            let one = one?;
+            let pending = one.cast::<Pending>().map_err(|_| {
+                let name = one.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+                PyTypeError::new_err(format!(
+                    "pendings[{place}] is of type {name}: give calls of Link.inject, which are farjump.Pending"
+                ))
+            })?;
+            pending.get().shared.process.check(py, "call")?;
+            calls.push(pending.clone().unbind());
+        }
+        Ok(Pendings::new(calls, VecDeque::new(), return_exceptions))
+    })
+}
+
+#[pymethods]
+impl Pendings {
+    /// Waits for all replies, and returns the list of them. With a timeout, in seconds, TimedOut says that some have not
+    /// come; the calls stay pending.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyList>> {
+        guarded(py, || {
+            self.check(py)?;
+            let limit = limit(timeout, "timeout")?;
+            let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+            let outcomes = (0..self.calls.len()).map(|place| {
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                self.wait_for(py, place, left.or(limit))?.ok_or_else(|| {
+                    let shared = &self.calls[place].get().shared;
+                    shared.timed_out(py, Awaited::Outcome, limit.unwrap_or_default())
+                })
+            });
+            Ok(PyList::new(py, outcomes.collect::<PyResult<Vec<_>>>()?)?.unbind())
+        })
+    }
+
+    /// Cancels all calls without an outcome. Returns False if there were none.
+    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
+        guarded(py, || {
+            self.check(py)?;
+            self.unsent().clear();
+            Ok(self.calls.iter().filter(|pending| pending.get().abandon()).count() > 0)
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Replies> {
+        slf.get().check(slf.py())?;
+        Ok(Replies { pendings: slf.unbind(), next: AtomicUsize::new(0) })
+    }
+
+    fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        let py = slf.py();
+        guarded(py, || {
+            let this = slf.get();
+            this.check(py)?;
+            let future = Bridge::new_future(py)?;
+            let group = Arc::new(Group { future, pendings: slf.clone().unbind(), parts: 0.into() });
+            let mut parts = Vec::new();
+            for (shared, open) in this.parts(py) {
+                let mut part = Part { group: Arc::clone(&group), open, since: Instant::now(), failed: None };
+                part.look_at_once(py, &shared);
+                parts.push((shared, part));
+            }
+            if !this.return_exceptions
+                && let Some(failed) = this.calls.iter().find(|pending| pending.get().has_failed())
+            {
+                failed.get().settled(py, Seen::Failed)?;
+            }
+            parts.retain(|(_, part)| !part.open.is_empty());
+            if parts.is_empty() {
+                return ready(py, this.outcomes(py)?.into_bound(py).into_any());
+            }
+            group.parts.store(parts.len(), Ordering::Release);
+            for (shared, part) in parts {
+                Bridge::add(py, &shared, Entry::Part(part))?;
+            }
+            group.future.bind(py).call_method0("__await__")
+        })
+    }
+
+    /// `Pendings[bytes]`, for annotations.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<farjump.Pendings of {} calls>", self.calls.len())
+    }
+}
+
+impl Pendings {
+    /// Checks that this process made the calls.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.calls.iter().try_for_each(|pending| pending.get().shared.process.check(py, "call"))
+    }
+}
+
+impl Part {
+    /// Looks for outcomes while more come, and keeps them.
+    fn look_at_once(&mut self, py: Python<'_>, shared: &Arc<Shared>) {
+        let mut looked = Looked::default();
+        let held = shared.hold(py);
+        let mut idle = 0;
+        while idle < LOOKS_BEFORE_LOOP && !self.open.is_empty() && self.failed.is_none() {
+            let before = self.open.len();
+            let _ = self.look(py, held.link.as_ref(), &mut looked);
+            idle = if self.open.len() < before { 0 } else { idle + 1 };
+        }
+        held.wake_others(None);
+        drop(held);
+        for (pending, seen) in looked.found {
+            // The outcome is kept.
+            drop(pending.get().settled(py, seen));
+        }
+    }
+}
+
+/// The replies of several calls, one after the other.
+#[pyclass(frozen, module = "farjump")]
+pub(crate) struct Replies {
+    pendings: Py<Pendings>,
+    next: AtomicUsize,
+}
+
+#[pymethods]
+impl Replies {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        guarded(py, || {
+            let pendings = self.pendings.get();
+            let place = self.next.load(Ordering::Relaxed);
+            if place >= pendings.calls.len() {
+                return Ok(None);
+            }
+            pendings.check(py)?;
+            // An interrupted wait leaves the reply for the next time.
+            let outcome = pendings.wait_for(py, place, None);
+            if !pendings.calls[place].get().is_open() {
+                self.next.store(place + 1, Ordering::Relaxed);
+            }
+            outcome
+        })
+    }
+
+    fn __length_hint__(&self) -> usize {
+        self.pendings.get().calls.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+}

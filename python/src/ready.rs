@@ -1,0 +1,123 @@
+//! An awaitable that is done when it is made.
+//!
+//! A class of PyO3 would raise `StopIteration` for its value, which takes longer than many calls. CPython asks a type
+//! with the slot `am_send` for the value itself.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject, PySendResult, PyType_Slot};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// The object. Python sees the first field only.
+#[repr(C)]
+struct Ready {
+    head: PyObject,
+    /// A reference of its own; null before [`ready`] sets it.
+    value: *mut PyObject,
+}
+
+/// Deallocates the object.
+///
+/// # Safety
+/// For the type of [`ready`] only: `this` is one of its objects, with no reference left.
+unsafe extern "C" fn dealloc(this: *mut PyObject) {
+    // SAFETY: the caller's condition; `value` is null or a reference of the object's, which is dropped once. The type
+    // is a heap type, of which each object has a reference, and has no garbage collection, so `PyType_GenericAlloc`
+    // took the memory that `PyObject_Free` frees.
+    unsafe {
+        let class = ffi::Py_TYPE(this);
+        ffi::Py_XDECREF((*this.cast::<Ready>()).value);
+        ffi::PyObject_Free(this.cast());
+        ffi::Py_DECREF(class.cast());
+    }
+}
+
+/// Returns the object itself, which is its own iterator.
+///
+/// # Safety
+/// For the type of [`ready`] only.
+unsafe extern "C" fn own_iterator(this: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the caller has a reference.
+    unsafe { ffi::Py_NewRef(this) }
+}
+
+/// Ends the iteration with the value.
+///
+/// # Safety
+/// As [`own_iterator`].
+unsafe extern "C" fn next(this: *mut PyObject) -> *mut PyObject {
+    // SAFETY: the value was set when the object was made, and the class is one of Python's. `made` is an exception or
+    // null with one set; this function drops its reference.
+    unsafe {
+        let (class, value) = (ffi::PyExc_StopIteration, (*this.cast::<Ready>()).value);
+        // CPython takes others for the value itself. It would take these apart.
+        if ffi::PyTuple_Check(value) != 0 || ffi::PyExceptionInstance_Check(value) != 0 {
+            let made = ffi::PyObject_CallFunctionObjArgs(class, value, ptr::null_mut::<PyObject>());
+            if !made.is_null() {
+                ffi::PyErr_SetObject(class, made);
+                ffi::Py_DECREF(made);
+            }
+        } else {
+            ffi::PyErr_SetObject(class, value);
+        }
+    }
+    ptr::null_mut()
+}
+
+/// Returns the value.
+///
+/// # Safety
+/// As [`own_iterator`], and `result` points to a variable.
+unsafe extern "C" fn send(
+    this: *mut PyObject,
+    _sent: *mut PyObject,
+    result: *mut *mut PyObject,
+) -> PySendResult {
+    // SAFETY: the caller's condition; the value was set when the object was made.
+    unsafe { *result = ffi::Py_NewRef((*this.cast::<Ready>()).value) };
+    PySendResult::PYGEN_RETURN
+}
+
+/// Makes the type.
+fn class(py: Python<'_>) -> PyResult<Py<PyType>> {
+    let slot = |slot: c_int, pfunc: *mut c_void| PyType_Slot { slot, pfunc };
+    let mut slots = [
+        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        slot(ffi::Py_tp_iter, own_iterator as *mut c_void),
+        slot(ffi::Py_tp_iternext, next as *mut c_void),
+        slot(ffi::Py_am_await, own_iterator as *mut c_void),
+        slot(ffi::Py_am_send, send as *mut c_void),
+        slot(0, ptr::null_mut()),
+    ];
+    let flags = ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
+    let mut spec = ffi::PyType_Spec {
+        name: c"farjump.Ready".as_ptr(),
+        basicsize: size_of::<Ready>() as c_int,
+        itemsize: 0,
+        flags: flags as _,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: the specification is complete, ends with an empty slot, and is copied; the name is static. Each function
+    // has the type that its slot requires. The result is a new reference to a type, or null with an exception.
+    unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))
+            .map(|class| class.cast_into_unchecked().unbind())
+    }
+}
+
+/// An awaitable with this value.
+pub(crate) fn ready<'py>(py: Python<'py>, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || class(py))?;
+    // SAFETY: `class` makes objects of the layout of `Ready`, zeroed, of which this one is not shared yet. It owns the
+    // reference to the value from here on.
+    unsafe {
+        let made = ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0);
+        let made = Bound::from_owned_ptr_or_err(py, made)?;
+        (*made.as_ptr().cast::<Ready>()).value = value.into_ptr();
+        Ok(made)
+    }
+}

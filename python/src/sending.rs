@@ -1,0 +1,58 @@
+//! Calls that wait for credit without a thread that does.
+
+use farjump::{Error, InjectError, Link};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arguments::Arguments;
+use crate::library::Library;
+
+/// A call that was not sent for want of credit.
+pub(crate) struct Unsent {
+    library: Py<Library>,
+    args: Kept,
+}
+
+/// Bytes of arguments that stay as they are.
+enum Kept {
+    Object(Py<PyBytes>),
+    Copy(Box<[u8]>),
+}
+
+impl Unsent {
+    /// Keeps the bytes of `args`: those of an object that can change are copied.
+    pub(crate) fn new(library: Py<Library>, args: &Arguments<'_>) -> Unsent {
+        let args = match args {
+            Arguments::Bytes(object) => Kept::Object(object.clone().unbind()),
+            Arguments::Buffer(_) => Kept::Copy(args.bytes().into()),
+        };
+        Unsent { library, args }
+    }
+
+    /// Sends it, as [`try_to_send`].
+    pub(crate) fn try_to_send(&self, py: Python<'_>, link: &Link) -> Option<Result<u32, Error>> {
+        let (library, bytes) = self.parts(py);
+        try_to_send(link, library, bytes)
+    }
+
+    /// The library, and the bytes of the arguments.
+    pub(crate) fn parts<'a>(&'a self, py: Python<'a>) -> (&'a farjump::Library, &'a [u8]) {
+        let bytes = match &self.args {
+            Kept::Object(object) => object.as_bytes(py),
+            Kept::Copy(bytes) => bytes,
+        };
+        (&self.library.get().library, bytes)
+    }
+}
+
+/// Sends a call, and returns its number. `None` without credit, or while too many calls are pending.
+pub(crate) fn try_to_send(
+    link: &Link,
+    library: &farjump::Library,
+    bytes: &[u8],
+) -> Option<Result<u32, Error>> {
+    match link.try_inject(library, bytes) {
+        Err(Error::Inject(InjectError::Full | InjectError::TooManyCalls { .. })) => None,
+        sent => Some(sent.map(farjump::Pending::into_raw)),
+    }
+}

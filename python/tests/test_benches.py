@@ -1,0 +1,29 @@
+"""The measurements run, and say what they measured. Their bounds are for release builds on quiet machines."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+BENCHES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benches")
+
+
+class Benches(unittest.TestCase):
+    def test_calls_are_measured(self):
+        command = [sys.executable, os.path.join(BENCHES, "calls.py"), "--program", os.environ["TEST_PROGRAM"]]
+        command += ["--rounds", "2", "--calls", "200", "--flights", "1", "--json"]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100
+        )
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        report = json.loads(done.stdout)
+        cases = {case["name"]: case for case in report["cases"]}
+        for name in ("call from Rust", "Link.call", "done futures", "farjump.gather", "tasks"):
+            self.assertEqual(len(cases[name]["rounds_ns"]), 2)
+            self.assertGreater(cases[name]["median_ns"], 0)
+        self.assertEqual(done.returncode == 0, all(bound["holds"] for bound in report["bounds"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
