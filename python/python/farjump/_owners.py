@@ -122,13 +122,17 @@ def find(path, memory, timeout, starts):
     found = _attach(path, deadline)
     if found:
         return found
-    try:
-        held = lock(path, deadline)
-    except (PermissionError, FileNotFoundError) as error:
-        if _listens(path):
-            return None
-        raise ConnectError(f"no owner can be started at unix:{path}: {path}{LOCK_SUFFIX}: {error.strerror}") from None
-    with held:
+    with contextlib.ExitStack() as held:
+        try:
+            descriptor = held.enter_context(lock(path, deadline))
+        except OSError as error:
+            if isinstance(error, TimedOut):
+                raise
+            if _listens(path):
+                return None
+            raise ConnectError(
+                f"no owner can be started at unix:{path}: {path}{LOCK_SUFFIX}: {error.strerror or error}"
+            ) from None
         # Nobody starts or ends an owner now.
         found = _attach(path, deadline)
         if found:
@@ -137,7 +141,7 @@ def find(path, memory, timeout, starts):
             return None
         if not starts:
             raise ConnectError(f"nobody listens at unix:{path}: the owner of the objects has ended, and they are gone")
-        return _start(path, memory, timeout, deadline)
+        return _start(path, memory, timeout, deadline, descriptor)
 
 
 def _attach(path, deadline):
@@ -211,7 +215,7 @@ def _listens(path):
 
 @contextlib.contextmanager
 def lock(path, deadline):
-    """The lock for starting and ending an owner of this path. Leaves no file behind."""
+    """The lock for starting and ending an owner of this path, as a descriptor. Leaves no file behind."""
     name = path + LOCK_SUFFIX
     while True:
         held = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -229,11 +233,19 @@ def lock(path, deadline):
             raise TimedOut(f"another process starts or ends an owner at unix:{path}, and does not come to an end")
         time.sleep(_RETRY)
     try:
-        yield
+        yield held
     finally:
-        with contextlib.suppress(OSError):
+        unlock(held, path)
+
+
+def unlock(held, path):
+    """Gives up the lock, or one of its two holds."""
+    name = path + LOCK_SUFFIX
+    with contextlib.suppress(OSError):
+        # The other hold may have removed the file, and its name be that of another lock.
+        if _is_at(held, name):
             os.unlink(name)
-        os.close(held)
+    os.close(held)
 
 
 def _is_at(held, name):
@@ -246,15 +258,17 @@ def _is_at(held, name):
     return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
 
-def _start(path, memory, timeout, deadline):
-    """Starts an owner, and returns the `Presence` of its starter."""
+def _start(path, memory, timeout, deadline, held):
+    """Starts an owner, and returns the `Presence` of its starter. The owner shares the lock until it is up: its starter
+    can be killed meanwhile."""
     if not sys.executable:
         raise ConnectError(
             f"no owner can be started at unix:{path}: this program names no interpreter (sys.executable). "
             f"Start one: python -m farjump.owner unix:{path}"
         )
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-P", "-m", "farjump.owner", _UNIX + path, "--starter", str(theirs.fileno())]
+    command = [sys.executable, "-P", "-m", "farjump.owner", _UNIX + path]
+    command += ["--starter", str(theirs.fileno()), "--lock", str(held)]
     if memory is not None:
         command += ["--memory", str(memory)]
     # The package of this process, wherever it was found.
@@ -271,7 +285,7 @@ def _start(path, memory, timeout, deadline):
                 stderr=log,
                 cwd="/",
                 env=env,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), held],
                 start_new_session=True,
             )
         ours.settimeout(_left(deadline))

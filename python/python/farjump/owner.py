@@ -39,13 +39,9 @@ def main(arguments=None):
     os.umask(0o077)
     path = _owners.path_of(options.address)
     try:
-        # A starter has the lock.
-        held = contextlib.nullcontext()
-        if path is not None and starter is None:
-            held = _owners.lock(path, time.monotonic() + _PATIENCE)
-        with held:
+        with _lock_for_start(options, path):
             owner = _Owner(options, path, starter)
-    except (Error, OSError, ValueError) as error:
+    except (Error, OSError, ValueError, OverflowError) as error:
         if starter is None:
             print(f"farjump.owner: {error}", file=sys.stderr, flush=True)
         else:
@@ -78,9 +74,25 @@ def _parser():
         metavar="LIBRARY",
         help="a library that injected functions may call, besides libm.so.6",
     )
-    # The end of a pair of sockets whose other end the starter holds.
+    # The end of a pair of sockets whose other end the starter holds, and its lock.
     parser.add_argument("--starter", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     return parser
+
+
+@contextlib.contextmanager
+def _lock_for_start(options, path):
+    """The lock for starting an owner: that of the starter, if there is one."""
+    if options.lock is not None:
+        try:
+            yield
+        finally:
+            _owners.unlock(options.lock, path)
+    elif path is not None:
+        with _owners.lock(path, time.monotonic() + _PATIENCE):
+            yield
+    else:
+        yield
 
 
 class _Owner:
@@ -125,15 +137,25 @@ class _Owner:
                 self._heed(key.fileobj)
             held = self._try_to_end()
         with held:
+            self.target.stop()
+            serving.join(_PATIENCE)
+            if serving.is_alive():
+                self._end_beside_call()
             self.target.close()
-            serving.join()
             if self._listener is not None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._path + _owners.SUFFIX)
                 self._listener.close()
                 _remove_log(self._path)
-        for connection in self._connected:
-            connection.close()
+        # The connections close with the process: who waits for its end knows then that it has ended.
+
+    def _end_beside_call(self):
+        """Ends the process although a call still runs, which nothing can stop."""
+        print("farjump.owner: a call did not end, and was ended with the process", file=sys.stderr, flush=True)
+        for name in ("", _owners.SUFFIX, _owners.LOCK_SUFFIX) if self._path is not None else ():
+            with contextlib.suppress(OSError):
+                os.unlink(self._path + name)
+        os._exit(1)
 
     def _run_target(self):
         try:

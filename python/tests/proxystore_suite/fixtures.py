@@ -1,6 +1,7 @@
 """The fixture of both suites: farjump's connector, at an owner process of this run."""
 
 import os
+import tempfile
 from unittest import mock
 
 import pytest
@@ -10,12 +11,15 @@ from farjump.proxystore import FarjumpConnector
 
 
 @pytest.fixture(scope="session")
-def farjump_connector(tmp_path_factory):
+def farjump_connector():
     """A connector, whose owner ends with it."""
-    os.environ[ADDRESS] = f"unix:{tmp_path_factory.mktemp('farjump')}/store"
-    connector = FarjumpConnector(os.environ[ADDRESS])
-    yield connector
-    connector.close(clear=True)
+    # Not pytest's folder: the path of a socket must be short.
+    with tempfile.TemporaryDirectory(prefix="farjump-") as folder:
+        os.environ[ADDRESS] = f"unix:{folder}/store"
+        connector = FarjumpConnector(os.environ[ADDRESS])
+        yield connector
+        connector.close(clear=True)
+        assert os.listdir(folder) == [], "the owner left something behind"
 
 
 @pytest.fixture(scope="session", params=["farjump_connector"])

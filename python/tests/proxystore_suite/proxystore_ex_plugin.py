@@ -21,4 +21,4 @@ testing.connectors.connectors = connectors
 
 def pytest_configure(config):
     # test_connector_repr and test_connector_config call nothing of the owner.
-    config.pluginmanager.register(Report("proxystore-ex", passes=5, least=3))
+    config.pluginmanager.register(Report("proxystore_ex", passes=5, least=3))
