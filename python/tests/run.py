@@ -48,7 +48,8 @@ class Result(unittest.TestResult):
 def main():
     folder = os.path.dirname(os.path.abspath(__file__))
     if sys.argv[1] == "--in":
-        folder = os.path.abspath(sys.argv[2])
+        # In the place of this folder, which has modules of the same names.
+        sys.path[0] = folder = os.path.abspath(sys.argv[2])
     else:
         os.environ["TEST_LIBRARIES"], os.environ["TEST_PROGRAM"] = sys.argv[1:3]
     filters = sys.argv[3:]

@@ -56,7 +56,7 @@ class Owner(unittest.TestCase):
         owner.wait()
         self.assertIn("store.owner", os.listdir(self.folder))
         self.started()
-        with self.assertRaises(farjump.GoneError):
+        with self.assertRaises(farjump.Gone):
             farjump.Store(self.address).get(handle)
 
     def test_a_second_one_at_an_address_is_refused(self):

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
         "farjump.proxystore needs ProxyStore, which is not installed: pip install proxystore", name="proxystore"
     ) from None
 
-from . import Closed, GoneError, Handle, PeerGone, TimedOut, _owners, _serialize
+from . import Closed, Gone, Handle, PeerGone, TimedOut, Unset, _owners, _serialize
 from ._clients import Client
 from ._serialize import deserialize, serialize
 
@@ -28,6 +28,8 @@ __all__ = ["FarjumpConnector", "FarjumpFactory", "FarjumpKey", "FarjumpStore", "
 # Longest time for the start and for the end of an owner process, in seconds.
 _START_TIMEOUT = 10.0
 _stores_lock = threading.RLock()
+# The stores of this module in this process, by name, also those that are not registered.
+_stores = weakref.WeakValueDictionary()
 
 
 class FarjumpKey(NamedTuple):
@@ -96,6 +98,11 @@ class FarjumpConnector:
             raise Closed(f"the connector to {self.address} was closed: make another")
         return self._open()
 
+    @property
+    def closed(self):
+        """Whether it was closed."""
+        return self._closed
+
     def close(self, clear=None):
         """Closes the connector. With `clear`, ends the owner process and its objects for all. Closing it again does
         nothing."""
@@ -130,33 +137,31 @@ class FarjumpConnector:
 
     def evict(self, key):
         """Evicts an object, if it is there."""
-        try:
-            self._store.evict(_handle(key))
-        except GoneError:
-            pass
+        self._store.evict(_handle(key))
 
     def exists(self, key):
         """Whether there is an object of this key."""
+        handle = _handle(key)
+        if handle.length:
+            return self._store.exists(handle)
         try:
-            return self._store.exists(_handle(key))
-        except GoneError:
+            # For the store a reserved handle exists; its object does not before it is set.
+            self._store.get(handle)
+        except (Gone, Unset):
             return False
+        return True
 
     def get(self, key):
         """The bytes of an object as a read-only memoryview, which on the owner's machine is its memory; None if there is
         none."""
         try:
             return self._store.get(_handle(key))
-        except GoneError:
+        except (Gone, Unset):
             return None
 
     def get_batch(self, keys):
         """The bytes of several objects, with None where there is none."""
-        keys = list(keys)
-        try:
-            return self._store.get_many([_handle(key) for key in keys])
-        except GoneError:
-            return [self.get(key) for key in keys]
+        return [self.get(key) for key in keys]
 
     def put(self, obj):
         """Puts the bytes of an object, and returns its key."""
@@ -164,7 +169,7 @@ class FarjumpConnector:
 
     def put_batch(self, objs):
         """Puts the bytes of several objects, and returns their keys."""
-        return [FarjumpKey(bytes(handle)) for handle in self._store.put_many(objs)]
+        return [self.put(obj) for obj in objs]
 
     def put_parts(self, parts, type_name=""):
         """Puts the bytes of an object whose parts lie apart, without putting them together before."""
@@ -183,7 +188,7 @@ class FarjumpConnector:
 
         Raises:
             TimedOut: it was not set within `timeout` seconds.
-            GoneError: it was evicted.
+            Gone: it was evicted.
         """
         return self._store.wait(_handle(key), timeout)
 
@@ -205,10 +210,11 @@ class FarjumpFactory(StoreFactory):
     # Of `StoreFactory`: the store's own is used.
     deserializer = None
 
-    def __init__(self, key, config, *, name=None, evict=False):
+    def __init__(self, key, config=None, *, name=None, evict=False):
         self.key = key
         self.evict = evict
-        self._config = config
+        self._handle = _handle(key)
+        self._config = {"address": self._handle.addresses[0]} if config is None else config
         self._name = name
         self._obj_future = None
 
@@ -220,9 +226,13 @@ class FarjumpFactory(StoreFactory):
 
     def _arguments(self):
         """What makes another one, as few as will do."""
-        config = self._config["address"] if len(self._config) == 1 else self._config
-        arguments = (self.key.handle, config, self.evict, self._name)
-        return arguments if self._name is not None else arguments[: 3 if self.evict else 2]
+        arguments = [self.key.handle, self._config, self.evict, self._name]
+        if len(self._config) == 1 and self._handle.addresses[:1] == [self._config["address"]]:
+            # The handle says it.
+            arguments[1] = None
+        while not arguments[-1]:
+            arguments.pop()
+        return tuple(arguments)
 
     @property
     def store_config(self):
@@ -236,23 +246,24 @@ class FarjumpFactory(StoreFactory):
         )
 
     def get_store(self):
-        """The store of this name in this process, made if there is none."""
+        """The store of this name in this process, made and registered if there is none."""
         name = self._name or _name_of(self._config["address"])
         with _stores_lock:
-            store = get_store(name)
-            if store is None:
+            registered, store = get_store(name), _stores.get(name)
+            if registered is not None:
+                return registered
+            if store is None or store.connector.closed:
                 store = FarjumpStore(name, FarjumpConnector.from_config(self._config), register=True)
             return store
 
     def resolve(self):
         """Fetches the object, and evicts it if it is to be used once."""
         client = Client.resolving(self._config["address"], self._config.get("key_file"))
-        handle = Handle(self.key.handle)
         try:
-            obj = deserialize(self._fetch(client.store, handle))
+            obj = deserialize(self._fetch(client.store, self._handle))
             if self.evict:
-                client.store.evict(handle)
-        except GoneError as error:
+                client.store.evict(self._handle)
+        except (Gone, Unset) as error:
             raise self._missing() from error
         except PeerGone:
             client.forget()
@@ -285,13 +296,11 @@ class FarjumpFutureFactory(FarjumpFactory):
             raise self._missing() from error
 
 
-def _factory(handle, config, evict=False, name=None):
-    config = {"address": config} if isinstance(config, str) else config
+def _factory(handle, config=None, evict=False, name=None):
     return FarjumpFactory(FarjumpKey(handle), config, name=name, evict=evict)
 
 
-def _future_factory(timeout, handle, config, evict=False, name=None):
-    config = {"address": config} if isinstance(config, str) else config
+def _future_factory(timeout, handle, config=None, evict=False, name=None):
     return FarjumpFutureFactory(FarjumpKey(handle), config, name=name, evict=evict, timeout=timeout)
 
 
@@ -329,6 +338,7 @@ class FarjumpStore(ProxyStoreStore):
             and type(connector) is FarjumpConnector
         )
         self._connector_config = connector.config()
+        _stores[name] = self
         self._factory_name = None if name == _name_of(self._connector_config["address"]) else name
 
     def _is_plain(self, *overrides):
