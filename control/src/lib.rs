@@ -30,10 +30,10 @@ mod socket_file;
 mod tcp;
 
 pub use address::{MAX_PATH, PeerAddress};
-pub use admin::connection::{AdminConnection, admin_request, admin_request_with};
+pub use admin::connection::{AdminConnection, admin_request, admin_request_with, request_descriptor};
 pub use admin::messages::{
-    AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats,
-    StoredImage, TargetStats,
+    AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, ObjectListing, ObjectState, SourceStats,
+    StoreListing, StoreStats, StoredImage, StoredObject, TargetStats,
 };
 pub use connection::Control;
 pub use connection::message::{

@@ -21,15 +21,17 @@
 //! # }
 //! ```
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminRequest, AdminResponse, HandshakeError, Key, PeerAddress, TcpOptions, admin_request_with,
+    AdminRequest, AdminResponse, DeferredFd, HandshakeError, Key, PeerAddress, TcpOptions, request_descriptor,
 };
 use farjump_core::image::CodeId;
 
 pub use farjump_control::{
-    Dropped, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats, StoredImage, TargetStats,
+    Dropped, MAX_LISTED, Memory, ObjectListing, ObjectState, SourceStats, StoreListing, StoreStats,
+    StoredImage, StoredObject, TargetStats,
 };
 
 use crate::Error;
@@ -50,6 +52,22 @@ pub struct Admin {
     address: PeerAddress,
     timeout: Duration,
     tcp: TcpOptions,
+}
+
+/// The memory of a target's store, as the target handed it out.
+#[derive(Debug)]
+pub struct ObjectMemory {
+    descriptor: DeferredFd,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Whether this process may write there.
+    pub may_write: bool,
+}
+
+impl AsFd for ObjectMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 impl Admin {
@@ -137,6 +155,30 @@ impl Admin {
         }
     }
 
+    /// Lists the objects of the target's store.
+    ///
+    /// # Errors
+    /// See [`Admin`]. The target refuses if it has no store.
+    pub fn objects(&self) -> Result<ObjectListing, Error> {
+        match self.request(AdminRequest::Objects)? {
+            AdminResponse::Objects(listing) => Ok(listing),
+            other => Err(self.beside_the_point(&other)),
+        }
+    }
+
+    /// Requests the memory of the target's store. Nothing about its descriptor is checked.
+    ///
+    /// # Errors
+    /// See [`Admin`]. The target refuses if it has no store, or is on another machine.
+    pub fn object_memory(&self) -> Result<ObjectMemory, Error> {
+        match self.request_with(AdminRequest::Region)? {
+            (AdminResponse::Region { len, may_write }, Some(descriptor)) => {
+                Ok(ObjectMemory { descriptor, len, may_write })
+            }
+            (other, _) => Err(self.beside_the_point(&other)),
+        }
+    }
+
     fn dropped(&self, request: AdminRequest) -> Result<Dropped, Error> {
         match self.request(request)? {
             AdminResponse::Dropped(dropped) => Ok(dropped),
@@ -145,10 +187,14 @@ impl Admin {
     }
 
     fn request(&self, request: AdminRequest) -> Result<AdminResponse, Error> {
+        self.request_with(request).map(|(response, _)| response)
+    }
+
+    fn request_with(&self, request: AdminRequest) -> Result<(AdminResponse, Option<DeferredFd>), Error> {
         let now = Instant::now();
         // A timeout beyond the range of the clock is cut to one that is never reached.
         let deadline = now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        Ok(admin_request_with(&self.address, &self.tcp, request, deadline)?)
+        Ok(request_descriptor(&self.address, &self.tcp, request, deadline)?)
     }
 
     fn beside_the_point(&self, response: &AdminResponse) -> Error {

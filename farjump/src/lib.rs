@@ -10,6 +10,7 @@
 //! | bring frames in a buffer of your own | [`buffer`] |
 //! | await calls, and serve as a task | [`Pending`], [`SharedLink`], [`Target::run_async`], `docs/embedding.md` |
 //! | choose where a function runs: at its data, or here | [`placement`] |
+//! | give a target a store of objects | `farjump-handles`, [`objects`] |
 //! | match on errors | [`error`] |
 //! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
 
@@ -24,6 +25,7 @@ mod executor;
 mod forward_limits;
 mod link;
 mod mode;
+pub mod objects;
 mod open_channel;
 pub mod placement;
 mod policy;

@@ -6,11 +6,13 @@
 mod arguments;
 mod errors;
 mod event_loop;
+mod handle;
 mod library;
 mod link;
 mod pending;
 mod process;
 mod shared;
+mod store;
 mod target;
 
 use pyo3::prelude::*;
@@ -21,6 +23,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<link::Link>()?;
     module.add_class::<pending::Pending>()?;
     module.add_class::<target::Target>()?;
+    module.add_class::<handle::Handle>()?;
+    module.add_class::<store::Store>()?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
     Ok(())
 }

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::library::Library;
 use crate::process::Process;
+use crate::store::handle_exception;
 
 /// Longest time without a check for signals, in the thread that handles them.
 const TURN: Duration = Duration::from_millis(20);
@@ -112,9 +113,10 @@ impl Target {
 #[pymethods]
 impl Target {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     #[pyo3(
-        signature = (address, *, transport=None, exports=Vec::new(), local=Vec::new(), modes=None, key_file=None),
-        text_signature = "(address, *, transport=None, exports=(), local=(), modes=None, key_file=None)"
+        signature = (address, *, transport=None, exports=Vec::new(), local=Vec::new(), modes=None, key_file=None, store=None),
+        text_signature = "(address, *, transport=None, exports=(), local=(), modes=None, key_file=None, store=None)"
     )]
     fn new(
         py: Python<'_>,
@@ -124,6 +126,7 @@ impl Target {
         local: Vec<Py<Library>>,
         modes: Option<Vec<String>>,
         key_file: Option<PathBuf>,
+        store: Option<u64>,
     ) -> PyResult<Target> {
         guarded(py, || {
             let process = Process::this();
@@ -142,6 +145,10 @@ impl Target {
             }
             if let Some(path) = key_file {
                 builder = builder.key_file(path);
+            }
+            if let Some(bytes) = store {
+                let store = farjump_handles::Store::options().capacity(bytes).build();
+                builder = builder.objects(store.map_err(|error| handle_exception(py, &error))?.service());
             }
             let target = builder.build().map_err(|error| exception(py, &error))?;
             let (address, stopper) = (target.address(), target.stopper());

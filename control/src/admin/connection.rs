@@ -15,7 +15,7 @@ use crate::keys::NamedKey;
 use crate::peer_identity::PeerIdentity;
 use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
-use crate::{Awaited, HandshakeError, MessageFault, Operation};
+use crate::{Awaited, DeferredFd, HandshakeError, MessageFault, Operation};
 
 /// An admin request at the target, with its connection. Driven without waiting.
 #[derive(Debug)]
@@ -58,9 +58,26 @@ impl AdminConnection {
     /// # Errors
     /// As [`Control::send`].
     pub fn respond(&mut self, response: &AdminResponse) -> Result<(), HandshakeError> {
+        self.respond_with(response, None)
+    }
+
+    /// Returns whether a descriptor can be sent with a response: on Unix sockets only.
+    pub fn carries_descriptors(&self) -> bool {
+        self.control.carries_descriptors()
+    }
+
+    /// As [`AdminConnection::respond`], with a descriptor beside an [`AdminResponse::Region`].
+    ///
+    /// # Errors
+    /// As [`Control::send`].
+    pub fn respond_with(
+        &mut self,
+        response: &AdminResponse,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), HandshakeError> {
         let bytes = postcard::to_stdvec(response)
             .map_err(|error| system(Operation::Encode, response.name(), std::io::Error::other(error)))?;
-        self.control.send(&Message::AdminResponse { bytes }, &[])
+        self.control.send(&Message::AdminResponse { bytes }, descriptor.as_slice())
     }
 
     /// Sends more of the response. Returns `true` once all of it has left: then drop the connection. Call it
@@ -120,6 +137,19 @@ pub fn admin_request_with(
     request: AdminRequest,
     deadline: Instant,
 ) -> Result<AdminResponse, HandshakeError> {
+    request_descriptor(address, options, request, deadline).map(|(response, _)| response)
+}
+
+/// Like [`admin_request_with`], and returns the descriptor that came with an [`AdminResponse::Region`].
+///
+/// # Errors
+/// As [`admin_request_with`].
+pub fn request_descriptor(
+    address: &PeerAddress,
+    options: &TcpOptions,
+    request: AdminRequest,
+    deadline: Instant,
+) -> Result<(AdminResponse, Option<DeferredFd>), HandshakeError> {
     let mut control = Control::connect_with(address, options, deadline)?;
     control.admit_target(deadline)?;
     control.allow_long_request_and_response();
@@ -128,13 +158,13 @@ pub fn admin_request_with(
         Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
-    let bytes = match control.recv_until(deadline, Awaited::Response)? {
+    let (bytes, mut descriptors) = match control.recv_until(deadline, Awaited::Response)? {
         (Message::Reject { cause, text }, _) => return Err(rejected(&control, cause, &text)),
-        (Message::AdminResponse { bytes }, _) => bytes,
+        (Message::AdminResponse { bytes }, descriptors) => (bytes, descriptors),
         (other, _) => return Err(out_of_order(&control, "AdminResponse", &other)),
     };
     let fault = match postcard::take_from_bytes(&bytes) {
-        Ok((response, [])) => return Ok(response),
+        Ok((response, [])) => return Ok((response, descriptors.pop())),
         Ok((_, rest)) => MessageFault::Excess { len: rest.len(), message: "response" },
         Err(cause) => MessageFault::Undecodable { len: bytes.len(), cause },
     };

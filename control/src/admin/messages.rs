@@ -36,6 +36,10 @@ pub enum AdminRequest {
         #[serde(with = "serde_bytes")]
         library: Vec<u8>,
     },
+    /// Lists the objects of the target's store: [`AdminResponse::Objects`].
+    Objects,
+    /// Requests the memory of that store, to map it: [`AdminResponse::Region`], with a descriptor beside it.
+    Region,
 }
 
 impl AdminRequest {
@@ -47,13 +51,16 @@ impl AdminRequest {
             AdminRequest::DropAll => "dropping all images",
             AdminRequest::Stats => "statistics",
             AdminRequest::Export { .. } => "loading a library",
+            AdminRequest::Objects => "the objects",
+            AdminRequest::Region => "the memory of the objects",
         }
     }
 
     /// Returns the right that it requires.
     pub fn needs(&self) -> Rights {
         match self {
-            AdminRequest::Store | AdminRequest::Stats => Rights::OBSERVE,
+            AdminRequest::Store | AdminRequest::Stats | AdminRequest::Objects => Rights::OBSERVE,
+            AdminRequest::Region => Rights::CALL,
             AdminRequest::Drop { .. } | AdminRequest::DropAll => Rights::DROP,
             AdminRequest::Export { .. } => Rights::EXPORT,
         }
@@ -77,6 +84,15 @@ pub enum AdminResponse {
         /// response.
         replaced: Vec<String>,
     },
+    /// The objects of the store.
+    Objects(ObjectListing),
+    /// The store's memory, whose descriptor travels beside the message.
+    Region {
+        /// Its length in bytes.
+        len: u64,
+        /// Whether the requester may write there.
+        may_write: bool,
+    },
 }
 
 impl AdminResponse {
@@ -87,6 +103,8 @@ impl AdminResponse {
             AdminResponse::Dropped(_) => "a number of dropped images",
             AdminResponse::Stats(_) => "statistics",
             AdminResponse::Exported { .. } => "a list of replaced exports",
+            AdminResponse::Objects(_) => "a list of objects",
+            AdminResponse::Region { .. } => "the memory of objects",
         }
     }
 }
@@ -210,6 +228,53 @@ mod nanoseconds {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(decoder: D) -> Result<Duration, D::Error> {
         Deserialize::deserialize(decoder).map(Duration::from_nanos)
     }
+}
+
+/// The objects of a target's store.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct ObjectListing {
+    /// The objects of the latest use, at most [`MAX_LISTED`].
+    pub objects: Vec<StoredObject>,
+    /// Number of objects not listed.
+    pub left_out: u64,
+    /// Bytes of the store's memory in use.
+    pub used: u64,
+    /// Bytes of the store's memory.
+    pub capacity: u64,
+}
+
+/// One object of a store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StoredObject {
+    /// Its number.
+    pub number: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The name of its type, as its maker gave it; text for people.
+    pub type_name: String,
+    /// Readers and calls that use it now.
+    pub claims: u64,
+    /// Counted references to it; 0 if they are not counted.
+    pub references: u64,
+    /// Time left of its lease, in nanoseconds; `None` if it has none.
+    pub lease_ns: Option<u64>,
+    /// Its state.
+    pub state: ObjectState,
+}
+
+/// The state of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ObjectState {
+    /// It is reserved, and has no contents yet.
+    Reserved,
+    /// Its contents are written.
+    Unfinished,
+    /// It can be read.
+    Present,
+    /// It lies in a file, for want of memory.
+    Spilled,
+    /// It is evicted, and some still read it.
+    Evicted,
 }
 
 /// The result of a request to drop code.

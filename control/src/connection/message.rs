@@ -255,8 +255,8 @@ impl Message {
 
     /// Returns whether messages of this kind, the first byte of a body, may carry file descriptors.
     pub(crate) fn kind_has_descriptors(number: u8) -> bool {
-        // Welcome, Ready, LargeOffer, LargeAccept.
-        matches!(number, 1 | 2 | 14 | 15)
+        // Welcome, Ready, LargeOffer, LargeAccept, AdminResponse.
+        matches!(number, 1 | 2 | 14 | 15 | 19)
     }
 
     /// Returns the limit of file descriptors beside it.
@@ -266,6 +266,8 @@ impl Message {
             | Message::Ready { .. }
             | Message::LargeOffer { .. }
             | Message::LargeAccept { .. } => MAX_DESCRIPTORS,
+            // That of an `AdminResponse::Region`.
+            Message::AdminResponse { .. } => 1,
             _ => 0,
         }
     }

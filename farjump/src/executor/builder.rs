@@ -297,6 +297,7 @@ impl ExecutorBuilder {
             modes: self.modes,
             policy: self.policy,
             in_place: Box::new(Usage::new()),
+            object_requests: Box::new(Usage::new()),
             space_was_made: false,
             local: HashMap::new(),
             recent_local: None,

@@ -223,6 +223,11 @@ impl Callable {
         address.addr().get() & (self.align - 1) == 0
     }
 
+    /// A function of the target's library itself, counted by `usage`, which the caller keeps.
+    pub(super) fn of_service(main: Main, usage: &Usage) -> Self {
+        Callable { main, usage: NonNull::from(usage), align: 1 << INLINE_ALIGN_LOG2 }
+    }
+
     pub(crate) fn of(linked: &LinkedImage) -> Self {
         Callable {
             main: linked.main(),

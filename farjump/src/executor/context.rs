@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
 use farjump_core::image::{CodeId, MAX_ALIGN_LOG2};
@@ -10,6 +11,7 @@ use super::enter::{self, Caller, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
+use crate::objects::{Lent, ObjectError, Objects, Request};
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
@@ -39,6 +41,12 @@ pub(crate) struct Context {
     forwarding: Box<Forwarding>,
     /// Memory for the copy that a call asks for, kept for the next one.
     copy: Vec<u8>,
+    /// The target's store.
+    pub(super) objects: Option<Box<dyn Objects>>,
+    /// Whether the running call has used the store.
+    uses_objects: bool,
+    /// The source of a request to the store.
+    pub(super) source: u64,
 }
 
 /// Largest alignment of a copy, in bytes: that of a payload.
@@ -70,6 +78,9 @@ impl Context {
             overflowed: false,
             forwarding: Box::default(),
             copy: Vec::new(),
+            objects: None,
+            uses_objects: false,
+            source: 0,
         }
     }
 
@@ -116,7 +127,16 @@ impl Context {
     #[cold]
     fn ended(&mut self) -> Ended {
         let overflowed = std::mem::take(&mut self.overflowed);
-        if !self.panicked && !overflowed {
+        let returned = !self.panicked && !overflowed;
+        if std::mem::take(&mut self.uses_objects)
+            && let Some(objects) = &mut self.objects
+        {
+            objects.call_ended(returned, &mut self.reply);
+            if returned && !self.forwarding.has_requests() {
+                return Ended::Returned;
+            }
+        }
+        if returned {
             return Ended::Forwarded;
         }
         self.forwarding.forget();
@@ -230,6 +250,48 @@ pub(super) fn inject(code: CodeId, peer: LentBytes<'_>, payload: LentBytes<'_>) 
     let asked = context.forwarding.inject(code, peer, payload);
     context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
     asked
+}
+
+/// Answers a request to the target's store, whose source is the one of the context.
+pub(super) fn request(request: Request<'_>) {
+    let Some(context) = NonNull::new(CURRENT.get()) else { return };
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let context = unsafe { &mut *context.as_ptr() };
+    let Some(objects) = &mut context.objects else { return };
+    let (source, limit) = (context.source, context.limit);
+    let answered =
+        catch_unwind(AssertUnwindSafe(|| objects.request(source, request, &mut context.reply, limit)));
+    let failed = match answered {
+        Ok(Ok(())) if context.reply.len() <= limit => return,
+        Ok(Ok(())) => "the reply of the target's store is too long for this link".to_owned(),
+        Ok(Err(text)) => text,
+        Err(_) => "the target's store failed: its log says why".to_owned(),
+    };
+    context.reply.clear();
+    context.reply.extend_from_slice(&failed.as_bytes()[..failed.len().min(limit)]);
+    (context.diverted, context.panicked) = (true, true);
+}
+
+/// Has the target's store do something for the call on this thread.
+fn with_objects(
+    work: impl FnOnce(&mut dyn Objects) -> Result<Lent, ObjectError>,
+) -> Result<Lent, ObjectError> {
+    let context = NonNull::new(CURRENT.get()).ok_or(ObjectError::NoStore)?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let context = unsafe { &mut *context.as_ptr() };
+    let objects = context.objects.as_deref_mut().ok_or(ObjectError::NoStore)?;
+    (context.diverted, context.uses_objects) = (true, true);
+    catch_unwind(AssertUnwindSafe(|| work(objects))).unwrap_or(Err(ObjectError::NoStore))
+}
+
+/// The object of a handle, for the call on this thread.
+pub(super) fn object(handle: Request<'_>) -> Result<Lent, ObjectError> {
+    with_objects(|objects| objects.resolve(handle))
+}
+
+/// A new object of `len` bytes of the call on this thread.
+pub(super) fn new_object(len: usize) -> Result<Lent, ObjectError> {
+    with_objects(|objects| objects.create(len))
 }
 
 /// The reason why a call was not ended.

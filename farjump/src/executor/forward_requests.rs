@@ -206,6 +206,11 @@ impl Forwarding {
         Ok(())
     }
 
+    /// Whether the running call has made requests, or tried to.
+    pub(super) fn has_requests(&self) -> bool {
+        !self.asked.is_empty() || !self.made.is_empty() || self.too_far != 0
+    }
+
     /// Takes the requests of the call that ended last.
     pub(crate) fn take(&mut self) -> Requests {
         Requests {

@@ -37,6 +37,7 @@ use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver,
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
 use crate::mode::{Allowed, Mode};
+use crate::objects::{self, Objects};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
@@ -74,6 +75,8 @@ pub struct Executor {
     pub(crate) policy: Policy,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
+    /// The requests to the target's store.
+    object_requests: Box<Usage>,
     /// Whether [`Executor::make_space`] was called for the next binding.
     space_was_made: bool,
     /// Functions of the target's own, by name.
@@ -164,7 +167,7 @@ impl Executor {
         let store = &self.store;
         let capacity = store.capacity();
         let mut stats = self.stats.clone();
-        stats.calls = store.calls() + self.in_place.calls();
+        stats.calls = store.calls() + self.in_place.calls() + self.object_requests.calls();
         stats.store = StoreStats {
             images: store.len(),
             bytes: store.bytes(),
@@ -297,6 +300,33 @@ impl Executor {
         self.local.remove(name).is_some()
     }
 
+    /// The function that answers requests to the target's store.
+    fn object_requests(&mut self) -> Result<Callable, Refusal> {
+        if self.context.objects.is_none() {
+            let text = "it has no store of objects: have the target open one (farjump serve --objects, farjump_handles::Store)";
+            return Err(Refusal::new(RefusalCause::CodeMissing, text));
+        }
+        let callable = Callable::of_service(services::request_objects, &self.object_requests);
+        self.recent_local = Some((Arc::from(objects::NAME), callable));
+        Ok(callable)
+    }
+
+    /// The target's store.
+    pub(crate) fn objects(&mut self) -> Option<&mut (dyn Objects + 'static)> {
+        self.context.objects.as_deref_mut()
+    }
+
+    /// Gives the target a store.
+    pub(crate) fn set_objects(&mut self, objects: Box<dyn Objects>) {
+        self.context.objects = Some(objects);
+    }
+
+    /// Tells the store the source of the next request.
+    #[inline]
+    pub(crate) fn set_source(&mut self, source: u64) {
+        self.context.source = source;
+    }
+
     /// The target's own function of this name.
     #[inline]
     pub(crate) fn local(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
@@ -307,6 +337,9 @@ impl Executor {
     }
 
     fn look_local_up(&mut self, name: &[u8]) -> Result<Callable, Refusal> {
+        if name == objects::NAME.as_bytes() {
+            return self.object_requests();
+        }
         self.allow(Mode::Local)?;
         let held = std::str::from_utf8(name).ok().and_then(|name| self.local.get_key_value(name));
         let Some((name, linked)) = held else {

@@ -12,6 +12,7 @@ use super::enter::Caller;
 #[cfg(doc)]
 use super::forward_requests::NotForwarded;
 use super::lent_bytes::LentBytes;
+use crate::objects::{Lent, ObjectError, Request};
 
 /// Whether every target offers an export of this name, on whose type safe code may rely: the services, and
 /// the four functions that compilers call on their own.
@@ -33,6 +34,8 @@ pub(super) fn offer(exports: &mut Exports) {
         exports.insert("farjump_again", farjump_again as *const c_void);
         exports.insert("farjump_make", farjump_make as *const c_void);
         exports.insert("farjump_inject", farjump_inject as *const c_void);
+        exports.insert("farjump_object", farjump_object as *const c_void);
+        exports.insert("farjump_new_object", farjump_new_object as *const c_void);
         exports.insert("farjump_private_copy", farjump_private_copy as *const c_void);
         exports.insert("farjump_panic", farjump_panic as *const c_void);
     }
@@ -114,6 +117,48 @@ unsafe extern "C" fn farjump_inject(
         Ok(()) => 0,
         Err(why) => why as c_int,
     }
+}
+
+/// Writes where the object of a handle lies to `data` and its length to `size`. The bytes stay until the call ends.
+/// Returns 0, or an [`ObjectError`].
+unsafe extern "C" fn farjump_object(
+    handle: *const c_void,
+    handle_len: usize,
+    data: *mut *const c_void,
+    size: *mut usize,
+) -> c_int {
+    if handle.is_null() {
+        return ObjectError::NoHandle as c_int;
+    }
+    // SAFETY: the header asks injected code for `handle_len` readable bytes; injected code is trusted as native code is.
+    let handle = unsafe { Request::new(handle.cast(), handle_len) };
+    match context::object(handle) {
+        Ok(Lent { data: start, len }) => {
+            // SAFETY: the header asks for two writable words.
+            unsafe { (data.write(start.as_ptr().cast()), size.write(len)) };
+            0
+        }
+        Err(why) => why as c_int,
+    }
+}
+
+/// Makes an object of `len` bytes, and writes where it lies to `data`, for the call to write its contents there. It is kept
+/// if the call returns, whose reply then ends with the new object's handle. Returns 0, or an [`ObjectError`].
+unsafe extern "C" fn farjump_new_object(len: usize, data: *mut *mut c_void) -> c_int {
+    match context::new_object(len) {
+        Ok(Lent { data: start, .. }) => {
+            // SAFETY: the header asks for a writable word.
+            unsafe { data.write(start.as_ptr().cast()) };
+            0
+        }
+        Err(why) => why as c_int,
+    }
+}
+
+/// The function that sources call by [`objects::NAME`](crate::objects::NAME): a request to the target's store.
+pub(super) unsafe extern "C" fn request_objects(payload: *mut c_void, len: usize, _target_args: *mut c_void) {
+    // SAFETY: a function's payload is `len` bytes that are readable while it runs, and that no thread of this process writes.
+    context::request(unsafe { Request::new(payload.cast(), len) });
 }
 
 /// Copies `len` bytes into memory of the target's that no other process can write, at a multiple of `align`, a

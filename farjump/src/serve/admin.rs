@@ -22,6 +22,9 @@ use crate::stored_image::describe;
 pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
 /// The log's words for a library that replaces nothing.
 const NO_EXPORT: &str = "no export";
+/// The answer where there is no store of objects.
+const NO_OBJECTS: &str =
+    "it has no store of objects: have the target open one (farjump serve --objects, farjump_handles::Store)";
 /// Most bytes that the length of a name takes in a response.
 const MAX_LEN_BYTES: usize = 5;
 
@@ -43,6 +46,11 @@ impl Target<'_> {
                 AdminResponse::Dropped(self.drop_all_of(&all))
             }
             AdminRequest::Stats => AdminResponse::Stats(self.target_stats()),
+            AdminRequest::Objects => match self.shared.executor.objects() {
+                Some(objects) => AdminResponse::Objects(objects.list(MAX_LISTED)),
+                None => return connection.reject(RejectCause::Failed, NO_OBJECTS),
+            },
+            AdminRequest::Region => return self.hand_out_region(id, connection),
             AdminRequest::Export { name, library } => {
                 let name = plain(name, MAX_NAME);
                 // SAFETY: the request was admitted, so the target's user has permitted this to all peers that
@@ -62,6 +70,24 @@ impl Target<'_> {
             }
         };
         if let Err(error) = connection.respond(&response) {
+            return log::info!("{} got no response: {error}", connection.peer());
+        }
+        self.admin_connections.push((id, connection));
+        self.attend(id);
+    }
+
+    /// Sends the descriptor of the store's memory to a process of this machine. One of the target's own user may write
+    /// there: it could do the same to the target's memory in other ways.
+    fn hand_out_region(&mut self, id: u64, mut connection: AdminConnection) {
+        let may_write = connection.peer().uid == Some(rustix::process::geteuid().as_raw());
+        let Some(objects) = self.shared.executor.objects() else {
+            return connection.reject(RejectCause::Failed, NO_OBJECTS);
+        };
+        let Some(region) = objects.region(may_write).filter(|_| connection.carries_descriptors()) else {
+            return connection.reject(RejectCause::Failed, "its store has no memory to map from here");
+        };
+        let response = AdminResponse::Region { len: region.len, may_write };
+        if let Err(error) = connection.respond_with(&response, Some(region.descriptor)) {
             return log::info!("{} got no response: {error}", connection.peer());
         }
         self.admin_connections.push((id, connection));

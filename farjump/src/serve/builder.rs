@@ -27,6 +27,7 @@ use crate::ServeError;
 #[cfg(feature = "bitcode")]
 use crate::executor::BitcodeUse;
 use crate::executor::{ExecutorBuilder, Export, ExportFn};
+use crate::objects::Objects;
 use crate::open_channel::ring_len;
 use crate::transports::transports_for;
 use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
@@ -68,6 +69,7 @@ pub struct TargetBuilder<'a> {
     tcp: TcpOptions,
     key_file: Option<PathBuf>,
     peer_key: Option<Key>,
+    objects: Option<Box<dyn Objects>>,
     args: PhantomData<&'a mut ()>,
 }
 
@@ -98,6 +100,7 @@ impl<'a> TargetBuilder<'a> {
             tcp: TcpOptions::default(),
             key_file: None,
             peer_key: None,
+            objects: None,
             args: PhantomData,
         }
     }
@@ -598,6 +601,12 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Gives the target a store of objects, for sources and injected functions: one of `farjump-handles`.
+    pub fn objects(mut self, objects: impl Objects + 'static) -> Self {
+        self.objects = Some(Box::new(objects));
+        self
+    }
+
     /// Runs `handler` for each source that is gone, with the reason.
     pub fn on_peer_gone(mut self, handler: impl FnMut(&PeerIdentity, &str) + Send + 'static) -> Self {
         self.handlers.peer_gone = Some(Box::new(handler));
@@ -673,6 +682,10 @@ impl<'a> TargetBuilder<'a> {
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
         target.key_file = key_file;
         resources::check(only)?;
+        if let Some(mut objects) = self.objects {
+            objects.listening(&target.address());
+            target.shared.executor.set_objects(objects);
+        }
         for (name, address) in &self.destinations {
             target.set_destination(name, address)?;
         }

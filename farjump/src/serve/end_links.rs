@@ -90,6 +90,9 @@ impl Target<'_> {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
         self.shared.forwards.source_ended(session.id);
+        if let Some(objects) = self.shared.executor.objects() {
+            objects.source_ended(session.id);
+        }
         self.shared.handlers.peer_gone(&session.control.peer, why);
     }
 
@@ -107,6 +110,9 @@ impl Target<'_> {
         for mut session in self.sessions.take() {
             session.close(why);
             self.unwatch(&session);
+            if let Some(objects) = self.shared.executor.objects() {
+                objects.source_ended(session.id);
+            }
         }
         for (_, arrival) in self.arrivals.drain(..) {
             if let Some(fd) = arrival.as_fd() {

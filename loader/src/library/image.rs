@@ -73,6 +73,18 @@ impl LibraryImage {
         })
     }
 
+    /// Stands for the code of a function that only its target has. Its id is no other code's.
+    pub fn absent(name: &str, platform: Platform) -> LibraryImage {
+        LibraryImage {
+            kind: CodeKind::Platform(platform),
+            id: code_id(name.as_bytes()),
+            sizes: Sizes::default(),
+            payload_align_log2: 0,
+            span2_len: 0,
+            bytes: Lines::copy_of(&[]),
+        }
+    }
+
     /// What it is for.
     pub fn kind(&self) -> CodeKind {
         self.kind

@@ -178,6 +178,32 @@ impl Library {
         unsafe { Library::of_loaded(loaded, name, path, images) }
     }
 
+    /// A library without a file, for calls of the function that the target has by this name: only the name travels (mode
+    /// local). Payloads are the arguments.
+    ///
+    /// # Errors
+    /// [`Error::Bundle`] for a name that no ifunc can have.
+    pub fn by_name(name: &str) -> Result<Library, Error> {
+        let path = PathBuf::from(name);
+        if !bundle::is_name(name) {
+            return Err(Error::Bundle { path, source: BundleError::Name });
+        }
+        Ok(Library(Arc::new(Opened {
+            #[cfg(feature = "build")]
+            source: None,
+            name: name.to_owned(),
+            path,
+            is_args: true,
+            max_size: no_routine,
+            init: Init::Missing,
+            main: None,
+            images: Vec::new(),
+            manifest: None,
+            signature: None,
+            _loaded: None,
+        })))
+    }
+
     /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. A library without
     /// images, or with those of another ifunc, has none here ([`Library::images`] is empty): its function
     /// runs only where the library is installed. For the papers' interface, whose libraries any compiler

@@ -9,6 +9,8 @@ from ._errors import (
     ConnectError,
     Error,
     Forked,
+    Gone,
+    HandleError,
     Incomplete,
     InjectError,
     LibraryError,
@@ -16,9 +18,19 @@ from ._errors import (
     PeerGone,
     Refused,
     ServeError,
+    StoreFull,
     TimedOut,
+    Unset,
 )
-from ._native import Library, Link, Pending, Target, close_targets as _close_targets
+from ._native import (
+    Handle,
+    Library,
+    Link,
+    Pending,
+    Store,
+    Target,
+    close_targets as _close_targets,
+)
 from ._types import LinkStats, Peer
 
 __all__ = [
@@ -28,6 +40,9 @@ __all__ = [
     "ConnectError",
     "Error",
     "Forked",
+    "Gone",
+    "Handle",
+    "HandleError",
     "Incomplete",
     "InjectError",
     "Library",
@@ -40,8 +55,11 @@ __all__ = [
     "Pending",
     "Refused",
     "ServeError",
+    "Store",
+    "StoreFull",
     "Target",
     "TimedOut",
+    "Unset",
 ]
 
 _atexit.register(_close_targets)

@@ -74,6 +74,22 @@ class ServeError(Error):
     """A target that cannot be made, or cannot serve."""
 
 
+class HandleError(Error, ValueError):
+    """Bytes that are no handle, or a handle that the object's owner does not take."""
+
+
+class Gone(Error, LookupError):
+    """The object is gone: evicted, or its owner has restarted."""
+
+
+class Unset(Error, LookupError):
+    """The handle was reserved, and has no contents yet."""
+
+
+class StoreFull(Error, MemoryError):
+    """The store has no memory for an object."""
+
+
 for _class in list(globals().values()):
     if isinstance(_class, type):
         _class.__module__ = "farjump"

@@ -2,12 +2,11 @@
 
 use farjump_core::channel::SendError;
 use farjump_core::frame::{Kind, Plan};
-use farjump_loader::Library;
+use farjump_loader::{Library, LibraryImage};
 
 use super::super::sent_codes::Flush;
 use super::Inner;
 use crate::Error;
-#[cfg(feature = "build")]
 use crate::Mode;
 
 impl Inner {
@@ -17,6 +16,10 @@ impl Inner {
     pub(super) fn switch_to(&mut self, library: &Library) -> Result<u16, Error> {
         self.release_closed();
         library.check_payload()?;
+        if library.images().is_empty() && self.settings.mode == Mode::Local {
+            let absent = LibraryImage::absent(library.name(), self.connection.target.cpu.platform());
+            return self.codes.switch_to(library, &absent);
+        }
         #[cfg(feature = "build")]
         if self.exchanges.is_some() {
             if self.settings.mode == Mode::Cached {

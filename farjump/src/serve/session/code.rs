@@ -81,6 +81,7 @@ impl Session {
             Kind::CallLocal => {
                 let mut name = [0; MAX_NAME];
                 let len = frame.contents().copy_name_to(&mut name);
+                shared.executor.set_source(self.id);
                 shared.executor.local(&name[..len]).ok()?
             }
             _ => return None,
@@ -185,6 +186,7 @@ impl Session {
     pub(super) fn call_local(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let mut name = [0; MAX_NAME];
         let len = self.contents(&held).copy_name_to(&mut name);
+        shared.executor.set_source(self.id);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
                 self.predict(&held);

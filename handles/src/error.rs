@@ -1,0 +1,143 @@
+//! Errors of stores and handles.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::handle::HandleFault;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Bytes that are no handle.
+    #[error("the bytes are no handle: {0}")]
+    Handle(#[from] HandleFault),
+    /// The object is gone, as is known for certain.
+    #[error("object {number} is gone: {why}")]
+    Gone {
+        /// Its number.
+        number: u64,
+        /// Why.
+        why: GoneWhy,
+    },
+    /// The owner has the object, and the handle has another key.
+    #[error("the handle of object {number} has not the object's key: take the handle as its maker gave it")]
+    WrongKey {
+        /// The object's number.
+        number: u64,
+    },
+    /// The object was reserved, and has no contents yet.
+    #[error(
+        "object {number} is reserved, and nobody has given it contents yet: wait for them (Client::wait)"
+    )]
+    Unset {
+        /// The object's number.
+        number: u64,
+    },
+    /// The object was not reserved, so that it has its contents for ever.
+    #[error("object {number} has its contents already: only a reserved one can be set")]
+    NotReserved {
+        /// The object's number.
+        number: u64,
+    },
+    /// The store has no memory for an object.
+    #[error(
+        "the store has no memory for {asked} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
+         evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)"
+    )]
+    Full {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes in all.
+        capacity: u64,
+        /// Most bytes that an object could have now.
+        largest: u64,
+    },
+    /// The name of a type is too long.
+    #[error("the name of a type has {len} bytes, and 255 are allowed")]
+    TypeName {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The bytes of an object are not those of a value of the type that was asked for.
+    #[error("object {number} is of type `{found}`, and was asked for as `{asked}`: {why}")]
+    Type {
+        /// The object's number.
+        number: u64,
+        /// The type's name in the handle.
+        found: String,
+        /// The type asked for.
+        asked: &'static str,
+        /// What does not fit.
+        why: String,
+    },
+    /// Memory of a store could not be had.
+    #[error("{doing} the store's memory of {len} bytes failed: {source}{advice}")]
+    Memory {
+        /// What failed.
+        doing: &'static str,
+        /// Length in bytes.
+        len: u64,
+        /// The system's error.
+        source: io::Error,
+        /// What to do about it, if that is known.
+        advice: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The owner did not answer in time.
+    #[error("the owner at {address} did not answer within {timeout:?}")]
+    TimedOut {
+        /// Its address.
+        address: String,
+        /// The limit.
+        timeout: Duration,
+    },
+    /// The caller's check ended the wait.
+    #[error("the wait was interrupted")]
+    Interrupted,
+    /// The owner answered something that no store answers.
+    #[error("the owner at {address} broke the protocol: {what}")]
+    Protocol {
+        /// Its address.
+        address: String,
+        /// What it did.
+        what: String,
+    },
+    /// This process is a child of the one that connected.
+    #[error("this process was forked from the one that connected to {address}: connect in the child, too")]
+    Forked {
+        /// The owner's address.
+        address: String,
+    },
+    /// None of the owner's addresses could be reached.
+    #[error("the owner is reached at none of its addresses: {0}")]
+    Unreachable(String),
+    /// The link to the owner failed, or a call did.
+    #[error(transparent)]
+    Link(#[from] farjump::Error),
+}
+
+/// Why an object is gone.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GoneWhy {
+    /// It was evicted, or its lease ran out, or its last counted reference went.
+    #[error("it was evicted, its lease ended, or it never was")]
+    Evicted,
+    /// The store was made anew since the handle was made.
+    #[error("the owner at {address} has restarted since, and lost its objects")]
+    Restarted {
+        /// The owner's address.
+        address: String,
+    },
+}

@@ -1,0 +1,82 @@
+//! How long a caller waits.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Time between two checks of a wait.
+const CHECKS: Duration = Duration::from_millis(10);
+
+/// How long a caller waits, and what may end the wait earlier.
+pub struct Patience<'a> {
+    pub(crate) timeout: Duration,
+    deadline: Option<Instant>,
+    next_check: Instant,
+    check: Option<&'a mut dyn FnMut() -> bool>,
+    around: Option<Around<'a>>,
+}
+
+/// Does what is left of a wait while its thread sleeps, by calling its argument once.
+type Around<'a> = &'a mut dyn FnMut(&mut (dyn FnMut() + Send));
+
+impl<'a> Patience<'a> {
+    /// Waits so long from now.
+    pub fn of(timeout: Duration) -> Patience<'a> {
+        let now = Instant::now();
+        Patience {
+            timeout,
+            deadline: now.checked_add(timeout),
+            next_check: now + CHECKS,
+            check: None,
+            around: None,
+        }
+    }
+
+    /// Has `check` called about every 10 ms during a wait, on the waiting thread, which then holds no lock of this library.
+    /// The wait ends with [`Error::Interrupted`](crate::Error::Interrupted) when it returns `false`.
+    pub fn checked_by(mut self, check: &'a mut dyn FnMut() -> bool) -> Patience<'a> {
+        self.check = Some(check);
+        self
+    }
+
+    /// Has each sleep made inside `around`, which calls its argument once: for a thread that gives something back while it
+    /// sleeps, as Python's gives the interpreter's lock.
+    pub fn sleeping_in(mut self, around: Around<'a>) -> Patience<'a> {
+        self.around = Some(around);
+        self
+    }
+
+    /// Sleeps.
+    pub(crate) fn sleep(&mut self, mut sleep: impl FnMut() + Send) {
+        match &mut self.around {
+            Some(around) => around(&mut sleep),
+            None => sleep(),
+        }
+    }
+
+    /// Time that is left, and at most that to the next check.
+    pub(crate) fn slice(&self, most: Duration) -> Duration {
+        let left = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        left.min(most)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Whether the wait goes on.
+    pub(crate) fn may_go_on(&mut self) -> bool {
+        let Some(check) = &mut self.check else { return true };
+        let now = Instant::now();
+        if now < self.next_check {
+            return true;
+        }
+        self.next_check = now + CHECKS;
+        check()
+    }
+}
+
+impl fmt::Debug for Patience<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Patience").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}

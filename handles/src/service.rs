@@ -1,0 +1,314 @@
+//! A store at work for one target: it answers the target's sources, and serves the functions that run there.
+
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+
+use crate::handle::{Handle, MAX_HANDLE};
+use crate::store::Shared;
+use crate::table::{ClaimFailed, NoMemory, Refusal, Source, Table};
+use crate::wire::{MAX_REQUEST, Op, Reader, Status, VERSION, Writer};
+
+/// A [`Store`](crate::Store) for [`TargetBuilder::objects`](farjump::TargetBuilder::objects).
+#[derive(Debug)]
+pub struct Service {
+    shared: Arc<Shared>,
+    /// The number of the target among the store's.
+    target: u32,
+    /// Objects that the running function has made.
+    made: Vec<u64>,
+}
+
+/// A request that no client of this library sends.
+const MALFORMED: &str =
+    "the request to the store is malformed: the source may be of another version of farjump";
+
+impl Service {
+    pub(crate) fn new(shared: Arc<Shared>, target: u32) -> Service {
+        Service { shared, target, made: Vec::new() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.shared.table()
+    }
+
+    fn answer(
+        &mut self,
+        source: Source,
+        request: Request<'_>,
+        reply: &mut Writer,
+        limit: usize,
+    ) -> Option<Result<(), Failed>> {
+        let mut head = [0; MAX_REQUEST];
+        let copied = request.copy_to(0, &mut head);
+        let mut fields = Reader(head.get(..copied)?);
+        let op = Op::from_number(fields.u8()?)?;
+        reply.u8(Status::Done as u8);
+        // Contents behind the fields are read from the request itself, which may be longer than what was copied.
+        let behind = |fields: &Reader<'_>| copied - fields.0.len();
+        let mut table = self.shared.table();
+        match op {
+            Op::Hello => {
+                fields.u8()?;
+                reply.u8(VERSION).u64(table.epoch).u64(table.capacity());
+                let addresses = self.shared.addresses();
+                reply.u8(addresses.len() as u8);
+                for address in &*addresses {
+                    reply.u16(address.len() as u16).bytes(address.as_bytes());
+                }
+            }
+            Op::Put => {
+                let (number, key, type_name) = (fields.u64()?, fields.key()?, fields.text()?);
+                let from = behind(&fields);
+                let len = request.len().checked_sub(from)? as u64;
+                let (made, offset) = match table.allocate(source, len, type_name) {
+                    Ok(made) => made,
+                    Err(none) => return Some(Err(none.into())),
+                };
+                let into = table.region().region.at(offset, len)?;
+                // SAFETY: the block was just allocated: nobody else uses it.
+                unsafe { request.copy_to_memory(from, into) };
+                let done = match number {
+                    0 => table.commit(source, made),
+                    number => table.set(source, number, key, made),
+                };
+                if let Err(refusal) = done {
+                    table.abandon(made);
+                    return Some(Err(refusal.into()));
+                }
+                reply.u64(made).bytes(&table.key(made).0);
+            }
+            Op::Allocate => {
+                let (len, type_name) = (fields.u64()?, fields.text()?);
+                match table.allocate(source, len, type_name) {
+                    Ok((number, offset)) => reply.u64(number).bytes(&table.key(number).0).u64(offset),
+                    Err(none) => return Some(Err(none.into())),
+                };
+            }
+            Op::Write => {
+                let (number, at) = (fields.u64()?, fields.u64()?);
+                let from = behind(&fields);
+                let len = request.len().checked_sub(from)? as u64;
+                let Some((offset, all)) = table.unfinished(source, number) else {
+                    return Some(Err(Refusal::Gone.into()));
+                };
+                if at.checked_add(len).is_none_or(|end| end > all) {
+                    return None;
+                }
+                let into = table.region().region.at(offset + at, len)?;
+                // SAFETY: the block is that of an object which this source writes, and no reader has yet.
+                unsafe { request.copy_to_memory(from, into) };
+            }
+            Op::Commit => {
+                let (number, reserved, key) = (fields.u64()?, fields.u64()?, fields.key()?);
+                let done = match reserved {
+                    0 => table.commit(source, number),
+                    reserved => table.set(source, reserved, key, number),
+                };
+                if let Err(refusal) = done {
+                    if table.unfinished(source, number).is_some() {
+                        table.abandon(number);
+                    }
+                    return Some(Err(refusal.into()));
+                }
+            }
+            Op::Claim => {
+                release(&mut table, source, &mut fields)?;
+                let (number, key) = (fields.u64()?, fields.key()?);
+                match table.claim(source, number, key) {
+                    Ok(claimed) => reply.u64(claimed.claim).u64(claimed.offset).u64(claimed.len),
+                    Err(failed) => return Some(Err(failed.into())),
+                };
+            }
+            Op::Release => release(&mut table, source, &mut fields)?,
+            Op::Read => {
+                let (claim, at, len) = (fields.u64()?, fields.u64()?, fields.u64()?);
+                let Some(claimed) = table.claimed(source, claim) else {
+                    return Some(Err(Refusal::Gone.into()));
+                };
+                let len = len.min(claimed.len.saturating_sub(at)).min((limit as u64).checked_sub(1)?);
+                let from = table.region().region.at(claimed.offset.checked_add(at)?, len)?;
+                // SAFETY: the object is claimed, so its bytes stay while the table is locked, and nobody writes them.
+                reply.bytes(unsafe { std::slice::from_raw_parts(from.as_ptr(), len as usize) });
+            }
+            Op::Evict => {
+                let (number, key) = (fields.u64()?, fields.key()?);
+                match table.evict(number, key) {
+                    Ok(was_there) => reply.u8(was_there.into()),
+                    Err(refusal) => return Some(Err(refusal.into())),
+                };
+            }
+            Op::Exists => {
+                let (number, key) = (fields.u64()?, fields.key()?);
+                match table.exists(number, key) {
+                    Ok(is_there) => reply.u8(is_there.into()),
+                    Err(refusal) => return Some(Err(refusal.into())),
+                };
+            }
+            Op::Reserve => match table.reserve(fields.text()?) {
+                Ok(number) => {
+                    reply.u64(number).bytes(&table.key(number).0);
+                }
+                Err(none) => return Some(Err(none.into())),
+            },
+            Op::Lease => {
+                let (number, key, time) = (fields.u64()?, fields.key()?, fields.u64()?);
+                if let Err(refusal) = table.lease(number, key, Duration::from_millis(time)) {
+                    return Some(Err(refusal.into()));
+                }
+            }
+            Op::Count => {
+                let (number, key, difference) = (fields.u64()?, fields.key()?, fields.u64()?);
+                match table.count(number, key, difference.cast_signed()) {
+                    Ok(count) => reply.u64(count),
+                    Err(refusal) => return Some(Err(refusal.into())),
+                };
+            }
+        }
+        Some(Ok(()))
+    }
+}
+
+/// Releases the claims that a request lists.
+fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>) -> Option<()> {
+    for _ in 0..fields.u16()? {
+        table.release(source, fields.u64()?);
+    }
+    Some(())
+}
+
+/// A request that was understood and cannot be done.
+enum Failed {
+    Refused(Refusal),
+    NoMemory(NoMemory),
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Failed::Refused(refusal)
+    }
+}
+
+impl From<NoMemory> for Failed {
+    fn from(none: NoMemory) -> Self {
+        Failed::NoMemory(none)
+    }
+}
+
+impl From<ClaimFailed> for Failed {
+    fn from(failed: ClaimFailed) -> Self {
+        match failed {
+            ClaimFailed::Refused(refusal) => Failed::Refused(refusal),
+            ClaimFailed::NoMemory(none) => Failed::NoMemory(none),
+        }
+    }
+}
+
+impl Failed {
+    fn write(self, reply: &mut Writer) {
+        reply.0.clear();
+        match self {
+            Failed::Refused(Refusal::Gone) => reply.u8(Status::Gone as u8),
+            Failed::Refused(Refusal::WrongKey) => reply.u8(Status::WrongKey as u8),
+            Failed::Refused(Refusal::Unset(offset)) => reply.u8(Status::Unset as u8).u64(offset),
+            Failed::Refused(Refusal::NotReserved) => reply.u8(Status::NotReserved as u8),
+            Failed::NoMemory(NoMemory { asked, used, capacity, largest }) => {
+                reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest)
+            }
+        };
+    }
+}
+
+impl Objects for Service {
+    fn listening(&mut self, address: &str) {
+        self.shared.add_address(address);
+    }
+
+    fn request(
+        &mut self,
+        source: u64,
+        request: Request<'_>,
+        reply: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<(), String> {
+        let mut answer = Writer(std::mem::take(reply));
+        let source = Source::Link(self.target, source);
+        let answered = self.answer(source, request, &mut answer, limit);
+        let done = match answered {
+            Some(Ok(())) => Ok(()),
+            Some(Err(failed)) => {
+                failed.write(&mut answer);
+                Ok(())
+            }
+            None => Err(MALFORMED.to_owned()),
+        };
+        *reply = answer.0;
+        done
+    }
+
+    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
+        let mut bytes = [0; MAX_HANDLE];
+        if handle.len() > bytes.len() {
+            return Err(ObjectError::NoHandle);
+        }
+        let len = handle.copy_to(0, &mut bytes);
+        let handle = Handle::from_bytes(&bytes[..len]).map_err(|_| ObjectError::NoHandle)?;
+        let mut table = self.table();
+        if handle.epoch != table.epoch {
+            // The same owner of before its restart, or another one.
+            let is_here = handle.addresses.iter().any(|address| self.shared.addresses().contains(address));
+            return Err(if is_here { ObjectError::Gone } else { ObjectError::Elsewhere });
+        }
+        let claimed = table.claim(Source::Call(self.target), handle.number, handle.key).map_err(
+            |failed| match failed {
+                ClaimFailed::Refused(Refusal::WrongKey) => ObjectError::WrongKey,
+                ClaimFailed::Refused(Refusal::Unset(_)) => ObjectError::Unset,
+                ClaimFailed::Refused(_) => ObjectError::Gone,
+                ClaimFailed::NoMemory(_) => ObjectError::Full,
+            },
+        )?;
+        let data = table.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
+        Ok(Lent { data, len: claimed.len as usize })
+    }
+
+    fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
+        let source = Source::Call(self.target);
+        let (number, data) = {
+            let mut table = self.table();
+            let (number, offset) = table.allocate(source, len as u64, "").map_err(|_| ObjectError::Full)?;
+            (number, table.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?)
+        };
+        self.made.push(number);
+        Ok(Lent { data, len })
+    }
+
+    fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>) {
+        let made = std::mem::take(&mut self.made);
+        let source = Source::Call(self.target);
+        let mut table = self.shared.table();
+        for number in made {
+            if !returned || table.commit(source, number).is_err() {
+                table.abandon(number);
+                continue;
+            }
+            if let Some(handle) = self.shared.handle(&table, number) {
+                reply.extend(handle.to_bytes());
+            }
+        }
+        table.release_all(source);
+    }
+
+    fn source_ended(&mut self, source: u64) {
+        self.table().source_ended(Source::Link(self.target, source));
+    }
+
+    fn region(&self, may_write: bool) -> Option<Region<'_>> {
+        let region = self.shared.region();
+        Some(Region { descriptor: region.descriptor(may_write)?, len: region.region.len() })
+    }
+
+    fn list(&self, most: usize) -> ObjectListing {
+        self.table().list(most)
+    }
+}

@@ -1,0 +1,401 @@
+//! Stores: objects that this process owns.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farjump::objects::ObjectListing;
+
+use crate::error::{Error, GoneWhy};
+use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
+use crate::region::OwnRegion;
+use crate::service::Service;
+use crate::spill::Spill;
+use crate::table::{ClaimFailed, Refusal, Source, Table};
+use crate::view::View;
+
+/// Bytes of a store of which no more is said.
+pub const DEFAULT_CAPACITY: u64 = 1 << 30;
+
+/// Choices for a [`Store`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct StoreOptions {
+    capacity: u64,
+    spill: Option<(PathBuf, u64)>,
+    addresses: Vec<String>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions { capacity: DEFAULT_CAPACITY, spill: None, addresses: Vec::new() }
+    }
+}
+
+impl StoreOptions {
+    /// Most bytes of the objects, rounded up to pages. Only what is used takes memory. 1 GiB unless set.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Writes the objects of the longest ago last use to a file in `folder`, of at most `bytes`, when the memory is full. They
+    /// are read back when they are used. The file has no name, and goes with the process. Without this a full store refuses.
+    pub fn spill(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
+        self.spill = Some((folder.into(), bytes));
+        self
+    }
+
+    /// A further address for the handles, by which others reach a target of this store: that of a proxy, or a name of the
+    /// machine. The addresses of its targets are in all handles.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Makes the store.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::File`] for a folder in which no file can be made.
+    pub fn build(self) -> Result<Store, Error> {
+        let region = Arc::new(OwnRegion::create(self.capacity)?);
+        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes)).transpose()?;
+        let mut random = [0; 40];
+        fill_random(&mut random)?;
+        let mut secret = [0; 32];
+        secret.copy_from_slice(&random[..32]);
+        let mut epoch = [0; 8];
+        epoch.copy_from_slice(&random[32..]);
+        let table = Table::new(Arc::clone(&region), spill, u64::from_le_bytes(epoch), secret);
+        let shared = Shared {
+            region,
+            table: Mutex::new(table),
+            addresses: Mutex::new(Vec::new().into()),
+            targets: AtomicU32::new(0),
+        };
+        for address in &self.addresses {
+            shared.add_address(address);
+        }
+        Ok(Store(Arc::new(shared)))
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(|errno| Error::Memory {
+            doing: "drawing the secret of",
+            len: 0,
+            source: errno.into(),
+            advice: String::new(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Objects that this process owns. A clone is another handle on the same store.
+///
+/// Attach it to a target ([`Store::service`]), and other processes reach the objects by the handles that
+/// [`Store::put`] returns.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let socket = std::env::temp_dir().join(format!("farjump-doc-store-{}", std::process::id()));
+/// # let address = format!("unix:{}", socket.display());
+/// use farjump_handles::{Client, Store};
+///
+/// let store = Store::new()?;
+/// let target = farjump::Target::listen(&address).objects(store.service()).build()?.spawn()?;
+/// let handle = store.put(b"some bytes")?;
+///
+/// // In another process, which was given handle.to_bytes():
+/// let client = Client::connect(&address)?;
+/// assert_eq!(&*client.get(&handle)?, b"some bytes");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Store(pub(crate) Arc<Shared>);
+
+/// What a store, its services and its views share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The same as the table's, where no lock is needed to see it.
+    region: Arc<OwnRegion>,
+    table: Mutex<Table>,
+    addresses: Mutex<Arc<[String]>>,
+    targets: AtomicU32,
+}
+
+impl Shared {
+    /// Also after a panic under the lock: the table is whole between its own changes.
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn region(&self) -> &OwnRegion {
+        &self.region
+    }
+
+    /// The addresses for handles.
+    pub(crate) fn addresses(&self) -> Arc<[String]> {
+        Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds an address, as handles can hold it: with the whole path of a socket.
+    pub(crate) fn add_address(&self, address: &str) {
+        let address = whole(address);
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if addresses.contains(&address) {
+            return;
+        }
+        if address.len() > MAX_ADDRESS || addresses.len() == MAX_ADDRESSES {
+            log::warn!(
+                "{address} is in no handle: they hold {MAX_ADDRESSES} addresses of {MAX_ADDRESS} bytes"
+            );
+            return;
+        }
+        *addresses = addresses.iter().cloned().chain([address]).collect();
+    }
+
+    /// The handle of an object.
+    pub(crate) fn handle(&self, table: &Table, number: u64) -> Option<Handle> {
+        let (type_name, len) = table.describe(number)?;
+        let (epoch, key) = (table.epoch, table.key(number));
+        Some(Handle { epoch, number, len, key, type_name, addresses: self.addresses() })
+    }
+}
+
+/// The address with the whole path of its socket: a reader has another current directory.
+fn whole(address: &str) -> String {
+    match address.strip_prefix("unix:") {
+        Some(path) if !path.starts_with('@') => match std::path::absolute(path) {
+            Ok(path) => format!("unix:{}", path.display()),
+            Err(_) => address.to_owned(),
+        },
+        _ => address.to_owned(),
+    }
+}
+
+/// Memory of an object that is being written: given up if it is dropped before it is finished.
+struct Writing<'s> {
+    shared: &'s Shared,
+    number: u64,
+    is_finished: bool,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.shared.table().abandon(self.number);
+        }
+    }
+}
+
+impl Store {
+    /// A store of up to [`DEFAULT_CAPACITY`] bytes.
+    ///
+    /// # Errors
+    /// As [`StoreOptions::build`].
+    pub fn new() -> Result<Store, Error> {
+        Store::options().build()
+    }
+
+    /// Begins a store with choices.
+    pub fn options() -> StoreOptions {
+        StoreOptions::default()
+    }
+
+    /// The store for a target: [`TargetBuilder::objects`](farjump::TargetBuilder::objects). Several targets may have the same
+    /// store.
+    pub fn service(&self) -> Service {
+        Service::new(Arc::clone(&self.0), self.0.targets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Copies `bytes` into the store.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn put(&self, bytes: &[u8]) -> Result<Handle, Error> {
+        self.put_as("", bytes)
+    }
+
+    /// As [`Store::put`], with a name for the type, of at most 255 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TypeName`].
+    pub fn put_as(&self, type_name: &str, bytes: &[u8]) -> Result<Handle, Error> {
+        self.put_with(type_name, bytes.len(), |into| into.copy_from_slice(bytes))
+    }
+
+    /// Makes an object of `len` bytes, which `write` writes where they stay. They are not zeroed before: they may be those of
+    /// an evicted object.
+    ///
+    /// # Errors
+    /// As [`Store::put_as`].
+    pub fn put_with(
+        &self,
+        type_name: &str,
+        len: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Handle, Error> {
+        let put = self.try_put_with(type_name, len, |into| {
+            write(into);
+            Ok(())
+        });
+        put.map_err(|error: Error| error)
+    }
+
+    /// As [`Store::put_with`]; if `write` fails, no object is made.
+    fn try_put_with(
+        &self,
+        type_name: &str,
+        len: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<Handle, Error> {
+        check_type_name(type_name)?;
+        let (number, data) = {
+            let mut table = self.0.table();
+            let (number, offset) = table.allocate(Source::Owner, len as u64, type_name)?;
+            (number, table.region().region.at(offset, len as u64).expect("blocks lie in the region"))
+        };
+        let mut writing = Writing { shared: &self.0, number, is_finished: false };
+        // SAFETY: the block is this call's until it is committed: `len` bytes that are mapped as long as the store.
+        write(unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len) })?;
+        writing.is_finished = true;
+        let mut table = self.0.table();
+        let number = writing.number;
+        table.commit(Source::Owner, number).map_err(|refusal| self.refused(number, refusal))?;
+        self.0.handle(&table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted })
+    }
+
+    /// Copies a file into the store: what happens to the file later concerns no reader.
+    ///
+    /// # Errors
+    /// [`Error::File`], also for a file that became shorter meanwhile; [`Error::Full`].
+    pub fn put_file(&self, path: impl AsRef<Path>) -> Result<Handle, Error> {
+        let path = path.as_ref();
+        let failed = |source| Error::File { path: path.to_path_buf(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(std::io::Error::other("is no regular file: read it, and put its bytes")));
+        }
+        let len = usize::try_from(metadata.len()).map_err(|error| failed(std::io::Error::other(error)))?;
+        self.try_put_with("", len, |into| file.read_exact(into).map_err(failed))
+    }
+
+    /// The bytes of an object of this store. They stay as long as the view, whoever evicts the object.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`], [`Error::Full`] if it cannot be read back from its file.
+    pub fn get(&self, handle: &Handle) -> Result<View, Error> {
+        self.check(handle)?;
+        let mut table = self.0.table();
+        let claimed = table.claim(Source::Owner, handle.number, handle.key);
+        let claimed = claimed.map_err(|failed| match failed {
+            ClaimFailed::Refused(refusal) => self.refused(handle.number, refusal),
+            ClaimFailed::NoMemory(none) => none.into(),
+        })?;
+        let data = table.region().region.at(claimed.offset, claimed.len).expect("blocks lie in the region");
+        Ok(View::of_store(Arc::clone(&self.0), data, claimed))
+    }
+
+    /// Evicts an object: it is gone for all who come later, and stays for those who read it. Whether it was there.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`].
+    pub fn evict(&self, handle: &Handle) -> Result<bool, Error> {
+        if self.check(handle).is_err() {
+            return Ok(false);
+        }
+        let evicted = self.0.table().evict(handle.number, handle.key);
+        evicted.map_err(|refusal| self.refused(handle.number, refusal))
+    }
+
+    /// Whether the object is there, or reserved.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`].
+    pub fn exists(&self, handle: &Handle) -> Result<bool, Error> {
+        if self.check(handle).is_err() {
+            return Ok(false);
+        }
+        let exists = self.0.table().exists(handle.number, handle.key);
+        exists.map_err(|refusal| self.refused(handle.number, refusal))
+    }
+
+    /// Makes a handle whose object gets its contents later ([`Store::set`]).
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::TypeName`].
+    pub fn reserve(&self, type_name: &str) -> Result<Handle, Error> {
+        check_type_name(type_name)?;
+        let mut table = self.0.table();
+        let number = table.reserve(type_name)?;
+        self.0.handle(&table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted })
+    }
+
+    /// Gives a reserved object contents, in place of those that it has.
+    ///
+    /// # Errors
+    /// [`Error::NotReserved`], [`Error::Full`], [`Error::Gone`], [`Error::WrongKey`].
+    pub fn set(&self, handle: &Handle, bytes: &[u8]) -> Result<(), Error> {
+        self.check(handle)?;
+        let mut table = self.0.table();
+        let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
+        let data = table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
+        // SAFETY: the block was just allocated, and the table is locked.
+        unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
+            table.abandon(contents);
+            self.refused(handle.number, refusal)
+        })
+    }
+
+    /// Evicts the object when `time` is over; `None` takes the limit away.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::WrongKey`].
+    pub fn lease(&self, handle: &Handle, time: Option<Duration>) -> Result<(), Error> {
+        self.check(handle)?;
+        // No time at all is the least that a lease can have.
+        let time = time.map_or(Duration::ZERO, |time| time.max(Duration::from_nanos(1)));
+        let leased = self.0.table().lease(handle.number, handle.key, time);
+        leased.map_err(|refusal| self.refused(handle.number, refusal))
+    }
+
+    /// Lists at most `most` objects, those of the latest use first.
+    pub fn list(&self, most: usize) -> ObjectListing {
+        self.0.table().list(most)
+    }
+
+    /// Checks that a handle is of this store.
+    fn check(&self, handle: &Handle) -> Result<(), Error> {
+        if handle.epoch == self.0.table().epoch {
+            return Ok(());
+        }
+        let address = handle.addresses.first().cloned().unwrap_or_else(|| "no address".to_owned());
+        Err(Error::Gone { number: handle.number, why: GoneWhy::Restarted { address } })
+    }
+
+    fn refused(&self, number: u64, refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Gone => Error::Gone { number, why: GoneWhy::Evicted },
+            Refusal::WrongKey => Error::WrongKey { number },
+            Refusal::Unset(_) => Error::Unset { number },
+            Refusal::NotReserved => Error::NotReserved { number },
+        }
+    }
+}
+
+pub(crate) fn check_type_name(type_name: &str) -> Result<(), Error> {
+    match type_name.len() {
+        len if len > MAX_TYPE_NAME => Err(Error::TypeName { len }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,93 @@
+//! Views: the bytes of an object, for as long as somebody needs them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::client;
+use crate::store;
+use crate::table::{Claimed, Source};
+
+/// The bytes of an object. They lie where their owner keeps them, or in a copy if that is not mapped here; in any case they
+/// stay until the view is dropped, also when the object is evicted or its owner is gone.
+///
+/// Dropping it releases the object at its owner: at once in the owner's process, with the next request of the
+/// [`Client`](crate::Client) elsewhere, and when the client's process ends in any case.
+pub struct View {
+    data: NonNull<u8>,
+    len: usize,
+    holder: Holder,
+}
+
+/// What keeps the bytes.
+enum Holder {
+    Store(Arc<store::Shared>, u64),
+    Client(Arc<client::Inner>, u64),
+    /// A copy of this process's own.
+    Copy(#[allow(dead_code, reason = "it keeps the bytes")] Box<[u8]>),
+}
+
+// SAFETY: the bytes are only read, by whichever thread, and what keeps them may be dropped by any.
+unsafe impl Send for View {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for View {}
+
+impl View {
+    /// `data` is claimed in that store.
+    pub(crate) fn of_store(shared: Arc<store::Shared>, data: NonNull<u8>, claimed: Claimed) -> View {
+        View { data, len: claimed.len as usize, holder: Holder::Store(shared, claimed.claim) }
+    }
+
+    /// `data` is claimed by that client, in memory that it has mapped.
+    pub(crate) fn of_client(inner: Arc<client::Inner>, data: NonNull<u8>, claimed: Claimed) -> View {
+        View { data, len: claimed.len as usize, holder: Holder::Client(inner, claimed.claim) }
+    }
+
+    pub(crate) fn of_copy(bytes: Vec<u8>) -> View {
+        let mut bytes = bytes.into_boxed_slice();
+        let len = bytes.len();
+        let data = NonNull::from(&mut *bytes).cast();
+        View { data, len, holder: Holder::Copy(bytes) }
+    }
+
+    /// Whether these are the owner's bytes, and not a copy.
+    pub fn is_mapped(&self) -> bool {
+        !matches!(self.holder, Holder::Copy(_))
+    }
+}
+
+impl Deref for View {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `holder` keeps `len` bytes mapped, and claimed at their owner, which writes no object that is finished.
+        // Processes of the owner's user could write them all the same: they are trusted not to (`docs/security.md`).
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("View")
+            .field("len", &self.len)
+            .field("is_mapped", &self.is_mapped())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        match &self.holder {
+            Holder::Store(shared, claim) => shared.table().release(Source::Owner, *claim),
+            Holder::Client(inner, claim) => inner.release(*claim, self.len),
+            Holder::Copy(_) => {}
+        }
+    }
+}

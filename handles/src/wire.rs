@@ -1,0 +1,166 @@
+//! Requests to a store and its replies, as bytes: the payload of a call of [`farjump::objects::NAME`], and its reply.
+//!
+//! A request is its [`Op`] in one byte, and the fields of that. All numbers are little-endian. A reply begins with a
+//! [`Status`]. `docs/protocol.md` has the table.
+
+/// Version of the requests, told in [`Op::Hello`].
+pub(crate) const VERSION: u8 = 1;
+/// Longest request without contents, in bytes.
+pub(crate) const MAX_REQUEST: usize = 2048;
+/// Most releases that travel with another request.
+pub(crate) const MAX_RELEASES: usize = 200;
+/// Reads of one reply are no longer than this, in bytes.
+pub(crate) const MAX_READ: u64 = 1 << 20;
+
+/// The requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Op {
+    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`.
+    Hello = 0,
+    /// `number u64, key, type name, contents`: makes an object. With a number of a reserved one, its contents; otherwise 0.
+    /// Replied: `number u64, key`.
+    Put = 1,
+    /// `len u64, type name`: memory for an object, which this source is to write. Replied: `number u64, key, offset u64`.
+    Allocate = 2,
+    /// `number u64, at u64, bytes`: a part of the contents of an object that this source allocated.
+    Write = 3,
+    /// `number u64, target u64, key of the target`: the contents are written. With a target, they are those of the reserved
+    /// object of this number.
+    Commit = 4,
+    /// `count u16, that many claims u64 to release, number u64, key`: claims an object, to read it. Replied: `claim u64,
+    /// offset u64, len u64`; with [`Status::Unset`] the offset of the word to wait for.
+    Claim = 5,
+    /// `count u16, claims u64`: releases claims. Not replied to.
+    Release = 6,
+    /// `claim u64, at u64, len u64`: bytes of a claimed object. Replied: as many as fit.
+    Read = 7,
+    /// `number u64, key`: evicts an object. Replied: `1 u8` if it was there.
+    Evict = 8,
+    /// `number u64, key`. Replied: `1 u8` if it is there and has contents, or is reserved.
+    Exists = 9,
+    /// `type name`: reserves a number. Replied: `number u64, key`.
+    Reserve = 10,
+    /// `number u64, key, milliseconds u64`: evicts the object when that time is over; 0 takes the limit away.
+    Lease = 11,
+    /// `number u64, key, difference i64`: changes the count of references; the object is evicted when it comes to 0.
+    Count = 12,
+}
+
+impl Op {
+    pub(crate) fn from_number(number: u8) -> Option<Op> {
+        const ALL: [Op; 13] = [
+            Op::Hello,
+            Op::Put,
+            Op::Allocate,
+            Op::Write,
+            Op::Commit,
+            Op::Claim,
+            Op::Release,
+            Op::Read,
+            Op::Evict,
+            Op::Exists,
+            Op::Reserve,
+            Op::Lease,
+            Op::Count,
+        ];
+        ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// What a reply begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Status {
+    /// Done; the fields of the request's reply follow.
+    Done = 0,
+    /// There is no such object.
+    Gone = 1,
+    /// The key is another.
+    WrongKey = 2,
+    /// It has no contents yet. `offset u64` of the word that changes when it has.
+    Unset = 3,
+    /// `asked u64, used u64, capacity u64, largest u64`.
+    Full = 4,
+    /// The object was not reserved.
+    NotReserved = 5,
+}
+
+impl Status {
+    pub(crate) fn from_number(number: u8) -> Option<Status> {
+        const ALL: [Status; 6] =
+            [Status::Done, Status::Gone, Status::WrongKey, Status::Unset, Status::Full, Status::NotReserved];
+        ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// Writes fields.
+#[derive(Debug, Default)]
+pub(crate) struct Writer(pub(crate) Vec<u8>);
+
+impl Writer {
+    /// A request.
+    pub(crate) fn request(op: Op) -> Writer {
+        Writer(vec![op as u8])
+    }
+
+    pub(crate) fn u8(&mut self, number: u8) -> &mut Self {
+        self.0.push(number);
+        self
+    }
+
+    pub(crate) fn u16(&mut self, number: u16) -> &mut Self {
+        self.bytes(&number.to_le_bytes())
+    }
+
+    pub(crate) fn u64(&mut self, number: u64) -> &mut Self {
+        self.bytes(&number.to_le_bytes())
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// A text of at most 255 bytes, behind its length.
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        self.u8(text.len() as u8).bytes(text.as_bytes())
+    }
+}
+
+/// Reads fields. `None` where the bytes are too few, or no UTF-8.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn key(&mut self) -> Option<crate::handle::Key> {
+        self.array().map(crate::handle::Key)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        let len = self.u8()?;
+        std::str::from_utf8(self.bytes(len.into())?).ok()
+    }
+}

@@ -1,0 +1,306 @@
+//! Clients of stores of objects.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use farjump::Key;
+use farjump_handles::{Client, Error, Patience, View};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
+
+use crate::arguments::Arguments;
+use crate::errors::{closed, exception, guarded, limit, raise};
+use crate::handle::Handle;
+use crate::process::Process;
+
+/// Bytes from which on a copy is made without the GIL.
+const LARGE: usize = 64 << 10;
+/// A wait without a limit.
+const FOREVER: Duration = Duration::MAX;
+/// Time limit of a request, in seconds.
+const REQUEST: f64 = 30.0;
+
+/// A connection to the owner of objects. Any number of threads may use it.
+#[pyclass(frozen, module = "farjump", weakref)]
+pub(crate) struct Store {
+    /// `None` once closed.
+    client: Mutex<Option<Client>>,
+    address: String,
+    process: Process,
+}
+
+/// The bytes of an object, as a buffer that cannot be written. They stay while any view of it is left.
+#[pyclass(frozen, module = "farjump._native")]
+pub(crate) struct Held {
+    view: View,
+}
+
+#[pymethods]
+impl Held {
+    /// # Safety
+    /// Called by the interpreter, with a view to be filled.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no view to fill"));
+        }
+        let bytes: &[u8] = &slf.get().view;
+        let (start, len) = (bytes.as_ptr().cast_mut().cast::<c_void>(), bytes.len());
+        // SAFETY: the bytes stay while `slf` lives, which the view holds; they are said to be read-only, so nobody writes
+        // them by it. The interpreter gives a view that may be filled.
+        let filled =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len as ffi::Py_ssize_t, 1, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// The exception for an error of handles.
+pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Link(error) => return exception(py, error),
+        Error::Handle(_) | Error::WrongKey { .. } | Error::NotReserved { .. } | Error::TypeName { .. } => {
+            "HandleError"
+        }
+        Error::Gone { .. } => "Gone",
+        Error::Unset { .. } => "Unset",
+        Error::Full { .. } => "StoreFull",
+        Error::TimedOut { .. } => "TimedOut",
+        Error::Forked { .. } => "Forked",
+        Error::Unreachable(_) => "ConnectError",
+        _ => "Error",
+    };
+    raise(py, class, error.to_string())
+}
+
+impl Store {
+    fn client(&self, py: Python<'_>) -> PyResult<Client> {
+        self.process.check(py, "store")?;
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        client.ok_or_else(|| closed(py, "store"))
+    }
+
+    /// Runs a request: with the GIL while it looks for the reply, without it while it sleeps; all of it without if it copies
+    /// much.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        is_long: bool,
+        work: impl FnOnce(&Client, &mut Patience<'_>) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        let client = self.client(py)?;
+        let timeout = timeout.unwrap_or(FOREVER);
+        let mut raised = None;
+        let done = if is_long {
+            let raised = &mut raised;
+            py.detach(move || {
+                let mut check = || {
+                    Python::try_attach(|py| py.check_signals()).is_none_or(|checked| match checked {
+                        Ok(()) => true,
+                        Err(error) => {
+                            *raised = Some(error);
+                            false
+                        }
+                    })
+                };
+                work(&client, &mut Patience::of(timeout).checked_by(&mut check))
+            })
+        } else {
+            let mut check = || match py.check_signals() {
+                Ok(()) => true,
+                Err(error) => {
+                    raised = Some(error);
+                    false
+                }
+            };
+            let mut around = |sleep: &mut (dyn FnMut() + Send)| py.detach(sleep);
+            let mut patience = Patience::of(timeout).checked_by(&mut check).sleeping_in(&mut around);
+            work(&client, &mut patience)
+        };
+        done.map_err(|error| match (error, raised) {
+            (Error::Interrupted, Some(raised)) => raised,
+            (error, _) => handle_exception(py, &error),
+        })
+    }
+
+    fn put_all(&self, py: Python<'_>, parts: &[Bound<'_, PyAny>], type_name: &str) -> PyResult<Handle> {
+        guarded(py, || {
+            let held = parts.iter().map(Arguments::of).collect::<PyResult<Vec<_>>>()?;
+            let parts: Vec<&[u8]> = held.iter().map(|part| part.bytes()).collect();
+            let len: usize = parts.iter().map(|part| part.len()).sum();
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            let put =
+                |client: &Client, patience: &mut Patience<'_>| client.put_parts(type_name, &parts, patience);
+            Ok(Handle { handle: self.run(py, limit, len >= LARGE, put)? })
+        })
+    }
+}
+
+fn memory_of(py: Python<'_>, view: View) -> PyResult<Py<PyMemoryView>> {
+    let held = Bound::new(py, Held { view })?;
+    Ok(PyMemoryView::from(held.as_any())?.unbind())
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(
+        signature = (address, *, transport=None, connect_timeout=Some(5.0), key_file=None, mapped=true),
+        text_signature = "(address, *, transport=None, connect_timeout=5.0, key_file=None, mapped=True)"
+    )]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        transport: Option<&str>,
+        connect_timeout: Option<f64>,
+        key_file: Option<std::path::PathBuf>,
+        mapped: bool,
+    ) -> PyResult<Store> {
+        guarded(py, || {
+            let process = Process::this();
+            let timeout = limit(connect_timeout, "connect_timeout")?.unwrap_or(FOREVER);
+            let mut builder = Client::builder(address).connect_timeout(timeout).mapped(mapped);
+            if let Some(name) = transport {
+                builder = builder.transport(name);
+            }
+            if let Some(path) = key_file {
+                builder = builder.key(Key::read(&path).map_err(|error| exception(py, &error.into()))?);
+            }
+            let client = py.detach(|| builder.connect()).map_err(|error| handle_exception(py, &error))?;
+            Ok(Store { client: Mutex::new(Some(client)), address: address.to_owned(), process })
+        })
+    }
+
+    /// Puts an object with these bytes, and returns its handle.
+    #[pyo3(signature = (data, *, type_name=""))]
+    fn put(&self, py: Python<'_>, data: &Bound<'_, PyAny>, type_name: &str) -> PyResult<Handle> {
+        self.put_all(py, std::slice::from_ref(data), type_name)
+    }
+
+    /// Puts an object with the bytes of these parts, one behind the other.
+    #[pyo3(signature = (parts, *, type_name=""))]
+    fn put_parts(&self, py: Python<'_>, parts: Vec<Bound<'_, PyAny>>, type_name: &str) -> PyResult<Handle> {
+        self.put_all(py, &parts, type_name)
+    }
+
+    /// The bytes of an object: a memoryview that cannot be written, without a copy if the owner is on this machine.
+    #[pyo3(
+        signature = (handle, timeout=Some(REQUEST)),
+        text_signature = "($self, handle, timeout=30.0)"
+    )]
+    fn get(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<Py<PyMemoryView>> {
+        guarded(py, || {
+            let limit = limit(timeout, "timeout")?;
+            let get =
+                |client: &Client, patience: &mut Patience<'_>| client.get_with(&handle.handle, patience);
+            let is_long = handle.handle.len() >= LARGE as u64 && self.client(py)?.mapping().is_err();
+            memory_of(py, self.run(py, limit, is_long, get)?)
+        })
+    }
+
+    /// As `get`; waits until somebody has given a reserved handle its contents.
+    #[pyo3(signature = (handle, timeout=None))]
+    fn wait(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<Py<PyMemoryView>> {
+        guarded(py, || {
+            let limit = limit(timeout, "timeout")?;
+            let wait = |client: &Client, patience: &mut Patience<'_>| client.wait(&handle.handle, patience);
+            memory_of(py, self.run(py, limit, false, wait)?)
+        })
+    }
+
+    /// Whether an object is there, or reserved.
+    fn exists(&self, py: Python<'_>, handle: &Handle) -> PyResult<bool> {
+        guarded(py, || {
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            self.run(py, limit, false, |client, _| client.exists(&handle.handle))
+        })
+    }
+
+    /// Evicts an object: it is gone for all who come later, and stays for those who read it. Whether it was there.
+    fn evict(&self, py: Python<'_>, handle: &Handle) -> PyResult<bool> {
+        guarded(py, || {
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            self.run(py, limit, false, |client, _| client.evict(&handle.handle))
+        })
+    }
+
+    /// A handle whose object gets its contents later, by `set`.
+    #[pyo3(signature = (*, type_name=""))]
+    fn reserve(&self, py: Python<'_>, type_name: &str) -> PyResult<Handle> {
+        guarded(py, || {
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            let handle = self.run(py, limit, false, |client, _| client.reserve(type_name))?;
+            Ok(Handle { handle })
+        })
+    }
+
+    /// Gives a reserved handle these bytes as contents, in place of those that it has.
+    fn set(&self, py: Python<'_>, handle: &Handle, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        guarded(py, || {
+            let held = Arguments::of(data)?;
+            let bytes = held.bytes();
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            let set =
+                |client: &Client, patience: &mut Patience<'_>| client.set(&handle.handle, &[bytes], patience);
+            self.run(py, limit, bytes.len() >= LARGE, set)
+        })
+    }
+
+    /// Has the object evicted in so many seconds; None takes the limit away.
+    fn lease(&self, py: Python<'_>, handle: &Handle, seconds: Option<f64>) -> PyResult<()> {
+        guarded(py, || {
+            let time = limit(seconds, "seconds")?;
+            let patience = Some(Duration::from_secs_f64(REQUEST));
+            self.run(py, patience, false, |client, _| client.lease(&handle.handle, time))
+        })
+    }
+
+    /// How the bytes come here: an empty text if the owner's memory is mapped, or why it is not.
+    #[getter]
+    fn unmapped(&self, py: Python<'_>) -> PyResult<String> {
+        guarded(py, || {
+            let client = self.client(py)?;
+            Ok(py.detach(|| client.mapping().err().unwrap_or_default().to_owned()))
+        })
+    }
+
+    /// Closes the connection. Views of objects stay. Closing it again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.process.check(py, "store")?;
+        drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
+        Ok(())
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// The owner's address.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The epoch of the owner's store.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.client(py)?.epoch())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<farjump.Store at {}>", self.address)
+    }
+}
