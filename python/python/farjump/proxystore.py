@@ -12,6 +12,7 @@ try:
     from proxystore.store.exceptions import NonProxiableTypeError, ProxyResolveMissingKeyError
     from proxystore.store.factory import PollingStoreFactory, StoreFactory
     from proxystore.store.future import Future
+    from proxystore.store.ref import OwnedProxy
 except ModuleNotFoundError as error:
     if error.name != "proxystore":
         raise
@@ -165,14 +166,23 @@ class FarjumpConnector:
 
     def put(self, obj):
         """Puts the bytes of an object, and returns its key."""
-        return FarjumpKey(bytes(self._store.put(obj)))
+        store = self._store
+        # ProxyStore sets objects anew that were put (`update`), which a store lets do with reserved ones.
+        handle = store.reserve()
+        try:
+            store.set(handle, obj)
+        except BaseException:
+            store.evict(handle)
+            raise
+        return FarjumpKey(bytes(handle))
 
     def put_batch(self, objs):
         """Puts the bytes of several objects, and returns their keys."""
         return [self.put(obj) for obj in objs]
 
     def put_parts(self, parts, type_name=""):
-        """Puts the bytes of an object whose parts lie apart, without putting them together before."""
+        """Puts the bytes of an object whose parts lie apart, without putting them together before. It keeps them: its
+        key cannot be `set`."""
         return FarjumpKey(bytes(self._store.put_parts(parts, type_name=type_name)))
 
     def new_key(self, obj=None):
@@ -253,7 +263,9 @@ class FarjumpFactory(StoreFactory):
             if registered is not None:
                 return registered
             if store is None or store.connector.closed:
-                store = FarjumpStore(name, FarjumpConnector.from_config(self._config), register=True)
+                # A new owner would not have the object.
+                connector = FarjumpConnector(**{**self._config, "start": False})
+                store = FarjumpStore(name, connector, register=True)
             return store
 
     def resolve(self):
@@ -390,6 +402,30 @@ class FarjumpStore(ProxyStoreStore):
         if lifetime is not None:
             lifetime.add_proxy(proxy)
         return proxy
+
+    def owned_proxy(
+        self,
+        obj,
+        *,
+        serializer=None,
+        deserializer=None,
+        populate_target=None,
+        skip_nonproxiable=True,
+        **kwargs,
+    ):
+        # An owned proxy can be updated: its object is one that can be set.
+        if kwargs or not self._is_plain(serializer, deserializer) or obj is None or isinstance(obj, bool):
+            return super().owned_proxy(
+                obj,
+                serializer=serializer,
+                deserializer=deserializer,
+                populate_target=populate_target,
+                skip_nonproxiable=skip_nonproxiable,
+                **kwargs,
+            )
+        factory = self._factory(self.connector.put(serialize(obj)), False)
+        populate = self._populate_target if populate_target is None else populate_target
+        return OwnedProxy(factory, cache_defaults=True, target=obj) if populate else OwnedProxy(factory)
 
     def proxy_batch(self, objs, *, serializer=None, deserializer=None, skip_nonproxiable=False, **options):
         if not self._is_plain(serializer, deserializer):

@@ -17,7 +17,7 @@ from proxystore.store import Store, get_store, unregister_store
 from proxystore.store.exceptions import NonProxiableTypeError, ProxyResolveMissingKeyError
 from proxystore.store.factory import StoreFactory
 from proxystore.store.lifetimes import ContextLifetime
-from proxystore.store.ref import borrow, into_owned
+from proxystore.store.ref import borrow, into_owned, update
 from proxystore.store.utils import get_key, resolve_async
 
 
@@ -173,6 +173,23 @@ class Stores(WithFolder):
         one, none, two = store.proxy_batch(["a", None, "b"], skip_nonproxiable=True)
         self.assertEqual((one, none, two), ("a", None, "b"))
         self.assertIsInstance(store.locked_proxy("x").unlock(), Proxy)
+
+    def test_an_owned_proxy_is_updated(self):
+        store = self.store()
+        owned = store.owned_proxy({"a": 1})
+        copied = pickle.loads(pickle.dumps(store.proxy_from_key(get_key(owned))))
+        owned["a"] = 2
+        update(owned)
+        self.assertEqual(copied, {"a": 2})
+        self.assertIsNone(store.owned_proxy(None))
+        populated = store.owned_proxy([1], populate_target=True)
+        self.assertTrue(is_resolved(populated))
+        put = into_owned(store.proxy([1]))
+        put.append(2)
+        with self.assertRaisesRegex(farjump.HandleError, "only a reserved one can be set"):
+            update(put)
+        # They evict their objects, for which the store is needed.
+        del owned, populated, put
 
     def test_a_proxy_without_a_store_makes_one(self):
         message = pickle.dumps(self.store(name="made").proxy([1]))
