@@ -278,7 +278,7 @@ class Starting(WithFolder):
             self.assertEqual(os.readlink(f"/proc/{owner}/fd/{number}"), f"{self.folder}/store.owner-log")
 
     def test_a_starter_that_is_killed_while_it_starts_leaves_none(self):
-        for delay in (0.0, 0.02, 0.05, 0.1, 0.2):
+        for delay in (0.0, 0.05, 0.1, 0.2):
             child = self.child("print('ready', flush=True)\nFarjumpConnector(address)\nsys.stdin.read()\n")
             self.assertEqual(child.stdout.readline(), b"ready\n")
             time.sleep(delay)
@@ -389,7 +389,7 @@ class Killed(WithFolder):
         self.recovers(None)
 
     def test_one_that_is_starting_is_replaced(self):
-        for delay in (0.0, 0.03, 0.06, 0.1):
+        for delay in (0.0, 0.05, 0.1):
             child = self.child(
                 "try:\n"
                 "    with FarjumpConnector(address) as connector:\n"
