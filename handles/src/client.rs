@@ -105,7 +105,7 @@ impl ClientBuilder {
         let mut inner = Inner {
             hello: Hello::default(),
             link: Mutex::new(link),
-            calls: Mutex::new(None),
+            calls: OnceLock::new(),
             library,
             releases: Mutex::default(),
             region: OnceLock::new(),
@@ -129,7 +129,7 @@ pub(crate) struct Inner {
     /// For requests, in mode local.
     link: Mutex<Link>,
     /// For functions, once the first is called.
-    calls: Mutex<Option<Link>>,
+    calls: OnceLock<Mutex<Link>>,
     /// The owner's store as a function.
     library: Library,
     /// Claims to be released with the next request.
@@ -158,7 +158,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -167,7 +167,7 @@ impl Inner {
         &self.choices.address
     }
 
-    fn protocol(&self, what: impl Into<String>) -> Error {
+    pub(crate) fn protocol(&self, what: impl Into<String>) -> Error {
         Error::Protocol { address: self.address().to_owned(), what: what.into() }
     }
 
@@ -175,14 +175,14 @@ impl Inner {
         self.protocol("its reply is malformed")
     }
 
-    fn check_process(&self) -> Result<(), Error> {
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.forks == fork_count::count() {
             return Ok(());
         }
         Err(Error::Forked { address: self.address().to_owned() })
     }
 
-    fn patience(&self) -> Patience<'static> {
+    pub(crate) fn patience(&self) -> Patience<'static> {
         Patience::of(self.choices.timeout)
     }
 
@@ -204,7 +204,7 @@ impl Inner {
     }
 
     /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps.
-    fn await_reply<'l>(
+    pub(crate) fn await_reply<'l>(
         &self,
         mut link: MutexGuard<'l, Link>,
         mutex: &'l Mutex<Link>,
@@ -241,6 +241,15 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The link for functions.
+    pub(crate) fn calls(&self) -> Result<&Mutex<Link>, Error> {
+        if let Some(calls) = self.calls.get() {
+            return Ok(calls);
+        }
+        let link = self.choices.link()?;
+        Ok(self.calls.get_or_init(|| Mutex::new(link)))
     }
 
     fn greet(&self) -> Result<Hello, Error> {
@@ -341,7 +350,7 @@ impl Inner {
     }
 
     /// Checks that a handle is of the owner as it runs now.
-    fn check(&self, handle: &Handle) -> Result<(), Error> {
+    pub(crate) fn check(&self, handle: &Handle) -> Result<(), Error> {
         if handle.epoch == self.hello.epoch {
             return Ok(());
         }
@@ -423,6 +432,11 @@ impl Client {
     /// The address that it is connected to.
     pub fn address(&self) -> &str {
         self.0.address()
+    }
+
+    /// Whether it can be used for this handle in this process.
+    pub(crate) fn serves(&self, handle: &Handle) -> bool {
+        self.epoch() == handle.epoch && self.0.check_process().is_ok()
     }
 
     /// The epoch of the owner's store.

@@ -70,8 +70,16 @@ pub enum Error {
         /// The type's name in the handle.
         found: String,
         /// The type asked for.
-        asked: &'static str,
+        asked: String,
         /// What does not fit.
+        why: String,
+    },
+    /// A value could not be encoded.
+    #[error("a value of type `{of}` cannot be encoded: {why}")]
+    Encode {
+        /// The type's name.
+        of: String,
+        /// Why.
         why: String,
     },
     /// Memory of a store could not be had.
@@ -135,7 +143,7 @@ pub enum GoneWhy {
     #[error("it was evicted, its lease ended, or it never was")]
     Evicted,
     /// The store was made anew since the handle was made.
-    #[error("the owner at {address} has restarted since, and lost its objects")]
+    #[error("the owner at {address} has restarted since, or is another one")]
     Restarted {
         /// The owner's address.
         address: String,

@@ -3,22 +3,32 @@
 #![deny(missing_docs)]
 
 mod allocator;
+mod calls;
 mod client;
 mod error;
 mod handle;
+mod lifetimes;
 mod patience;
+mod placement;
 mod region;
+mod resolver;
 mod service;
 mod spill;
 mod store;
 mod table;
+mod typed;
 mod view;
 mod wire;
 
+pub use calls::Placed;
 pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
 pub use error::{Error, GoneWhy};
 pub use handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};
+pub use lifetimes::{Counted, Keeper, Owned};
 pub use patience::Patience;
+pub use placement::{Placement, Work};
+pub use resolver::Resolver;
 pub use service::Service;
 pub use store::{DEFAULT_CAPACITY, Store, StoreOptions};
+pub use typed::{TypeName, TypedHandle, Value};
 pub use view::View;

@@ -369,6 +369,17 @@ impl Store {
         leased.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
+    /// Adds `difference` to the object's count of references, which begins at 0, and returns it. The object is evicted when
+    /// that comes to 0. See [`Counted`](crate::Counted).
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::WrongKey`].
+    pub fn count(&self, handle: &Handle, difference: i64) -> Result<u64, Error> {
+        self.check(handle)?;
+        let counted = self.0.table().count(handle.number, handle.key, difference);
+        counted.map_err(|refusal| self.refused(handle.number, refusal))
+    }
+
     /// Lists at most `most` objects, those of the latest use first.
     pub fn list(&self, most: usize) -> ObjectListing {
         self.0.table().list(most)

@@ -51,6 +51,11 @@ impl View {
         View { data, len, holder: Holder::Copy(bytes) }
     }
 
+    /// The first byte.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.data
+    }
+
     /// Whether these are the owner's bytes, and not a copy.
     pub fn is_mapped(&self) -> bool {
         !matches!(self.holder, Holder::Copy(_))

@@ -101,6 +101,27 @@ int farjump_again(const void *payload, size_t payload_size);
 int farjump_make(const void *code, size_t len, uint8_t id[16]);
 int farjump_inject(const uint8_t id[16], const char *peer, size_t peer_len, const void *payload, size_t payload_size);
 
+/* Objects of the target's store (farjump serve --objects, farjump_handles::Store).
+ *
+ * farjump_object writes where the object of a handle lies to *data, and its length to *size. The bytes are read-only, start
+ * at a multiple of 64, and stay until the call ends, whoever evicts the object.
+ *
+ * farjump_new_object makes an object of len bytes and writes where it lies to *data, for NAME_main to fill it before it
+ * returns. The memory is not zeroed. The object exists from then on, unless the call panics, and its handle is appended to
+ * the reply; if there are several, in the order in which they were made.
+ *
+ * Both return 0, or one of the numbers below. Neither waits. */
+int farjump_object(const void *handle, size_t handle_len, const void **data, size_t *size);
+int farjump_new_object(size_t len, void **data);
+
+#define FARJUMP_NO_STORE (-1)   /* the target has no store, or no call runs on this thread */
+#define FARJUMP_NO_HANDLE (-2)  /* the bytes are no handle, or one of another version */
+#define FARJUMP_ELSEWHERE (-3)  /* the object is another target's */
+#define FARJUMP_GONE (-4)       /* it was evicted, or the target has restarted */
+#define FARJUMP_WRONG_KEY (-5)  /* the handle's key is not the object's */
+#define FARJUMP_STORE_FULL (-6) /* the store has no memory for it */
+#define FARJUMP_UNSET (-7)      /* the handle was reserved, and has no contents yet */
+
 #define FARJUMP_UNKNOWN_PEER (-1) /* the target has no destination of that name */
 #define FARJUMP_TOO_LARGE (-2)    /* the payload is too long for a frame to that destination */
 #define FARJUMP_BUSY (-3)         /* 1024 calls, or as many bytes as the target allows, are under way there */
@@ -149,6 +170,28 @@ struct farjump_data {
         __builtin_memcpy(payload, source_args, source_args_size);                                                     \
         return 0;                                                                                                     \
     }
+
+/* The object and the arguments of a call that was made by a handle (farjump_handles::Client::call). */
+struct farjump_at {
+    const void *data; /* the object */
+    size_t size;      /* its length in bytes */
+    void *args;       /* the arguments, at a multiple of 64 bytes from the payload's start */
+    size_t args_size; /* their length in bytes */
+};
+
+/* Finds the object and the arguments in the payload of such a call. Returns 0, or a number as farjump_object does. */
+static inline int farjump_open_at(void *payload, size_t payload_size, struct farjump_at *at)
+{
+    uint32_t words[2];
+    if (payload_size < sizeof words)
+        return FARJUMP_NO_HANDLE;
+    __builtin_memcpy(words, payload, sizeof words);
+    if (words[1] > payload_size || words[1] < sizeof words || words[0] > words[1] - sizeof words)
+        return FARJUMP_NO_HANDLE;
+    at->args = (char *)payload + words[1];
+    at->args_size = payload_size - words[1];
+    return farjump_object((char *)payload + sizeof words, words[0], &at->data, &at->size);
+}
 
 /* Aligns payloads of NAME to `bytes`, a power of two from 8 to 4096. `farjump build` writes the alignment
  * into the image; it does not travel as data. */

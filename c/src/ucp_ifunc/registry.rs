@@ -298,12 +298,14 @@ fn place(store: &mut Store, resolver: &Resolver, key: Key, part: &Part<'_>) -> R
 }
 
 /// Services of `farjump_ifunc.h` besides the functions of libc.
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 9] = [
     "farjump_reply",
     "farjump_forward",
     "farjump_again",
     "farjump_make",
     "farjump_inject",
+    "farjump_object",
+    "farjump_new_object",
     "farjump_panic",
     "farjump_private_copy",
 ];

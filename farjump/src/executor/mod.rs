@@ -294,6 +294,54 @@ impl Executor {
         Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
     }
 
+    /// Calls the function of this name among its own ([`Executor::set_local`]), without a link: appends the reply to
+    /// `reply`. The payload is copied. In the function, `farjump_forward` finds no destination, and `farjump_again` no
+    /// target.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] if there is no such function, or it replied more than the limit; [`CallError::Panicked`].
+    ///
+    /// # Safety
+    /// The function is trusted code, which the caller has chosen: it must accept any payload, and the third argument
+    /// ([`Executor::set_target_args`]).
+    pub unsafe fn call_local(
+        &mut self,
+        name: &str,
+        payload: &[u8],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let refused = |refusal: Refusal| {
+            let (cause, text) = (refusal.cause, refusal.text);
+            Error::Call(CallError::Refused { ifunc: name.to_owned(), cause, text })
+        };
+        let code = self.local(name.as_bytes()).map_err(refused)?;
+        let mut copy: Vec<u8> = Vec::with_capacity(payload.len() + code.align);
+        let skip = copy.as_ptr().align_offset(code.align);
+        copy.resize(skip, 0);
+        copy.extend_from_slice(payload);
+        let start = copy[skip..].as_mut_ptr();
+        // SAFETY: the code is this executor's own, the payload a copy that is aligned as it asks; the caller answers for
+        // the rest.
+        let ended = unsafe { self.run(&code, start.cast(), payload.len(), self.reply_limit) };
+        // SAFETY: nothing was unbound since the call.
+        unsafe { self.count(code.usage) };
+        match ended {
+            Ended::Panicked => {
+                let message = plain(&String::from_utf8_lossy(self.reply()), usize::MAX);
+                Err(Error::Call(CallError::Panicked { ifunc: name.to_owned(), message }))
+            }
+            Ended::ReplyTooLarge => {
+                let text = format!("the function replied more than {} bytes", self.reply_limit);
+                Err(refused(Refusal { cause: RefusalCause::ReplyTooLarge, text }))
+            }
+            Ended::Returned | Ended::Forwarded => {
+                self.forwarding().forget();
+                reply.extend_from_slice(self.reply());
+                Ok(())
+            }
+        }
+    }
+
     /// Removes the function of this name from the target's own; `false` if there was none.
     pub fn remove_local(&mut self, name: &str) -> bool {
         self.recent_local = None;
@@ -316,8 +364,8 @@ impl Executor {
         self.context.objects.as_deref_mut()
     }
 
-    /// Gives the target a store.
-    pub(crate) fn set_objects(&mut self, objects: Box<dyn Objects>) {
+    /// Gives the code that it runs a store of objects.
+    pub fn set_objects(&mut self, objects: Box<dyn Objects>) {
         self.context.objects = Some(objects);
     }
 

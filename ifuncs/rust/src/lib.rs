@@ -157,6 +157,13 @@ unsafe extern "C" {
         payload: *const c_void,
         payload_size: usize,
     ) -> c_int;
+    fn farjump_object(
+        handle: *const c_void,
+        handle_len: usize,
+        data: *mut *const c_void,
+        size: *mut usize,
+    ) -> c_int;
+    fn farjump_new_object(len: usize, data: *mut *mut c_void) -> c_int;
     fn farjump_private_copy(bytes: *const c_void, len: usize, align: usize) -> *mut c_void;
 }
 
@@ -311,6 +318,91 @@ pub fn inject(code: &CodeId, peer: Option<&str>, payload: &[u8]) -> Result<(), N
             payload.len(),
         )
     })
+}
+
+/// The reason why there is no object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NoObject {
+    /// The target has no store of objects.
+    NoStore,
+    /// The bytes are no handle, or one of another version.
+    NoHandle,
+    /// The object is another target's.
+    Elsewhere,
+    /// It was evicted, or the target has restarted.
+    Gone,
+    /// The handle's key is not the object's.
+    WrongKey,
+    /// The store has no memory for it.
+    Full,
+    /// The handle was reserved, and has no contents yet.
+    Unset,
+}
+
+impl NoObject {
+    /// The meaning of a number that the target returned.
+    fn check(code: c_int) -> Result<(), NoObject> {
+        Err(match code {
+            0 => return Ok(()),
+            -2 => NoObject::NoHandle,
+            -3 => NoObject::Elsewhere,
+            -4 => NoObject::Gone,
+            -5 => NoObject::WrongKey,
+            -6 => NoObject::Full,
+            -7 => NoObject::Unset,
+            _ => NoObject::NoStore,
+        })
+    }
+}
+
+/// The object of an encoded handle, in the target's store. It starts at a multiple of 64 bytes.
+///
+/// `handle` is part of this call's payload, so that the object is used no longer than the call runs.
+///
+/// # Errors
+/// There is none at this target.
+#[inline]
+pub fn object(handle: &[u8]) -> Result<&[u8], NoObject> {
+    let (mut data, mut size) = (core::ptr::null(), 0);
+    // SAFETY: pointer and length are those of a slice, and both words are written.
+    NoObject::check(unsafe { farjump_object(handle.as_ptr().cast(), handle.len(), &mut data, &mut size) })?;
+    // SAFETY: the target lends `size` bytes until the call ends; the handle lives no longer (see above).
+    Ok(unsafe { core::slice::from_raw_parts(data.cast(), size) })
+}
+
+/// Splits the payload of a call that was made by a handle (`Client::call` of `farjump-handles`) into the object and the
+/// arguments.
+///
+/// # Errors
+/// As for [`object`].
+#[inline]
+pub fn at(payload: &[u8]) -> Result<(&[u8], &[u8]), NoObject> {
+    let word = |at: usize| {
+        let bytes = payload.get(at..at + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
+    };
+    let parts = (|| {
+        let (len, args) = (word(0)?, word(4)?);
+        Some((payload.get(8..8_usize.checked_add(len)?)?, payload.get(args..)?))
+    })();
+    let (handle, args) = parts.ok_or(NoObject::NoHandle)?;
+    Ok((object(handle)?, args))
+}
+
+/// Makes an object of `len` bytes in the target's store, which `write` fills. They are not zeroed before. The object exists
+/// when the function has returned, unless it fails, and its handle is appended to the reply.
+///
+/// # Errors
+/// [`NoObject::NoStore`], [`NoObject::Full`].
+#[inline]
+pub fn new_object(len: usize, write: impl FnOnce(&mut [u8])) -> Result<(), NoObject> {
+    let mut data = core::ptr::null_mut();
+    // SAFETY: the word is written.
+    NoObject::check(unsafe { farjump_new_object(len, &mut data) })?;
+    // SAFETY: the target lends `len` bytes to this call alone, until it ends.
+    write(unsafe { core::slice::from_raw_parts_mut(data.cast(), len) });
+    Ok(())
 }
 
 /// A copy of the payload, aligned to `align`, a power of two, that no other code of any process uses: valid

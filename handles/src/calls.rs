@@ -1,0 +1,283 @@
+//! Functions at the data: calls at an object's owner, objects that are made of others there, and the choice between a call
+//! and a fetch.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::placement::{Choice, Place, Wire};
+use farjump::{CodeId, Executor, Library, Link};
+use farjump_os::cpu::detected;
+
+use crate::client::{Client, lock};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::patience::Patience;
+use crate::placement::{Placement, Work};
+use crate::view::View;
+
+/// What a payload's arguments start at a multiple of.
+const ALIGN: usize = 64;
+
+/// The payload of a call at an object: two words (length of the handle, offset of the arguments), the handle, padding, the
+/// arguments. `farjump_ifunc.h` has `farjump_open_at` to read it.
+fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
+    let handle = handle.to_bytes();
+    let at = (8 + handle.len()).next_multiple_of(ALIGN);
+    let mut bytes = Vec::with_capacity(at + args.len());
+    bytes.extend((handle.len() as u32).to_le_bytes());
+    bytes.extend((at as u32).to_le_bytes());
+    bytes.extend(&handle);
+    bytes.resize(at, 0);
+    bytes.extend(args);
+    bytes
+}
+
+/// The result of [`Client::call_auto`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Placed {
+    /// The function's reply.
+    pub reply: Vec<u8>,
+    /// Where it ran, and what either place was expected to take.
+    pub choice: Choice,
+}
+
+impl Client {
+    /// Runs the function of `library` at the owner of `handle`, on its object: the arguments travel, the object does not.
+    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply.
+    ///
+    /// # Errors
+    /// [`Error::Link`] for all that is an error of a call: refused, panicked, the owner gone. [`Error::TimedOut`];
+    /// [`Error::Gone`] for a handle of before the owner's restart.
+    pub fn call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Vec<u8>, Error> {
+        self.call_with(library, handle, args, &mut self.0.patience())
+    }
+
+    /// As [`Client::call`], with a time limit or a check of the caller's.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`Error::Interrupted`].
+    pub fn call_with(
+        &self,
+        library: &Library,
+        handle: &Handle,
+        args: &[u8],
+        patience: &mut Patience<'_>,
+    ) -> Result<Vec<u8>, Error> {
+        self.0.check(handle)?;
+        let number = self.begin_call(library, handle, args)?;
+        self.end(number, patience)
+    }
+
+    /// Sends a call. Returns its number on the link for functions.
+    pub(crate) fn begin_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<u32, Error> {
+        self.with_calls(|link| Ok(link.inject(library, &payload(handle, args))?.into_raw()))
+    }
+
+    /// Waits for the outcome of a call.
+    pub(crate) fn end_call(&self, number: u32) -> Result<Vec<u8>, Error> {
+        self.end(number, &mut self.0.patience())
+    }
+
+    /// As [`Client::end_call`], with the caller's patience.
+    fn end(&self, number: u32, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
+        let calls = self.0.calls()?;
+        let reply = self.0.await_reply(lock(calls), calls, number, patience)?;
+        Ok(reply.into_vec())
+    }
+
+    fn with_calls<T>(&self, act: impl FnOnce(&Link) -> Result<T, Error>) -> Result<T, Error> {
+        self.0.check_process()?;
+        act(&lock(self.0.calls()?))
+    }
+
+    /// Makes an object of another one, where that lies: runs the function of `library` on it, which makes the new one by
+    /// `farjump_new_object`. No bytes of either move. Returns the new object's handle; the function must reply nothing
+    /// itself.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`Error::Protocol`] if the function has made no object, or several.
+    pub fn derive(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Handle, Error> {
+        let reply = self.call(library, handle, args)?;
+        Handle::from_bytes(&reply).map_err(|fault| {
+            let name = library.name();
+            self.0.protocol(format!(
+                "`{name}` has not made one object (farjump_new_object) and replied nothing else: {fault}"
+            ))
+        })
+    }
+
+    /// Calls the function on many objects of this owner. All calls are under way at once; the outcomes are in the order of
+    /// the handles.
+    ///
+    /// # Errors
+    /// Those of [`Client::call`], for each call.
+    pub fn map<'h>(
+        &self,
+        library: &Library,
+        handles: impl IntoIterator<Item = &'h Handle>,
+        args: &[u8],
+    ) -> Vec<Result<Vec<u8>, Error>> {
+        let begin = |handle: &Handle| {
+            self.0.check(handle)?;
+            self.begin_call(library, handle, args)
+        };
+        let begun: Vec<_> = handles.into_iter().map(begin).collect();
+        begun.into_iter().map(|number| self.end_call(number?)).collect()
+    }
+
+    /// Runs the function of `library` on an object where that takes less time: at the owner, or here on the object's
+    /// bytes. `placement` decides, and learns from the outcome; keep one for a program.
+    ///
+    /// # Errors
+    /// As [`Client::call`] and [`Client::get`].
+    ///
+    /// # Safety
+    /// The function may run in this process: it is native code, which the caller must trust, and must accept these
+    /// arguments.
+    pub unsafe fn call_auto(
+        &self,
+        placement: &mut Placement,
+        library: &Library,
+        handle: &Handle,
+        args: &[u8],
+    ) -> Result<Placed, Error> {
+        let image = library.native_image_for_cpu(&detected()).map_err(farjump::Error::from)?.id();
+        let work =
+            Work { function: u128::from_le_bytes(image.0), len: handle.len(), args: args.len() as u64 };
+        if placement.wire(self.address()).is_none() {
+            placement.set_wire(self.address(), self.measure()?);
+        }
+        let choice = placement.choose(self.address(), &work);
+        let begun = Instant::now();
+        match choice.place {
+            Place::AtData => {
+                let reply = self.call(library, handle, args)?;
+                placement.ended_there(self.address(), &work, reply.len() as u64, begun.elapsed());
+                Ok(Placed { reply, choice })
+            }
+            Place::Here => {
+                let view = self.get(handle)?;
+                let fetched = begun.elapsed();
+                let mut reply = Vec::new();
+                // SAFETY: the caller trusts the function.
+                unsafe { run_here(library, handle, view, args, &mut reply) }?;
+                placement.ended_here(self.address(), &work, fetched, begun.elapsed() - fetched);
+                Ok(Placed { reply, choice })
+            }
+        }
+    }
+
+    /// Measures the way to the owner: the least time of a request, and what its bytes take.
+    fn measure(&self) -> Result<Wire, Error> {
+        const TRIES: usize = 20;
+        const BYTES: usize = 64 << 10;
+        let small = self.put(&[0; 64])?;
+        let large = self.put(&[0; BYTES])?;
+        let least = |handle: &Handle| -> Result<f64, Error> {
+            let mut least = Duration::MAX;
+            for _ in 0..TRIES {
+                let begun = Instant::now();
+                let view = self.get(handle)?;
+                // The time of mapped bytes is that of their first touch.
+                std::hint::black_box(view.iter().step_by(64).fold(0_u8, |sum, byte| sum ^ byte));
+                least = least.min(begun.elapsed());
+            }
+            Ok(least.as_secs_f64() * 1e6)
+        };
+        let times = (least(&small)?, least(&large)?);
+        for handle in [&small, &large] {
+            self.evict(handle)?;
+        }
+        let measured = Wire::measured((64, times.0), (BYTES, times.1));
+        Ok(measured.unwrap_or(Wire { latency_us: times.0 / 2.0, bytes_per_us: f64::MAX }))
+    }
+}
+
+/// A process's place for functions that run here, and the one that it ran last.
+struct Here {
+    executor: Executor,
+    last: Option<(CodeId, String)>,
+}
+
+/// Runs a function here, on an object that was fetched.
+///
+/// # Safety
+/// As [`Client::call_auto`].
+unsafe fn run_here(
+    library: &Library,
+    handle: &Handle,
+    view: View,
+    args: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<(), Error> {
+    /// Bytes for the code of functions that run here.
+    const ARENA: usize = 4 << 20;
+    thread_local! {
+        static HERE: Cell<Option<Here>> = const { Cell::new(None) };
+    }
+    // Taken out, so that a call inside a call makes another.
+    let mut here = match HERE.take() {
+        Some(here) => here,
+        None => Here { executor: Executor::builder().arena_size(ARENA).build()?, last: None },
+    };
+    let image = library.native_image_for_cpu(&detected()).map_err(farjump::Error::from)?.id();
+    if !here.last.as_ref().is_some_and(|(id, name)| *id == image && name == library.name()) {
+        here.last = None;
+        here.executor.set_local(library)?;
+        here.last = Some((image, library.name().to_owned()));
+    }
+    here.executor.set_objects(Box::new(Fetched { handle: handle.to_bytes(), view: Some(view) }));
+    // SAFETY: the caller trusts the function (see Safety).
+    let ran = unsafe { here.executor.call_local(library.name(), &payload(handle, args), reply) };
+    // The view goes, also where no other call follows.
+    here.executor.set_objects(Box::new(Fetched { handle: Vec::new(), view: None }));
+    HERE.set(Some(here));
+    Ok(ran?)
+}
+
+/// The store of one fetched object, for a function that runs here.
+#[derive(Debug)]
+struct Fetched {
+    handle: Vec<u8>,
+    view: Option<View>,
+}
+
+impl Objects for Fetched {
+    fn listening(&mut self, _address: &str) {}
+
+    fn request(
+        &mut self,
+        _source: u64,
+        _request: Request<'_>,
+        _reply: &mut Vec<u8>,
+        _limit: usize,
+    ) -> Result<(), String> {
+        Err("there is no store here".to_owned())
+    }
+
+    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
+        let mut asked = vec![0; handle.len()];
+        handle.copy_to(0, &mut asked);
+        match &self.view {
+            Some(view) if asked == self.handle => Ok(Lent { data: view.start(), len: view.len() }),
+            _ => Err(ObjectError::Elsewhere),
+        }
+    }
+
+    fn create(&mut self, _len: usize) -> Result<Lent, ObjectError> {
+        Err(ObjectError::NoStore)
+    }
+
+    fn call_ended(&mut self, _returned: bool, _reply: &mut Vec<u8>) {}
+
+    fn source_ended(&mut self, _source: u64) {}
+
+    fn region(&self, _may_write: bool) -> Option<Region<'_>> {
+        None
+    }
+
+    fn list(&self, _most: usize) -> ObjectListing {
+        ObjectListing::default()
+    }
+}

@@ -1,0 +1,189 @@
+//! Resolving handles of any owner: one client for each, made when the first handle of it is used.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use farjump::{Key, Library, WaitError};
+
+use crate::client::Client;
+use crate::error::{Error, GoneWhy};
+use crate::handle::Handle;
+use crate::patience::Patience;
+use crate::view::View;
+
+/// Clients for the owners of handles, by the owners' addresses. A clone shares them.
+#[derive(Clone, Debug, Default)]
+pub struct Resolver(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    clients: HashMap<String, Client>,
+    keys: HashMap<String, Key>,
+}
+
+impl Resolver {
+    /// One without clients.
+    pub fn new() -> Resolver {
+        Resolver::default()
+    }
+
+    /// The one that [`Handle::get`] and [`Handle::call`] use.
+    pub fn of_process() -> &'static Resolver {
+        static RESOLVER: LazyLock<Resolver> = LazyLock::new(Resolver::new);
+        &RESOLVER
+    }
+
+    /// Sets the key for an owner at this `tcp:` address.
+    pub fn set_key(&self, address: &str, key: Key) {
+        self.state().keys.insert(address.to_owned(), key);
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client of the owner of `handle`: one that is connected, or a new one at the first of the owner's addresses at which
+    /// somebody listens.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] with the reasons; [`Error::Gone`] if the owner has restarted since.
+    pub fn client(&self, handle: &Handle) -> Result<Client, Error> {
+        let known = |state: &State| {
+            let of = |address: &String| state.clients.get(address).filter(|client| client.serves(handle));
+            handle.addresses().iter().find_map(of).cloned()
+        };
+        if let Some(client) = known(&self.state()) {
+            return Ok(client);
+        }
+        let mut reasons = Vec::new();
+        let mut restarted = None;
+        for address in handle.addresses() {
+            let mut builder = Client::builder(address);
+            if let Some(key) = self.state().keys.get(address) {
+                builder = builder.key(key.clone());
+            }
+            // Without the lock: other owners' handles are resolved meanwhile.
+            match builder.connect() {
+                Ok(client) if client.epoch() == handle.epoch() => {
+                    self.state().clients.insert(address.clone(), client.clone());
+                    return Ok(client);
+                }
+                Ok(_) => restarted = Some(address.clone()),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        match restarted {
+            Some(address) => {
+                Err(Error::Gone { number: handle.number(), why: GoneWhy::Restarted { address } })
+            }
+            None if reasons.is_empty() => Err(Error::Unreachable("the handle has none".to_owned())),
+            None => Err(Error::Unreachable(reasons.join("; "))),
+        }
+    }
+
+    /// Does something with the client of a handle's owner. A client whose owner is gone is forgotten.
+    fn with<T>(&self, handle: &Handle, act: impl FnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
+        let client = self.client(handle)?;
+        let done = act(&client);
+        if let Err(Error::Link(farjump::Error::Wait(WaitError::PeerGone { .. })) | Error::Forked { .. }) =
+            &done
+        {
+            let mut state = self.state();
+            if state.clients.get(client.address()).is_some_and(|known| known.epoch() == client.epoch()) {
+                state.clients.remove(client.address());
+            }
+        }
+        done
+    }
+
+    /// As [`Client::get`].
+    ///
+    /// # Errors
+    /// As [`Resolver::client`] and [`Client::get`].
+    pub fn get(&self, handle: &Handle) -> Result<View, Error> {
+        self.with(handle, |client| client.get(handle))
+    }
+
+    /// As [`Client::wait`].
+    ///
+    /// # Errors
+    /// As [`Resolver::client`] and [`Client::wait`].
+    pub fn wait(&self, handle: &Handle, patience: &mut Patience<'_>) -> Result<View, Error> {
+        self.with(handle, |client| client.wait(handle, patience))
+    }
+
+    /// As [`Client::evict`]. An object whose owner is gone is, too.
+    ///
+    /// # Errors
+    /// As [`Resolver::client`] and [`Client::evict`].
+    pub fn evict(&self, handle: &Handle) -> Result<bool, Error> {
+        match self.with(handle, |client| client.evict(handle)) {
+            Err(Error::Gone { .. }) => Ok(false),
+            evicted => evicted,
+        }
+    }
+
+    /// As [`Client::call`].
+    ///
+    /// # Errors
+    /// As [`Resolver::client`] and [`Client::call`].
+    pub fn call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Vec<u8>, Error> {
+        self.with(handle, |client| client.call(library, handle, args))
+    }
+
+    /// As [`Client::derive`].
+    ///
+    /// # Errors
+    /// As [`Resolver::client`] and [`Client::derive`].
+    pub fn derive(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Handle, Error> {
+        self.with(handle, |client| client.derive(library, handle, args))
+    }
+
+    /// Calls the function on many objects, each at its owner. All calls are under way at once; the outcomes are in the order
+    /// of the handles.
+    ///
+    /// # Errors
+    /// Those of [`Resolver::call`], for each call.
+    pub fn map<'h>(
+        &self,
+        library: &Library,
+        handles: impl IntoIterator<Item = &'h Handle>,
+        args: &[u8],
+    ) -> Vec<Result<Vec<u8>, Error>> {
+        let begin = |handle: &Handle| {
+            self.with(handle, |client| Ok((client.clone(), client.begin_call(library, handle, args)?)))
+        };
+        let begun: Vec<_> = handles.into_iter().map(begin).collect();
+        let end = |begun: Result<(Client, u32), Error>| {
+            let (client, number) = begun?;
+            client.end_call(number)
+        };
+        begun.into_iter().map(end).collect()
+    }
+}
+
+impl Handle {
+    /// The object's bytes, by the [`Resolver`] of this process.
+    ///
+    /// # Errors
+    /// As [`Resolver::get`].
+    pub fn get(&self) -> Result<View, Error> {
+        Resolver::of_process().get(self)
+    }
+
+    /// Runs the function of `library` at the object's owner, by the [`Resolver`] of this process.
+    ///
+    /// # Errors
+    /// As [`Resolver::call`].
+    pub fn call(&self, library: &Library, args: &[u8]) -> Result<Vec<u8>, Error> {
+        Resolver::of_process().call(library, self, args)
+    }
+
+    /// Makes an object of this one at its owner, by the [`Resolver`] of this process.
+    ///
+    /// # Errors
+    /// As [`Resolver::derive`].
+    pub fn derive(&self, library: &Library, args: &[u8]) -> Result<Handle, Error> {
+        Resolver::of_process().derive(library, self, args)
+    }
+}

@@ -1,0 +1,172 @@
+//! Functions at the data: built from C and Rust, called on objects at their owner, and where it takes less time.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use farjump::build::{Options, build};
+use farjump::placement::Place;
+use farjump::{CallError, Library, Target, TargetThread};
+use farjump_handles::{Client, Error, Handle, Placement, Store};
+
+/// A function of `tests/ifuncs`, built once.
+fn library(name: &str) -> Library {
+    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        for source in ["sum_at.c", "reversed.rs"] {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ifuncs").join(source);
+            let name = source.file_stem().unwrap().to_str().unwrap();
+            let output: PathBuf = folder.path().join(format!("lib{name}.so"));
+            build(&Options { inputs: vec![source.clone()], output, ..Options::default() }).unwrap();
+        }
+        folder
+    });
+    Library::open(folder.path().join(format!("lib{name}.so"))).unwrap()
+}
+
+struct Owner {
+    store: Store,
+    client: Client,
+    address: String,
+    _target: TargetThread,
+    _folder: tempfile::TempDir,
+}
+
+fn owner() -> Owner {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}", folder.path().join("owner.sock").display());
+    let store = Store::options().capacity(64 << 20).build().unwrap();
+    let target = Target::listen(&address).objects(store.service()).build().unwrap().spawn().unwrap();
+    let client = Client::connect(&address).unwrap();
+    Owner { store, client, address, _target: target, _folder: folder }
+}
+
+fn number(reply: &[u8]) -> u64 {
+    u64::from_le_bytes(reply.try_into().unwrap())
+}
+
+fn panicked(error: Error) -> String {
+    match error {
+        Error::Link(farjump::Error::Call(CallError::Panicked { message, .. })) => message,
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_function_runs_at_the_owner_and_the_object_stays_there() {
+    let owned = owner();
+    let Owner { store, client, .. } = &owned;
+    let sum = library("sum_at");
+    let handle = store.put(&[1; 1000]).unwrap();
+    assert_eq!(number(&client.call(&sum, &handle, b"").unwrap()), 1000);
+    assert_eq!(number(&client.call(&sum, &handle, &[3]).unwrap()), 3000);
+    let empty = client.put(b"").unwrap();
+    assert_eq!(number(&client.call(&sum, &empty, &[3]).unwrap()), 0);
+    let handles: Vec<_> = (0..50_u8).map(|byte| client.put(&[byte; 10]).unwrap()).collect();
+    let sums = client.map(&sum, &handles, b"");
+    for (byte, outcome) in (0..50).zip(sums) {
+        assert_eq!(number(&outcome.unwrap()), byte * 10);
+    }
+    // Calls hold nothing once they ended.
+    assert!(handles.iter().all(|handle| store.evict(handle).unwrap()));
+    assert_eq!(store.list(99).objects.len(), 2);
+}
+
+#[test]
+fn a_function_is_told_why_it_gets_no_object() {
+    let (one, other) = (owner(), owner());
+    let sum = library("sum_at");
+    let handle = one.client.put(b"x").unwrap();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = handle.to_bytes();
+        bytes[at] = byte;
+        Handle::from_bytes(&bytes).unwrap()
+    };
+    let reserved = one.client.reserve("").unwrap();
+    let (wrong_key, text) = (with(28, handle.to_bytes()[28] ^ 1), "no object: -");
+    assert_eq!(panicked(one.client.call(&sum, &wrong_key, b"").unwrap_err()), format!("{text}5"));
+    assert_eq!(panicked(one.client.call(&sum, &reserved, b"").unwrap_err()), format!("{text}7"));
+    one.store.evict(&handle).unwrap();
+    assert_eq!(panicked(one.client.call(&sum, &handle, b"").unwrap_err()), format!("{text}4"));
+    let foreign = other.client.put(b"y").unwrap();
+    let gone = one.client.call(&sum, &foreign, b"").unwrap_err();
+    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
+
+    // A target without a store, and payloads that no client makes.
+    let link = farjump::Link::connect(&other.address).unwrap();
+    for payload in [&b""[..], &[0; 8], &[255; 64], &[0, 0, 0, 0, 8, 0, 0, 0]] {
+        let error = link.inject(&sum, payload).unwrap().wait(Duration::from_secs(20)).unwrap_err();
+        assert_eq!(panicked(error.into()), format!("{text}2"), "{payload:?}");
+    }
+}
+
+#[test]
+fn an_object_is_made_of_another_one_where_that_lies() {
+    let owned = owner();
+    let Owner { store, client, .. } = &owned;
+    let reversed = library("reversed");
+    let handle = client.put(b"some bytes").unwrap();
+    let made = client.derive(&reversed, &handle, b"").unwrap();
+    assert_eq!(&*client.get(&made).unwrap(), b"setyb emos");
+    assert_eq!((made.len(), made.addresses()), (10, handle.addresses()));
+    let again = client.derive(&reversed, &made, b"").unwrap();
+    assert_eq!(&*store.get(&again).unwrap(), b"some bytes");
+    let count = store.list(99).objects.len();
+    assert_eq!(panicked(client.derive(&reversed, &handle, b"f").unwrap_err()), "made one and failed");
+    assert_eq!(store.list(99).objects.len(), count, "what a failed function made is gone");
+    let two = client.derive(&reversed, &handle, b"2").unwrap_err();
+    assert!(matches!(two, Error::Protocol { .. }) && two.to_string().contains("reversed"), "{two}");
+    let none = client.derive(&library("sum_at"), &handle, b"").unwrap_err();
+    assert!(none.to_string().contains("has not made one object"), "{none}");
+}
+
+#[test]
+fn a_function_runs_here_or_there_with_the_same_outcome() {
+    let owned = owner();
+    let Owner { client, .. } = &owned;
+    let sum = library("sum_at");
+    let (small, large) = (client.put(&[1; 64]).unwrap(), client.put(&vec![1; 4 << 20]).unwrap());
+    let mut placement = Placement::new();
+    let mut places = Vec::new();
+    for _ in 0..40 {
+        for (handle, len) in [(&small, 64), (&large, 4 << 20)] {
+            // SAFETY: the function is that of this test, and takes any arguments.
+            let placed = unsafe { client.call_auto(&mut placement, &sum, handle, &[2]) }.unwrap();
+            assert_eq!(number(&placed.reply), 2 * len);
+            assert!(placed.choice.here_us >= 0.0 && placed.choice.there_us >= 0.0, "{:?}", placed.choice);
+            places.push(placed.choice.place);
+        }
+    }
+    assert!(places.contains(&Place::AtData) || places.contains(&Place::Here));
+    let wire = placement.wire(client.address()).unwrap();
+    assert!(wire.latency_us >= 0.0 && wire.bytes_per_us > 0.0, "{wire:?}");
+
+    // Over a slow way all goes to the data; and with a processor there that is slow, all comes here.
+    let slow = farjump::placement::Wire { latency_us: 1e5, bytes_per_us: 1e-3 };
+    let mut far = Placement::new();
+    far.set_wire(client.address(), slow);
+    // SAFETY: as above.
+    let placed = unsafe { client.call_auto(&mut far, &sum, &large, &[1]) }.unwrap();
+    assert_eq!((placed.choice.place, number(&placed.reply)), (Place::AtData, 4 << 20));
+}
+
+#[test]
+fn a_forked_or_failed_function_here_reports_as_one_there_does() {
+    let owned = owner();
+    let Owner { client, store, .. } = &owned;
+    let reversed = library("reversed");
+    let handle = client.put(b"bytes").unwrap();
+    let mut placement = Placement::new();
+    let mut failed = Vec::new();
+    for _ in 0..6 {
+        // SAFETY: the function is that of this test, and takes any arguments.
+        let outcome = unsafe { client.call_auto(&mut placement, &reversed, &handle, b"f") };
+        failed.push(panicked(outcome.unwrap_err()));
+    }
+    assert!(
+        failed.iter().all(|message| message == "made one and failed" || message == "no memory"),
+        "{failed:?}"
+    );
+    assert_eq!(store.list(9).objects.len(), 1);
+}
