@@ -1,68 +1,93 @@
-"""Arrays as bytes: a header of 64 bytes, then the values, little-endian and in C order.
+"""Arrays as objects: a header of 64 bytes, and the items behind it in the order of C.
 
-| offset | bytes | value |
+| offset | bytes | what |
 |---|---|---|
 | 0 | 4 | `FJA1` |
-| 4 | 1 | kind of the values: `b` boolean, `i` signed, `u` unsigned, `f` floating, `c` complex |
-| 5 | 1 | bytes of one value |
-| 6 | 1 | number of dimensions, 0 to 4 |
-| 7 | 1 | 0 |
-| 8 | 32 | the shape, four integers of 8 bytes; unused ones are 0 |
-| 40 | 8 | bytes of all values |
+| 4 | 1, 1 | letter of the items' kind (`b`, `i`, `u`, `f`, `c`), and their length in bytes |
+| 6 | 1, 1 | number of dimensions, at most 4, and 0 |
+| 8 | 32 | the dimensions, 8 bytes each; 0 for those that there are not |
+| 40 | 8 | length of the items in bytes |
 | 48 | 16 | 0 |
+
+All numbers are little-endian.
 """
 
+from __future__ import annotations
+
 import struct
-import sys
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy
+    from typing_extensions import Buffer
 
 MAGIC = b"FJA1"
 LENGTH = 64
-_HEADER = struct.Struct("<4scBBx4QQ16x")
-_KINDS = frozenset("biufc")
+MAX_RANK = 4
+_FORM = struct.Struct("<4scBBB4QQ16s")
+_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (4, 8), "c": (8, 16)}
 
 
-def fits(array):
-    """Whether this array of NumPy has a header: contiguous, of at most four dimensions, of native numbers."""
-    dtype = array.dtype
-    return (
-        dtype.kind in _KINDS
-        and dtype.isnative
-        and sys.byteorder == "little"
-        and array.ndim <= 4
-        and array.flags.c_contiguous
-    )
+class Header(NamedTuple):
+    """The facts of an array that is an object."""
+
+    dtype: numpy.dtype
+    shape: tuple[int, ...]
+    offset: int
+    """Where its items start."""
+    size: int
+    """Their length in bytes."""
 
 
-def header(array):
-    """The header of an array that `fits`."""
-    shape = array.shape + (0,) * (4 - array.ndim)
-    return _HEADER.pack(MAGIC, array.dtype.kind.encode(), array.dtype.itemsize, array.ndim, *shape, array.nbytes)
+def header(array: numpy.ndarray) -> bytes:
+    """The header for an array. Its items follow as `array.data` has them.
+
+    TypeError or ValueError says why an array cannot be an object.
+    """
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if size not in _SIZES.get(kind, ()) or not array.dtype.isnative:
+        raise TypeError(
+            f"an array of {array.dtype.str} cannot be an object: it can be one of bool, integers, floats up to 8 bytes and "
+            "complex numbers up to 16, in this machine's byte order"
+        )
+    if array.ndim > MAX_RANK:
+        raise ValueError(f"an array of {array.ndim} dimensions cannot be an object: the most are {MAX_RANK}")
+    if not array.flags.c_contiguous:
+        raise ValueError("an array with gaps cannot be an object: put a copy, numpy.ascontiguousarray(array)")
+    dimensions = array.shape + (0,) * (MAX_RANK - array.ndim)
+    return _FORM.pack(MAGIC, kind.encode(), size, array.ndim, 0, *dimensions, array.nbytes, bytes(16))
 
 
-def view(buffer):
-    """The array whose header and values these bytes are, without a copy. It is read-only if they are."""
+def parse(buffer: Buffer) -> Header:
+    """The facts of the array in a buffer. ValueError says why there is none."""
     import numpy
 
-    if len(buffer) < LENGTH:
-        raise ValueError(f"{len(buffer)} bytes are no array: its header alone has {LENGTH}")
-    magic, kind, itemsize, ndim, *shape, length = _HEADER.unpack_from(buffer)
+    with memoryview(buffer) as view:
+        found = view.nbytes
+        start = bytes(view.cast("B")[:LENGTH]) if view.c_contiguous and found else b""
+    if len(start) < LENGTH:
+        raise ValueError(f"this object is no array: it has {len(start)} bytes side by side, and a header {LENGTH}")
+    magic, letter, itemsize, rank, zero, *numbers, last = _FORM.unpack(start)
     if magic != MAGIC:
-        raise ValueError(f"these bytes are no array: they begin with {magic!r}, not with {MAGIC!r}")
-    try:
-        if kind.decode() not in _KINDS or ndim > 4:
-            raise TypeError
-        dtype = numpy.dtype(f"<{kind.decode()}{itemsize}")
-    except (TypeError, UnicodeDecodeError):
-        raise ValueError(
-            f"the header of the array names values of kind {kind!r} with {itemsize} bytes in {ndim} dimensions, "
-            "which this version of farjump does not know"
-        ) from None
-    values = 1
-    for extent in shape[:ndim]:
-        values *= extent
-    if values * itemsize != length or len(buffer) - LENGTH < length:
-        raise ValueError(
-            f"the array is cut: shape {tuple(shape[:ndim])} needs {values * itemsize} bytes, its header says {length}, "
-            f"and {len(buffer) - LENGTH} are there"
-        )
-    return numpy.ndarray(tuple(shape[:ndim]), dtype, buffer, LENGTH)
+        raise ValueError("this object is no array: it does not start with FJA1")
+    kind = letter.decode("latin-1")
+    dimensions, size = tuple(numbers[:MAX_RANK]), numbers[MAX_RANK]
+    if itemsize not in _SIZES.get(kind, ()):
+        raise ValueError(f"this array is damaged: it has items of kind {kind!r} and {itemsize} bytes")
+    if rank > MAX_RANK or zero or any(last) or any(dimensions[rank:]):
+        raise ValueError("this array is damaged: its header has numbers that mean nothing")
+    shape = dimensions[:rank]
+    if prod(max(one, 1) for one in shape) * itemsize >= 1 << 63 or prod(shape) * itemsize != size:
+        raise ValueError(f"this array is damaged: it has dimensions {shape} of {itemsize} bytes, and {size} bytes of items")
+    if size > found - LENGTH:
+        raise ValueError(f"this array is truncated: it has {size} bytes of items, and {found - LENGTH} are there")
+    return Header(numpy.dtype(f"{kind}{itemsize}"), shape, LENGTH, size)
+
+
+def view(buffer: Buffer) -> numpy.ndarray:
+    """The array in a buffer, without a copy: it can be written if the buffer can. ValueError says why there is none."""
+    import numpy
+
+    found = parse(buffer)
+    return numpy.ndarray(found.shape, found.dtype, memoryview(buffer).cast("B"), found.offset)

@@ -4,6 +4,7 @@ The first four bytes say which: `FJA1` an array (`_arrays`), `FJB1` a bytes-like
 their large buffers behind them, each at a multiple of 64 bytes, so that arrays in them are read where they lie.
 """
 
+import contextlib
 import pickle
 import struct
 import sys
@@ -18,6 +19,8 @@ _BYTES_HEADER = struct.Struct("<4scc2x")
 _PICKLE_HEADER = struct.Struct("<4sIQ")
 _LENGTHS = struct.Struct("<Q")
 _CLASSES = {bytes: b"b", bytearray: b"a", memoryview: b"m"}
+# Kinds of NumPy's numbers.
+_KINDS = frozenset("biufc")
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
 _PROTOCOL = 5
@@ -30,9 +33,10 @@ def parts(obj):
     if code is not None:
         return _of_bytes(obj, code), kind.__name__
     numpy = sys.modules.get("numpy")
-    if numpy is not None and kind is numpy.ndarray and _arrays.fits(obj):
-        name = f"{obj.dtype.str[1:]}[{','.join(map(str, obj.shape))}]"
-        return [_arrays.header(obj), _values(obj)], name
+    if numpy is not None and kind is numpy.ndarray and obj.dtype.kind in _KINDS:
+        with contextlib.suppress(TypeError, ValueError):
+            name = f"{obj.dtype.str[1:]}[{','.join(map(str, obj.shape))}]"
+            return [_arrays.header(obj), _values(obj)], name
     return _of_pickle(obj), kind.__qualname__
 
 
@@ -56,7 +60,7 @@ def deserialize(buffer):
         view = view.cast("B")
     magic = bytes(view[:4])
     if magic == _arrays.MAGIC:
-        return _arrays.view(view)
+        return _to_array(view)
     if magic == _BYTES and len(view) >= _BYTES_HEADER.size:
         return _to_bytes(view)
     if magic == _PICKLE and len(view) >= _PICKLE_HEADER.size:
@@ -70,6 +74,15 @@ def deserialize(buffer):
 def _values(array):
     """The values of a contiguous array as bytes. A memoryview with an extent of 0 has no cast."""
     return memoryview(array.reshape(-1)).cast("B") if array.size else b""
+
+
+def _to_array(view):
+    try:
+        return _arrays.view(view)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the object is an array, and NumPy is not installed here: pip install numpy", name=error.name
+        ) from None
 
 
 def _of_bytes(obj, code):

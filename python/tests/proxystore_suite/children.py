@@ -1,5 +1,6 @@
 """Processes of the tests, each with a watchdog, and owners that they leave."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -54,7 +55,8 @@ class WithFolder(unittest.TestCase):
                 break
             time.sleep(0.01)
         for owner in left:
-            os.kill(owner, 9)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(owner, 9)
         self.assertEqual(left, [], "owners that did not end")
         self.assertEqual(os.listdir(self.folder), [])
 

@@ -1,5 +1,6 @@
 """The connector: its operations, its keys, its ends, and its owner."""
 
+import contextlib
 import copy
 import os
 import pickle
@@ -401,7 +402,8 @@ class Killed(WithFolder):
             time.sleep(delay)
             while child.poll() is None:
                 for owner in owners_of(self.folder):
-                    os.kill(owner, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(owner, signal.SIGKILL)
             said = self.ended(child).decode()
             self.assertRegex(said, "^(ConnectError|PeerGone|TimedOut)")
             self.recovers(None)
