@@ -25,7 +25,11 @@ class Owner(unittest.TestCase):
 
     def start(self, *arguments):
         owner = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self.addCleanup(owner.stdout.close)
         self.addCleanup(owner.wait)

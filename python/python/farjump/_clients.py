@@ -2,9 +2,10 @@
 
 import os
 import threading
+import time
 import weakref
 
-from . import Store, _owners
+from . import ConnectError, PeerGone, Store, _owners
 
 _lock = threading.RLock()
 # By address and key file: what `Client.shared` returns again.
@@ -15,25 +16,37 @@ _resolving = {}
 _all = weakref.WeakSet()
 
 
+def lock():
+    """The lock for opening and closing clients, which a thread may take again. A forked child has its own."""
+    return _lock
+
+
 class Client:
     """A native store, and the connection that keeps its owner from ending."""
 
     def __init__(self, address, key_file, memory, timeout, starts):
-        path = _owners.path_of(address)
         self.address = address
-        self.presence = None
         self.is_closed = False
         self._key = (address, key_file)
         self._users = 0
-        if path is not None:
-            self.presence = _owners.find(path, memory, timeout, starts)
-        try:
-            self.store = Store(address, key_file=key_file, connect_timeout=timeout)
-        except BaseException:
-            if self.presence is not None:
-                self.presence.close()
-            raise
+        self._connect(key_file, memory, timeout, starts)
         _all.add(self)
+
+    def _connect(self, key_file, memory, timeout, starts):
+        path = _owners.path_of(self.address)
+        deadline = time.monotonic() + timeout
+        while True:
+            self.presence = None if path is None else _owners.find(path, memory, timeout, starts)
+            try:
+                self.store = Store(self.address, key_file=key_file, connect_timeout=timeout)
+                return
+            except BaseException as error:
+                ended = isinstance(error, (ConnectError, PeerGone)) and self.presence and self.presence.is_gone()
+                if self.presence is not None:
+                    self.presence.close()
+                # Another process may have ended the owner just then: the next one is found, or started.
+                if not ended or time.monotonic() >= deadline:
+                    raise
 
     @staticmethod
     def shared(address, key_file=None, memory=None, timeout=10.0, starts=True):

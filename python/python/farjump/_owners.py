@@ -169,7 +169,8 @@ def _attach(path, deadline):
             return None
         if said != ENDING:
             raise ConnectError(
-                f"{path}{SUFFIX} is the socket of another program, or of another version of farjump: give another address"
+                f"{path}{SUFFIX} is the socket of another program, or of another version of farjump: "
+                "give another address"
             )
         if time.monotonic() >= deadline:
             raise TimedOut(f"the owner process at unix:{path} does not end: it may be stopped or busy")
@@ -178,9 +179,7 @@ def _attach(path, deadline):
 
 def check_peer(connection, path):
     """Checks that the other end is a process of this user, or of root."""
-    _, user, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), 0):
         connection.close()
         raise ConnectError(f"the process at {path}{SUFFIX} is one of the user with id {user}: give another address")
@@ -291,24 +290,25 @@ def _start(path, memory, timeout, deadline, held):
         ours.settimeout(_left(deadline))
         said = _line(ours)
         status = first.wait(_left(deadline))
-    except (TimeoutError, subprocess.TimeoutExpired):
-        _kill(first)
-        raise TimedOut(
-            f"the owner at unix:{path} did not come up within {timeout:g} s{_log_of(path)}: allow it more by start_timeout"
-        ) from None
-    except OSError as error:
-        _kill(first)
-        raise ConnectError(f"no owner can be started at unix:{path}: {error}") from None
-    except BaseException:
+    except BaseException as error:
         ours.close()
         _kill(first)
+        if isinstance(error, TimeoutError | subprocess.TimeoutExpired):
+            raise TimedOut(
+                f"the owner at unix:{path} did not come up within {timeout:g} s{_log_of(path)}: "
+                "allow it more by start_timeout"
+            ) from None
+        if isinstance(error, OSError):
+            raise ConnectError(f"no owner can be started at unix:{path}: {error}") from None
         raise
     if said == READY:
         ours.settimeout(None)
         return Presence(ours)
     ours.close()
     if said.startswith(FAILED):
-        raise ConnectError(f"no owner can be started at unix:{path}: {said[len(FAILED):].decode(errors='replace').strip()}")
+        raise ConnectError(
+            f"no owner can be started at unix:{path}: {said[len(FAILED) :].decode(errors='replace').strip()}"
+        )
     raise ConnectError(
         f"no owner can be started at unix:{path}: {sys.executable} -m farjump.owner ended early"
         f"{f' with status {status}' if status else ''}{_log_of(path)}"

@@ -4,12 +4,18 @@ The first four bytes say which: `FJA1` an array (`_arrays`), `FJB1` a bytes-like
 their large buffers behind them, each at a multiple of 64 bytes, so that arrays in them are read where they lie.
 """
 
+from __future__ import annotations
+
 import contextlib
 import pickle
 import struct
 import sys
+from typing import TYPE_CHECKING, Any
 
 from . import _arrays
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _BYTES = b"FJB1"
 _PICKLE = b"FJP1"
@@ -26,7 +32,7 @@ _PADDING = bytes(_ALIGNMENT)
 _PROTOCOL = 5
 
 
-def parts(obj):
+def parts(obj: Any) -> tuple[list[Buffer], str]:
     """The bytes of an object in parts, which lie one behind the other, and a name of its type."""
     kind = type(obj)
     code = _CLASSES.get(kind)
@@ -40,7 +46,7 @@ def parts(obj):
     return _of_pickle(obj), kind.__qualname__
 
 
-def serialize(obj):
+def serialize(obj: Any) -> bytes:
     """The bytes of an object.
 
     `bytes`, `bytearray`, `memoryview` and contiguous NumPy arrays of numbers are a short header and their bytes;
@@ -49,7 +55,7 @@ def serialize(obj):
     return b"".join(parts(obj)[0])
 
 
-def deserialize(buffer):
+def deserialize(buffer: Buffer) -> Any:
     """The object whose bytes these are.
 
     Of a `memoryview`, arrays are views: they hold the memory, and are read-only if it is. `bytes` and `bytearray` are

@@ -99,9 +99,7 @@ class _Owner:
     """A target with a store, and the processes that use it."""
 
     def __init__(self, options, path, starter):
-        self.target = Target(
-            options.address, store=options.memory, exports=options.export, key_file=options.key_file
-        )
+        self.target = Target(options.address, store=options.memory, exports=options.export, key_file=options.key_file)
         self.status = 0
         self._path = path
         self._ends_unused = starter is not None

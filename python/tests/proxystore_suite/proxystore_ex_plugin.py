@@ -5,9 +5,7 @@ import sys
 from testing.mocked import pydaos, pymargo, ucp
 
 # As their conftest.py does, before testing.connectors needs them.
-sys.modules.update(
-    {"pydaos": pydaos, "pymargo": pymargo, "pymargo.bulk": pymargo, "pymargo.core": pymargo, "ucp": ucp}
-)
+sys.modules.update({"pydaos": pydaos, "pymargo": pymargo, "pymargo.bulk": pymargo, "pymargo.core": pymargo, "ucp": ucp})
 
 import testing.connectors  # noqa: E402
 

@@ -14,7 +14,7 @@ from unittest import mock
 import farjump
 from children import WATCHDOG, WithFolder, owners_of
 from farjump import _owners
-from farjump.proxystore import FarjumpConnector, FarjumpKey
+from farjump.proxystore import FarjumpConnector, FarjumpKey, FarjumpStore
 from proxystore.connectors.protocols import Connector, DeferrableConnector
 
 
@@ -151,9 +151,7 @@ class Ends(WithFolder):
     def test_config_has_what_was_given(self):
         first = self.connector(memory=1 << 20, clear=True, start_timeout=WATCHDOG)
         config = first.config()
-        self.assertEqual(
-            config, {"address": self.address, "memory": 1 << 20, "clear": True, "start_timeout": WATCHDOG}
-        )
+        self.assertEqual(config, {"address": self.address, "memory": 1 << 20, "clear": True, "start_timeout": WATCHDOG})
         self.assertEqual(FarjumpConnector.from_config(config).config(), config)
 
     def test_clear_ends_the_owner_for_all(self):
@@ -189,6 +187,29 @@ class Ends(WithFolder):
             self.assertEqual(owners_of(self.folder), [])
             target.stop()
             serving.join()
+
+    def test_a_target_over_tcp_serves_as_well(self):
+        with farjump.Target("tcp:127.0.0.1:0", store=1 << 20) as target:
+            serving = threading.Thread(target=target.run)
+            serving.start()
+            with FarjumpConnector(target.address) as connector:
+                key = connector.put(bytes(100_000))
+                self.assertEqual(connector.get(key), bytes(100_000))
+                self.assertTrue(connector.exists(key))
+                proxy = FarjumpStore(connector=connector).proxy([1, 2])
+                self.assertEqual(pickle.loads(pickle.dumps(proxy)), [1, 2])
+            target.stop()
+            serving.join()
+
+    def test_a_full_store_is_told(self):
+        connector = self.connector(memory=1 << 20)
+        with self.assertRaises(farjump.StoreFull):
+            connector.put(bytes(2 << 20))
+        key = connector.put(bytes(800_000))
+        with self.assertRaises(farjump.StoreFull):
+            connector.put(bytes(800_000))
+        connector.evict(key)
+        connector.put(bytes(800_000))
 
     def test_none_is_started_unasked(self):
         with self.assertRaisesRegex(farjump.ConnectError, "nobody listens"):
@@ -425,7 +446,12 @@ class Environment(WithFolder):
         with open(f"{self.folder}/here/farjump.py", "w") as file:
             file.write("raise RuntimeError('the wrong one')")
         child = subprocess.run(
-            [sys.executable, "-P", "-c", "from farjump.proxystore import *; FarjumpConnector('unix:../store').put(b'x')"],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                "from farjump.proxystore import *; FarjumpConnector('unix:../store').put(b'x')",
+            ],
             cwd=f"{self.folder}/here",
             capture_output=True,
             timeout=2 * WATCHDOG,

@@ -10,7 +10,7 @@ import weakref
 import numpy
 
 import farjump
-from children import WATCHDOG, WithFolder
+from children import WithFolder
 from farjump import _arrays
 from farjump.proxystore import FarjumpConnector, FarjumpFactory, FarjumpStore, deserialize, serialize
 from proxystore.proxy import Proxy, ProxyResolveError, get_factory, is_resolved
@@ -98,7 +98,15 @@ class Serializer(WithFolder):
         for length in (0, 3, 4, 63, 64, len(good) - 1):
             with self.assertRaises(ValueError, msg=length):
                 deserialize(good[:length])
-        for offset, value in ((4, b"O"), (4, b"V"), (4, b"\xff"), (5, b"\3"), (6, b"\5"), (8, b"\xff" * 8), (40, b"\0")):
+        for offset, value in (
+            (4, b"O"),
+            (4, b"V"),
+            (4, b"\xff"),
+            (5, b"\3"),
+            (6, b"\5"),
+            (8, b"\xff" * 8),
+            (40, b"\0"),
+        ):
             with self.assertRaises(ValueError, msg=(offset, value)):
                 deserialize(good[:offset] + value + good[offset + len(value) :])
         pickled = serialize([numpy.arange(100), numpy.arange(100)])
