@@ -46,12 +46,13 @@ pub struct Handle {
     pub(crate) addresses: Arc<[String]>,
 }
 
-/// The key to one object. Compared in a time that does not depend on its bytes.
-#[derive(Clone, Copy, Eq, Hash)]
+/// The key to one object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key(pub(crate) [u8; 16]);
 
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
+impl Key {
+    /// Whether it is `other`, in a time that does not depend on the bytes.
+    pub(crate) fn is(&self, other: &Key) -> bool {
         u128::from_le_bytes(self.0) ^ u128::from_le_bytes(other.0) == 0
     }
 }

@@ -317,7 +317,7 @@ impl Table {
     fn check(&mut self, number: u64, key: Key) -> Result<&Object, Refusal> {
         self.end_leases();
         // Compared first, so that the answer to a wrong key does not tell what there is.
-        if self.key(number) != key {
+        if !self.key(number).is(&key) {
             return Err(Refusal::WrongKey);
         }
         match self.objects.get(&number) {

@@ -130,7 +130,10 @@ impl<T: FromBytes + KnownLayout + Immutable + ?Sized> Deref for Value<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        T::ref_from_bytes(&self.view).ok().expect("length and alignment were checked, and do not change")
+        match T::ref_from_bytes(&self.view) {
+            Ok(value) => value,
+            Err(_) => unreachable!("length and alignment were checked, and do not change"),
+        }
     }
 }
 

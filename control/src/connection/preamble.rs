@@ -7,7 +7,7 @@ use crate::{HandshakeError, MessageFault, ReservedBytes};
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
 /// Version of the protocol. Processes of different versions do not connect.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Length of the preamble in bytes.
 pub const PREFIX_LEN: usize = 12;
 
