@@ -1,7 +1,7 @@
 """Runs the tests of the package on this interpreter, and reports as Rust's test programs do.
 
-Arguments: the folder of ifunc libraries, the program farjump, and filters for names. What is tested is the installed
-package: this folder holds none.
+Arguments: the folder of ifunc libraries, the program farjump, and filters for names; or `--in` and a folder of tests that
+need neither. What is tested is the installed package: this folder holds none.
 """
 
 import faulthandler
@@ -52,10 +52,15 @@ class Result(unittest.TestResult):
 
 
 def main():
-    os.environ["TEST_LIBRARIES"], os.environ["TEST_PROGRAM"] = sys.argv[1:3]
+    folder = os.path.dirname(os.path.abspath(__file__))
+    if sys.argv[1] == "--in":
+        # In the place of this folder, which has modules of the same names.
+        sys.path[0] = folder = os.path.abspath(sys.argv[2])
+    else:
+        os.environ["TEST_LIBRARIES"], os.environ["TEST_PROGRAM"] = sys.argv[1:3]
     filters = sys.argv[3:]
     faulthandler.dump_traceback_later(LIMIT, exit=True)
-    found = unittest.defaultTestLoader.discover(os.path.dirname(os.path.abspath(__file__)))
+    found = unittest.defaultTestLoader.discover(folder)
     tests = [test for test in flat(found) if not filters or any(word in test.id() for word in filters)]
     python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     print(f"     Running python/tests (python/tests/{python})\n\nrunning {len(tests)} tests", flush=True)

@@ -89,10 +89,11 @@ const BUILDING: [Step; 12] = [
 const MACHINES: [Step; 1] = [("virtual machines", Suite(vm::all))];
 
 /// All tests, with what this machine has.
-const TESTS: [Step; 3] = [
+const TESTS: [Step; 4] = [
     ("tests", Suite(tests)),
     ("the MPI program over a second MPI", Suite(second_mpi)),
     ("Python package", Suite(python_package)),
+    ("ProxyStore's own tests", Suite(python::proxystore)),
 ];
 
 /// Tests that need what the others do without: compilers from wheels, another UCX, or none.

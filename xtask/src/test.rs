@@ -24,6 +24,8 @@ const MACHINES: &str = "vm";
 const EMULATED: &str = "emulated";
 /// The filter for the tests of the Python package.
 const PYTHON: &str = "python";
+/// The filter for ProxyStore's own tests.
+const PROXYSTORE: &str = "proxystore";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
 
@@ -49,7 +51,7 @@ pub(crate) struct Options {
     pub(crate) with: Vec<ucx::Choice>,
     /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is
     /// `loom`, the tests of races under ThreadSanitizer if one is `tsan`, those of the Python package if one is
-    /// `python`, and the virtual machines if one is `vm`.
+    /// `python`, ProxyStore's own with its connector if one is `proxystore`, and the virtual machines if one is `vm`.
     pub(crate) filters: Vec<String>,
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn all(
     machines: bool,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
-    let own = [MODELS, RACES, MACHINES, EMULATED, PYTHON];
+    let own = [MODELS, RACES, MACHINES, EMULATED, PYTHON, PROXYSTORE];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
 
     let mut tally = Tally::default();
@@ -120,6 +122,9 @@ pub(crate) fn all(
     }
     if chosen(filters, PYTHON) && device.is_none() {
         tally.add(python::all(!others, interrupt)?);
+    }
+    if chosen(filters, PROXYSTORE) && device.is_none() {
+        tally.add(python::proxystore(interrupt)?);
     }
     if named_among(filters, EMULATED) {
         tally.add(emulated::all(interrupt)?);

@@ -29,56 +29,22 @@ impl Set<'_> {
         prepare: impl FnOnce(&Path) -> io::Result<()>,
         interrupt: &Interrupt,
     ) -> Result<Result<PathBuf, String>, Failed> {
-        let folder = match cache(|name| std::env::var_os(name)) {
-            Ok(cache) => cache.join(self.name),
-            Err(why) => return Ok(Err(why)),
-        };
-        if folder.is_dir() {
-            return Ok(Ok(folder));
-        }
-        Ok(self.install(&folder, prepare, interrupt)?.map(|()| folder))
-    }
-
-    /// Installs them by pip, whole or not at all.
-    fn install(
-        &self,
-        folder: &Path,
-        prepare: impl FnOnce(&Path) -> io::Result<()>,
-        interrupt: &Interrupt,
-    ) -> Result<Result<(), String>, Failed> {
-        let cache = folder.parent().unwrap_or(folder);
-        let failed = |error: io::Error| Failed::Because(format!("{}: {error}", cache.display()));
-        fs::create_dir_all(cache).map_err(failed)?;
-        // This process's own, as several may want it at once.
-        let begun = tempfile::tempdir_in(cache).map_err(failed)?;
-        let list = begun.path().join("pinned.txt");
-        let line = |(name, version, sha256): &(&str, &str, &str)| {
-            format!("{name}=={version} --hash=sha256:{sha256}\n")
-        };
-        fs::write(&list, self.pinned.iter().map(line).collect::<String>()).map_err(failed)?;
-        let installed = begun.path().join("installed");
-        println!("installing {} into {}", self.what, folder.display());
-        let ended = Run::new("python3", interrupt)
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
-            .args(["--only-binary=:all:", "--no-compile", "--require-hashes", "--requirement"])
-            .args([&*list, Path::new("--target"), &*installed])
-            .directory(cache)
-            .quiet()
-            .run();
-        let ended = match ended {
-            Err(error) if error.is_interrupt() => return Err(error),
-            Err(error) => return Ok(Err(self.advice(&error.to_string()))),
-            Ok(ended) => ended,
-        };
-        if !ended.status.success() {
-            return Ok(Err(self.advice(&last(&ended.output).join("\n    "))));
-        }
-        prepare(&installed).map_err(failed)?;
-        match fs::rename(&installed, folder) {
-            // Another process was faster.
-            Err(_) if folder.exists() => Ok(Ok(())),
-            renamed => renamed.map(Ok).map_err(failed),
-        }
+        kept(self.name, self.what, |installed| {
+            let failed = |error: io::Error| Failed::Because(format!("{}: {error}", installed.display()));
+            let list = installed.with_extension("pinned");
+            let line = |(name, version, sha256): &(&str, &str, &str)| {
+                format!("{name}=={version} --hash=sha256:{sha256}\n")
+            };
+            fs::write(&list, self.pinned.iter().map(line).collect::<String>()).map_err(failed)?;
+            let run = Run::new("python3", interrupt)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
+                .args(["--only-binary=:all:", "--no-compile", "--require-hashes", "--requirement"])
+                .args([&*list, Path::new("--target"), installed]);
+            match by_pip(run)? {
+                Ok(()) => prepare(installed).map(Ok).map_err(failed),
+                Err(said) => Ok(Err(self.advice(&said))),
+            }
+        })
     }
 
     fn advice(&self, said: &str) -> String {
@@ -90,6 +56,53 @@ impl Set<'_> {
             self.what,
             names.join(" ")
         )
+    }
+}
+
+/// The folder `name` among the downloads, made by `make` if it is missing: whole or not at all. `make` gets its path,
+/// whose parent is there. `Err` inside says why it is not available.
+///
+/// # Errors
+/// Those of `make`, or the folder cannot be placed.
+pub(crate) fn kept(
+    name: &str,
+    what: &str,
+    make: impl FnOnce(&Path) -> Result<Result<(), String>, Failed>,
+) -> Result<Result<PathBuf, String>, Failed> {
+    let folder = match cache(|name| std::env::var_os(name)) {
+        Ok(cache) => cache.join(name),
+        Err(why) => return Ok(Err(why)),
+    };
+    if folder.is_dir() {
+        return Ok(Ok(folder));
+    }
+    let cache = folder.parent().unwrap_or(&folder).to_owned();
+    let failed = |error: io::Error| Failed::Because(format!("{}: {error}", cache.display()));
+    fs::create_dir_all(&cache).map_err(failed)?;
+    // This process's own, as several may want it at once.
+    let begun = tempfile::tempdir_in(&cache).map_err(failed)?;
+    let made = begun.path().join("installed");
+    println!("installing {what} into {}", folder.display());
+    if let Err(why) = make(&made)? {
+        return Ok(Err(why));
+    }
+    match fs::rename(&made, &folder) {
+        // Another process was faster.
+        Err(_) if folder.exists() => Ok(Ok(folder)),
+        renamed => renamed.map(|()| Ok(folder)).map_err(failed),
+    }
+}
+
+/// Runs pip. `Err` inside is what it said.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn by_pip(run: Run<'_>) -> Result<Result<(), String>, Failed> {
+    match run.quiet().run() {
+        Err(error) if error.is_interrupt() => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
+        Ok(ended) if !ended.status.success() => Ok(Err(last(&ended.output).join("\n    "))),
+        Ok(_) => Ok(Ok(())),
     }
 }
 

@@ -1,7 +1,9 @@
-//! The Python package: its wheel, and its tests on the interpreters that this machine has.
+//! The Python package: its wheel, its tests on the interpreters that this machine has, and ProxyStore's own tests.
 
+mod proxystore;
 mod tests;
 mod wheel;
 
+pub(crate) use proxystore::all as proxystore;
 pub(crate) use tests::{all, build};
 pub(crate) use wheel::{Options, run};

@@ -13,7 +13,7 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::step::QUICKLY_BUILT;
 use crate::suite::suite;
 use crate::test_report::{Tally, last};
-use crate::wheels::Set;
+use crate::wheels::{Set, by_pip};
 use crate::workspace::{Workspace, as_for_tests, root};
 
 /// The suite's name in counts.
@@ -59,7 +59,11 @@ pub(crate) fn build(interrupt: &Interrupt) -> Result<Result<(), String>, Failed>
     Ok(wheel(interrupt)?.map(drop))
 }
 
-fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
+/// The wheel for the tests, built once. `Err` inside says why that cannot be done here.
+///
+/// # Errors
+/// When interrupted, or the build fails.
+pub(super) fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
     if let Some(wheel) = BUILT.lock().unwrap_or_else(PoisonError::into_inner).clone() {
         return Ok(Ok(wheel));
     }
@@ -154,13 +158,8 @@ pub(super) fn installed(
     let pip = Run::new("python3", interrupt).args(["-m", "pip", "--disable-pip-version-check", "--python"]);
     let pip = pip.args([&python]).args(["install", "--quiet", "--no-index", "--no-deps"]).args([wheel]);
     for (run, what) in [(venv, "no virtual environment"), (pip, "pip cannot install the wheel")] {
-        match run.limit(SHORT).quiet().run() {
-            Err(error) if error.is_interrupt() => return Err(error),
-            Err(error) => return Ok(Err(format!("{what}: {error}"))),
-            Ok(ended) if !ended.status.success() => {
-                return Ok(Err(format!("{what}: {}", last(&ended.output).join("\n    "))));
-            }
-            Ok(_) => {}
+        if let Err(said) = by_pip(run.limit(SHORT))? {
+            return Ok(Err(format!("{what}: {said}")));
         }
     }
     Ok(Ok(python))
@@ -177,7 +176,8 @@ pub(super) fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
     VERSIONS.map(|version| (version, interpreter(version))).to_vec()
 }
 
-fn interpreter(version: u32) -> Option<PathBuf> {
+/// The interpreter of CPython 3.`version`, if one runs.
+pub(super) fn interpreter(version: u32) -> Option<PathBuf> {
     let name = format!("python3.{version}");
     let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
     let pyenv = pyenv.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));

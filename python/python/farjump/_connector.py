@@ -1,0 +1,210 @@
+"""The connector of ProxyStore to the objects of an owner. It needs nothing of ProxyStore itself."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import Closed, Gone, Handle, Unset, _clients, _owners
+from ._clients import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from os import PathLike
+
+    from typing_extensions import Buffer, Self
+
+# Longest time for the start and for the end of an owner process, in seconds.
+_START_TIMEOUT = 10.0
+
+
+class FarjumpKey(NamedTuple):
+    """The key of an object."""
+
+    handle: bytes
+    """The bytes of its handle."""
+
+
+class FarjumpConnector:
+    """A connector to the objects of an owner.
+
+    Where nobody listens at a `unix:` address, it starts an owner process, which ends when its starter and all others
+    that were connected are gone, or with `close(clear=True)`. A target of a program's own that has a store serves as
+    well, at any address.
+
+    Args:
+        address: of the owner. Without it, that of all processes of this user on this machine.
+        key_file: the key for a target over TCP.
+        memory: most bytes of objects, in an owner that is started: half of the machine's memory if not given.
+        clear: whether `close` ends the owner, with all objects, if it is not told.
+        start: whether to start an owner where nobody listens.
+        start_timeout: longest time for that, and for connecting, in seconds.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        key_file: str | PathLike[str] | None = None,
+        memory: int | None = None,
+        clear: bool = False,
+        start: bool = True,
+        start_timeout: float = _START_TIMEOUT,
+    ) -> None:
+        self.address = _owners.default_address() if address is None else _owners.absolute(address)
+        self.clear = clear
+        self._options = {"key_file": key_file, "memory": memory, "start": start, "start_timeout": start_timeout}
+        self._closed = False
+        self._client = None
+        self._leave = None
+        self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"
+
+    def _open(self):
+        options = self._options
+        client = Client.shared(
+            self.address, options["key_file"], options["memory"], options["start_timeout"], options["start"]
+        )
+        if self._leave is not None:
+            # The client of the process that forked this one.
+            self._leave.detach()
+        self._client = client
+        self._leave = weakref.finalize(self, client.leave)
+        self._leave.atexit = False
+        return client.store
+
+    @property
+    def _store(self):
+        """The native store, opened again in a forked child."""
+        store = self._client.store
+        if store is not None:
+            return store
+        with _clients.lock():
+            if self._closed or self._client.is_closed:
+                raise Closed(f"the connector to {self.address} was closed: make another")
+            return self._client.store or self._open()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def close(self, clear: bool | None = None) -> None:
+        """Closes the connector. With `clear`, ends the owner process and its objects for all. Closing it again does
+        nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        clear = self.clear if clear is None else clear
+        if clear and self._client.presence is None and self._client.store is not None:
+            self._leave()
+            raise ValueError(
+                f"the objects at {self.address} cannot be cleared: their owner is a program that serves there, "
+                "and no owner process of farjump. Evict their keys, or end that program"
+            )
+        try:
+            if clear:
+                self._client.clear(self._options["start_timeout"])
+        finally:
+            self._leave()
+
+    def config(self) -> dict[str, Any]:
+        """The arguments that make another connector to the same objects, in any process of this machine."""
+        defaults = {"key_file": None, "memory": None, "start": True, "start_timeout": _START_TIMEOUT}
+        config = {name: value for name, value in self._options.items() if value != defaults[name]}
+        if self.clear:
+            config["clear"] = True
+        return {"address": self.address, **config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """A connector with the arguments that `config` returned."""
+        return cls(**config)
+
+    def evict(self, key: FarjumpKey) -> None:
+        """Evicts an object, if it is there."""
+        self._store.evict(handle_of(key))
+
+    def exists(self, key: FarjumpKey) -> bool:
+        """Whether there is an object of this key."""
+        handle = handle_of(key)
+        if handle.length:
+            return self._store.exists(handle)
+        try:
+            # For the store a reserved handle exists; its object does not before it is set.
+            self._store.get(handle)
+        except (Gone, Unset):
+            return False
+        return True
+
+    def get(self, key: FarjumpKey) -> memoryview | None:
+        """The bytes of an object as a read-only memoryview; None if there is none.
+
+        On the owner's machine it shows the owner's memory.
+        """
+        try:
+            return self._store.get(handle_of(key))
+        except (Gone, Unset):
+            return None
+
+    def get_batch(self, keys: Iterable[FarjumpKey]) -> list[memoryview | None]:
+        """The bytes of several objects, with None where there is none."""
+        return [self.get(key) for key in keys]
+
+    def put(self, obj: Buffer) -> FarjumpKey:
+        """Puts the bytes of an object, and returns its key."""
+        store = self._store
+        # ProxyStore sets objects anew that were put (`update`), which a store lets do with reserved ones.
+        handle = store.reserve()
+        try:
+            store.set(handle, obj)
+        except BaseException:
+            store.evict(handle)
+            raise
+        return FarjumpKey(bytes(handle))
+
+    def put_batch(self, objs: Iterable[Buffer]) -> list[FarjumpKey]:
+        """Puts the bytes of several objects, and returns their keys."""
+        return [self.put(obj) for obj in objs]
+
+    def put_parts(self, parts: Sequence[Buffer], type_name: str = "") -> FarjumpKey:
+        """Puts the bytes of an object whose parts lie apart, without putting them together before. It keeps them: its
+        key cannot be `set`."""
+        return FarjumpKey(bytes(self._store.put_parts(parts, type_name=type_name)))
+
+    def new_key(self, obj: object = None) -> FarjumpKey:
+        """A key without an object, for `set`. `obj` is not looked at."""
+        return FarjumpKey(bytes(self._store.reserve()))
+
+    def set(self, key: FarjumpKey, obj: Buffer) -> None:
+        """Sets the bytes of the object of a key, in place of others."""
+        self._store.set(handle_of(key), obj)
+
+    def wait(self, key: FarjumpKey, timeout: float | None = None) -> memoryview:
+        """The bytes of the object of a key, as soon as it is set.
+
+        Raises:
+            TimedOut: it was not set within `timeout` seconds.
+            Gone: it was evicted.
+        """
+        return self._store.wait(handle_of(key), timeout)
+
+
+def handle_of(key: FarjumpKey) -> Handle:
+    """The handle in a key."""
+    try:
+        return Handle(key[0])
+    except (TypeError, IndexError, KeyError):
+        raise TypeError(f"{key!r} is no key of this connector: give a FarjumpKey") from None
+
+
+# What finds them by name, as pickle does, finds them there.
+FarjumpKey.__module__ = FarjumpConnector.__module__ = "farjump.proxystore"

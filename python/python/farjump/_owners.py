@@ -1,0 +1,354 @@
+"""The owner process of a `unix:` address: found, started where nobody listens, and held for as long as it is used.
+
+Beside the socket of its target, an owner listens on a second one, `PATH.owner`. A process that uses the owner stays
+connected there, so the kernel tells the owner when a process ends, however it ends. Whoever starts or ends an owner
+holds a lock on `PATH.owner-lock` meanwhile.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+
+from ._errors import ConnectError, TimedOut
+
+# What an owner says to a process that connects.
+GREETING = b"farjump-owner 1\n"
+ENDING = b"ending\n"
+# What a process says that wants the owner to end.
+CLEAR = b"clear\n"
+# What an owner says to its starter, before a sentence if it cannot be.
+READY = b"ready\n"
+FAILED = b"failed "
+
+SUFFIX = ".owner"
+LOCK_SUFFIX = ".owner-lock"
+LOG_SUFFIX = ".owner-log"
+
+# Interval between attempts, in seconds.
+_RETRY = 0.005
+# Longest sentence of an owner that failed, in bytes, and lines of its log that are shown.
+_LONGEST = 4096
+_LINES = 5
+_CREDENTIALS = struct.Struct("3i")
+_UNIX = "unix:"
+
+
+def default_address():
+    """The address for all processes of this user on this machine."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime) and not _fault(runtime):
+        folder = os.path.join(runtime, "farjump")
+    else:
+        folder = f"/tmp/farjump-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    fault = _fault(folder)
+    if fault:
+        raise ConnectError(f"{folder} is not safe for the store of this user: {fault}. Remove it, or give an address")
+    return f"{_UNIX}{folder}/store"
+
+
+def _fault(folder):
+    """Why another user may be in this folder; empty if none is."""
+    try:
+        found = os.lstat(folder)
+    except OSError as error:
+        return error.strerror
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to the user with id {found.st_uid}"
+    if found.st_mode & 0o077:
+        return f"its mode is {stat.S_IMODE(found.st_mode):o}, which lets others in"
+    return ""
+
+
+def absolute(address):
+    """The address, with an absolute path, so that it means the same in other folders."""
+    path = path_of(address)
+    return address if path is None else _UNIX + os.path.abspath(path)
+
+
+def path_of(address):
+    """The path of an address of the form `unix:PATH`; None for others."""
+    path = address.removeprefix(_UNIX)
+    return path if path != address and path and not path.startswith("@") else None
+
+
+class Presence:
+    """A connection to an owner, which does not end as long as it is open."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def is_gone(self):
+        """Whether the owner has ended."""
+        try:
+            return self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def clear(self, timeout):
+        """Has the owner end, and waits until it has."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.sendall(CLEAR)
+        self._connection.settimeout(timeout)
+        try:
+            while self._connection.recv(64):
+                pass
+        except ConnectionResetError:
+            pass
+        except TimeoutError:
+            raise TimedOut(f"the owner process did not end within {timeout:g} s: it may be stopped or busy") from None
+
+    def close(self):
+        """Leaves the owner."""
+        self._connection.close()
+
+
+def find(path, memory, timeout, starts):
+    """A `Presence` at the owner of this path, started if nobody listens there and `starts`; None at a target of another
+    program."""
+    deadline = time.monotonic() + timeout
+    found = _attach(path, deadline)
+    if found:
+        return found
+    with contextlib.ExitStack() as held:
+        try:
+            descriptor = held.enter_context(lock(path, deadline))
+        except OSError as error:
+            if isinstance(error, TimedOut):
+                raise
+            if _listens(path):
+                return None
+            raise ConnectError(
+                f"no owner can be started at unix:{path}: {path}{LOCK_SUFFIX}: {error.strerror or error}"
+            ) from None
+        # Nobody starts or ends an owner now.
+        found = _attach(path, deadline)
+        if found:
+            return found
+        if _listens(path):
+            return None
+        if not starts:
+            raise ConnectError(f"nobody listens at unix:{path}: the owner of the objects has ended, and they are gone")
+        return _start(path, memory, timeout, deadline, descriptor)
+
+
+def _attach(path, deadline):
+    """A `Presence` at the owner that listens beside this path, if there is one."""
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_left(deadline))
+            connection.connect(path + SUFFIX)
+            said = _line(connection)
+        except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, NotADirectoryError):
+            said = b""
+        except (BlockingIOError, TimeoutError):
+            connection.close()
+            raise TimedOut(f"the owner process at unix:{path} did not answer: it may be stopped or busy") from None
+        except OSError as error:
+            connection.close()
+            raise ConnectError(f"{path}{SUFFIX}: {error.strerror or error}") from None
+        if said == GREETING:
+            check_peer(connection, path)
+            connection.settimeout(None)
+            return Presence(connection)
+        connection.close()
+        if said == b"":
+            return None
+        if said != ENDING:
+            raise ConnectError(
+                f"{path}{SUFFIX} is the socket of another program, or of another version of farjump: "
+                "give another address"
+            )
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"the owner process at unix:{path} does not end: it may be stopped or busy")
+        time.sleep(_RETRY)
+
+
+def check_peer(connection, path):
+    """Checks that the other end is a process of this user, or of root."""
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user not in (os.geteuid(), 0):
+        connection.close()
+        raise ConnectError(f"the process at {path}{SUFFIX} is one of the user with id {user}: give another address")
+
+
+def _line(connection):
+    """What the other end says up to the end of a line, or to its end."""
+    said = b""
+    while not said.endswith(b"\n") and len(said) < _LONGEST:
+        more = connection.recv(_LONGEST)
+        if not more:
+            break
+        said += more
+    return said
+
+
+def _listens(path):
+    """Whether a process listens at the path."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno is None:
+                raise ConnectError(f"unix:{path}: {error}: give a shorter one") from None
+            # It is busy, or not ours: the link has the sentence for it.
+            return True
+        return True
+
+
+@contextlib.contextmanager
+def lock(path, deadline):
+    """The lock for starting and ending an owner of this path, as a descriptor. Leaves no file behind."""
+    name = path + LOCK_SUFFIX
+    while True:
+        held = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(held, name):
+                break
+        except BlockingIOError:
+            pass
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
+        if time.monotonic() >= deadline:
+            raise TimedOut(f"another process starts or ends an owner at unix:{path}, and does not come to an end")
+        time.sleep(_RETRY)
+    try:
+        yield held
+    finally:
+        unlock(held, path)
+
+
+def unlock(held, path):
+    """Gives up the lock, or one of its two holds."""
+    name = path + LOCK_SUFFIX
+    with contextlib.suppress(OSError):
+        # The other hold may have removed the file, and its name be that of another lock.
+        if _is_at(held, name):
+            os.unlink(name)
+    os.close(held)
+
+
+def _is_at(held, name):
+    """Whether this open file is the one of this name, and not one that its last holder removed."""
+    try:
+        there = os.stat(name, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(held)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _start(path, memory, timeout, deadline, held):
+    """Starts an owner, and returns the `Presence` of its starter. The owner shares the lock until it is up: its starter
+    can be killed meanwhile."""
+    if not sys.executable:
+        raise ConnectError(
+            f"no owner can be started at unix:{path}: this program names no interpreter (sys.executable). "
+            f"Start one: python -m farjump.owner unix:{path}"
+        )
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-P", "-m", "farjump.owner", _UNIX + path]
+    command += ["--starter", str(theirs.fileno()), "--lock", str(held)]
+    if memory is not None:
+        command += ["--memory", str(memory)]
+    # The package of this process, wherever it was found.
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(paths))
+    first = None
+    try:
+        with theirs, _log(path) as log:
+            first = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=env,
+                pass_fds=[theirs.fileno(), held],
+                start_new_session=True,
+            )
+        ours.settimeout(_left(deadline))
+        said = _line(ours)
+        status = first.wait(_left(deadline))
+    except BaseException as error:
+        ours.close()
+        _kill(first)
+        if isinstance(error, TimeoutError | subprocess.TimeoutExpired):
+            raise TimedOut(
+                f"the owner at unix:{path} did not come up within {timeout:g} s{_log_of(path)}: "
+                "allow it more by start_timeout"
+            ) from None
+        if isinstance(error, OSError):
+            raise ConnectError(f"no owner can be started at unix:{path}: {error}") from None
+        raise
+    if said == READY:
+        ours.settimeout(None)
+        return Presence(ours)
+    ours.close()
+    if said.startswith(FAILED):
+        raise ConnectError(
+            f"no owner can be started at unix:{path}: {said[len(FAILED) :].decode(errors='replace').strip()}"
+        )
+    raise ConnectError(
+        f"no owner can be started at unix:{path}: {sys.executable} -m farjump.owner ended early"
+        f"{f' with status {status}' if status else ''}{_log_of(path)}"
+    )
+
+
+def _kill(first):
+    """Kills a starting owner, which is of the process group of the first process."""
+    if first is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+
+
+@contextlib.contextmanager
+def _log(path):
+    """The file for what an owner prints."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    log = os.open(path + LOG_SUFFIX, flags, 0o600)
+    try:
+        yield log
+    finally:
+        os.close(log)
+
+
+def _log_of(path):
+    """The end of an owner's log, for a sentence."""
+    name = path + LOG_SUFFIX
+    try:
+        with open(name, errors="replace") as log:
+            lines = log.read()[-_LONGEST:].splitlines()[-_LINES:]
+    except OSError:
+        return ""
+    if not lines:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        return ""
+    return f". Its last words, in {name}: " + " | ".join(line.strip() for line in lines)
+
+
+def _left(deadline):
+    """The time that is left, in seconds; a little at least, as 0 means without waiting."""
+    return max(deadline - time.monotonic(), 0.001)

@@ -1,0 +1,40 @@
+"""Puts farjump's connector in the place of those that ProxyStore's tests use, which stay as they are.
+
+Given by `-p`, it is loaded before their conftest.py, which takes its fixtures from modules that are changed here.
+"""
+
+import uuid
+
+import proxystore.connectors.file
+import proxystore.connectors.local
+import pytest
+import testing.connectors
+import testing.stores
+from proxystore.store import Store, store_registration
+
+from as_farjump import AsFile, AsLocal
+from fixtures import connectors, farjump_connector
+from report import Report
+
+__all__ = ["farjump_connector"]
+
+
+@pytest.fixture
+def store(farjump_connector):
+    """The fixture of that name, with farjump's connector."""
+    with Store(str(uuid.uuid4()), AsLocal(), cache_size=0) as store, store_registration(store):
+        yield store
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _owner(farjump_connector):
+    """The owner, for the connectors that tests make themselves."""
+
+
+testing.connectors.connectors, testing.stores.store = connectors, store
+proxystore.connectors.local.LocalConnector = AsLocal
+proxystore.connectors.file.FileConnector = AsFile
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Report("proxystore", passes=209, least=128))
