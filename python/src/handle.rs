@@ -34,6 +34,11 @@ impl Handle {
         PyBytes::new(py, &self.handle.to_bytes())
     }
 
+    /// What stands for the object among the arguments of an ifunc.
+    fn __farjump_handle__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.__bytes__(py)
+    }
+
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (Bound<'py, PyBytes>,)) {
         (slf.get_type().into_any(), (slf.get().__bytes__(slf.py()),))
     }

@@ -13,6 +13,7 @@ mod library;
 mod link;
 mod pending;
 mod pendings;
+mod placement;
 mod process;
 mod ready;
 mod sending;
@@ -33,6 +34,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pendings::gather, module)?)?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<store::Store>()?;
+    module.add_class::<placement::Placement>()?;
     module.add_function(wrap_pyfunction!(library::link_library, module)?)?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
     Ok(())

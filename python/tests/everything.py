@@ -127,7 +127,7 @@ class Calls:
         if len(objects) < 3 * OBJECTS and (isinstance(one, BaseException) is False or len(objects) < 1):
             objects.append(one)
 
-    async def call(self, name, function, *args, **named):
+    async def call(self, name, function, /, *args, **named):
         """One call, which may fail by any exception but one that says that something is broken."""
         self.called.add(name)
         self.count += 1

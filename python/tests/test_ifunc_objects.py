@@ -60,14 +60,14 @@ class Objects(WithTarget):
         rows = np.eye(4, dtype="f4")
         evicted = self.put(rows)
         self.store.evict(evicted)
-        for handle, words in (
-            (evicted, "`rows` of `nearest` is gone"),
-            (self.store.put(bytes(100)), "`rows` of `nearest` is no array"),
-            (self.put(rows.astype("f8")), r"`rows` of `nearest` is an array, but none of type f4\[:, ::1\]"),
-            (self.put(rows[0]), "none of type"),
-            (self.store.reserve(), "reserved, and has no contents"),
+        for handle, error, words in (
+            (evicted, farjump.Gone, "`rows` of `nearest` is gone"),
+            (self.store.put(bytes(100)), farjump.Panicked, "`rows` of `nearest` is no array"),
+            (self.put(rows.astype("f8")), farjump.Panicked, r"`rows` of `nearest` is an array, but none of type f4\[:, ::1\]"),
+            (self.put(rows[0]), farjump.Panicked, "none of type"),
+            (self.store.reserve(), farjump.Unset, "reserved, and has no contents"),
         ):
-            with self.subTest(words), self.assertRaisesRegex(farjump.Panicked, words):
+            with self.subTest(words), self.assertRaisesRegex(error, words):
                 self.owner.call(nearest, handle, rows[0], timeout=WATCHDOG)
         with farjump.Target(f"unix:{self.folder.name}/without") as without:
             serving = threading.Thread(target=without.run)
@@ -77,7 +77,7 @@ class Objects(WithTarget):
                     link.call(nearest, self.put(rows), rows[0], timeout=WATCHDOG)
                 self.assertEqual(link.call(nearest, rows, rows[3], timeout=WATCHDOG), 3)
         serving.join()
-        with self.assertRaisesRegex(farjump.Panicked, "no memory for the output `result` of `scaled`"):
+        with self.assertRaisesRegex(farjump.StoreFull, "no memory for the output `result` of `scaled`"):
             self.owner.call(scaled._derive((1024, 1024)), self.put(rows), 1.0, timeout=WATCHDOG)
         with self.assertRaisesRegex(ValueError, "no factor"):
             self.owner.call(scaled._derive(), self.put(rows), 0.0, timeout=WATCHDOG)

@@ -35,11 +35,13 @@ from ._native import (
     close_targets as _close_targets,
     gather,
 )
+from ._places import Choice, at, choose, derive, get_array, map, put_array
 from ._types import LinkStats, Peer, TargetStats
 
 __all__ = [
     "CallError",
     "Cancelled",
+    "Choice",
     "Closed",
     "ConnectError",
     "Error",
@@ -68,8 +70,14 @@ __all__ = [
     "TargetStats",
     "TimedOut",
     "Unset",
+    "at",
+    "choose",
+    "derive",
     "gather",
+    "get_array",
     "ifunc",
+    "map",
+    "put_array",
 ]
 
 _atexit.register(_close_targets)

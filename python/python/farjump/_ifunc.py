@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from . import _glue
-from ._errors import Error, IfuncError, Panicked, Refused
+from ._errors import Error, Gone, HandleError, IfuncError, Panicked, Refused, StoreFull, Unset
 from ._glue import Variant
 from ._native import Library
 from ._signature import Signature
@@ -27,6 +27,17 @@ LIBM = frozenset(
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod frexp hypot "
     "ldexp lgamma log log10 log1p log2 nearbyint nextafter pow rint round sin sincos sinh sqrt tan tanh tgamma trunc".split()
 )
+
+
+# The exceptions for what the target's store says of a handle.
+_STORE_ERRORS: dict[int, type[Error]] = {
+    _glue.STORE + 2: HandleError,
+    _glue.STORE + 3: HandleError,
+    _glue.STORE + 4: Gone,
+    _glue.STORE + 5: HandleError,
+    _glue.STORE + 6: StoreFull,
+    _glue.STORE + 7: Unset,
+}
 
 
 def ifunc(
@@ -209,6 +220,8 @@ class _Results:
             argument = self._signature.arguments[number]
             why = _glue.REASONS.get(reason, "the target refuses the object for argument `{name}` of `{function}`")
             text = why.format(name=argument.name, function=self._signature.function, type=argument.type)
+            if reason in _STORE_ERRORS:
+                return _STORE_ERRORS[reason](text)
         else:
             text = f"`{self._signature.function}` raised an exception that the target could not name"
         better = Panicked(text)

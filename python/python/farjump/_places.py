@@ -1,0 +1,309 @@
+"""Functions at the data of handles: `at`, `map`, `derive`, and the choice of a place."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import sys
+import threading
+import weakref
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ._errors import ConnectError, Error, Gone, PeerGone
+from ._native import Handle, Library, Link, Placement, Store, gather
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy
+
+    from ._ifunc import Ifunc
+    from ._native import Pendings
+
+R = TypeVar("R")
+
+# What the arguments in a call of a library's function at an object start at a multiple of (farjump_ifunc.h).
+_ALIGNMENT = 64
+_WORDS = struct.Struct("<II")
+# Choices of one kind that follow the last one without a measurement.
+_SETTLED = 31
+# Longest time for connecting to an owner, in seconds.
+_CONNECT = 5.0
+
+
+class Choice(NamedTuple):
+    """Where a function on an object would run, and why."""
+
+    place: str
+    """`"owner"` or `"here"`."""
+    here: float
+    """Seconds that it is expected to take here, with the fetch of the object."""
+    owner: float
+    """Seconds that it is expected to take at the owner, with the call."""
+
+
+class _Owner:
+    """The connections of this process to one owner, each made when it is first used."""
+
+    def __init__(self, handle: Handle, key_file: Any) -> None:
+        self._handle, self._key_file = handle, key_file
+        self.address = handle.addresses[0]
+        self._link: Link | None = None
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+
+    def _reached(self, connect: Any) -> Any:
+        reasons = []
+        for address in self._handle.addresses:
+            try:
+                made = connect(address, key_file=self._key_file, connect_timeout=_CONNECT)
+            except ConnectError as error:
+                reasons.append(str(error))
+                continue
+            self.address = address
+            return made
+        raise ConnectError("the owner is reached at none of its addresses: " + "; ".join(reasons))
+
+    @property
+    def link(self) -> Link:
+        if self._link is None:
+            # The store's epoch shows an owner that has restarted, which a link does not know.
+            self.store.exists(self._handle)
+            with self._lock:
+                self._link = self._link or self._reached(Link)
+        return self._link
+
+    @property
+    def store(self) -> Store:
+        if self._store is None:
+            with self._lock:
+                store = self._store or self._reached(Store)
+                if store.epoch != self._handle.epoch:
+                    store.close()
+                    raise Gone(f"object {self._handle.number} is gone: the owner at {self.address} has restarted since, or is another one")
+                self._store = store
+        return self._store
+
+
+# By epoch and key file: a restarted owner is another one.
+_owners: dict[tuple[int, Any], _Owner] = {}
+# Of proxies of ProxyStore: their classes, once that is loaded.
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_count = itertools.count(1)
+_placement = Placement()
+# What was chosen for a function, an owner, and lengths of one power of two: whether it runs there, and for how many more.
+_settled: dict[tuple[int, int, int], list[int]] = {}
+
+
+def _after_fork() -> None:
+    _owners.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _resolved(place: Any) -> tuple[Handle, Any]:
+    """The handle in a handle, a key or a proxy that is not resolved by this; and the key file for its owner."""
+    if type(place) is Handle:
+        return place, None
+    proxies = sys.modules.get("proxystore.proxy")
+    if proxies is not None and issubclass(type(place), proxies.Proxy):
+        factory = proxies.get_factory(place)
+        handle = getattr(factory, "_handle", None)
+        if type(handle) is Handle:
+            return handle, factory._config.get("key_file")
+        place = getattr(getattr(factory, "store_config", None), "key", None) or getattr(factory, "key", place)
+    if type(place).__name__ == "FarjumpKey":
+        return Handle(place.handle), None
+    raise TypeError(f"a {type(place).__name__} names no object of an owner: give a farjump.Handle, or a proxy of a FarjumpStore")
+
+
+def _owner(handle: Handle, key_file: Any) -> _Owner:
+    key = handle.epoch, key_file
+    owner = _owners.get(key)
+    if owner is None:
+        if not handle.addresses:
+            raise ConnectError("the handle has no address of its owner")
+        owner = _owners.setdefault(key, _Owner(handle, key_file))
+    return owner
+
+
+def _forget(handle: Handle, key_file: Any) -> None:
+    _owners.pop((handle.epoch, key_file), None)
+
+
+def _arguments(function: Any, handle: Handle, args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of a call at an object: for a library's function the bytes of `farjump_open_at`."""
+    if type(function) is not Library:
+        return (handle, *args)
+    if len(args) > 1:
+        raise TypeError(f"the function of a library takes one argument, its bytes, and there are {len(args)}")
+    named = bytes(handle)
+    start = _WORDS.size + len(named)
+    start += -start % _ALIGNMENT
+    payload = bytearray(start)
+    _WORDS.pack_into(payload, 0, len(named), start)
+    payload[_WORDS.size : _WORDS.size + len(named)] = named
+    if args:
+        payload += memoryview(args[0]).cast("B")
+    return (payload,)
+
+
+def at(obj: Any, function: Ifunc[..., R] | Library, /, *args: Any, place: str = "owner", timeout: float | None = None) -> Any:
+    """Runs a function on an object, by its handle or an unresolved proxy of it: `function(object, *args)`.
+
+    With `place="owner"` it runs at the object's owner; with `"here"` the object is fetched; with `"auto"` it runs where
+    that takes less time, by what earlier calls took.
+    """
+    handle, key_file = _resolved(obj)
+    owner = _owner(handle, key_file)
+    try:
+        if place == "owner":
+            return owner.link.call(function, *_arguments(function, handle, args), timeout=timeout)
+        if place not in ("here", "auto"):
+            raise ValueError(f"place={place!r}: it is owner, here or auto")
+        if type(function) is Library:
+            raise TypeError("the function of a library runs at the owner only: give one with the decorator @farjump.ifunc")
+        if place == "here":
+            return _here(owner, handle, function, args, timeout)
+        return _anywhere(owner, handle, function, args, timeout)
+    except PeerGone:
+        _forget(handle, key_file)
+        raise
+
+
+def _here(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
+    from ._arrays import view
+
+    return function(view(owner.store.get(handle, timeout)), *args)
+
+
+def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
+    length = handle.length
+    key = id(function), handle.epoch, length.bit_length()
+    settled = _settled.get(key)
+    if settled is not None and settled[1] > 0:
+        # Measuring costs more than a short function.
+        settled[1] -= 1
+        if settled[0]:
+            return owner.link.call(function, handle, *args, timeout=timeout)
+        return _here(owner, handle, function, args, timeout)
+    from ._arrays import view
+
+    number, size = _number(function), _size(args)
+    _measure(owner)
+    is_there, here, there = _placement.choose(owner.address, number, length, size)
+    begun = perf_counter()
+    if is_there:
+        result = owner.link.call(function, handle, *args, timeout=timeout)
+        _placement.ended_there(owner.address, number, length, size, perf_counter() - begun)
+    else:
+        array = view(owner.store.get(handle, timeout))
+        fetched = perf_counter()
+        result = function(array, *args)
+        ended = perf_counter()
+        _placement.ended_here(owner.address, number, length, size, fetched - begun, ended - fetched)
+    if is_there == (there < here):
+        # It is chosen without a measurement once both places are known, and fewer times where they are alike.
+        runs = settled[2] + 1 if settled is not None and settled[0] == is_there else 0
+        _settled[key] = [is_there, _SETTLED if runs > 4 else 0, runs]
+    return result
+
+
+def _number(function: Any) -> int:
+    number = _numbers.get(function)
+    if number is None:
+        number = _numbers[function] = next(_count)
+    return number
+
+
+def _size(args: Sequence[Any]) -> int:
+    return sum(getattr(one, "nbytes", 8) for one in args)
+
+
+def _measure(owner: _Owner) -> None:
+    """Measures the way to an owner, once: objects are put there and fetched."""
+    if _placement.knows(owner.address):
+        return
+    store, found = owner.store, []
+    for length in (64, 1 << 16):
+        handle = store.put(bytes(length))
+        try:
+            least = 1.0
+            for _ in range(10):
+                begun = perf_counter()
+                with store.get(handle) as seen:
+                    bytes(seen)
+                least = min(least, perf_counter() - begun)
+            found.append((length, least))
+        finally:
+            store.evict(handle)
+    _placement.tell(owner.address, *found)
+
+
+def choose(obj: Any, function: Ifunc[..., Any], /, *args: Any) -> Choice:
+    """Says where `at(..., place="auto")` would run a function now, and what it expects either place to take."""
+    handle, key_file = _resolved(obj)
+    owner = _owner(handle, key_file)
+    _measure(owner)
+    is_there, here, there = _placement.choose(owner.address, _number(function), handle.length, _size(args))
+    return Choice("owner" if is_there else "here", here, there)
+
+
+def map(
+    objects: Iterable[Any], function: Ifunc[..., R] | Library, /, *args: Any, return_exceptions: bool = False
+) -> Pendings[Any]:
+    """Runs a function on each of several objects, at their owners: one awaitable, whose outcome is the list of results."""
+    pendings = []
+    for one in objects:
+        handle, key_file = _resolved(one)
+        link = _owner(handle, key_file).link
+        pendings.append(link.inject(function, *_arguments(function, handle, args)))
+    return gather(pendings, return_exceptions=return_exceptions)
+
+
+def derive(obj: Any, function: Ifunc[..., Any] | Library, /, *args: Any, shape: Sequence[int] | None = None, timeout: float | None = None) -> Any:
+    """Makes a new object of an object where that lies, by a function with an output: no bytes of either move.
+
+    Returns a handle for a handle, and a proxy for a proxy. The output has the shape of the first array unless `shape` is given.
+    """
+    handle, key_file = _resolved(obj)
+    owner = _owner(handle, key_file)
+    called = function if type(function) is Library else function._derive(shape)
+    try:
+        reply = owner.link.call(called, *_arguments(function, handle, args), timeout=timeout)
+    except PeerGone:
+        _forget(handle, key_file)
+        raise
+    try:
+        made = Handle(reply)
+    except ValueError as error:
+        raise Error(f"the function made no object: {error}") from None
+    if type(obj) is Handle:
+        return made
+    proxies = sys.modules["proxystore.proxy"]
+    if not issubclass(type(obj), proxies.Proxy):
+        return type(obj)(bytes(made))
+    factory = proxies.get_factory(obj)
+    from .proxystore import FarjumpFactory, FarjumpKey
+
+    return proxies.Proxy(FarjumpFactory(FarjumpKey(bytes(made)), factory._config, name=factory._name))
+
+
+def put_array(store: Store, array: numpy.ndarray) -> Handle:
+    """Puts a NumPy array, with its type and shape: what functions take as an array. An array with gaps is copied."""
+    from . import _arrays
+
+    if not array.flags.c_contiguous:
+        array = array.copy()
+    parts = [_arrays.header(array), array.reshape(-1).view("u1")]
+    return store.put_parts(parts, type_name=f"ndarray {array.dtype.str} {array.shape}")
+
+
+def get_array(store: Store, handle: Handle, timeout: float | None = 30.0) -> numpy.ndarray:
+    """The array that an object is, which cannot be written: without a copy if the owner is on this machine."""
+    from . import _arrays
+
+    return _arrays.view(store.get(handle, timeout))

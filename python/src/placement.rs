@@ -1,0 +1,106 @@
+//! The choice of a place for functions, as `farjump.at(..., place="auto")` makes it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use farjump::placement::{Choice, Place, Wire};
+use farjump_handles::{Placement as Chooser, Work};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::guarded;
+
+/// Chooses where functions run, and learns from what they took. Times are in seconds.
+#[pyclass(frozen, module = "farjump._native")]
+pub(crate) struct Placement(Mutex<Chooser>);
+
+fn seconds(time: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(time).map_err(|error| PyValueError::new_err(format!("{time} s: {error}")))
+}
+
+fn shown(choice: Choice) -> (bool, f64, f64) {
+    (choice.place == Place::AtData, choice.here_us / 1e6, choice.there_us / 1e6)
+}
+
+impl Placement {
+    fn with<T>(&self, act: impl FnOnce(&mut Chooser) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl Placement {
+    #[new]
+    fn new() -> Placement {
+        Placement(Mutex::new(Chooser::new()))
+    }
+
+    /// Whether the way to this owner is known.
+    fn knows(&self, address: &str) -> bool {
+        self.with(|chooser| chooser.wire(address).is_some())
+    }
+
+    /// Tells the way to an owner: what fetches of few and of many bytes took, each as (bytes, seconds).
+    fn tell(&self, py: Python<'_>, address: &str, short: (usize, f64), long: (usize, f64)) -> PyResult<()> {
+        guarded(py, || {
+            let micro = |(bytes, time): (usize, f64)| (bytes, time * 1e6);
+            let latency_us = (short.1 * 1e6 / 2.0).max(0.0);
+            let same = Wire { latency_us, bytes_per_us: f64::MAX };
+            let wire = Wire::measured(micro(short), micro(long)).unwrap_or(same);
+            self.with(|chooser| chooser.set_wire(address, wire));
+            Ok(())
+        })
+    }
+
+    /// Chooses for a function on an object of so many bytes, with so many bytes of arguments: whether it is to run at the
+    /// owner, and what it is expected to take here and there.
+    fn choose(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        function: u64,
+        len: u64,
+        args: u64,
+    ) -> PyResult<(bool, f64, f64)> {
+        let work = Work { function: function.into(), len, args };
+        guarded(py, || Ok(shown(self.with(|chooser| chooser.choose(address, &work)))))
+    }
+
+    /// The function ran at the owner, and took so long in all.
+    fn ended_there(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        function: u64,
+        len: u64,
+        args: u64,
+        took: f64,
+    ) -> PyResult<()> {
+        let work = Work { function: function.into(), len, args };
+        guarded(py, || {
+            let took = seconds(took)?;
+            self.with(|chooser| chooser.ended_there(address, &work, 8, took));
+            Ok(())
+        })
+    }
+
+    /// The function ran here: the object took so long to come, and the function so long.
+    #[expect(clippy::too_many_arguments, reason = "numbers of one outcome")]
+    fn ended_here(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        function: u64,
+        len: u64,
+        args: u64,
+        fetched: f64,
+        took: f64,
+    ) -> PyResult<()> {
+        let work = Work { function: function.into(), len, args };
+        guarded(py, || {
+            let (fetched, took) = (seconds(fetched)?, seconds(took)?);
+            self.with(|chooser| chooser.ended_here(address, &work, fetched, took));
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,124 @@
+"""Functions at the data of handles, in another process, and where that takes less time."""
+
+import asyncio
+import tempfile
+import unittest
+
+import farjump
+from support import WATCHDOG, library, python
+from test_store import OWNER
+
+try:
+    import numpy as np
+
+    from test_ifunc import nearest
+    from test_ifunc_objects import scaled
+except (ImportError, unittest.SkipTest) as error:
+    raise unittest.SkipTest(f"there is no Numba ({error})")
+
+
+class Places(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="farjump-places-")
+        self.addCleanup(self.folder.cleanup)
+        self.store = self.own("owner")[1]
+
+    def own(self, name):
+        """An owner in another process, and its store."""
+        address = f"unix:{self.folder.name}/{name}"
+        owner = python(OWNER, address, str(64 << 20))
+        self.addCleanup(owner.communicate)
+        self.addCleanup(owner.kill)
+        self.assertEqual(owner.stdout.readline(), "ready\n")
+        store = farjump.Store(address)
+        self.addCleanup(store.close)
+        return owner, store
+
+    def put(self, array, store=None):
+        return farjump.put_array(store or self.store, array)
+
+    def test_a_function_runs_at_the_owner_here_or_where_it_is_sooner(self):
+        rows = np.random.default_rng(5).random((1000, 16), dtype="f4")
+        handle = self.put(rows)
+        for place in ("owner", "here", "auto", "auto", "auto"):
+            self.assertEqual(farjump.at(handle, nearest, rows[77], place=place, timeout=WATCHDOG), 77)
+        choice = farjump.choose(handle, nearest, rows[77])
+        self.assertIn(choice.place, ("owner", "here"))
+        self.assertGreaterEqual(min(choice.here, choice.owner), 0)
+        for index in range(0, 1000, 7):
+            self.assertEqual(farjump.at(handle, nearest, rows[index], place="auto", timeout=WATCHDOG), index)
+        with self.assertRaisesRegex(ValueError, "place='there'"):
+            farjump.at(handle, nearest, rows[0], place="there")
+
+    def test_many_objects_of_several_owners_are_one_outcome(self):
+        other = self.own("other")[1]
+        rows = np.eye(8, dtype="f4")
+        handles = [self.put(np.roll(rows, turn, axis=0), (self.store, other)[turn % 2]) for turn in range(8)]
+        self.assertEqual(farjump.map(handles, nearest, rows[0]).wait(WATCHDOG), list(range(8)))
+
+        async def ask():
+            return await farjump.map(handles, nearest, rows[0])
+
+        self.assertEqual(asyncio.run(asyncio.wait_for(ask(), WATCHDOG)), list(range(8)))
+        self.store.evict(handles[0])
+        outcomes = farjump.map(handles, nearest, rows[0], return_exceptions=True).wait(WATCHDOG)
+        self.assertIsInstance(outcomes[0], farjump.Gone)
+        self.assertEqual(outcomes[1:], list(range(1, 8)))
+
+    def test_an_object_is_made_of_another_one(self):
+        rows = np.eye(4, dtype="f4")
+        made = farjump.derive(self.put(rows), scaled, 3.0, timeout=WATCHDOG)
+        np.testing.assert_array_equal(farjump.get_array(self.store, made), rows * 3)
+        self.assertEqual(farjump.at(made, nearest, rows[2] * 3, timeout=WATCHDOG), 2)
+        with self.assertRaisesRegex(TypeError, "no output"):
+            farjump.derive(made, nearest, rows[0])
+
+    def test_what_names_no_object_is_refused(self):
+        rows = np.eye(4, dtype="f4")
+        with self.assertRaisesRegex(TypeError, "names no object"):
+            farjump.at(rows, nearest, rows[0])
+        with self.assertRaisesRegex(farjump.Gone, "evicted"):
+            handle = self.put(rows)
+            self.store.evict(handle)
+            farjump.at(handle, nearest, rows[0], timeout=WATCHDOG)
+        with self.assertRaisesRegex(TypeError, "runs at the owner only"):
+            farjump.at(self.put(rows), library("echo"), b"", place="auto")
+
+    def test_an_owner_that_restarted_or_ended_is_told(self):
+        owner, store = self.own("ends")
+        rows = np.eye(4, dtype="f4")
+        handle = self.put(rows, store)
+        self.assertEqual(farjump.at(handle, nearest, rows[1], timeout=WATCHDOG), 1)
+        owner.kill()
+        owner.wait()
+        with self.assertRaises(farjump.PeerGone):
+            farjump.at(handle, nearest, rows[1], timeout=WATCHDOG)
+        with self.assertRaises(farjump.ConnectError):
+            farjump.at(handle, nearest, rows[1], timeout=WATCHDOG)
+        self.own("ends")
+        with self.assertRaisesRegex(farjump.Gone, "restarted"):
+            farjump.at(handle, nearest, rows[1], timeout=WATCHDOG)
+
+    def test_a_forked_child_reaches_owners_by_itself(self):
+        rows = np.eye(4, dtype="f4")
+        handle = self.put(rows)
+        child = python(
+            "import os, sys, farjump\n"
+            "import numpy as np\n"
+            "from test_ifunc import nearest\n"
+            "rows = np.eye(4, dtype='f4')\n"
+            "handle = farjump.Handle(bytes.fromhex(sys.argv[1]))\n"
+            "assert farjump.at(handle, nearest, rows[3], timeout=15) == 3\n"
+            "pid = os.fork()\n"
+            "if pid == 0:\n"
+            "    os._exit(0 if farjump.at(handle, nearest, rows[2], timeout=15) == 2 else 1)\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0\n"
+            "assert farjump.at(handle, nearest, rows[1], timeout=15) == 1\n"
+            "print('ok')\n",
+            bytes(handle).hex(),
+        )
+        self.assertEqual(child.communicate(timeout=2 * WATCHDOG)[0], "ok\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
