@@ -44,7 +44,10 @@ impl OwnRegion {
             source: io::Error::from(errno),
             advice: limits::behind(&errno.into()),
         };
-        let len = len.max(1).next_multiple_of(PAGE).min(MAX_LEN);
+        if len > MAX_LEN {
+            return Err(failed("sizing", Errno::FBIG));
+        }
+        let len = len.max(1).next_multiple_of(PAGE);
         // Sizing it would end this process (SIGXFSZ).
         if let Some(advice) = limits::too_long(len) {
             return Err(Error::Memory {

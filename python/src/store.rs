@@ -11,7 +11,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Items};
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::handle::Handle;
 use crate::process::Process;
@@ -181,8 +181,8 @@ impl Store {
 
     /// Puts an object with the bytes of these parts, one behind the other.
     #[pyo3(signature = (parts, *, type_name=""))]
-    fn put_parts(&self, py: Python<'_>, parts: Vec<Bound<'_, PyAny>>, type_name: &str) -> PyResult<Handle> {
-        self.put_all(py, &parts, type_name)
+    fn put_parts(&self, py: Python<'_>, parts: Items<Bound<'_, PyAny>>, type_name: &str) -> PyResult<Handle> {
+        self.put_all(py, &parts.0, type_name)
     }
 
     /// The bytes of an object: a memoryview that cannot be written, without a copy if the owner is on this machine.

@@ -16,6 +16,7 @@ import pickle
 import resource
 import signal
 import sys
+import threading
 import warnings
 
 import farjump
@@ -100,6 +101,13 @@ def instances(address, folder):
     ended.close()
     made = [link, closed, echo, of_closed, done, failed, cancelled, link.inject(slow, milliseconds(2)), target, ended]
     made += [link.map(echo, [b"1", b"2"]), farjump.gather([done, cancelled]), iter(link.map(echo, [b"1"]))]
+    owner = farjump.Target(f"unix:{folder}/owner", store=1 << 20)
+    threading.Thread(target=owner.run, daemon=True).start()
+    store, shut = farjump.Store(owner.address), farjump.Store(owner.address, mapped=False)
+    shut.close()
+    evicted = store.put(b"evicted")
+    store.evict(evicted)
+    made += [store, shut, store.put(bytes(5000)), store.reserve(), evicted, farjump.Choice("here", 0.0, 0.0)]
     return [*made, link.stats, link.peer, target.stats, farjump.Error("text")]
 
 
@@ -112,7 +120,7 @@ class Calls:
         self.loop = loop
         self.good = {
             "address": address, "library": library("echo"), "args": [b"1"], "path": library("echo").path, "timeout": 0.001,
-            "pendings": [], "transport": "shm",
+            "pendings": [], "transport": "shm", "objects": [], "place": "owner", "function": library("echo"),
         }
         # Most go through the same code in a loop.
         self.values = values(address, folder)[:: 3 if loop else 1]

@@ -35,7 +35,7 @@ class Everything(WithTarget):
         called = self.calls("plain")
         for name in farjump.__all__:
             self.assertIn(name, called)
-        for name in ("Link.call", "Link.map", "Pending.wait", "Pendings.wait", "Target.poll", "Replies.__next__"):
+        for name in ("Link.call", "Link.map", "Pending.wait", "Pendings.wait", "Store.put", "Store.wait", "Target.poll", "Replies.__next__"):
             self.assertIn(name, called)
 
     def test_nothing_that_is_called_in_an_event_loop_does_worse_than_raise(self):

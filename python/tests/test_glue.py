@@ -230,7 +230,7 @@ class Glue(unittest.TestCase):
             panicked.ifunc, panicked.message = "f", f"ended with code {code}"
             error = results.error(panicked)
             self.assertRegex(str(error), words)
-            self.assertIsInstance(error, farjump.Panicked)
+            self.assertIsInstance(error, farjump.Error)
         for message in ("ended with code 99999", "ended with code 09999", "ended with code 00000"):
             panicked.message = message
             self.assertIn("could not name", str(results.error(panicked)))

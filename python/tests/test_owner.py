@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import farjump
 from farjump import _serialize
@@ -126,7 +127,8 @@ class Bytes(unittest.TestCase):
             _serialize.serialize(memoryview(bytes(8)).cast("B", (2, 4)))
 
     def test_missing_packages_are_named(self):
-        with self.assertRaisesRegex(ModuleNotFoundError, "pip install numpy"):
+        without = mock.patch.dict(sys.modules, {"numpy": None})
+        with without, self.assertRaisesRegex(ModuleNotFoundError, "pip install numpy"):
             _serialize.deserialize(b"FJA1" + bytes(60))
         with self.assertRaisesRegex(ModuleNotFoundError, "pip install proxystore"):
             import farjump.proxystore  # noqa: F401
