@@ -21,7 +21,10 @@ class Types(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_stubs_are_those_of_the_module(self):
-        self.checked("mypy.stubtest", "farjump")
+        self.checked(
+            "mypy.stubtest", "farjump", "--mypy-config-file", os.path.join(FOLDER, "mypy.ini"), "--allowlist",
+            os.path.join(FOLDER, "mypy_allowed.txt"), "--ignore-unused-allowlist",
+        )
 
     def test_a_program_has_the_types_that_it_states(self):
         self.checked("mypy", "--strict", "--python-version", "3.11", "--cache-dir", "cache", os.path.join(FOLDER, "typed.py"))

@@ -16,7 +16,7 @@ def calls(link: farjump.Link, library: farjump.Library) -> None:
         assert_type(reply, bytes)
     for outcome in link.map(library, [memoryview(b"")], return_exceptions=True):
         assert_type(outcome, bytes | Exception)
-    link.call(library, "text")  # type: ignore[arg-type]
+    link.call(library, "text")  # type: ignore[call-overload]
     link.map(library, b"one")  # type: ignore[arg-type]
 
 
@@ -33,3 +33,11 @@ def serves(address: str) -> int:
     with farjump.Target(address, data=b"", destinations={"next": address}, exports=("libm.so.6",)) as target:
         assert_type(target.run(timeout=0.1), bool)
         return target.stats.calls
+
+
+def keeps(store: farjump.Store) -> int:
+    handle = store.put(b"bytes", type_name="text")
+    assert_type(store.get(handle), memoryview)
+    assert_type(farjump.Handle(bytes(handle)), farjump.Handle)
+    store.get(b"bytes")  # type: ignore[arg-type]
+    return handle.length

@@ -83,19 +83,19 @@ class Link:
     def inject_async(self, function: Ifunc[..., _R], /, *args: Any) -> Awaitable[Pending[_R]]: ...
     @overload
     def map(
-        self, function: Library, args: Iterable[Buffer], *, return_exceptions: Literal[False] = False
+        self, function: Library, args: Iterable[Buffer], /, *, return_exceptions: Literal[False] = False
     ) -> Pendings[bytes]: ...
     @overload
     def map(
-        self, function: Library, args: Iterable[Buffer], *, return_exceptions: bool
+        self, function: Library, args: Iterable[Buffer], /, *, return_exceptions: bool
     ) -> Pendings[bytes | Exception]: ...
     @overload
     def map(
-        self, function: Ifunc[..., _R], args: Iterable[Any], *, return_exceptions: Literal[False] = False
+        self, function: Ifunc[..., _R], args: Iterable[Any], /, *, return_exceptions: Literal[False] = False
     ) -> Pendings[_R]: ...
     @overload
     def map(
-        self, function: Ifunc[..., _R], args: Iterable[Any], *, return_exceptions: bool
+        self, function: Ifunc[..., _R], args: Iterable[Any], /, *, return_exceptions: bool
     ) -> Pendings[_R | Exception]: ...
     @overload
     def call(self, function: Library, args: Buffer, /, *, timeout: float | None = None) -> bytes: ...
