@@ -97,6 +97,10 @@ _placement = Placement()
 _settled: dict[tuple[int, int, int], list[int]] = {}
 
 
+# Functions that have run at a place once.
+_warm: set[tuple[int, bool]] = set()
+
+
 def _after_fork() -> None:
     _owners.clear()
 
@@ -198,13 +202,19 @@ def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any],
     begun = perf_counter()
     if is_there:
         result = owner.link.call(function, handle, *args, timeout=timeout)
-        _placement.ended_there(owner.address, number, length, size, perf_counter() - begun)
+        if (number, True) in _warm:
+            _placement.ended_there(owner.address, number, length, size, perf_counter() - begun)
     else:
         array = view(owner.store.get(handle, timeout))
         fetched = perf_counter()
         result = function(array, *args)
         ended = perf_counter()
-        _placement.ended_here(owner.address, number, length, size, fetched - begun, ended - fetched)
+        if (number, False) in _warm:
+            _placement.ended_here(owner.address, number, length, size, fetched - begun, ended - fetched)
+    if (number, is_there) not in _warm:
+        # It was compiled meanwhile, and memory was mapped.
+        _warm.add((number, is_there))
+        return result
     if is_there == (there < here):
         # It is chosen without a measurement once both places are known, and fewer times where they are alike.
         runs = settled[2] + 1 if settled is not None and settled[0] == is_there else 0
