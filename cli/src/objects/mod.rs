@@ -47,7 +47,8 @@ impl OwnerOptions {
         builder.connect().map_err(failure)
     }
 
-    /// Connects to the owner of an object: at `to`, or else at the first of the handle's addresses that can be reached.
+    /// Connects to the owner of an object: at `to`, or else at the first of the handle's addresses that can
+    /// be reached.
     pub(crate) fn connect_for(&self, handle: &Handle, to: Option<&str>) -> Result<Client, Failure> {
         if let Some(address) = to {
             return self.connect(address);
@@ -107,7 +108,8 @@ fn show_handle(handle: &Handle) -> String {
     })
 }
 
-/// Reads a handle: hexadecimal digits, among which blanks and line breaks do not count, or the bytes themselves.
+/// Reads a handle: hexadecimal digits, among which blanks and line breaks do not count, or the bytes
+/// themselves.
 ///
 /// # Errors
 /// A sentence for the user.

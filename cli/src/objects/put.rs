@@ -14,8 +14,9 @@ use super::{OwnerOptions, failure, read, show_handle};
 
 /// Make an object of a file, and print its handle
 ///
-/// The target keeps a copy of the bytes, in memory that other processes of its machine map to read them without a further
-/// copy. The handle names the object wherever it goes: in a file, in a message, in the payload of a function.
+/// The target keeps a copy of the bytes, in memory that other processes of its machine map to read them
+/// without a further copy. The handle names the object wherever it goes: in a file, in a message, in the
+/// payload of a function.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The target needs a store of objects (serve --objects). The handle is printed in hexadecimal digits, two for each byte of
