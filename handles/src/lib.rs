@@ -1,4 +1,17 @@
-//! Handles to data that stays at its owner.
+#![doc = include_str!("../README.md")]
+//!
+//! # Contents
+//! A [`Store`] keeps objects in this process, and serves them through a [`farjump::Target`]. A [`Client`] uses those of
+//! another one. A [`Handle`] names an object, and travels as its users like.
+//!
+//! | to | see |
+//! |---|---|
+//! | own objects | [`Store`], [`StoreOptions`], [`Store::service`] |
+//! | read them | [`Client::get`], [`View`], [`Client::wait`] |
+//! | compute where they lie | [`Client::call`], [`Client::derive`], [`Client::map`], [`Client::call_auto`] |
+//! | resolve handles of any owner | [`Handle::get`], [`Resolver`] |
+//! | have objects go by themselves | [`Owned`], [`Counted`], [`Client::lease`] |
+//! | read values of a type | [`TypedHandle`], [`Value`] |
 
 #![deny(missing_docs)]
 
