@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use farjump_handles::{Client, Handle, Patience};
 use serde_json::Value;
 
-use crate::workbench::{Done, Workbench, documented, keys};
+use crate::workbench::{Done, Workbench, documented, keys, start_target};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -174,6 +174,25 @@ fn what_is_no_handle_or_one_of_another_run_is_told_apart() {
     let serving = bench.serve(&["--objects", "64K"]);
     bench.run(["get", "handle"]).fails(1, &["has restarted"]);
     assert_eq!(bench.run(["evict", "handle"]).worked().text(), "object 1 was gone already\n");
+    serving.stop().worked();
+}
+
+#[test]
+fn objects_are_put_and_read_over_tcp_by_those_who_have_the_key() {
+    let bench = Workbench::new();
+    let contents: Vec<u8> = (0..700_000_u32).map(|at| (at / 3) as u8).collect();
+    bench.write("table", &contents);
+    bench.run(["key", "farm.key"]).worked();
+    let mut serving = bench.farjump();
+    serving.args(["serve", "--listen", "tcp:127.0.0.1:0", "--key", "farm.key", "--objects", "1M"]);
+    let (serving, address) = start_target(serving.args(["--allow", "observe,call"]));
+    let put = ["put", "table", "--to", &address, "--handle", "handle"];
+    bench.run(put).fails(3, &["--key"]);
+    bench.run([&put[..], &["--key", "farm.key"]].concat()).worked();
+    bench.run(["get", "handle"]).fails(3, &["--key"]);
+    let got = bench.run(["get", "handle", "--key", "farm.key", "--transport", "tcp"]).worked();
+    assert_eq!(got.out, contents);
+    bench.run(["evict", "handle", "--key", "farm.key"]).worked();
     serving.stop().worked();
 }
 

@@ -3,6 +3,8 @@
  *     objects FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "hex.h"
 
@@ -136,6 +138,7 @@ static void a_null_where_something_must_be(void)
 {
     farjump_store_t *store, *no_store = NULL;
     farjump_client_t *client = NULL;
+    farjump_client_options_t *choices;
     farjump_handle_t *handle, *no_handle = NULL;
     farjump_view_t *view;
     farjump_bytes_t *bytes;
@@ -196,6 +199,11 @@ static void a_null_where_something_must_be(void)
     IS_NULL("options", farjump_client_options_set_transport(NULL, "shm"));
     IS_NULL("options", farjump_client_options_set_key_file(NULL, "x"));
     IS_NULL("options", farjump_client_options_set_mapped(NULL, true));
+    WORKS(farjump_client_options_new(&choices));
+    FAILS(FARJUMP_ERROR_CONNECT, "/nowhere", farjump_client_options_set_key_file(choices, "/nowhere"));
+    WORKS(farjump_client_options_set_transport(choices, "smoke-signals"));
+    GIVES(FARJUMP_ERROR_CONNECT, farjump_client_connect(address, choices, &client));
+    WORKS(farjump_client_options_free(&choices));
     IS_NULL("client", farjump_client_connect("unix:x", NULL, NULL));
     IS_NULL("address", farjump_client_connect(NULL, NULL, &client));
     IS_NULL("handle", farjump_client_connect_to_owner(NULL, NULL, &client));
@@ -246,6 +254,30 @@ static void *read_often(void *client)
     return NULL;
 }
 
+/* A child that was forked has its parent's client, and may neither use nor disturb it. */
+static void a_child_connects_itself(farjump_client_t *client, const farjump_handle_t *handle)
+{
+    farjump_view_t *view, *none;
+    int status;
+    WORKS(farjump_client_get(client, handle, &view));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        FAILS(FARJUMP_ERROR_ARGUMENT, "was forked", farjump_client_get(client, handle, &none));
+        WORKS(farjump_view_release(&view));
+        WORKS(farjump_client_close(&client));
+        WORKS(farjump_client_connect_to_owner(handle, NULL, &client));
+        WORKS(farjump_client_get(client, handle, &view));
+        CHECK(*(const char *)farjump_view_data(view) == 'x');
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(*(const char *)farjump_view_data(view) == 'x');
+    WORKS(farjump_view_release(&view));
+    WORKS(farjump_client_get(client, handle, &view));
+    WORKS(farjump_view_release(&view));
+}
+
 static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
 {
     farjump_store_t *store;
@@ -279,6 +311,7 @@ static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
         CHECK(pthread_create(&readers[reader], NULL, read_often, client) == 0);
     for (int reader = 0; reader < 3; reader++)
         CHECK(pthread_join(readers[reader], NULL) == 0);
+    a_child_connects_itself(client, handle);
     WORKS(farjump_admin_objects(admin, count_object, &counted));
     CHECK(counted >= 1);
     WORKS(farjump_admin_free(&admin));
