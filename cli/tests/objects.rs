@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use farjump_handles::{Client, Handle, Patience};
 use serde_json::Value;
 
-use crate::workbench::{Done, Workbench, documented, keys, start_target};
+use crate::workbench::{Done, Workbench, documented, keys};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -177,6 +177,7 @@ fn what_is_no_handle_or_one_of_another_run_is_told_apart() {
     serving.stop().worked();
 }
 
+#[cfg(feature = "tcp")]
 #[test]
 fn objects_are_put_and_read_over_tcp_by_those_who_have_the_key() {
     let bench = Workbench::new();
@@ -185,7 +186,7 @@ fn objects_are_put_and_read_over_tcp_by_those_who_have_the_key() {
     bench.run(["key", "farm.key"]).worked();
     let mut serving = bench.farjump();
     serving.args(["serve", "--listen", "tcp:127.0.0.1:0", "--key", "farm.key", "--objects", "1M"]);
-    let (serving, address) = start_target(serving.args(["--allow", "observe,call"]));
+    let (serving, address) = crate::workbench::start_target(serving.args(["--allow", "observe,call"]));
     let put = ["put", "table", "--to", &address, "--handle", "handle"];
     bench.run(put).fails(3, &["--key"]);
     bench.run([&put[..], &["--key", "farm.key"]].concat()).worked();
