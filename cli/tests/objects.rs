@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use farjump_handles::{Client, Handle, Patience};
 use serde_json::Value;
 
-use crate::workbench::{Done, Workbench, documented, keys};
+use crate::workbench::{Done, Workbench, documented, finish, keys};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -45,6 +45,16 @@ fn a_file_becomes_an_object_which_is_read_and_evicted_by_its_handle() {
     bench.write("bytes", &bytes);
     let copied = bench.run(["get", "bytes", "--to", &bench.address()]).worked();
     assert_eq!(copied.out, contents);
+
+    // By standard input, as in a pipe.
+    let from = |file: &str, args: &[&str]| {
+        let input = fs::File::open(bench.path(file)).expect("it was written");
+        finish(bench.farjump().args(args).stdin(input)).worked()
+    };
+    let piped = from("table", &["put", "-", "--to", &bench.address()]);
+    bench.write("piped", piped.text());
+    assert_eq!(from("piped", &["get", "-"]).out, contents);
+    assert_eq!(from("piped", &["evict", "-"]).text(), "object 2 is evicted\n");
 
     assert_eq!(bench.run(["evict", "handle"]).worked().text(), "object 1 is evicted\n");
     assert_eq!(bench.run(["evict", "bytes"]).worked().text(), "object 1 was gone already\n");

@@ -6,7 +6,7 @@ pub(crate) mod listing;
 pub(crate) mod put;
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -75,12 +75,12 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-/// Reads a file, or standard input if the path is `-`.
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// Reads a file, or standard input if the path is `-`: `most` bytes of it.
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match path.to_str() {
-        Some("-") => io::stdin().lock().read_to_end(&mut bytes),
-        _ => File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+        Some("-") => io::stdin().lock().take(most).read_to_end(&mut bytes),
+        _ => File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     read.map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())))?;
     Ok(bytes)
@@ -88,16 +88,12 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Reads a handle from a file, or from standard input if the path is `-`.
 fn read_handle(path: &Path) -> Result<Handle, Failure> {
-    if let Ok(metadata) = fs::metadata(path)
-        && metadata.len() > MAX_TEXT
-    {
-        let len = metadata.len();
-        return Err(Failure::new(format!(
-            "`{}` holds no handle: it has {len} bytes, and {MAX_TEXT} are allowed",
-            path.display()
-        )));
-    }
-    parse_handle(&read(path)?).map_err(|why| Failure::new(format!("`{}`: {why}", path.display())))
+    let given = read(path, MAX_TEXT + 1)?;
+    let parsed = match given.len() as u64 > MAX_TEXT {
+        true => Err(format!("it holds no handle: it has more than {MAX_TEXT} bytes")),
+        false => parse_handle(&given),
+    };
+    parsed.map_err(|why| Failure::new(format!("`{}`: {why}", path.display())))
 }
 
 /// A handle as a text: two hexadecimal digits for each byte.

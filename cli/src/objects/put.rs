@@ -45,7 +45,7 @@ pub(crate) struct Put {
 }
 
 pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
-    let bytes = read(&arguments.file)?;
+    let bytes = read(&arguments.file, u64::MAX)?;
     let client = arguments.owner.connect(&arguments.to)?;
     let mut patience = Patience::of(arguments.owner.timeout);
     let handle = client.put_parts(&arguments.type_name, &[&bytes], &mut patience).map_err(failure)?;
