@@ -8,6 +8,12 @@
  * and is polled (farjump_target_poll), run (farjump_target_run) or handed to a thread (farjump_target_spawn).
  * farjump_ifunc.h is for the functions themselves.
  *
+ * Objects stay at their owner, and other processes read them by handles. The owner opens a store
+ * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
+ * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes); a process that has it connects to the
+ * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
+ * the same machine.
+ *
  * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET where they say so, or an error, which is below
  * 0. For errors farjump_last_error() returns a sentence for people. Functions that return something else return
  * NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in farjump itself is
@@ -45,6 +51,9 @@
 
 /* A time without end. */
 #define FARJUMP_FOREVER UINT64_MAX
+
+/* Most bytes of an encoded handle. */
+#define FARJUMP_MAX_HANDLE 8509
 
 /* Marks functions that do not return. */
 #if defined(__GNUC__)
@@ -140,6 +149,22 @@ typedef enum {
      * what the others replied.
      */
     FARJUMP_ERROR_INCOMPLETE = -17,
+    /**
+     * The object is gone: it was evicted, its lease has ended, or its owner has restarted.
+     */
+    FARJUMP_ERROR_GONE = -18,
+    /**
+     * The handle has not the key of the object.
+     */
+    FARJUMP_ERROR_WRONG_KEY = -19,
+    /**
+     * The object is reserved, and has no contents yet.
+     */
+    FARJUMP_ERROR_UNSET = -20,
+    /**
+     * The store has no memory for an object: the text has the bytes in use.
+     */
+    FARJUMP_ERROR_STORE_FULL = -21,
 } farjump_status_t;
 
 /**
@@ -267,6 +292,32 @@ typedef enum {
 } farjump_refusal_cause_t;
 
 /**
+ * The state of an object.
+ */
+typedef enum {
+    /**
+     * It is reserved, and has no contents yet.
+     */
+    FARJUMP_OBJECT_RESERVED = 0,
+    /**
+     * Its contents are being written.
+     */
+    FARJUMP_OBJECT_UNFINISHED = 1,
+    /**
+     * It can be read.
+     */
+    FARJUMP_OBJECT_PRESENT = 2,
+    /**
+     * It can be read, and lies in a file for want of memory.
+     */
+    FARJUMP_OBJECT_SPILLED = 3,
+    /**
+     * It is evicted, and its last readers still use it.
+     */
+    FARJUMP_OBJECT_EVICTED = 4,
+} farjump_object_state_t;
+
+/**
  * Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
  * Each request is a connection of its own, which makes no link and does not count as a source; nothing is
  * kept open between them. Any number of threads may send requests at once.
@@ -284,10 +335,34 @@ typedef struct farjump_admin_t farjump_admin_t;
 typedef struct farjump_bytes_t farjump_bytes_t;
 
 /**
+ * Choices for clients, each of which has a usable default. One thread changes them at a time. They are
+ * copied when a client connects.
+ */
+typedef struct farjump_client_options_t farjump_client_options_t;
+
+/**
+ * A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
+ * A child that was forked cannot: it connects itself.
+ *
+ * Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not answer in time, and with
+ * FARJUMP_ERROR_PEER_GONE when it has ended. A client whose owner has ended is of no further use: close it,
+ * and connect again.
+ */
+typedef struct farjump_client_t farjump_client_t;
+
+/**
  * Data that injected functions see as a `struct farjump_data` of farjump_ifunc.h. Any number of threads and
  * targets may use it at once.
  */
 typedef struct farjump_data_t farjump_data_t;
+
+/**
+ * Names an object: the addresses of its owner, its number, length and type, and the key to it. It is a
+ * value: nothing is held by it, and nothing happens to the object when it is freed. A process that has it
+ * can read the object and evict it, if the owner lets it connect: keep it as you keep a password. Any number
+ * of threads may use it at once.
+ */
+typedef struct farjump_handle_t farjump_handle_t;
 
 /**
  * An ifunc library that is open or loaded: code to inject, and routines that make its payload. Any number of
@@ -315,6 +390,19 @@ typedef struct farjump_link_t farjump_link_t;
 typedef struct farjump_stopper_t farjump_stopper_t;
 
 /**
+ * Choices for stores, each of which has a usable default. One thread changes them at a time. They are copied
+ * when a store is opened.
+ */
+typedef struct farjump_store_options_t farjump_store_options_t;
+
+/**
+ * Objects that this process owns: bytes that it keeps for other processes, which read them where they lie. A
+ * target that is made with it (farjump_target_options_set_objects()) lets other processes reach it. Any
+ * number of threads may use it at once.
+ */
+typedef struct farjump_store_t farjump_store_t;
+
+/**
  * Choices for targets, each of which but the exports has a usable default. One thread changes them at a
  * time; any number may make targets with them at once. They are copied when a target is made.
  */
@@ -331,6 +419,13 @@ typedef struct farjump_target_t farjump_target_t;
  * A target on a thread of its own.
  */
 typedef struct farjump_target_thread_t farjump_target_thread_t;
+
+/**
+ * The bytes of an object. They lie where the owner keeps them if that memory is mapped here, otherwise in a
+ * copy. In both cases they stay until farjump_view_release(), also if the object is evicted or its owner
+ * ends meanwhile. Any number of threads may use it at once.
+ */
+typedef struct farjump_view_t farjump_view_t;
 
 /**
  * A code id: the first 16 bytes of the BLAKE3 hash of an image. Names are for people.
@@ -620,6 +715,70 @@ typedef struct {
  * Runs for each transport.
  */
 typedef void (*farjump_transport_fn)(void *user, const farjump_transport_t *transport);
+
+/**
+ * Writes the `size` bytes of a new object to `data`. They are not zeroed before. Anything but 0 is a
+ * failure: no object is made then.
+ */
+typedef int (*farjump_store_write_fn)(void *user, void *data, size_t size);
+
+/**
+ * One object of a store. The structure and its text belong to the library, and are valid until the callback
+ * returns; it may grow at its end.
+ */
+typedef struct {
+    /**
+     * Its number.
+     */
+    uint64_t number;
+    /**
+     * Length in bytes.
+     */
+    uint64_t size;
+    /**
+     * The name of its type, as its maker gave it.
+     */
+    const char *type_name;
+    /**
+     * Readers and calls that use it now.
+     */
+    uint64_t claims;
+    /**
+     * Counted references; 0 if they are not counted.
+     */
+    uint64_t references;
+    /**
+     * Time left of its lease, in nanoseconds; FARJUMP_FOREVER without one.
+     */
+    uint64_t lease_ns;
+    /**
+     * One of FARJUMP_OBJECT_RESERVED and its kin.
+     */
+    int state;
+} farjump_object_t;
+
+/**
+ * Runs for each object of a store.
+ */
+typedef void (*farjump_object_fn)(void *user, const farjump_object_t *object);
+
+/**
+ * Figures of a store. It may grow at its end.
+ */
+typedef struct {
+    /**
+     * Objects, those included that are reserved, or evicted and still read.
+     */
+    uint64_t objects;
+    /**
+     * Bytes of its memory in use.
+     */
+    uint64_t used;
+    /**
+     * Bytes of its memory.
+     */
+    uint64_t capacity;
+} farjump_store_stats_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1690,6 +1849,443 @@ int farjump_version(void);
 const char *farjump_version_string(void);
 
 /**
+ * Reads a handle from its encoding, as farjump_handle_to_bytes() makes it. farjump_handle_free() ends it.
+ *
+ * FARJUMP_ERROR_ARGUMENT for bytes that are cut, damaged, or of a version that this library does not read.
+ * The text says which. The owner alone knows whether there is such an object.
+ */
+farjump_status_t farjump_handle_from_bytes(const void *bytes, size_t size, farjump_handle_t **handle);
+
+/**
+ * Writes the encoding of a handle to `bytes`, to be sent or stored: FARJUMP_MAX_HANDLE bytes at most. Later
+ * versions of the library read it, too.
+ */
+farjump_status_t farjump_handle_to_bytes(const farjump_handle_t *handle, farjump_bytes_t *bytes);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. The object stays.
+ */
+farjump_status_t farjump_handle_free(farjump_handle_t **handle);
+
+/**
+ * Whether two handles are the same in all parts. False if one of them is NULL.
+ */
+bool farjump_handle_equals(const farjump_handle_t *handle, const farjump_handle_t *other);
+
+/**
+ * Length of the object in bytes, as it was when the handle was made: 0 for an object that was only reserved
+ * then. 0 if `handle` is NULL.
+ */
+uint64_t farjump_handle_size(const farjump_handle_t *handle);
+
+/**
+ * Number of the object, which its store never uses again. 0 if `handle` is NULL.
+ */
+uint64_t farjump_handle_number(const farjump_handle_t *handle);
+
+/**
+ * Epoch of the store that has the object: another number each time a store is made. 0 if `handle` is NULL.
+ */
+uint64_t farjump_handle_epoch(const farjump_handle_t *handle);
+
+/**
+ * Name of the object's type, as its maker gave it; "" without one. The text belongs to the handle. NULL if
+ * `handle` is.
+ */
+const char *farjump_handle_type_name(const farjump_handle_t *handle);
+
+/**
+ * The owner's address with this index, for farjump_client_connect(). The text belongs to the handle. NULL if
+ * there are not so many: a handle of a store without a target has none.
+ */
+const char *farjump_handle_address(const farjump_handle_t *handle, size_t index);
+
+/**
+ * The bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
+ * written. NULL if `view` is.
+ */
+const void *farjump_view_data(const farjump_view_t *view);
+
+/**
+ * Number of bytes. 0 if `view` is NULL.
+ */
+size_t farjump_view_size(const farjump_view_t *view);
+
+/**
+ * Whether these are the owner's bytes, and not a copy. False if `view` is NULL.
+ */
+bool farjump_view_is_mapped(const farjump_view_t *view);
+
+/**
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the
+ * view came from may be closed before. The owner learns of it with the client's next request, and in any
+ * case when this process ends.
+ */
+farjump_status_t farjump_view_release(farjump_view_t **view);
+
+/**
+ * Makes choices, all of them the defaults. farjump_store_options_free() ends them.
+ */
+farjump_status_t farjump_store_options_new(farjump_store_options_t **options);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_store_options_free(farjump_store_options_t **options);
+
+/**
+ * Most bytes of the objects. Only the used part takes memory. Default: 1 GiB.
+ */
+farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options, uint64_t bytes);
+
+/**
+ * When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
+ * `bytes`. They are read back when they are used. The file has no name, and goes with the store. Default: a
+ * full store refuses further objects.
+ */
+farjump_status_t farjump_store_options_set_spill(farjump_store_options_t *options,
+                                                 const char *folder,
+                                                 uint64_t bytes);
+
+/**
+ * A further address for the handles, by which others reach a target of the store: that of a proxy, or a name
+ * of the machine. The addresses of the store's targets are in all handles.
+ */
+farjump_status_t farjump_store_options_add_address(farjump_store_options_t *options, const char *address);
+
+/**
+ * Opens a store. `options` may be NULL for the defaults. farjump_store_close() ends it.
+ *
+ * FARJUMP_ERROR_SYSTEM when there is no memory for it, or no file can be made in the folder for spilled
+ * objects.
+ */
+farjump_status_t farjump_store_open(const farjump_store_options_t *options, farjump_store_t **store);
+
+/**
+ * Closes it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
+ * it. Targets and views that use the store keep it, and its objects go with the last of them.
+ */
+farjump_status_t farjump_store_close(farjump_store_t **store);
+
+/**
+ * Gives targets the store: other processes reach its objects there (farjump_client_connect()), and injected
+ * functions too. Several targets may have the same store. Default: no store.
+ */
+farjump_status_t farjump_target_options_set_objects(farjump_target_options_t *options,
+                                                    const farjump_store_t *store);
+
+/**
+ * Makes an object of a copy of `size` bytes. `type_name` is a name for its type, of at most 255 bytes; NULL
+ * for none. farjump_handle_free() ends the handle, and not the object.
+ *
+ * FARJUMP_ERROR_STORE_FULL when there is no memory for it.
+ */
+farjump_status_t farjump_store_put(const farjump_store_t *store,
+                                   const char *type_name,
+                                   const void *bytes,
+                                   size_t size,
+                                   farjump_handle_t **handle);
+
+/**
+ * Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with
+ * `user`, inside this call, and may use the store. As farjump_store_put() otherwise.
+ *
+ * FARJUMP_ERROR_ARGUMENT when `write` fails.
+ */
+farjump_status_t farjump_store_put_with(const farjump_store_t *store,
+                                        const char *type_name,
+                                        size_t size,
+                                        farjump_store_write_fn write,
+                                        void *user,
+                                        farjump_handle_t **handle);
+
+/**
+ * Makes an object of a copy of the file at `path`. Later changes of the file do not reach its readers.
+ *
+ * FARJUMP_ERROR_SYSTEM for a file that does not exist, cannot be read, or is not regular; otherwise as
+ * farjump_store_put().
+ */
+farjump_status_t farjump_store_put_file(const farjump_store_t *store,
+                                        const char *path,
+                                        farjump_handle_t **handle);
+
+/**
+ * The bytes of an object of this store, without a copy. farjump_view_release() ends the view.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled
+ * object cannot be read back.
+ */
+farjump_status_t farjump_store_get(const farjump_store_t *store,
+                                   const farjump_handle_t *handle,
+                                   farjump_view_t **view);
+
+/**
+ * Evicts an object: it is gone for all readers that come later, and stays for those that have a view.
+ * `was_there`, unless it is NULL, becomes whether it was there: that it was not is no error.
+ *
+ * FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_store_evict(const farjump_store_t *store,
+                                     const farjump_handle_t *handle,
+                                     bool *was_there);
+
+/**
+ * Tells whether an object is there, or reserved.
+ *
+ * FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_store_exists(const farjump_store_t *store,
+                                      const farjump_handle_t *handle,
+                                      bool *exists);
+
+/**
+ * Makes a handle whose object gets its contents later, by farjump_store_set() or farjump_client_set().
+ *
+ * FARJUMP_ERROR_STORE_FULL when there is no memory for it.
+ */
+farjump_status_t farjump_store_reserve(const farjump_store_t *store,
+                                       const char *type_name,
+                                       farjump_handle_t **handle);
+
+/**
+ * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
+ * for them wake up (farjump_client_wait()).
+ *
+ * FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
+ * FARJUMP_ERROR_STORE_FULL.
+ */
+farjump_status_t farjump_store_set(const farjump_store_t *store,
+                                   const farjump_handle_t *handle,
+                                   const void *bytes,
+                                   size_t size);
+
+/**
+ * Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_store_lease(const farjump_store_t *store,
+                                     const farjump_handle_t *handle,
+                                     uint64_t nanoseconds);
+
+/**
+ * Runs `callback`, with `user`, for each object of the store, those of the latest use first. It may use the
+ * store.
+ */
+farjump_status_t farjump_store_objects(const farjump_store_t *store, farjump_object_fn callback, void *user);
+
+/**
+ * Figures of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+ * library does not know become 0.
+ */
+farjump_status_t farjump_store_stats(const farjump_store_t *store, farjump_store_stats_t *stats, size_t size);
+
+/**
+ * Makes choices, all of them the defaults. farjump_client_options_free() ends them.
+ */
+farjump_status_t farjump_client_options_new(farjump_client_options_t **options);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_client_options_free(farjump_client_options_t **options);
+
+/**
+ * Limit for connecting, in nanoseconds. Default: 5 seconds.
+ */
+farjump_status_t farjump_client_options_set_connect_timeout(farjump_client_options_t *options,
+                                                            uint64_t nanoseconds);
+
+/**
+ * Limit for each request, in nanoseconds. Default: 30 seconds.
+ */
+farjump_status_t farjump_client_options_set_timeout(farjump_client_options_t *options, uint64_t nanoseconds);
+
+/**
+ * The transport, by its name (farjump_transports()). Default: the best that both have.
+ */
+farjump_status_t farjump_client_options_set_transport(farjump_client_options_t *options, const char *name);
+
+/**
+ * The key that the owner has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which
+ * is read now.
+ *
+ * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+ */
+farjump_status_t farjump_client_options_set_key_file(farjump_client_options_t *options, const char *path);
+
+/**
+ * Whether the owner's memory is mapped where it can be: on the same machine, at a `unix:` address. Without
+ * that all bytes travel in frames. Default: yes.
+ */
+farjump_status_t farjump_client_options_set_mapped(farjump_client_options_t *options, bool mapped);
+
+/**
+ * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
+ * the defaults. farjump_client_close() ends it.
+ *
+ * FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
+ * or this process has not the right to call.
+ */
+farjump_status_t farjump_client_connect(const char *address,
+                                        const farjump_client_options_t *options,
+                                        farjump_client_t **client);
+
+/**
+ * Connects to the owner of an object, at the first of the handle's addresses that can be reached; otherwise
+ * as farjump_client_connect(). A program that uses many objects of one owner keeps the client.
+ *
+ * FARJUMP_ERROR_ARGUMENT for a handle without an address.
+ */
+farjump_status_t farjump_client_connect_to_owner(const farjump_handle_t *handle,
+                                                 const farjump_client_options_t *options,
+                                                 farjump_client_t **client);
+
+/**
+ * Closes it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
+ * it. Views that came by it stay.
+ */
+farjump_status_t farjump_client_close(farjump_client_t **client);
+
+/**
+ * The address that it is connected to. The text belongs to the client. NULL if `client` is.
+ */
+const char *farjump_client_address(const farjump_client_t *client);
+
+/**
+ * Epoch of the owner's store: another number each time a store is made. 0 if `client` is NULL.
+ */
+uint64_t farjump_client_epoch(const farjump_client_t *client);
+
+/**
+ * Whether the owner's memory is mapped here, so that views make no copy. If not, farjump_last_error() has
+ * the reason. False if `client` is NULL.
+ */
+bool farjump_client_is_mapped(const farjump_client_t *client);
+
+/**
+ * The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy.
+ * farjump_view_release() ends the view.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET.
+ */
+farjump_status_t farjump_client_get(const farjump_client_t *client,
+                                    const farjump_handle_t *handle,
+                                    farjump_view_t **view);
+
+/**
+ * As farjump_client_get(), and waits for the contents of a reserved object, `timeout_ns` nanoseconds at
+ * most: then FARJUMP_ERROR_TIMEOUT.
+ */
+farjump_status_t farjump_client_wait(const farjump_client_t *client,
+                                     const farjump_handle_t *handle,
+                                     uint64_t timeout_ns,
+                                     farjump_view_t **view);
+
+/**
+ * Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255
+ * bytes; NULL for none. It takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle,
+ * and not the object.
+ *
+ * FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
+ */
+farjump_status_t farjump_client_put(const farjump_client_t *client,
+                                    const char *type_name,
+                                    const void *bytes,
+                                    size_t size,
+                                    uint64_t timeout_ns,
+                                    farjump_handle_t **handle);
+
+/**
+ * Makes a handle at the owner whose object gets its contents later, by farjump_client_set() or
+ * farjump_store_set().
+ *
+ * FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
+ */
+farjump_status_t farjump_client_reserve(const farjump_client_t *client,
+                                        const char *type_name,
+                                        farjump_handle_t **handle);
+
+/**
+ * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
+ * for them wake up. It takes `timeout_ns` nanoseconds at most.
+ *
+ * FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
+ * FARJUMP_ERROR_STORE_FULL.
+ */
+farjump_status_t farjump_client_set(const farjump_client_t *client,
+                                    const farjump_handle_t *handle,
+                                    const void *bytes,
+                                    size_t size,
+                                    uint64_t timeout_ns);
+
+/**
+ * Evicts an object; see farjump_store_evict().
+ */
+farjump_status_t farjump_client_evict(const farjump_client_t *client,
+                                      const farjump_handle_t *handle,
+                                      bool *was_there);
+
+/**
+ * Tells whether an object is there, or reserved; see farjump_store_exists().
+ */
+farjump_status_t farjump_client_exists(const farjump_client_t *client,
+                                       const farjump_handle_t *handle,
+                                       bool *exists);
+
+/**
+ * Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away. Whole milliseconds
+ * count, and at least one.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_client_lease(const farjump_client_t *client,
+                                      const farjump_handle_t *handle,
+                                      uint64_t nanoseconds);
+
+/**
+ * Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL,
+ * becomes the new count. The object is evicted when that comes to 0.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_client_count(const farjump_client_t *client,
+                                      const farjump_handle_t *handle,
+                                      int64_t difference,
+                                      uint64_t *count);
+
+/**
+ * Runs the function of `library` at the owner of an object, on that object: the arguments travel, and the
+ * object does not. The function finds both by farjump_open_at() of farjump_ifunc.h. Waits for the reply,
+ * `timeout_ns` nanoseconds at most; `reply` receives it, and may be NULL if it is not needed.
+ *
+ * Fails as farjump_link_call(), for example with FARJUMP_ERROR_REFUSED when the owner takes no code;
+ * FARJUMP_ERROR_GONE for a handle of an owner that has restarted since.
+ */
+farjump_status_t farjump_client_call(const farjump_client_t *client,
+                                     const farjump_library_t *library,
+                                     const farjump_handle_t *handle,
+                                     const void *args,
+                                     size_t args_size,
+                                     uint64_t timeout_ns,
+                                     farjump_bytes_t *reply);
+
+/**
+ * Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
+ * by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
+ * It takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the
+ * handle, and not the object.
+ *
+ * As farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
+ */
+farjump_status_t farjump_client_derive(const farjump_client_t *client,
+                                       const farjump_library_t *library,
+                                       const farjump_handle_t *handle,
+                                       const void *args,
+                                       size_t args_size,
+                                       farjump_handle_t **derived);
+
+/**
  * Makes one for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
  * farjump_admin_free() ends it.
  *
@@ -1720,6 +2316,16 @@ farjump_status_t farjump_admin_set_key_file(farjump_admin_t *admin, const char *
  * Runs `callback`, with `user`, for each image in the target's store, most recently used first.
  */
 farjump_status_t farjump_admin_images(const farjump_admin_t *admin, farjump_image_fn callback, void *user);
+
+/**
+ * Runs `callback`, with `user`, for each object in the target's store of objects, those of the latest use first: 65,536 at
+ * most.
+ *
+ * FARJUMP_ERROR_CONNECT also when the target has no such store.
+ */
+farjump_status_t farjump_admin_objects(const farjump_admin_t *admin,
+                                       farjump_object_fn callback,
+                                       void *user);
 
 /**
  * Drops code from the target's store, with its statics; `dropped`, unless it is NULL, becomes the number of

@@ -8,7 +8,7 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, Style};
 
 /// The files of the module, in the order of the header.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 19] = [
     "status",
     "bytes",
     "shared_options",
@@ -22,6 +22,10 @@ const SECTIONS: [&str; 15] = [
     "target",
     "target_thread",
     "introspection",
+    "handle",
+    "view",
+    "store",
+    "client",
     "admin",
     "exports",
 ];
@@ -36,6 +40,8 @@ fn made() -> String {
         + part(env!("CARGO_PKG_VERSION_MINOR"), 100)
         + part(env!("CARGO_PKG_VERSION_PATCH"), 1);
     let macros = fs::read_to_string(package().join("src/api/macros.h")).expect("the package has it");
+    let macros = macros.replace("@VERSION@", &version.to_string());
+    let macros = macros.replace("@MAX_HANDLE@", &farjump_handles::MAX_HANDLE.to_string());
     let config = Config {
         language: Language::C,
         cpp_compat: true,
@@ -48,7 +54,7 @@ fn made() -> String {
         ),
         no_includes: true,
         sys_includes: ["stdbool.h", "stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
-        after_includes: Some(format!("\n{}", macros.replace("@VERSION@", &version.to_string()).trim_end())),
+        after_includes: Some(format!("\n{}", macros.trim_end())),
         style: Style::Type,
         usize_is_size_t: true,
         documentation: true,
@@ -57,9 +63,14 @@ fn made() -> String {
         tab_width: 4,
         // No function names these types: they are passed as numbers, so that any number may come.
         export: ExportConfig {
-            include: ["farjump_mode_t", "farjump_right_t", "farjump_refusal_cause_t"]
-                .map(str::to_owned)
-                .to_vec(),
+            include: [
+                "farjump_mode_t",
+                "farjump_right_t",
+                "farjump_refusal_cause_t",
+                "farjump_object_state_t",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             ..ExportConfig::default()
         },
         function: FunctionConfig {

@@ -14,6 +14,7 @@ use crate::inject::Inject;
 #[cfg(feature = "build")]
 use crate::inspect::Inspect;
 use crate::key::Key;
+use crate::objects::{evict::Evict, get::Get, put::Put};
 use crate::serve::Serve;
 use crate::stats::Stats;
 use crate::store::Store;
@@ -75,6 +76,9 @@ pub(crate) enum Command {
     Inject(Inject),
     Store(Store),
     Stats(Stats),
+    Put(Put),
+    Get(Get),
+    Evict(Evict),
     Export(Export),
     Transports(Transports),
     Key(Key),

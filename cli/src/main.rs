@@ -14,6 +14,7 @@ mod inject;
 #[cfg(feature = "build")]
 mod inspect;
 mod key;
+mod objects;
 mod reply_format;
 mod report;
 mod resources;
@@ -81,6 +82,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inject(arguments) => inject::run(&arguments),
         Command::Store(arguments) => store::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Put(arguments) => objects::put::run(&arguments),
+        Command::Get(arguments) => objects::get::run(&arguments),
+        Command::Evict(arguments) => objects::evict::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Transports(arguments) => transports::run(&arguments),
         Command::Key(arguments) => key::run(&arguments),

@@ -1,22 +1,28 @@
-//! `store`: shows and drops the code of a running target.
+//! `store`: shows the code and the objects of a running target, and drops code.
 
 use clap::Args;
-use farjump::admin::{Dropped, StoreListing, StoredImage};
+use farjump::admin::{Dropped, ObjectListing, StoreListing, StoredImage};
 use serde_json::{Value, json};
 
+use crate::objects::listing;
 use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 use farjump_benches::program::units::{counted, microseconds, show_ago, show_count, show_duration};
 
-/// Show the code of a target, or drop it
+/// Show the code and the objects of a target, or drop code
 ///
 /// Each image by its code id: the family of its library's images, the platform that it is for, the name under which it first came, its bytes, the number and time of its
 /// calls, the time of the last call, and the program that brought it. Only some of the short calls are timed;
-/// that time is an estimate.
+/// that time is an estimate. Objects are shown where the target has a store of them (serve --objects).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The most recently used image comes first. Dropping needs a right (serve --allow). Dropped code loses its statics, and no
+The most recently used image comes first, and so does the object of the latest use. Each object by its number, length and
+type; its claims, which are the readers that use it now; its counted references, if they are counted; the time left of its
+lease; and its state: `present`, `reserved` (it has no contents yet), `unfinished` (they are being written), `spilled` (it
+lies in a file) or `evicted` (it is gone, and its last readers still use it).
+
+Dropping needs a right (serve --allow). Dropped code loses its statics, and no
 call is lost: a source that calls it again sends it again. Functions of the target itself (serve --local) stay.
 
 The target responds when the function that it is running has returned.
@@ -26,6 +32,7 @@ Examples:
   farjump store --to unix:store.sock --drop edc1
   farjump store --to unix:store.sock --drop-all
   farjump store --to unix:store.sock --json | jq '.images[] | select(.calls == 0) | .id'
+  farjump store --to unix:store.sock --json | jq .objects.used_bytes
 
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Store {
@@ -45,7 +52,7 @@ pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
         return show_dropped(arguments, &admin.drop_all()?);
     }
     let Some(beginning) = &arguments.drop else {
-        return show(arguments, &admin.store()?);
+        return show(arguments, &admin.store()?, listing::of(&admin)?.as_ref());
     };
     let listing = admin.store()?;
     let image = find(&listing, &beginning.0, &arguments.admin.to)?;
@@ -109,10 +116,10 @@ fn show_dropped(arguments: &Store, dropped: &Dropped) -> Result<(), Failure> {
     })
 }
 
-fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
+fn show(arguments: &Store, listing: &StoreListing, objects: Option<&ObjectListing>) -> Result<(), Failure> {
     let for_programs = || {
         let list: Vec<_> = listing.images.iter().map(as_json).collect();
-        json!({ "images": list, "left_out": listing.left_out })
+        json!({ "images": list, "left_out": listing.left_out, "objects": objects.map(listing::as_json) })
     };
     report::print(arguments.admin.json, for_programs, || {
         let mut rows = vec![
@@ -123,6 +130,9 @@ fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
         let mut text = output::table(&rows);
         if listing.left_out != 0 {
             text += &format!("and {} that were used longer ago\n", show_count(listing.left_out));
+        }
+        if let Some(objects) = objects {
+            text += &format!("\n{}", listing::as_text(objects));
         }
         text
     })

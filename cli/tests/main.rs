@@ -22,6 +22,7 @@ mod languages;
 #[cfg(feature = "bitcode")]
 mod making;
 mod networks;
+mod objects;
 mod paths;
 mod perf;
 mod perf_chase;

@@ -165,7 +165,7 @@ fn what_is_no_target_or_dies_in_the_middle_of_its_answer_is_told_from_one_that_i
     drop(listener.accept().expect("it had connected"));
     let cases: [(&[u8], i32, &str); 3] = [
         (b"SSH-2.0-nothing\r\n", 1, "does not speak farjump"),
-        (b"FARJUMP\0\x07\0\0\0\xff\0\0\0\0\0\0\0\x13", 5, "in the middle"),
+        (b"FARJUMP\0\x08\0\0\0\xff\0\0\0\0\0\0\0\x13", 5, "in the middle"),
         (b"", 5, "is gone"),
     ];
     for (said, code, words) in cases {

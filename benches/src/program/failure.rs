@@ -57,6 +57,11 @@ impl Failure {
         Failure { exit: Exit::Impossible, text: text.into() }
     }
 
+    /// A failure with this exit code. `text` as in [`Failure::new`].
+    pub fn with_exit(exit: Exit, text: impl Into<String>) -> Failure {
+        Failure { exit, text: text.into() }
+    }
+
     /// Returns the exit code.
     pub fn exit(&self) -> Exit {
         self.exit

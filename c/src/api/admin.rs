@@ -11,6 +11,7 @@ use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::shared_options::key_in;
 use crate::api::status::farjump_status_t::{self, *};
+use crate::api::store::{each_object, farjump_object_fn};
 use crate::api::target::farjump_target_stats_t;
 
 /// Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
@@ -102,6 +103,26 @@ pub unsafe extern "C" fn farjump_admin_images(
         let images = unsafe { object(admin, "admin")? }.admin.store()?.images;
         // SAFETY: the header requires a function of this type, which takes this pointer.
         each_image(images.iter().map(Into::into), |image: &farjump_image_t| unsafe { callback(user, image) });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Runs `callback`, with `user`, for each object in the target's store of objects, those of the latest use first: 65,536 at
+/// most.
+///
+/// FARJUMP_ERROR_CONNECT also when the target has no such store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_admin_objects(
+    admin: *const farjump_admin_t,
+    callback: farjump_object_fn,
+    user: *mut c_void,
+) -> farjump_status_t {
+    guarded(|| {
+        let callback = callback.ok_or_else(|| Failure::null("callback"))?;
+        // SAFETY: the header requires one of `farjump_admin_new`.
+        let objects = unsafe { object(admin, "admin")? }.admin.objects()?;
+        // SAFETY: the header requires a function of this type, which takes this pointer.
+        each_object(&objects, |object| unsafe { callback(user, object) });
         Ok(FARJUMP_OK)
     })
 }

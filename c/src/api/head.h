@@ -8,6 +8,12 @@
  * and is polled (farjump_target_poll), run (farjump_target_run) or handed to a thread (farjump_target_spawn).
  * farjump_ifunc.h is for the functions themselves.
  *
+ * Objects stay at their owner, and other processes read them by handles. The owner opens a store
+ * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
+ * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes); a process that has it connects to the
+ * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
+ * the same machine.
+ *
  * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET where they say so, or an error, which is below
  * 0. For errors farjump_last_error() returns a sentence for people. Functions that return something else return
  * NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in farjump itself is

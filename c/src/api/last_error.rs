@@ -43,6 +43,15 @@ impl Failure {
         error.into()
     }
 
+    /// As [`Failure::of_call`], for a call at an object.
+    #[cold]
+    pub(crate) fn of_object_call(error: farjump_handles::Error, content: &mut Vec<u8>) -> Failure {
+        match error {
+            farjump_handles::Error::Link(error) => Failure::of_call(error, content),
+            error => error.into(),
+        }
+    }
+
     #[cold]
     pub(crate) fn new(status: farjump_status_t, text: impl Into<String>) -> Failure {
         Failure(Box::new(Noted { status, cause: None, text: text.into() }))
@@ -62,6 +71,31 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let cause = error.refusal_cause();
         Failure(Box::new(Noted { status: status_of(&error), cause, text: error.to_string() }))
+    }
+}
+
+impl From<farjump_handles::Error> for Failure {
+    #[cold]
+    fn from(error: farjump_handles::Error) -> Failure {
+        use farjump_handles::Error as E;
+        let status = match error {
+            E::Link(error) => return error.into(),
+            E::Gone { .. } => FARJUMP_ERROR_GONE,
+            E::WrongKey { .. } => FARJUMP_ERROR_WRONG_KEY,
+            E::Unset { .. } => FARJUMP_ERROR_UNSET,
+            E::Full { .. } => FARJUMP_ERROR_STORE_FULL,
+            E::TimedOut { .. } => FARJUMP_ERROR_TIMEOUT,
+            E::Unreachable(_) => FARJUMP_ERROR_CONNECT,
+            E::Protocol { .. } => FARJUMP_ERROR_TRANSPORT,
+            E::Handle(_)
+            | E::NotReserved { .. }
+            | E::TypeName { .. }
+            | E::Encode { .. }
+            | E::Type { .. }
+            | E::Forked { .. } => FARJUMP_ERROR_ARGUMENT,
+            _ => FARJUMP_ERROR_SYSTEM,
+        };
+        Failure::new(status, error.to_string())
     }
 }
 

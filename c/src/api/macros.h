@@ -4,6 +4,9 @@
 /* A time without end. */
 #define FARJUMP_FOREVER UINT64_MAX
 
+/* Most bytes of an encoded handle. */
+#define FARJUMP_MAX_HANDLE @MAX_HANDLE@
+
 /* Marks functions that do not return. */
 #if defined(__GNUC__)
 #define FARJUMP_NORETURN __attribute__((noreturn))

@@ -12,8 +12,10 @@
 pub mod admin;
 pub mod bytes;
 pub(crate) mod catch;
+pub mod client;
 pub mod data;
 pub mod exports;
+pub mod handle;
 pub mod introspection;
 pub(crate) mod last_error;
 pub mod library;
@@ -22,10 +24,12 @@ pub mod link_options;
 pub mod pending;
 pub mod shared_options;
 pub mod status;
+pub mod store;
 pub mod target;
 pub mod target_limits;
 pub mod target_options;
 pub mod target_thread;
+pub mod view;
 
 #[cfg(test)]
 mod tests {
@@ -42,6 +46,12 @@ mod tests {
         shared::<admin::farjump_admin_t>();
         shared::<bytes::farjump_bytes_t>();
         shared::<data::farjump_data_t>();
+        shared::<handle::farjump_handle_t>();
+        shared::<store::farjump_store_t>();
+        shared::<client::farjump_client_t>();
+        shared::<view::farjump_view_t>();
+        moved::<store::farjump_store_options_t>();
+        moved::<client::farjump_client_options_t>();
         moved::<link::farjump_link_t>();
         moved::<target::farjump_target_t>();
         moved::<target_thread::farjump_target_thread_t>();

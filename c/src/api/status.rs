@@ -55,10 +55,18 @@ pub enum farjump_status_t {
     /// Calls that the function sent on were lost: the text has their number and the reason of the first. The reply has
     /// what the others replied.
     FARJUMP_ERROR_INCOMPLETE = -17,
+    /// The object is gone: it was evicted, its lease has ended, or its owner has restarted.
+    FARJUMP_ERROR_GONE = -18,
+    /// The handle has not the key of the object.
+    FARJUMP_ERROR_WRONG_KEY = -19,
+    /// The object is reserved, and has no contents yet.
+    FARJUMP_ERROR_UNSET = -20,
+    /// The store has no memory for an object: the text has the bytes in use.
+    FARJUMP_ERROR_STORE_FULL = -21,
 }
 
 impl farjump_status_t {
-    const ALL: [farjump_status_t; 19] = [
+    const ALL: [farjump_status_t; 23] = [
         FARJUMP_OK,
         FARJUMP_NOT_YET,
         FARJUMP_ERROR_ARGUMENT,
@@ -78,6 +86,10 @@ impl farjump_status_t {
         FARJUMP_ERROR_SYSTEM,
         FARJUMP_ERROR_INTERNAL,
         FARJUMP_ERROR_INCOMPLETE,
+        FARJUMP_ERROR_GONE,
+        FARJUMP_ERROR_WRONG_KEY,
+        FARJUMP_ERROR_UNSET,
+        FARJUMP_ERROR_STORE_FULL,
     ];
 
     fn words(self) -> &'static std::ffi::CStr {
@@ -101,6 +113,10 @@ impl farjump_status_t {
             FARJUMP_ERROR_SYSTEM => c"system error",
             FARJUMP_ERROR_INTERNAL => c"bug in farjump",
             FARJUMP_ERROR_INCOMPLETE => c"calls that it led to were lost",
+            FARJUMP_ERROR_GONE => c"object gone",
+            FARJUMP_ERROR_WRONG_KEY => c"another key than the object's",
+            FARJUMP_ERROR_UNSET => c"object without contents yet",
+            FARJUMP_ERROR_STORE_FULL => c"no memory for the object",
         }
     }
 }
@@ -148,7 +164,7 @@ mod tests {
         let all: std::collections::HashSet<_> =
             farjump_status_t::ALL.into_iter().map(|status| words(status as c_int)).collect();
         assert_eq!(all.len(), farjump_status_t::ALL.len());
-        for none in [2, -18, c_int::MIN, c_int::MAX] {
+        for none in [2, -22, c_int::MIN, c_int::MAX] {
             assert_eq!(words(none), c"unknown status");
         }
     }

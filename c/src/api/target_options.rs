@@ -8,6 +8,7 @@ use farjump::core::image::MAX_SYMBOL;
 use farjump::{
     CodeId, Data, FamilyId, ForwardLimits, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy,
 };
+use farjump_handles::Store;
 
 use crate::api::catch::{c_text, duration, give, guarded, object, path, take, text, variable};
 use crate::api::last_error::Failure;
@@ -110,6 +111,7 @@ pub struct farjump_target_options_t {
     pub(crate) key: Option<Key>,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) peer_timeout: Option<u64>,
+    pub(crate) objects: Option<Store>,
     on_refused:
         Option<(unsafe extern "C" fn(*mut c_void, *const farjump_peer_t, c_int, *const c_char), User)>,
     on_code_missing:
@@ -186,6 +188,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.key.clone(), TargetBuilder::key);
         let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
+        let builder = set(builder, self.objects.as_ref().map(Store::service), TargetBuilder::objects);
         self.callbacks(builder)
     }
 

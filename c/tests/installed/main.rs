@@ -12,6 +12,7 @@ mod embedding;
 mod exports;
 mod headers;
 mod installation;
+mod objects;
 mod packages;
 mod programs;
 mod recordings;

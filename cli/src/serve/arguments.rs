@@ -35,6 +35,7 @@ Examples:
   farjump serve --listen unix:store.sock --debug --symbols libsum.so   # gdb stops in sum.c: break sum_main
   farjump serve --listen unix:store.sock --local libsum.so --allow observe,call   # no code comes in either
   farjump serve --listen unix:store.sock --bitcode=prefer   # what comes is compiled for this CPU
+  farjump serve --listen unix:store.sock --objects 4G --mode local --allow observe,call   # objects, and no code comes in
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
 Limits: frames over a limit are refused with the reason, and counted; they cost other sources nothing. Sources learn
@@ -122,6 +123,17 @@ pub(crate) struct Serve {
     /// Capacity of the code store in images, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub(crate) store_images: usize,
+    /// Keep objects for other processes (farjump put), in memory of at most this size, of which only the used part is taken
+    /// [default: no objects]
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
+    pub(crate) objects: Option<usize>,
+    /// With --objects: when the memory is full, write the objects of the longest ago last use to a file without a name in this
+    /// folder [default: refuse new objects]
+    #[arg(long, value_name = "FOLDER", requires_all = ["objects", "objects_spill_bytes"])]
+    pub(crate) objects_spill: Option<PathBuf>,
+    /// Most bytes of that file
+    #[arg(long, value_name = "BYTES", value_parser = parse_limit, requires = "objects_spill")]
+    pub(crate) objects_spill_bytes: Option<usize>,
     /// Claim a CPU of this level, with nothing above it: baseline, and on x86-64 v2, v3 or v4. Sources send code
     /// for no more [default: all that the CPU has]
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]

@@ -9,10 +9,13 @@ use std::process;
 #[cfg(feature = "bitcode")]
 use farjump::{BitcodeUse, CompilerOptions};
 use farjump::{Data, FamilyId, Library, Target};
+use farjump_handles::Store;
 use serde_json::json;
 
 use arguments::Destination;
 pub(crate) use arguments::Serve;
+
+use crate::objects::failure;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
@@ -77,6 +80,9 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     if let Some((options, when)) = arguments.bitcode.choices() {
         builder = builder.compiler(options, when);
     }
+    if let Some(store) = objects(arguments)? {
+        builder = builder.objects(store.service());
+    }
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);
     }
@@ -115,6 +121,16 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         counted(stats.links, "source")
     ));
     Ok(())
+}
+
+/// Makes the store of objects; `None` if the target has none.
+fn objects(arguments: &Serve) -> Result<Option<Store>, Failure> {
+    let Some(capacity) = arguments.objects else { return Ok(None) };
+    let mut options = Store::options().capacity(capacity as u64);
+    if let (Some(folder), Some(bytes)) = (&arguments.objects_spill, arguments.objects_spill_bytes) {
+        options = options.spill(folder, bytes as u64);
+    }
+    options.build().map(Some).map_err(failure)
 }
 
 #[cfg(feature = "bitcode")]

@@ -1,0 +1,473 @@
+//! Clients: the use of objects that another process owns.
+
+use std::ffi::{CString, c_char, c_void};
+
+use farjump::Key;
+use farjump_handles::{Client, ClientBuilder, Handle, Patience};
+
+use crate::api::bytes::farjump_bytes_t;
+use crate::api::catch::{bytes, c_text, duration, give, guarded, object, place, take, text, value, variable};
+use crate::api::handle::farjump_handle_t;
+use crate::api::last_error::Failure;
+use crate::api::library::farjump_library_t;
+use crate::api::shared_options::{change, key_in, set};
+use crate::api::status::farjump_status_t::{self, *};
+use crate::api::store::{tell, type_name};
+use crate::api::view::farjump_view_t;
+
+/// Choices for clients, each of which has a usable default. One thread changes them at a time. They are
+/// copied when a client connects.
+#[derive(Debug, Default)]
+pub struct farjump_client_options_t {
+    connect_timeout: Option<u64>,
+    timeout: Option<u64>,
+    transport: Option<String>,
+    key: Option<Key>,
+    mapped: Option<bool>,
+}
+
+impl farjump_client_options_t {
+    fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
+        let builder = set(builder, self.connect_timeout.map(duration), ClientBuilder::connect_timeout);
+        let builder = set(builder, self.timeout.map(duration), ClientBuilder::timeout);
+        let builder = set(builder, self.transport.as_deref(), ClientBuilder::transport);
+        let builder = set(builder, self.key.clone(), ClientBuilder::key);
+        set(builder, self.mapped, ClientBuilder::mapped)
+    }
+}
+
+/// A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
+/// A child that was forked cannot: it connects itself.
+///
+/// Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not answer in time, and with
+/// FARJUMP_ERROR_PEER_GONE when it has ended. A client whose owner has ended is of no further use: close it,
+/// and connect again.
+#[derive(Debug)]
+pub struct farjump_client_t {
+    client: Client,
+    address: CString,
+}
+
+impl farjump_client_t {
+    fn connect(address: &str, options: Option<&farjump_client_options_t>) -> Result<Self, Failure> {
+        let builder = Client::builder(address);
+        let builder = options.into_iter().fold(builder, |builder, options| options.apply(builder));
+        Ok(farjump_client_t { client: builder.connect()?, address: c_text(address) })
+    }
+}
+
+/// Makes choices, all of them the defaults. farjump_client_options_free() ends them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_new(
+    options: *mut *mut farjump_client_options_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable for a pointer.
+        let made = unsafe { variable(options, "options")? };
+        *made = give(farjump_client_options_t::default());
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_free(
+    options: *mut *mut farjump_client_options_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable with one of `farjump_client_options_new`, which nothing else
+        // uses.
+        drop(unsafe { take(options, "options", |_| Ok(()))? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Limit for connecting, in nanoseconds. Default: 5 seconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_set_connect_timeout(
+    options: *mut farjump_client_options_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    change!(options, options.connect_timeout = Some(nanoseconds))
+}
+
+/// Limit for each request, in nanoseconds. Default: 30 seconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_set_timeout(
+    options: *mut farjump_client_options_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    change!(options, options.timeout = Some(nanoseconds))
+}
+
+/// The transport, by its name (farjump_transports()). Default: the best that both have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_set_transport(
+    options: *mut farjump_client_options_t,
+    name: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.transport = Some(text(name, "name")?.to_owned()))
+}
+
+/// The key that the owner has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which
+/// is read now.
+///
+/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_set_key_file(
+    options: *mut farjump_client_options_t,
+    path: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.key = Some(key_in(path)?))
+}
+
+/// Whether the owner's memory is mapped where it can be: on the same machine, at a `unix:` address. Without
+/// that all bytes travel in frames. Default: yes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_options_set_mapped(
+    options: *mut farjump_client_options_t,
+    mapped: bool,
+) -> farjump_status_t {
+    change!(options, options.mapped = Some(mapped))
+}
+
+/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
+/// the defaults. farjump_client_close() ends it.
+///
+/// FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
+/// or this process has not the right to call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_connect(
+    address: *const c_char,
+    options: *const farjump_client_options_t,
+    client: *mut *mut farjump_client_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable for a pointer, a text, and NULL or options that nothing
+        // changes.
+        let (made, address, options) =
+            unsafe { (variable(client, "client")?, text(address, "address")?, options.as_ref()) };
+        *made = give(farjump_client_t::connect(address, options)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Connects to the owner of an object, at the first of the handle's addresses that can be reached; otherwise
+/// as farjump_client_connect(). A program that uses many objects of one owner keeps the client.
+///
+/// FARJUMP_ERROR_ARGUMENT for a handle without an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_connect_to_owner(
+    handle: *const farjump_handle_t,
+    options: *const farjump_client_options_t,
+    client: *mut *mut farjump_client_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable for a pointer, a handle, and NULL or options that nothing
+        // changes.
+        let (made, handle, options) =
+            unsafe { (variable(client, "client")?, object(handle, "handle")?.rust(), options.as_ref()) };
+        let mut first = None;
+        for address in handle.addresses() {
+            match farjump_client_t::connect(address, options) {
+                Ok(client) => {
+                    *made = give(client);
+                    return Ok(FARJUMP_OK);
+                }
+                Err(failure) => _ = first.get_or_insert(failure),
+            }
+        }
+        Err(first.unwrap_or_else(|| {
+            Failure::argument("`handle` has no address of its owner: connect by farjump_client_connect()")
+        }))
+    })
+}
+
+/// Closes it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
+/// it. Views that came by it stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_close(client: *mut *mut farjump_client_t) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable with one of `farjump_client_connect`, which nothing else
+        // uses.
+        drop(unsafe { take(client, "client", |_| Ok(()))? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The address that it is connected to. The text belongs to the client. NULL if `client` is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_address(client: *const farjump_client_t) -> *const c_char {
+    // SAFETY: the header requires a client.
+    value(std::ptr::null(), || Ok(unsafe { object(client, "client")? }.address.as_ptr()))
+}
+
+/// Epoch of the owner's store: another number each time a store is made. 0 if `client` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_epoch(client: *const farjump_client_t) -> u64 {
+    // SAFETY: the header requires a client.
+    value(0, || Ok(unsafe { object(client, "client")? }.client.epoch()))
+}
+
+/// Whether the owner's memory is mapped here, so that views make no copy. If not, farjump_last_error() has
+/// the reason. False if `client` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_is_mapped(client: *const farjump_client_t) -> bool {
+    value(false, || {
+        // SAFETY: the header requires a client.
+        let mapping = unsafe { object(client, "client")? }.client.mapping();
+        mapping.map(|()| true).map_err(|why| Failure::new(FARJUMP_ERROR_SYSTEM, why))
+    })
+}
+
+/// The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy.
+/// farjump_view_release() ends the view.
+///
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_get(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    view: *mut *mut farjump_view_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a handle and a variable for a pointer.
+    guarded(|| unsafe {
+        let made = variable(view, "view")?;
+        let (client, handle) = both(client, handle)?;
+        *made = farjump_view_t::give(client.get(handle)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// As farjump_client_get(), and waits for the contents of a reserved object, `timeout_ns` nanoseconds at
+/// most: then FARJUMP_ERROR_TIMEOUT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_wait(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    timeout_ns: u64,
+    view: *mut *mut farjump_view_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a handle and a variable for a pointer.
+    guarded(|| unsafe {
+        let made = variable(view, "view")?;
+        let (client, handle) = both(client, handle)?;
+        *made = farjump_view_t::give(client.wait(handle, &mut Patience::of(duration(timeout_ns)))?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255
+/// bytes; NULL for none. It takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle,
+/// and not the object.
+///
+/// FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_put(
+    client: *const farjump_client_t,
+    type_name: *const c_char,
+    bytes: *const c_void,
+    size: usize,
+    timeout_ns: u64,
+    handle: *mut *mut farjump_handle_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a client, a variable for a pointer, NULL or a text, and `size` bytes.
+        let (client, made, type_name, bytes) = unsafe {
+            let made = variable(handle, "handle")?;
+            (object(client, "client")?, made, self::type_name(type_name)?, self::bytes(bytes, size, "bytes")?)
+        };
+        let put = client.client.put_parts(type_name, &[bytes], &mut Patience::of(duration(timeout_ns)))?;
+        *made = farjump_handle_t::give(put);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Makes a handle at the owner whose object gets its contents later, by farjump_client_set() or
+/// farjump_store_set().
+///
+/// FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_reserve(
+    client: *const farjump_client_t,
+    type_name: *const c_char,
+    handle: *mut *mut farjump_handle_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a client, a variable for a pointer, and NULL or a text.
+        let (client, made, type_name) = unsafe {
+            let made = variable(handle, "handle")?;
+            (object(client, "client")?, made, self::type_name(type_name)?)
+        };
+        *made = farjump_handle_t::give(client.client.reserve(type_name)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
+/// for them wake up. It takes `timeout_ns` nanoseconds at most.
+///
+/// FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
+/// FARJUMP_ERROR_STORE_FULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_set(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    bytes: *const c_void,
+    size: usize,
+    timeout_ns: u64,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a handle and `size` bytes.
+    guarded(|| unsafe {
+        let (client, handle) = both(client, handle)?;
+        let bytes = self::bytes(bytes, size, "bytes")?;
+        client.set(handle, &[bytes], &mut Patience::of(duration(timeout_ns)))?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Evicts an object; see farjump_store_evict().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_evict(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    was_there: *mut bool,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a handle, and NULL or a variable.
+    guarded(|| unsafe {
+        let (client, handle) = both(client, handle)?;
+        tell(was_there, client.evict(handle)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Tells whether an object is there, or reserved; see farjump_store_exists().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_exists(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    exists: *mut bool,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a handle and a variable.
+    guarded(|| unsafe {
+        let answer = place(exists, "exists")?.write(false);
+        let (client, handle) = both(client, handle)?;
+        *answer = client.exists(handle)?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away. Whole milliseconds
+/// count, and at least one.
+///
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_lease(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    nanoseconds: u64,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client and a handle.
+    guarded(|| unsafe {
+        let (client, handle) = both(client, handle)?;
+        client.lease(handle, Some(duration(nanoseconds)).filter(|_| nanoseconds != u64::MAX))?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL,
+/// becomes the new count. The object is evicted when that comes to 0.
+///
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_count(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+    difference: i64,
+    count: *mut u64,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a handle, and NULL or a place for a number.
+    guarded(|| unsafe {
+        let (client, handle) = both(client, handle)?;
+        let counted = client.count(handle, difference)?;
+        if !count.is_null() {
+            count.write(counted);
+        }
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Runs the function of `library` at the owner of an object, on that object: the arguments travel, and the
+/// object does not. The function finds both by farjump_open_at() of farjump_ifunc.h. Waits for the reply,
+/// `timeout_ns` nanoseconds at most; `reply` receives it, and may be NULL if it is not needed.
+///
+/// Fails as farjump_link_call(), for example with FARJUMP_ERROR_REFUSED when the owner takes no code;
+/// FARJUMP_ERROR_GONE for a handle of an owner that has restarted since.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_call(
+    client: *const farjump_client_t,
+    library: *const farjump_library_t,
+    handle: *const farjump_handle_t,
+    args: *const c_void,
+    args_size: usize,
+    timeout_ns: u64,
+    reply: *mut farjump_bytes_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, an open library, a handle, `args_size` bytes, and NULL or bytes
+    // that nothing else uses.
+    guarded(|| unsafe {
+        let (client, handle) = both(client, handle)?;
+        let (library, args) = (object(library, "library")?, bytes(args, args_size, "args")?);
+        let patience = &mut Patience::of(duration(timeout_ns));
+        let Some(reply) = reply.as_mut() else {
+            client.call_with(library.rust(), handle, args, patience)?;
+            return Ok(FARJUMP_OK);
+        };
+        reply.fill(|content| {
+            match client.call_with(library.rust(), handle, args, patience) {
+                Ok(mut came) => content.append(&mut came),
+                Err(error) => return Err(Failure::of_object_call(error, content)),
+            }
+            Ok(())
+        })?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
+/// by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
+/// It takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the
+/// handle, and not the object.
+///
+/// As farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_derive(
+    client: *const farjump_client_t,
+    library: *const farjump_library_t,
+    handle: *const farjump_handle_t,
+    args: *const c_void,
+    args_size: usize,
+    derived: *mut *mut farjump_handle_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, an open library, a handle, `args_size` bytes and a variable for a
+    // pointer.
+    guarded(|| unsafe {
+        let made = variable(derived, "derived")?;
+        let (client, handle) = both(client, handle)?;
+        let (library, args) = (object(library, "library")?, bytes(args, args_size, "args")?);
+        *made = farjump_handle_t::give(client.derive(library.rust(), handle, args)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The client and the handle of a request.
+///
+/// # Safety
+/// Unless they are NULL, `client` must come from `farjump_client_connect`, and `handle` be one, for `'a`.
+unsafe fn both<'a>(
+    client: *const farjump_client_t,
+    handle: *const farjump_handle_t,
+) -> Result<(&'a Client, &'a Handle), Failure> {
+    // SAFETY: this function's caller guarantees it.
+    unsafe { Ok((&object(client, "client")?.client, object(handle, "handle")?.rust())) }
+}

@@ -1,0 +1,121 @@
+//! Objects in C: their owner in one process and their readers in others.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::package;
+use crate::installation::{ifuncs, prefix};
+use crate::programs::{Process, WARNINGS, Way, compile, finish, is_there, start};
+
+const ALL_WELL: &str = "all is as it should be\n";
+
+/// A folder with the programs of an owner and a reader.
+struct Fixture {
+    folder: TempDir,
+    way: Way,
+}
+
+impl Fixture {
+    fn new(way: Way) -> Fixture {
+        let folder = TempDir::new().unwrap();
+        for program in ["owner", "reader"] {
+            compile(program, way, folder.path());
+        }
+        Fixture { folder, way }
+    }
+
+    /// An owner that is ready, and the handles that it printed.
+    fn owner(&self) -> (Process, [String; 3]) {
+        let address = format!("unix:{}", self.folder.path().join("t.sock").display());
+        let owner = start(&self.folder.path().join("owner"), [address], self.folder.path());
+        let handles = std::array::from_fn(|_| owner.line());
+        (owner, handles)
+    }
+}
+
+/// A reader goes through all its cases with an owner, which is told what to do meanwhile.
+fn goes_through(way: Way, memory: &str) {
+    if !way.is_open() {
+        return;
+    }
+    let fixture = Fixture::new(way);
+    let (mut owner, handles) = fixture.owner();
+    let args = handles.iter().map(OsStr::new).chain([memory.as_ref(), ifuncs().as_os_str()]);
+    let mut reader = start(&fixture.folder.path().join("reader"), args, fixture.folder.path());
+    for word in ["set", "evict"] {
+        let asked = reader.line_or_end().unwrap_or_else(|| panic!("{:?} before {word}", fixture.way));
+        assert_eq!(asked, word);
+        owner.write_line(word);
+        assert_eq!(owner.line(), format!("{word} done"));
+        reader.write_line("done");
+    }
+    assert_eq!(reader.line(), "kill");
+    owner.write_line("list");
+    let listed = owner.line();
+    // The table, of 300,000 bytes, is evicted (4), and claimed where its memory is mapped.
+    let claimed = i32::from(memory == "mapped");
+    assert!(listed.contains(&format!(":300000:u8:4:{claimed};")) == (memory == "mapped"), "{listed}");
+    owner.kill_and_wait();
+    reader.write_line("done");
+    assert_eq!(reader.line(), "restart");
+    let (owner, _) = fixture.owner();
+    reader.write_line("done");
+    assert_eq!(reader.finish().worked().text(), ALL_WELL);
+    owner.finish().worked();
+}
+
+#[test]
+fn a_reader_in_c_maps_the_objects_of_an_owner_in_c() {
+    goes_through(Way::Shared, "mapped");
+}
+
+#[test]
+fn a_reader_in_c_gets_objects_through_frames() {
+    goes_through(Way::Static, "frames");
+}
+
+#[test]
+fn owners_and_readers_run_clean_under_sanitizers() {
+    goes_through(Way::Sanitized, "mapped");
+    goes_through(Way::Sanitized, "frames");
+}
+
+/// `tests/programs/objects.c` runs through all its cases, and leaves nothing behind.
+fn in_one_process(way: Way) {
+    if !way.is_open() {
+        return;
+    }
+    let (folder, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let program = compile("objects", way, folder.path());
+    let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
+    assert_eq!(done.text(), ALL_WELL);
+    assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "a file was left behind");
+}
+
+#[test]
+fn stores_handles_and_clients_are_used_and_misused_in_c() {
+    in_one_process(Way::Shared);
+}
+
+#[test]
+fn stores_handles_and_clients_neither_leak_nor_touch_what_is_not_their_own() {
+    in_one_process(Way::Sanitized);
+}
+
+#[test]
+fn a_program_in_cpp_owns_objects_and_reads_them() {
+    if !is_there("g++") {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("objects_cpp");
+    let mut compile = Command::new("g++");
+    compile.arg("-std=c++17").args(WARNINGS).arg("-I").arg(prefix().join("include"));
+    compile.arg(package().join("tests/programs/objects.cpp")).arg("-o").arg(&program);
+    finish(compile.args(Way::Shared.libraries())).worked();
+    let address = format!("unix:{}", folder.path().join("t.sock").display());
+    let done = start(&program, [address], folder.path()).finish().worked();
+    assert_eq!(done.text(), "50005000 of f64\n");
+}

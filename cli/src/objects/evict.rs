@@ -1,0 +1,40 @@
+//! `evict`: removes an object.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::output;
+
+use super::{OwnerOptions, failure, read_handle};
+
+/// Remove an object from its owner's store
+///
+/// It is gone for all readers that come later. Those that read it now keep its bytes until they are done.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+An object that is gone already is no failure.
+
+Examples:
+  farjump evict table.handle
+  farjump evict - --to unix:store.sock <table.handle")]
+pub(crate) struct Evict {
+    /// A file with the handle, as `farjump put` prints it, or its bytes; `-` is standard input
+    #[arg(value_name = "HANDLE")]
+    handle: PathBuf,
+    /// The target that has the object [default: the addresses in the handle]
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<String>,
+    #[command(flatten)]
+    owner: OwnerOptions,
+}
+
+pub(crate) fn run(arguments: &Evict) -> Result<(), Failure> {
+    let handle = read_handle(&arguments.handle)?;
+    let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
+    let number = handle.number();
+    match client.evict(&handle).map_err(failure)? {
+        true => output::print_line(format_args!("object {number} is evicted")),
+        false => output::print_line(format_args!("object {number} was gone already")),
+    }
+}
