@@ -11,6 +11,7 @@ mod region;
 mod service;
 mod spill;
 mod store;
+mod streams;
 mod table;
 mod view;
 mod wire;
@@ -21,4 +22,8 @@ pub use handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MA
 pub use patience::Patience;
 pub use service::Service;
 pub use store::{DEFAULT_CAPACITY, Store, StoreOptions};
+pub use streams::{
+    DEFAULT_TOPIC_CAPACITY, Item, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPIC_NAME,
+    MAX_TOPICS, Overflow, Publisher, PublisherOptions, StreamFault, Subscriber, SubscriberOptions,
+};
 pub use view::View;
