@@ -13,6 +13,7 @@ mod pending;
 mod process;
 mod shared;
 mod store;
+mod stream;
 mod target;
 
 use pyo3::prelude::*;
@@ -25,6 +26,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<target::Target>()?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<store::Store>()?;
+    module.add_class::<stream::Publisher>()?;
+    module.add_class::<stream::Subscriber>()?;
+    module.add_class::<stream::Item>()?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
     Ok(())
 }

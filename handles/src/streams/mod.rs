@@ -3,6 +3,7 @@
 //! Only handles pass through the topic. The bytes stay at the owner of each object until a subscriber uses them.
 
 mod publisher;
+mod queue;
 mod subscriber;
 mod topics;
 mod way;

@@ -15,7 +15,7 @@ use crate::table::Source;
 use crate::wire::{Reader, Writer};
 
 use super::StreamFault;
-use super::topics::Wait;
+use super::queue::Wait;
 use super::wire::{Outcome, StreamOp, answer, outcome, request};
 
 /// Time for a reply, also to a caller that waits less for an entry: otherwise a reply could be lost.

@@ -9,7 +9,7 @@ use crate::store::Shared;
 use crate::table::{NoMemory, Refusal, Source};
 use crate::wire::{Reader, Status, Writer};
 
-use super::topics::{Next, Published, Refused, Wait};
+use super::queue::{Next, Published, Refused, Wait};
 use super::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
 
 /// The requests.
