@@ -108,7 +108,8 @@ impl SubscriberOptions {
         self
     }
 
-    /// Publishers that must have opened the topic before the stream can end. 1 unless set.
+    /// Publishers that must have opened the topic before the stream can end. With 0, it ends whenever no publisher is open and
+    /// all entries were had. 1 unless set.
     pub fn publishers(mut self, count: u32) -> Self {
         self.publishers = count;
         self
@@ -177,7 +178,7 @@ pub enum StreamFault {
         most: u32,
     },
     /// The owner cannot decode the handle.
-    #[error("the handle cannot be decoded by the owner: update the older of the two programs")]
+    #[error("the owner cannot decode the handle: update the older of the two programs")]
     NoHandle,
     /// The encoded handle is too long.
     #[error(

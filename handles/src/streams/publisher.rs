@@ -121,10 +121,7 @@ impl Publisher {
         };
         self.publish_with(&handle, true, patience).inspect_err(|_| {
             // If the entry is there nevertheless, subscribers pass over it.
-            let _ = match &self.place.way {
-                Way::Client(client) => client.evict(&handle),
-                Way::Store(store) => store.evict(&handle),
-            };
+            self.place.way.evict(&handle);
         })
     }
 

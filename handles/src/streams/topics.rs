@@ -15,8 +15,8 @@ use super::queue::{
     with_word,
 };
 use super::{
-    DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow, PublisherOptions,
-    SubscriberOptions,
+    DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow,
+    PublisherOptions, SubscriberOptions,
 };
 
 /// Most bytes of the handles in all topics together.
@@ -117,6 +117,9 @@ impl Topics {
         let publisher = self.publishers.get_mut(&id).filter(|publisher| publisher.source == source);
         let publisher = publisher.ok_or(Refused::Unknown)?;
         let topic = self.topics.get_mut(&publisher.topic).ok_or(Refused::Unknown)?;
+        if handle.len() > MAX_STREAM_HANDLE {
+            return Err(Refused::NoHandle);
+        }
         let named = Handle::from_bytes(handle).map_err(|_| Refused::NoHandle)?;
         let is_here = named.epoch == table.epoch;
         if is_here {

@@ -9,10 +9,11 @@ use rustix::thread::futex;
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::handle::Handle;
 use crate::patience::Patience;
 use crate::store::Store;
 use crate::table::Source;
-use crate::wire::{Reader, Writer};
+use crate::wire::{Op, Reader, Writer};
 
 use super::StreamFault;
 use super::queue::Wait;
@@ -79,6 +80,18 @@ impl Way {
         match self {
             Way::Client(client) => _ = client.0.tell(&request.0),
             Way::Store(store) => _ = self.answer_here(store, request, &mut Writer::default()),
+        }
+    }
+
+    /// Evicts an object, without waiting for the reply.
+    pub(crate) fn evict(&self, handle: &Handle) {
+        match self {
+            Way::Client(client) => {
+                let mut asked = Writer::request(Op::Evict);
+                asked.u64(handle.number).bytes(&handle.key.0);
+                let _ = client.0.tell(&asked.0);
+            }
+            Way::Store(store) => _ = store.evict(handle),
         }
     }
 
