@@ -8,6 +8,7 @@ import time
 import unittest
 
 import farjump
+from farjump._streams import FarjumpPublisher, FarjumpSubscriber
 from support import WATCHDOG, python
 from test_store import OWNER
 
@@ -226,6 +227,34 @@ class Streams(unittest.TestCase):
             self.address,
         )
         self.assertEqual(child.communicate(timeout=WATCHDOG)[0], "ok\n")
+
+    def test_messages_pass_by_the_protocols_of_proxystore(self):
+        messages = [bytes([number]) * number * 1000 for number in range(100)]
+        with FarjumpSubscriber(self.address, "one", timeout=WATCHDOG) as one:
+            got = []
+            thread = threading.Thread(target=lambda: got.extend(one))
+            thread.start()
+            with FarjumpPublisher(self.address, capacity=4, timeout=WATCHDOG) as publisher:
+                publisher.send_message("two", b"of another topic")
+                for message in messages:
+                    publisher.send_message("one", message)
+            thread.join(WATCHDOG)
+            self.assertEqual(got, messages)
+            with self.assertRaises(StopIteration):
+                one.next_message()
+        with FarjumpSubscriber(self.address, "two", timeout=WATCHDOG) as two:
+            self.assertEqual(list(two), [b"of another topic"])
+        publisher.close()
+        one.close()
+        with self.assertRaises(farjump.Closed):
+            publisher.send_message("one", b"")
+        with self.assertRaises(farjump.Closed):
+            one.next_message()
+        with FarjumpSubscriber(self.address, "three", timeout=0.01) as three:
+            with self.assertRaises(farjump.TimedOut):
+                next(three)
+        with self.assertRaises(farjump.StreamError):
+            FarjumpSubscriber(self.address, "")
 
     def test_wrong_arguments_are_refused_in_words(self):
         store = self.store()
