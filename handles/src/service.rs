@@ -7,7 +7,7 @@ use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Reques
 
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::store::Shared;
-use crate::streams::{self, StreamOp};
+use crate::stream_wire::{self, StreamOp};
 use crate::table::{ClaimFailed, NoMemory, Refusal, Source, Table};
 use crate::wire::{MAX_REQUEST, Op, Reader, Status, VERSION, Writer};
 
@@ -48,7 +48,7 @@ impl Service {
         if let Some(op) = StreamOp::from_number(number) {
             // No request about a topic is longer than what was copied.
             return (request.len() == copied)
-                .then(|| streams::answer(&self.shared, source, op, fields, reply))?
+                .then(|| stream_wire::answer(&self.shared, source, op, fields, reply))?
                 .map(Ok);
         }
         let op = Op::from_number(number)?;

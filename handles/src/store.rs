@@ -14,8 +14,8 @@ use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
 use crate::region::OwnRegion;
 use crate::service::Service;
 use crate::spill::Spill;
-use crate::streams::Topics;
 use crate::table::{ClaimFailed, Refusal, Source, Table};
+use crate::topics::Topics;
 use crate::view::View;
 
 /// Bytes of a store of which no more is said.

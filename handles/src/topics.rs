@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use crate::handle::Handle;
 use crate::table::{Source, Table};
 
-use super::queue::{
-    Choices, Entry, Kind, Next, Owned, Published, Refused, Subscriber, Topic, Word, signal, wait_for,
-    with_word,
-};
-use super::{
+use crate::streams::{
     DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow,
     PublisherOptions, SubscriberOptions,
+};
+use crate::topic::{
+    Choices, Entry, Kind, Next, Owned, Published, Refused, Subscriber, Topic, Word, signal, wait_for,
+    with_word,
 };
 
 /// Most bytes of the handles in all topics together.

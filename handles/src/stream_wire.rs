@@ -9,8 +9,8 @@ use crate::store::Shared;
 use crate::table::{NoMemory, Refusal, Source};
 use crate::wire::{Reader, Status, Writer};
 
-use super::queue::{Next, Published, Refused, Wait};
-use super::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
+use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
+use crate::topic::{Next, Published, Refused, Wait};
 
 /// The requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

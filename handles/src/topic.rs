@@ -79,82 +79,82 @@ pub(crate) enum Next {
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Item { handle: Arc<[u8]>, object: Option<u64> },
     PublisherGone { published: u64 },
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) number: u64,
-    pub(super) publisher: u64,
-    pub(super) kind: Kind,
+pub(crate) struct Entry {
+    pub(crate) number: u64,
+    pub(crate) publisher: u64,
+    pub(crate) kind: Kind,
 }
 
 /// An object that the topic owns.
 #[derive(Debug)]
-pub(super) struct Owned {
-    pub(super) object: u64,
+pub(crate) struct Owned {
+    pub(crate) object: u64,
     /// Subscribers that hold its item, and 1 while its entry is in the queue.
-    pub(super) holders: u32,
+    pub(crate) holders: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Subscriber {
-    pub(super) source: Source,
+pub(crate) struct Subscriber {
+    pub(crate) source: Source,
     /// The number of the first entry that it has not gone past.
-    pub(super) next: u64,
+    pub(crate) next: u64,
     /// The entry that it was sent last, until it has gone past that.
-    pub(super) given: Option<u64>,
+    pub(crate) given: Option<u64>,
     /// Entries that it has lost.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// Entries whose owned objects it holds.
-    pub(super) held: HashSet<u64>,
+    pub(crate) held: HashSet<u64>,
     /// Publishers that had ended before it came.
-    pub(super) ended_before: u64,
+    pub(crate) ended_before: u64,
     /// Publishers that must have opened the topic before it ends.
-    pub(super) publishers: u32,
+    pub(crate) publishers: u32,
     /// It takes no more entries, and holds items still.
-    pub(super) has_left: bool,
+    pub(crate) has_left: bool,
 }
 
 /// The choices of a topic's first publisher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Choices {
-    pub(super) capacity: u32,
-    pub(super) keep: u32,
+pub(crate) struct Choices {
+    pub(crate) capacity: u32,
+    pub(crate) keep: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Topic {
+pub(crate) struct Topic {
     /// Two words, for subscribers and for publishers. Each counts changes.
-    pub(super) words: Block,
-    pub(super) choices: Option<Choices>,
+    pub(crate) words: Block,
+    pub(crate) choices: Option<Choices>,
     /// Subscribers for whom the first entries are kept.
-    pub(super) awaited: u32,
+    pub(crate) awaited: u32,
     /// Subscribers that have come.
-    pub(super) came: u32,
-    pub(super) entries: VecDeque<Entry>,
+    pub(crate) came: u32,
+    pub(crate) entries: VecDeque<Entry>,
     /// Entries with an object.
-    pub(super) items: usize,
+    pub(crate) items: usize,
     /// The number of the next entry.
-    pub(super) next: u64,
+    pub(crate) next: u64,
     /// Publishers that have not ended.
-    pub(super) live: usize,
+    pub(crate) live: usize,
     /// Publishers that have opened the topic.
-    pub(super) opened: u64,
-    pub(super) owned: HashMap<u64, Owned>,
-    pub(super) subscribers: HashMap<u64, Subscriber>,
+    pub(crate) opened: u64,
+    pub(crate) owned: HashMap<u64, Owned>,
+    pub(crate) subscribers: HashMap<u64, Subscriber>,
 }
 
 /// The words of a topic.
 #[derive(Clone, Copy)]
-pub(super) enum Word {
+pub(crate) enum Word {
     Subscribers = 0,
     Publishers = 4,
 }
 
-pub(super) fn with_word<T>(
+pub(crate) fn with_word<T>(
     table: &Table,
     words: Block,
     which: Word,
@@ -168,7 +168,7 @@ pub(super) fn with_word<T>(
 }
 
 /// Changes the word, and wakes the threads that sleep on it.
-pub(super) fn signal(table: &Table, words: Block, which: Word) {
+pub(crate) fn signal(table: &Table, words: Block, which: Word) {
     with_word(table, words, which, |word, _| {
         word.fetch_add(1, Ordering::Release);
         // An error of it concerns no waiter: each looks again after a time.
@@ -176,12 +176,12 @@ pub(super) fn signal(table: &Table, words: Block, which: Word) {
     });
 }
 
-pub(super) fn wait_for(table: &Table, words: Block, which: Word) -> Wait {
+pub(crate) fn wait_for(table: &Table, words: Block, which: Word) -> Wait {
     with_word(table, words, which, |word, offset| Wait { offset, value: word.load(Ordering::Relaxed) })
 }
 
 impl Topic {
-    pub(super) fn new(words: Block) -> Topic {
+    pub(crate) fn new(words: Block) -> Topic {
         Topic {
             words,
             choices: None,
@@ -198,7 +198,7 @@ impl Topic {
     }
 
     /// Entries before this number are held back for no subscriber.
-    pub(super) fn floor(&self) -> u64 {
+    pub(crate) fn floor(&self) -> u64 {
         if self.came < self.awaited {
             return 0;
         }
@@ -207,7 +207,7 @@ impl Topic {
     }
 
     /// One holder less of an owned object.
-    pub(super) fn unhold(&mut self, table: &mut Table, number: u64) {
+    pub(crate) fn unhold(&mut self, table: &mut Table, number: u64) {
         let Some(owned) = self.owned.get_mut(&number) else { return };
         owned.holders -= 1;
         if owned.holders == 0 {
@@ -218,7 +218,7 @@ impl Topic {
     }
 
     /// Takes the entry at this place out of the queue. Returns the bytes of its handle.
-    pub(super) fn take_out(&mut self, table: &mut Table, place: usize) -> usize {
+    pub(crate) fn take_out(&mut self, table: &mut Table, place: usize) -> usize {
         let Some(entry) = self.entries.remove(place) else { return 0 };
         let Kind::Item { handle, .. } = entry.kind else { return 0 };
         self.items -= 1;
@@ -228,7 +228,7 @@ impl Topic {
 
     /// Takes the entries out that all subscribers have gone past, but for those that are kept. Returns the bytes of their
     /// handles.
-    pub(super) fn trim(&mut self, table: &mut Table) -> usize {
+    pub(crate) fn trim(&mut self, table: &mut Table) -> usize {
         let keep = self.choices.map_or(0, |choices| choices.keep) as usize;
         let (floor, before, mut bytes) = (self.floor(), self.entries.len(), 0);
         while let Some(first) = self.entries.front()
@@ -245,7 +245,7 @@ impl Topic {
 
     /// Moves the subscriber to `from`, and returns the next entry from there. Asked again with the same number, as after a
     /// reply that was lost, it returns the same entry.
-    pub(super) fn next_for(&mut self, table: &mut Table, id: u64, from: u64) -> Result<Next, Refused> {
+    pub(crate) fn next_for(&mut self, table: &mut Table, id: u64, from: u64) -> Result<Next, Refused> {
         let (end, queue) = (self.next, &self.entries);
         let subscriber = self.subscribers.get_mut(&id).ok_or(Refused::Unknown)?;
         let mut dropped = None;
@@ -300,7 +300,7 @@ impl Topic {
         }
     }
 
-    pub(super) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.live == 0 && self.subscribers.is_empty() && self.entries.is_empty()
     }
 }

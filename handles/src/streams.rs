@@ -2,18 +2,6 @@
 //!
 //! Only handles pass through the topic. The bytes stay at the owner of each object until a subscriber uses them.
 
-mod publisher;
-mod queue;
-mod subscriber;
-mod topics;
-mod way;
-mod wire;
-
-pub use publisher::Publisher;
-pub use subscriber::{Item, Subscriber};
-pub(crate) use topics::Topics;
-pub(crate) use wire::{StreamOp, answer};
-
 use crate::error::Error;
 
 /// Entries that a topic holds unless its first publisher chooses.
@@ -38,18 +26,18 @@ pub enum Overflow {
     Wait,
     /// It fails at once with [`StreamFault::Full`].
     Refuse,
-    /// It drops the oldest entry. Subscribers that have not had it are told how many they lost ([`Item::lost`]).
+    /// It drops the oldest entry. Subscribers that have not had it are told how many they lost ([`Item::lost`](crate::Item::lost)).
     DropOldest,
 }
 
-/// Choices for a [`Publisher`].
+/// Choices for a [`Publisher`](crate::Publisher).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PublisherOptions {
-    capacity: Option<u32>,
-    keep: u32,
-    awaited: u32,
-    overflow: Overflow,
+    pub(crate) capacity: Option<u32>,
+    pub(crate) keep: u32,
+    pub(crate) awaited: u32,
+    pub(crate) overflow: Overflow,
 }
 
 impl Default for PublisherOptions {
@@ -87,12 +75,12 @@ impl PublisherOptions {
     }
 }
 
-/// Choices for a [`Subscriber`].
+/// Choices for a [`Subscriber`](crate::Subscriber).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SubscriberOptions {
-    from_oldest: bool,
-    publishers: u32,
+    pub(crate) from_oldest: bool,
+    pub(crate) publishers: u32,
 }
 
 impl Default for SubscriberOptions {
@@ -137,7 +125,7 @@ pub enum StreamFault {
         "publisher {publisher} ended without finishing, after {published} entries: what it would have published is missing"
     )]
     PublisherGone {
-        /// Its number ([`Item::publisher`]).
+        /// Its number ([`Item::publisher`](crate::Item::publisher)).
         publisher: u64,
         /// Entries that it published.
         published: u64,
@@ -204,7 +192,8 @@ impl StreamFault {
     }
 }
 
-fn check_topic(topic: &str) -> Result<(), Error> {
+/// Checks the name of a topic.
+pub(crate) fn check_topic(topic: &str) -> Result<(), Error> {
     match topic.len() {
         1..=MAX_TOPIC_NAME => Ok(()),
         len => {

@@ -7,9 +7,9 @@ use crate::patience::Patience;
 use crate::store::Store;
 use crate::wire::Reader;
 
-use super::way::{Answer, Nap, Place, Way};
-use super::wire::{StreamOp, request};
-use super::{MAX_STREAM_HANDLE, Overflow, PublisherOptions, StreamFault};
+use crate::stream_way::{Answer, Nap, Place, Way};
+use crate::stream_wire::{StreamOp, request};
+use crate::streams::{MAX_STREAM_HANDLE, Overflow, PublisherOptions, StreamFault};
 
 /// Publishes handles in a topic. Its subscribers get them in the order in which they were published.
 ///

@@ -11,9 +11,9 @@ use crate::patience::Patience;
 use crate::store::Store;
 use crate::wire::{MAX_RELEASES, Reader, Writer};
 
-use super::way::{Answer, Nap, Place, Way};
-use super::wire::{END, ITEM, PUBLISHER_GONE, StreamOp, request};
-use super::{StreamFault, SubscriberOptions};
+use crate::stream_way::{Answer, Nap, Place, Way};
+use crate::stream_wire::{END, ITEM, PUBLISHER_GONE, StreamOp, request};
+use crate::streams::{StreamFault, SubscriberOptions};
 
 /// Releases that wait for the next request at most.
 const RELEASES: usize = 64;

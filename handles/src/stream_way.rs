@@ -15,9 +15,9 @@ use crate::store::Store;
 use crate::table::Source;
 use crate::wire::{Op, Reader, Writer};
 
-use super::StreamFault;
-use super::queue::Wait;
-use super::wire::{Outcome, StreamOp, answer, outcome, request};
+use crate::stream_wire::{Outcome, StreamOp, answer, outcome, request};
+use crate::streams::{self, StreamFault};
+use crate::topic::Wait;
 
 /// Time for a reply, also to a caller that waits less for an entry: otherwise a reply could be lost.
 const REPLY: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ impl Way {
 
     /// Discards a topic.
     pub(crate) fn discard(&self, topic: &str) -> Result<bool, Error> {
-        super::check_topic(topic)?;
+        streams::check_topic(topic)?;
         let mut asked = request(StreamOp::Discard);
         asked.text(topic);
         match self.ask(&asked, topic, 0, &mut self.patience())? {
@@ -185,7 +185,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(way: Way, topic: &str) -> Result<Place, Error> {
-        super::check_topic(topic)?;
+        streams::check_topic(topic)?;
         Ok(Place { way, topic: topic.into() })
     }
 
