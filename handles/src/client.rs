@@ -171,7 +171,7 @@ impl Inner {
         Error::Protocol { address: self.address().to_owned(), what: what.into() }
     }
 
-    fn malformed(&self) -> Error {
+    pub(crate) fn malformed(&self) -> Error {
         self.protocol("its reply is malformed")
     }
 
@@ -187,7 +187,7 @@ impl Inner {
     }
 
     /// Sends a request, and waits for the reply.
-    fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
+    pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
         self.check_process()?;
         let link = lock(&self.link);
         if !lock(&self.releases).is_empty() {
@@ -195,6 +195,12 @@ impl Inner {
         }
         let number = link.inject(&self.library, request)?.into_raw();
         self.await_reply(link, &self.link, number, patience)
+    }
+
+    /// Sends a request that is not replied to, or whose reply concerns no caller.
+    pub(crate) fn tell(&self, request: &[u8]) -> Result<(), Error> {
+        self.check_process()?;
+        Ok(lock(&self.link).send(&self.library, request)?)
     }
 
     fn send_releases(&self, link: &Link) -> Result<(), farjump::Error> {
@@ -278,7 +284,7 @@ impl Inner {
     }
 
     /// The owner's memory, if it can be mapped here.
-    fn region(&self) -> Result<&Region, &str> {
+    pub(crate) fn region(&self) -> Result<&Region, &str> {
         let region = self.region.get_or_init(|| self.map());
         region.as_ref().map_err(|why| why.as_str())
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::handle::HandleFault;
+use crate::streams::StreamFault;
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +127,14 @@ pub enum Error {
     Forked {
         /// The owner's address.
         address: String,
+    },
+    /// A stream of handles could not be used, or ended otherwise than by its publishers' wish.
+    #[error("topic `{topic}`: {fault}")]
+    Stream {
+        /// The topic's name.
+        topic: String,
+        /// What went wrong.
+        fault: StreamFault,
     },
     /// None of the owner's addresses could be reached.
     #[error("the owner is reached at none of its addresses: {0}")]

@@ -23,12 +23,19 @@ mod handle;
 mod lifetimes;
 mod patience;
 mod placement;
+mod publisher;
 mod region;
 mod resolver;
 mod service;
 mod spill;
 mod store;
+mod stream_way;
+mod stream_wire;
+mod streams;
+mod subscriber;
 mod table;
+mod topic;
+mod topics;
 mod typed;
 mod view;
 mod wire;
@@ -40,8 +47,14 @@ pub use handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MA
 pub use lifetimes::{Counted, Keeper, Owned};
 pub use patience::Patience;
 pub use placement::{Placement, Work};
+pub use publisher::Publisher;
 pub use resolver::Resolver;
 pub use service::Service;
 pub use store::{DEFAULT_CAPACITY, Store, StoreOptions};
+pub use streams::{
+    DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPIC_NAME, MAX_TOPICS,
+    Overflow, PublisherOptions, StreamFault, SubscriberOptions,
+};
+pub use subscriber::{Item, Subscriber};
 pub use typed::{TypeName, TypedHandle, Value};
 pub use view::View;

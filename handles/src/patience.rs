@@ -45,6 +45,20 @@ impl<'a> Patience<'a> {
         self
     }
 
+    /// Runs `then` with at least `least` of time: for a request whose reply is on its way when the time is over.
+    pub(crate) fn with_at_least<T>(&mut self, least: Duration, then: impl FnOnce(&mut Self) -> T) -> T {
+        let deadline = self.deadline;
+        self.deadline = deadline.map(|at| at.max(Instant::now() + least));
+        let done = then(self);
+        self.deadline = deadline;
+        done
+    }
+
+    /// The longest sleep between two checks; `most` if there is no check.
+    pub(crate) fn longest_sleep(&self, most: Duration) -> Duration {
+        if self.check.is_some() { CHECKS } else { most }
+    }
+
     /// Sleeps.
     pub(crate) fn sleep(&mut self, mut sleep: impl FnMut() + Send) {
         match &mut self.around {

@@ -7,6 +7,7 @@ use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Reques
 
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::store::Shared;
+use crate::stream_wire::{self, StreamOp};
 use crate::table::{ClaimFailed, NoMemory, Refusal, Source, Table};
 use crate::wire::{MAX_REQUEST, Op, Reader, Status, VERSION, Writer};
 
@@ -43,7 +44,14 @@ impl Service {
         let mut head = [0; MAX_REQUEST];
         let copied = request.copy_to(0, &mut head);
         let mut fields = Reader(head.get(..copied)?);
-        let op = Op::from_number(fields.u8()?)?;
+        let number = fields.u8()?;
+        if let Some(op) = StreamOp::from_number(number) {
+            // No request about a topic is longer than what was copied.
+            return (request.len() == copied)
+                .then(|| stream_wire::answer(&self.shared, source, op, fields, reply))?
+                .map(Ok);
+        }
+        let op = Op::from_number(number)?;
         reply.u8(Status::Done as u8);
         // Contents behind the fields are read from the request itself, which may be longer than what was copied.
         let behind = |fields: &Reader<'_>| copied - fields.0.len();
@@ -300,7 +308,11 @@ impl Objects for Service {
     }
 
     fn source_ended(&mut self, source: u64) {
-        self.table().source_ended(Source::Link(self.target, source));
+        let source = Source::Link(self.target, source);
+        let mut topics = self.shared.topics();
+        let mut table = self.table();
+        topics.source_ended(&mut table, source);
+        table.source_ended(source);
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {

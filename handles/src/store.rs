@@ -15,6 +15,7 @@ use crate::region::OwnRegion;
 use crate::service::Service;
 use crate::spill::Spill;
 use crate::table::{ClaimFailed, Refusal, Source, Table};
+use crate::topics::Topics;
 use crate::view::View;
 
 /// Bytes of a store of which no more is said.
@@ -73,6 +74,7 @@ impl StoreOptions {
         let shared = Shared {
             region,
             table: Mutex::new(table),
+            topics: Mutex::default(),
             addresses: Mutex::new(Vec::new().into()),
             targets: AtomicU32::new(0),
         };
@@ -127,6 +129,8 @@ pub(crate) struct Shared {
     /// The same as the table's, where no lock is needed to see it.
     region: Arc<OwnRegion>,
     table: Mutex<Table>,
+    /// Locked before the table where both are.
+    topics: Mutex<Topics>,
     addresses: Mutex<Arc<[String]>>,
     targets: AtomicU32,
 }
@@ -135,6 +139,11 @@ impl Shared {
     /// Also after a panic under the lock: the table is whole between its own changes.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Also after a panic under the lock, as the table.
+    pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn region(&self) -> &OwnRegion {

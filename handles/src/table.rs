@@ -81,7 +81,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Object {
+pub(crate) struct Object {
     state: State,
     /// Where the contents lie in the region.
     block: Option<Block>,
@@ -191,7 +191,7 @@ impl Table {
     }
 
     /// Takes memory, and makes space for it by the file if there is one.
-    fn take(&mut self, len: u64) -> Result<Block, NoMemory> {
+    pub(crate) fn take(&mut self, len: u64) -> Result<Block, NoMemory> {
         self.end_leases();
         loop {
             if let Some(block) = self.memory.take(len) {
@@ -206,6 +206,16 @@ impl Table {
                 });
             }
         }
+    }
+
+    /// Gives memory back that was taken for something else than an object.
+    pub(crate) fn give_back(&mut self, block: Block) {
+        self.memory.give_back(block);
+    }
+
+    /// Whether there is an object of this number that was not evicted.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.objects.get(&number).is_some_and(|object| !matches!(object.state, State::Evicted))
     }
 
     /// Writes the object that nobody uses and that was used longest ago to the file. `false` if there is none, or no file.
@@ -314,7 +324,7 @@ impl Table {
     }
 
     /// The object of a handle.
-    fn check(&mut self, number: u64, key: Key) -> Result<&Object, Refusal> {
+    pub(crate) fn check(&mut self, number: u64, key: Key) -> Result<&Object, Refusal> {
         self.end_leases();
         // Compared first, so that the answer to a wrong key does not tell what there is.
         if !self.key(number).is(&key) {
@@ -436,7 +446,7 @@ impl Table {
     }
 
     /// Evicts, by number.
-    fn end(&mut self, number: u64) {
+    pub(crate) fn end(&mut self, number: u64) {
         let Some(object) = self.objects.get_mut(&number) else { return };
         let (contents, lease, word) = (object.contents.take(), object.lease.take(), object.word);
         if let Some(lease) = lease {

@@ -19,6 +19,7 @@ mod ready;
 mod sending;
 mod shared;
 mod store;
+mod stream;
 mod target;
 mod target_options;
 
@@ -36,6 +37,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::Store>()?;
     module.add_class::<placement::Placement>()?;
     module.add_function(wrap_pyfunction!(library::link_library, module)?)?;
+    module.add_class::<stream::Publisher>()?;
+    module.add_class::<stream::Subscriber>()?;
+    module.add_class::<stream::Item>()?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
     Ok(())
 }

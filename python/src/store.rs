@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use farjump::Key;
-use farjump_handles::{Client, Error, Patience, View};
+use farjump_handles::{Client, Error, Patience, SubscriberOptions, View};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,13 +15,14 @@ use crate::arguments::{Arguments, Items};
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::handle::Handle;
 use crate::process::Process;
+use crate::stream::{Publisher, Subscriber, stream_exception};
 
 /// Bytes from which on a copy is made without the GIL.
-const LARGE: usize = 64 << 10;
+pub(crate) const LARGE: usize = 64 << 10;
 /// A wait without a limit.
 const FOREVER: Duration = Duration::MAX;
 /// Time limit of a request, in seconds.
-const REQUEST: f64 = 30.0;
+pub(crate) const REQUEST: f64 = 30.0;
 
 /// A connection to the owner of objects. Any number of threads may use it.
 #[pyclass(frozen, module = "farjump", weakref)]
@@ -68,10 +69,51 @@ pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
         Error::Full { .. } => "StoreFull",
         Error::TimedOut { .. } => "TimedOut",
         Error::Forked { .. } => "Forked",
+        Error::Stream { fault, .. } => return stream_exception(py, error, fault),
         Error::Unreachable(_) => "ConnectError",
         _ => "Error",
     };
     raise(py, class, error.to_string())
+}
+
+/// Runs a request: with the GIL while it looks for the reply, without it while it sleeps; all of it without if it copies much.
+pub(crate) fn patiently<T: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    is_long: bool,
+    work: impl FnOnce(&mut Patience<'_>) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let timeout = timeout.unwrap_or(FOREVER);
+    let mut raised = None;
+    let done = if is_long {
+        let raised = &mut raised;
+        py.detach(move || {
+            let mut check = || {
+                Python::try_attach(|py| py.check_signals()).is_none_or(|checked| match checked {
+                    Ok(()) => true,
+                    Err(error) => {
+                        *raised = Some(error);
+                        false
+                    }
+                })
+            };
+            work(&mut Patience::of(timeout).checked_by(&mut check))
+        })
+    } else {
+        let mut check = || match py.check_signals() {
+            Ok(()) => true,
+            Err(error) => {
+                raised = Some(error);
+                false
+            }
+        };
+        let mut around = |sleep: &mut (dyn FnMut() + Send)| py.detach(sleep);
+        work(&mut Patience::of(timeout).checked_by(&mut check).sleeping_in(&mut around))
+    };
+    done.map_err(|error| match (error, raised) {
+        (Error::Interrupted, Some(raised)) => raised,
+        (error, _) => handle_exception(py, &error),
+    })
 }
 
 impl Store {
@@ -81,8 +123,7 @@ impl Store {
         client.ok_or_else(|| closed(py, "store"))
     }
 
-    /// Runs a request: with the GIL while it looks for the reply, without it while it sleeps; all of it without if it copies
-    /// much.
+    /// Runs a request as [`patiently`].
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -91,38 +132,7 @@ impl Store {
         work: impl FnOnce(&Client, &mut Patience<'_>) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         let client = self.client(py)?;
-        let timeout = timeout.unwrap_or(FOREVER);
-        let mut raised = None;
-        let done = if is_long {
-            let raised = &mut raised;
-            py.detach(move || {
-                let mut check = || {
-                    Python::try_attach(|py| py.check_signals()).is_none_or(|checked| match checked {
-                        Ok(()) => true,
-                        Err(error) => {
-                            *raised = Some(error);
-                            false
-                        }
-                    })
-                };
-                work(&client, &mut Patience::of(timeout).checked_by(&mut check))
-            })
-        } else {
-            let mut check = || match py.check_signals() {
-                Ok(()) => true,
-                Err(error) => {
-                    raised = Some(error);
-                    false
-                }
-            };
-            let mut around = |sleep: &mut (dyn FnMut() + Send)| py.detach(sleep);
-            let mut patience = Patience::of(timeout).checked_by(&mut check).sleeping_in(&mut around);
-            work(&client, &mut patience)
-        };
-        done.map_err(|error| match (error, raised) {
-            (Error::Interrupted, Some(raised)) => raised,
-            (error, _) => handle_exception(py, &error),
-        })
+        patiently(py, timeout, is_long, move |patience| work(&client, patience))
     }
 
     fn put_all(&self, py: Python<'_>, parts: &[Bound<'_, PyAny>], type_name: &str) -> PyResult<Handle> {
@@ -254,6 +264,53 @@ impl Store {
             let time = limit(seconds, "seconds")?;
             let patience = Some(Duration::from_secs_f64(REQUEST));
             self.run(py, patience, false, |client, _| client.lease(&handle.handle, time))
+        })
+    }
+
+    /// Opens a topic of the owner's to publish in it. `overflow` is what it does when the topic is full: "wait" for the
+    /// slowest subscriber, "refuse", or "drop_oldest". The first publisher of a topic decides on the other choices.
+    #[pyo3(signature = (topic, *, capacity=None, keep=0, await_subscribers=1, overflow="wait"))]
+    fn publisher(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        capacity: Option<u32>,
+        keep: u32,
+        await_subscribers: u32,
+        overflow: &str,
+    ) -> PyResult<Publisher> {
+        guarded(py, || {
+            let options = Publisher::options(capacity, keep, await_subscribers, overflow)?;
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            let made = self.run(py, limit, false, |client, _| client.publisher(topic, options))?;
+            Ok(Publisher::new(made, self.process))
+        })
+    }
+
+    /// Subscribes to a topic of the owner's: from the oldest entry that it has, or `from_now` on. The stream ends when so many
+    /// publishers have come, and all have finished.
+    #[pyo3(signature = (topic, *, from_now=false, publishers=1))]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        from_now: bool,
+        publishers: u32,
+    ) -> PyResult<Subscriber> {
+        guarded(py, || {
+            let options = SubscriberOptions::default().publishers(publishers);
+            let options = if from_now { options.from_now() } else { options };
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            let made = self.run(py, limit, false, |client, _| client.subscribe(topic, options))?;
+            Ok(Subscriber::new(made, self.process))
+        })
+    }
+
+    /// Forgets a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Whether it was there.
+    fn discard_topic(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
+        guarded(py, || {
+            let limit = Some(Duration::from_secs_f64(REQUEST));
+            self.run(py, limit, false, |client, _| client.discard_topic(topic))
         })
     }
 

@@ -99,6 +99,23 @@ class StoreFull(Error, MemoryError):
     """The store has no memory for an object."""
 
 
+class StreamError(Error):
+    """A topic, a publisher or a subscriber that cannot be used."""
+
+
+class StreamFull(StreamError):
+    """The topic is full: its slowest subscriber has not gone on in time, or none has come."""
+
+
+class PublisherGone(StreamError, ConnectionError):
+    """A publisher ended without finishing. All that it published came before."""
+
+    publisher: int
+    """Its number."""
+    published: int
+    """Entries that it published."""
+
+
 for _class in list(globals().values()):
     if isinstance(_class, type):
         _class.__module__ = "farjump"

@@ -1,0 +1,164 @@
+//! Bounds, full stores, and requests and handles that are wrong.
+
+use farjump_handles::{Error, Handle, MAX_MEMBERS, MAX_TOPIC_CAPACITY, MAX_TOPICS, Store, StreamFault};
+
+use super::support::{
+    Owner, Raw, eventually, fault, number_in, objects, publish_number, publisher, soon, subscriber,
+};
+
+#[test]
+fn a_subscriber_that_keeps_all_items_is_stopped_and_goes_on_when_it_has_dropped_one() {
+    let owner = Owner::new("mapped", 1 << 20);
+    let mut publisher = owner.store.publisher("held", publisher().capacity(2)).unwrap();
+    let client = owner.client();
+    let mut subscriber = client.subscribe("held", subscriber()).unwrap();
+    let mut held = Vec::new();
+    for number in 0..3 {
+        publish_number(&mut publisher, number).unwrap();
+        held.push(subscriber.next(&mut soon()).unwrap().unwrap());
+    }
+    publish_number(&mut publisher, 3).unwrap();
+    assert_eq!(fault(subscriber.next(&mut soon()).unwrap_err()), StreamFault::Holds { most: 3 });
+    assert_eq!(objects(&owner.store), 4);
+    held.remove(1);
+    let next = subscriber.next(&mut soon()).unwrap().unwrap();
+    assert_eq!((next.lost(), number_in(&client.get(next.handle()).unwrap())), (0, 3));
+}
+
+#[test]
+fn names_capacities_and_numbers_are_bounded() {
+    let owner = Owner::new("mapped", 1 << 20);
+    let client = owner.client();
+    let long = "é".repeat(128);
+    for (name, len) in [("", 0), (long.as_str(), 256)] {
+        let error = client.publisher(name, publisher()).unwrap_err();
+        assert_eq!(fault(error), StreamFault::Name { len });
+        assert_eq!(fault(owner.store.subscribe(name, subscriber()).unwrap_err()), StreamFault::Name { len });
+        assert_eq!(fault(client.discard_topic(name).unwrap_err()), StreamFault::Name { len });
+    }
+    for options in [
+        publisher().capacity(0),
+        publisher().capacity(MAX_TOPIC_CAPACITY + 1),
+        publisher().capacity(4).keep(5),
+        publisher().keep(u32::MAX),
+    ] {
+        assert_eq!(fault(client.publisher("bounds", options).unwrap_err()), StreamFault::Capacity);
+    }
+    let largest = client.publisher("bounds", publisher().capacity(MAX_TOPIC_CAPACITY)).unwrap();
+    let differs = StreamFault::Differs { capacity: MAX_TOPIC_CAPACITY, keep: 0 };
+    let error = owner.store.publisher("bounds", publisher().capacity(7)).unwrap_err();
+    assert_eq!(fault(error), differs);
+    owner.store.publisher("bounds", publisher()).unwrap().finish().unwrap();
+    largest.finish().unwrap();
+
+    let mut all: Vec<_> = (0..MAX_TOPICS)
+        .map(|number| owner.store.subscribe(&format!("topic {number}"), subscriber()).unwrap())
+        .collect();
+    assert_eq!(fault(client.subscribe("more", subscriber()).unwrap_err()), StreamFault::Topics);
+    assert_eq!(fault(client.publisher("more", publisher()).unwrap_err()), StreamFault::Topics);
+    all.clear();
+    let members: Vec<_> =
+        (0..MAX_MEMBERS).map(|_| owner.store.subscribe("one", subscriber()).unwrap()).collect();
+    assert_eq!(fault(client.subscribe("one", subscriber()).unwrap_err()), StreamFault::Members);
+    // Each publisher that is gone takes a place until its subscribers have been told.
+    for _ in 0..MAX_MEMBERS {
+        drop(owner.store.publisher("one", publisher()).unwrap());
+    }
+    assert_eq!(fault(client.publisher("one", publisher()).unwrap_err()), StreamFault::Members);
+    drop(members);
+    client.publisher("one", publisher()).unwrap().finish().unwrap();
+    assert_eq!(owner.store.list(1).used, 0);
+}
+
+#[test]
+fn a_full_store_refuses_what_is_published_and_topics_and_goes_on_when_there_is_room() {
+    let owner = Owner::new("mapped", 1 << 20);
+    let client = owner.client();
+    let mut publisher_here = client.publisher("full", publisher()).unwrap();
+    let mut subscriber_here = client.subscribe("full", subscriber()).unwrap();
+    let large = vec![1; 400_000];
+    publisher_here.publish_bytes("", &[&large]).unwrap();
+    publisher_here.publish_bytes("", &[&large]).unwrap();
+    let full = publisher_here.publish_bytes("", &[&large]).unwrap_err();
+    assert!(matches!(full, Error::Full { asked: 400_000, .. }), "{full}");
+    let mut small = Vec::new();
+    while let Ok(handle) = owner.store.put(&[0; 64]) {
+        small.push(handle);
+    }
+    let full = client.subscribe("another", subscriber()).unwrap_err();
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    for _ in 0..2 {
+        subscriber_here.next(&mut soon()).unwrap().unwrap();
+    }
+    eventually("there is room", || publisher_here.publish_bytes("", &[&large]).is_ok());
+}
+
+#[test]
+fn handles_that_are_forged_gone_or_too_long_are_not_published() {
+    let owner = Owner::new("mapped", 1 << 20);
+    let client = owner.client();
+    let mut publisher_here = client.publisher("bad", publisher()).unwrap();
+    let mut subscriber_here = client.subscribe("bad", subscriber()).unwrap();
+    let handle = client.put(b"object").unwrap();
+    let mut forged = handle.to_bytes();
+    forged[28] ^= 1;
+    let forged = Handle::from_bytes(&forged).unwrap();
+    let wrong = publisher_here.publish(&forged).unwrap_err();
+    assert!(matches!(wrong, Error::WrongKey { number } if number == handle.number()), "{wrong}");
+    client.evict(&handle).unwrap();
+    for error in [publisher_here.publish(&handle).unwrap_err(), publisher_here.give(&handle).unwrap_err()] {
+        assert!(matches!(error, Error::Gone { .. }), "{error}");
+    }
+    let far = Store::options().address(format!("unix:/{}", "x".repeat(1000))).build().unwrap();
+    let long = publisher_here.publish(&far.put(b"").unwrap()).unwrap_err();
+    assert!(matches!(fault(long), StreamFault::LongHandle { len: 1024.. }));
+    // An object that its publisher gave and evicted all the same is passed over.
+    let given = client.put(b"given").unwrap();
+    publisher_here.give(&given).unwrap();
+    client.evict(&given).unwrap();
+    publish_number(&mut publisher_here, 1).unwrap();
+    let item = subscriber_here.next(&mut soon()).unwrap().unwrap();
+    assert_eq!((number_in(&client.get(item.handle()).unwrap()), item.lost()), (1, 0));
+}
+
+#[test]
+fn requests_that_no_client_sends_are_refused_and_hurt_no_other() {
+    let owner = Owner::new("mapped", 1 << 20);
+    let mut publisher_here = owner.store.publisher("kept", publisher().keep(9)).unwrap();
+    let mut subscriber_here = owner.store.subscribe("kept", subscriber()).unwrap();
+    publish_number(&mut publisher_here, 7).unwrap();
+    let raw = Raw::new(&owner);
+    let mut random = fastrand::Rng::with_seed(5);
+    for round in 0..4000 {
+        let mut request: Vec<u8> = (0..random.usize(1..60)).map(|_| random.u8(..)).collect();
+        request[0] = 64 + request[0] % 10;
+        if round % 2 == 0 && request.len() > 9 {
+            // Numbers of publishers and subscribers that exist, of others and of its own.
+            request[1..9].copy_from_slice(&random.u64(1..40).to_le_bytes());
+        } else if request.len() > 6 {
+            request[1..6].copy_from_slice(b"\x04kept");
+        }
+        match raw.try_ask(&request) {
+            Ok(reply) => assert!(!reply.is_empty()),
+            Err(error) => assert!(error.to_string().contains("malformed"), "{error}"),
+        }
+    }
+    // One that is too long to be any.
+    let long = [vec![65; 10], vec![0; 5000]].concat();
+    let error = raw.try_ask(&long).unwrap_err();
+    assert!(error.to_string().contains("malformed"), "{error}");
+    drop(raw);
+    let item = subscriber_here.next(&mut soon()).unwrap().unwrap();
+    assert_eq!(number_in(&owner.store.get(item.handle()).unwrap()), 7);
+    publish_number(&mut publisher_here, 8).unwrap();
+    drop(item);
+    eventually("the other's publishers are gone, and the stream goes on", || {
+        match subscriber_here.next(&mut soon()) {
+            Ok(item) => number_in(&owner.store.get(item.unwrap().handle()).unwrap()) == 8,
+            Err(error) => {
+                assert!(matches!(fault(error), StreamFault::PublisherGone { .. }));
+                false
+            }
+        }
+    });
+}

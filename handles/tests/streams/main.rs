@@ -1,0 +1,6 @@
+//! Streams of handles through topics: order, bounds, and the ends of publishers and subscribers.
+
+mod bounds;
+mod ends;
+mod order;
+mod support;

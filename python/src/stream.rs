@@ -1,0 +1,358 @@
+//! Streams of handles: publishers, subscribers and items.
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use farjump_handles::{Error, Overflow, Patience, PublisherOptions, StreamFault};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::arguments::Arguments;
+use crate::errors::{closed, guarded, limit, raise};
+use crate::handle::Handle;
+use crate::process::Process;
+use crate::store::{LARGE, REQUEST, patiently};
+
+/// The exception for what went wrong with a stream.
+pub(crate) fn stream_exception(py: Python<'_>, error: &Error, fault: &StreamFault) -> PyErr {
+    let class = match fault {
+        StreamFault::Full => "StreamFull",
+        StreamFault::NoEntry(_) => "TimedOut",
+        StreamFault::PublisherGone { .. } => "PublisherGone",
+        _ => "StreamError",
+    };
+    let raised = raise(py, class, error.to_string());
+    if let StreamFault::PublisherGone { publisher, published } = fault {
+        let value = raised.value(py);
+        let set = value.setattr("publisher", publisher).and_then(|()| value.setattr("published", published));
+        if let Err(error) = set {
+            return error;
+        }
+    }
+    raised
+}
+
+/// What one thread uses at a time. It is not waited for: the thread that has it may sleep for long.
+fn take<'m, T>(
+    py: Python<'_>,
+    mutex: &'m Mutex<Option<T>>,
+    what: &str,
+) -> PyResult<MutexGuard<'m, Option<T>>> {
+    match mutex.try_lock() {
+        Ok(taken) => Ok(taken),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            Err(raise(py, "StreamError", format!("another call uses this {what}: give each thread its own")))
+        }
+    }
+}
+
+/// Publishes handles in a topic. Used in a `with` block, it finishes at the end; if the block raises, subscribers are told that
+/// it is gone.
+#[pyclass(frozen, module = "farjump", weakref)]
+pub(crate) struct Publisher {
+    /// `None` once finished or closed.
+    publisher: Mutex<Option<farjump_handles::Publisher>>,
+    topic: String,
+    number: u64,
+    process: Process,
+}
+
+impl Publisher {
+    pub(crate) fn new(publisher: farjump_handles::Publisher, process: Process) -> Publisher {
+        let (topic, number) = (publisher.topic().to_owned(), publisher.number());
+        Publisher { publisher: Mutex::new(Some(publisher)), topic, number, process }
+    }
+
+    pub(crate) fn options(
+        capacity: Option<u32>,
+        keep: u32,
+        await_subscribers: u32,
+        overflow: &str,
+    ) -> PyResult<PublisherOptions> {
+        let overflow = match overflow {
+            "wait" => Overflow::Wait,
+            "refuse" => Overflow::Refuse,
+            "drop_oldest" => Overflow::DropOldest,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "overflow={other:?} is unknown: give \"wait\", \"refuse\" or \"drop_oldest\""
+                )));
+            }
+        };
+        let options =
+            PublisherOptions::default().keep(keep).await_subscribers(await_subscribers).overflow(overflow);
+        Ok(match capacity {
+            Some(capacity) => options.capacity(capacity),
+            None => options,
+        })
+    }
+
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        is_long: bool,
+        work: impl FnOnce(&mut farjump_handles::Publisher, &mut Patience<'_>) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        let limit = limit(timeout, "timeout")?;
+        self.process.check(py, "publisher")?;
+        let mut taken = take(py, &self.publisher, "publisher")?;
+        let publisher = taken.as_mut().ok_or_else(|| closed(py, "publisher"))?;
+        patiently(py, limit, is_long, |patience| work(publisher, patience))
+    }
+}
+
+#[pymethods]
+impl Publisher {
+    /// Publishes a handle, whose object stays as it is. Returns the entry's number.
+    #[pyo3(signature = (handle, timeout=Some(REQUEST)), text_signature = "($self, handle, timeout=30.0)")]
+    fn publish(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<u64> {
+        guarded(py, || {
+            self.run(py, timeout, false, |publisher, patience| {
+                publisher.publish_with(&handle.handle, false, patience)
+            })
+        })
+    }
+
+    /// Publishes a handle, whose object the topic owns: it is evicted when all subscribers have had it.
+    #[pyo3(signature = (handle, timeout=Some(REQUEST)), text_signature = "($self, handle, timeout=30.0)")]
+    fn give(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<u64> {
+        guarded(py, || {
+            self.run(py, timeout, false, |publisher, patience| {
+                publisher.publish_with(&handle.handle, true, patience)
+            })
+        })
+    }
+
+    /// Puts an object with these bytes, which the topic owns, and publishes it.
+    #[pyo3(
+        signature = (data, *, type_name="", timeout=Some(REQUEST)),
+        text_signature = "($self, data, *, type_name='', timeout=30.0)"
+    )]
+    fn publish_bytes(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        type_name: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        guarded(py, || {
+            let held = Arguments::of(data)?;
+            let bytes = held.bytes();
+            self.run(py, timeout, bytes.len() >= LARGE, |publisher, patience| {
+                publisher.publish_bytes_with(type_name, &[bytes], patience)
+            })
+        })
+    }
+
+    /// Ends the publisher: the stream ends when all have finished. Finishing again does nothing.
+    #[pyo3(signature = (timeout=Some(REQUEST)), text_signature = "($self, timeout=30.0)")]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        guarded(py, || {
+            if self.closed() {
+                return Ok(());
+            }
+            self.run(py, timeout, false, farjump_handles::Publisher::finish_with)?;
+            self.close(py)
+        })
+    }
+
+    /// Ends the publisher. If it has not finished, subscribers are told that it is gone.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.process.check(py, "publisher")?;
+        let taken = take(py, &self.publisher, "publisher")?.take();
+        drop(taken);
+        Ok(())
+    }
+
+    /// Whether it has finished or was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        matches!(self.publisher.try_lock().as_deref(), Ok(None))
+    }
+
+    /// The topic's name.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The number of this publisher, which its items have.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exception_type=None, exception=None, traceback=None))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exception_type: Option<&Bound<'_, PyAny>>,
+        exception: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (exception, traceback);
+        match exception_type {
+            Some(_) => self.close(py),
+            None => self.finish(py, Some(REQUEST)),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<farjump.Publisher {} in topic {:?}>", self.number, self.topic)
+    }
+}
+
+/// Gets the handles that are published in a topic: by `next`, or by iterating over it.
+#[pyclass(frozen, module = "farjump", weakref)]
+pub(crate) struct Subscriber {
+    /// `None` once closed.
+    subscriber: Mutex<Option<farjump_handles::Subscriber>>,
+    topic: String,
+    process: Process,
+}
+
+impl Subscriber {
+    pub(crate) fn new(subscriber: farjump_handles::Subscriber, process: Process) -> Subscriber {
+        let topic = subscriber.topic().to_owned();
+        Subscriber { subscriber: Mutex::new(Some(subscriber)), topic, process }
+    }
+
+    fn wait(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<Option<Item>> {
+        self.process.check(py, "subscriber")?;
+        let mut taken = take(py, &self.subscriber, "subscriber")?;
+        let subscriber = taken.as_mut().ok_or_else(|| closed(py, "subscriber"))?;
+        let item = patiently(py, limit, false, |patience| subscriber.next(patience))?;
+        Ok(item.map(|item| Item {
+            handle: item.handle().clone(),
+            number: item.number(),
+            publisher: item.publisher(),
+            lost: item.lost(),
+            is_owned: item.is_owned(),
+            item: Mutex::new(Some(item)),
+        }))
+    }
+}
+
+#[pymethods]
+impl Subscriber {
+    /// Waits for the next item. `None` when all publishers have finished and all items were had.
+    #[pyo3(signature = (timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Item>> {
+        guarded(py, || self.wait(py, limit(timeout, "timeout")?))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Item>> {
+        guarded(py, || self.wait(py, None))
+    }
+
+    /// Items that were dropped so far because this subscriber was too slow.
+    #[getter]
+    fn lost(&self, py: Python<'_>) -> PyResult<u64> {
+        let taken = take(py, &self.subscriber, "subscriber")?;
+        taken.as_ref().map(farjump_handles::Subscriber::lost).ok_or_else(|| closed(py, "subscriber"))
+    }
+
+    /// Ends the subscription. Items stay.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.process.check(py, "subscriber")?;
+        let taken = take(py, &self.subscriber, "subscriber")?.take();
+        drop(taken);
+        Ok(())
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        matches!(self.subscriber.try_lock().as_deref(), Ok(None))
+    }
+
+    /// The topic's name.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<farjump.Subscriber of topic {:?}>", self.topic)
+    }
+}
+
+/// An entry of a topic: the handle of an object. An object that the topic owns stays while the item does.
+#[pyclass(frozen, module = "farjump", weakref)]
+pub(crate) struct Item {
+    handle: farjump_handles::Handle,
+    number: u64,
+    publisher: u64,
+    lost: u64,
+    is_owned: bool,
+    /// `None` once released.
+    item: Mutex<Option<farjump_handles::Item>>,
+}
+
+#[pymethods]
+impl Item {
+    /// The handle.
+    #[getter]
+    fn handle(&self) -> Handle {
+        Handle { handle: self.handle.clone() }
+    }
+
+    /// The number of the entry in its topic. Numbers ascend.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The number of its publisher.
+    #[getter]
+    fn publisher(&self) -> u64 {
+        self.publisher
+    }
+
+    /// Items that were dropped between the one before and this one, because the subscriber was too slow.
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether the topic owns the object.
+    #[getter]
+    fn owned(&self) -> bool {
+        self.is_owned
+    }
+
+    /// Lets an object go that the topic owns, before the item does. Views of it stay.
+    fn release(&self) {
+        let item = self.item.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(item);
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<farjump.Item {} of publisher {}: object {} ({} bytes)>",
+            self.number,
+            self.publisher,
+            self.handle.number(),
+            self.handle.len()
+        )
+    }
+}
