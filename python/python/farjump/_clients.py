@@ -8,11 +8,11 @@ import weakref
 from . import ConnectError, PeerGone, Store, _owners
 
 _lock = threading.RLock()
-# By address and key file: what `Client.shared` returns again.
+# The clients that several users share, by address and key file.
 _shared = {}
-# Those of proxies at targets of other programs, which are used by one connector each.
+# The clients of proxies at targets of other programs. Connectors do not share those.
 _resolving = {}
-# All, for a forked child.
+# All clients, to be dropped in a forked child.
 _all = weakref.WeakSet()
 
 
@@ -113,7 +113,8 @@ class Client:
 
 
 def _after_fork():
-    """Lets go of what is the parent's: its store is not for this process, and its presence not ours."""
+    """Drops the parent's clients in a forked child: their stores do not work here, and open copies of their
+    connections would keep the owner."""
     global _lock
     _lock = threading.RLock()
     _shared.clear()

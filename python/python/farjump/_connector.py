@@ -28,16 +28,16 @@ class FarjumpKey(NamedTuple):
 class FarjumpConnector:
     """A connector to the objects of an owner.
 
-    Where nobody listens at a `unix:` address, it starts an owner process, which ends when its starter and all others
-    that were connected are gone, or with `close(clear=True)`. A target of a program's own that has a store serves as
-    well, at any address.
+    Where no process listens at a `unix:` address, it starts an owner. An owner ends when its starter and all other
+    connected processes are gone, or with `close(clear=True)`. A target with a store, of a program of yours, is an owner
+    as well, at any address.
 
     Args:
         address: of the owner. Without it, that of all processes of this user on this machine.
         key_file: the key for a target over TCP.
         memory: most bytes of objects, in an owner that is started: half of the machine's memory if not given.
         clear: whether `close` ends the owner, with all objects, if it is not told.
-        start: whether to start an owner where nobody listens.
+        start: whether to start an owner where no process listens.
         start_timeout: longest time for that, and for connecting, in seconds.
     """
 
@@ -206,5 +206,5 @@ def handle_of(key: FarjumpKey) -> Handle:
         raise TypeError(f"{key!r} is no key of this connector: give a FarjumpKey") from None
 
 
-# What finds them by name, as pickle does, finds them there.
+# Pickle and ProxyStore find them by these names.
 FarjumpKey.__module__ = FarjumpConnector.__module__ = "farjump.proxystore"

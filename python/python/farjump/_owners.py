@@ -1,8 +1,8 @@
-"""The owner process of a `unix:` address: found, started where nobody listens, and held for as long as it is used.
+"""The owner process of a `unix:` address: found, started where no process listens, and held while it is used.
 
 Beside the socket of its target, an owner listens on a second one, `PATH.owner`. A process that uses the owner stays
-connected there, so the kernel tells the owner when a process ends, however it ends. Whoever starts or ends an owner
-holds a lock on `PATH.owner-lock` meanwhile.
+connected there, so the kernel tells the owner when a process ends, however it ends. Starting and ending an owner take
+place under a lock on `PATH.owner-lock`.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ import time
 
 from ._errors import ConnectError, TimedOut
 
-# What an owner says to a process that connects.
+# The answers of an owner to a process that connects.
 GREETING = b"farjump-owner 1\n"
 ENDING = b"ending\n"
-# What a process says that wants the owner to end.
+# The request to end, from a connected process.
 CLEAR = b"clear\n"
-# What an owner says to its starter, before a sentence if it cannot be.
+# The reports of an owner to its starter. A sentence follows the second.
 READY = b"ready\n"
 FAILED = b"failed "
 
@@ -116,8 +116,10 @@ class Presence:
 
 
 def find(path, memory, timeout, starts):
-    """A `Presence` at the owner of this path, started if nobody listens there and `starts`; None at a target of another
-    program."""
+    """A `Presence` at the owner of this path, or None at a target of another program.
+
+    If no process listens there, starts an owner, unless `starts` is False.
+    """
     deadline = time.monotonic() + timeout
     found = _attach(path, deadline)
     if found:
@@ -133,14 +135,16 @@ def find(path, memory, timeout, starts):
             raise ConnectError(
                 f"no owner can be started at unix:{path}: {path}{LOCK_SUFFIX}: {error.strerror or error}"
             ) from None
-        # Nobody starts or ends an owner now.
+        # No other process starts or ends an owner now.
         found = _attach(path, deadline)
         if found:
             return found
         if _listens(path):
             return None
         if not starts:
-            raise ConnectError(f"nobody listens at unix:{path}: the owner of the objects has ended, and they are gone")
+            raise ConnectError(
+                f"no process listens at unix:{path}: the owner of the objects has ended, and they are gone"
+            )
         return _start(path, memory, timeout, deadline, descriptor)
 
 
@@ -186,7 +190,7 @@ def check_peer(connection, path):
 
 
 def _line(connection):
-    """What the other end says up to the end of a line, or to its end."""
+    """A line from the other end, or a part of one if that closes."""
     said = b""
     while not said.endswith(b"\n") and len(said) < _LONGEST:
         more = connection.recv(_LONGEST)
@@ -325,7 +329,7 @@ def _kill(first):
 
 @contextlib.contextmanager
 def _log(path):
-    """The file for what an owner prints."""
+    """The file for the output of an owner."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     log = os.open(path + LOG_SUFFIX, flags, 0o600)
     try:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _BYTES = b"FJB1"
 _PICKLE = b"FJP1"
-# Of bytes: what they were, and the format of a memoryview's items.
+# The header of bytes: a letter for their class, and the format of a memoryview's items.
 _BYTES_HEADER = struct.Struct("<4scc2x")
-# Of a pickle: the number of buffers, the length of the pickle; the lengths of the buffers follow.
+# The header of a pickle: the number of buffers, and the length of the pickle. The buffers' lengths follow.
 _PICKLE_HEADER = struct.Struct("<4sIQ")
 _LENGTHS = struct.Struct("<Q")
 _CLASSES = {bytes: b"b", bytearray: b"a", memoryview: b"m"}
@@ -56,7 +56,7 @@ def serialize(obj: Any) -> bytes:
 
 
 def deserialize(buffer: Buffer) -> Any:
-    """The object whose bytes these are.
+    """The object of these bytes.
 
     Of a `memoryview`, arrays are views: they hold the memory, and are read-only if it is. `bytes` and `bytearray` are
     copies; a `memoryview` is a part of the given one. Pickles run code: take only bytes that you trust.

@@ -145,7 +145,7 @@ class _Owner:
                     os.unlink(self._path + _owners.SUFFIX)
                 self._listener.close()
                 _remove_log(self._path)
-        # The connections close with the process: who waits for its end knows then that it has ended.
+        # The connections close with the process: a connector that waits for that knows then that it has ended.
 
     def _end_beside_call(self):
         """Ends the process although a call still runs, which nothing can stop."""
@@ -224,7 +224,7 @@ class _Owner:
     def _try_to_end(self):
         """The lock, held, if this process is to end now; None if it goes on.
 
-        With the lock nobody starts another owner here. Without it, a process that connects is answered.
+        With the lock, no other process starts an owner here. Without it, connecting processes are answered.
         """
         if self._ending_until is None and not self._is_unused():
             return None

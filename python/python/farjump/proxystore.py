@@ -64,7 +64,7 @@ class FarjumpFactory(StoreFactory):
         return _factory, self._arguments()
 
     def _arguments(self):
-        """What makes another one, as few as will do."""
+        """The shortest arguments that make an equal one."""
         arguments = [self.key.handle, self._config, self.evict, self._name]
         if len(self._config) == 1 and self._handle.addresses[:1] == [self._config["address"]]:
             # The handle says it.

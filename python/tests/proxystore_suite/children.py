@@ -49,7 +49,7 @@ class WithFolder(unittest.TestCase):
 
     def ends_all(self):
         """Waits until all owners have ended, and kills those that do not."""
-        for _ in range(500):
+        for _ in range(2000):
             left = owners_of(self.folder)
             if not left:
                 break

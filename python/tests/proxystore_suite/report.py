@@ -6,7 +6,7 @@ import pytest
 
 import farjump.proxystore
 
-# What reaches an owner.
+# Calls that reach an owner.
 _CALLS = ("evict", "exists", "get", "get_batch", "put", "put_batch", "put_parts", "new_key", "set", "wait")
 
 

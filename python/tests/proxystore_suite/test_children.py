@@ -15,7 +15,7 @@ from proxystore.proxy import is_resolved
 
 
 def by_config(config, key):
-    """In a child: what a connector of the same configuration reads, and the key of what it puts."""
+    """In a child: the bytes that a connector of the same configuration reads, and the key of others that it puts."""
     with FarjumpConnector.from_config(config) as connector:
         return bytes(connector.get(key)), connector.put(b"of the child")
 
@@ -152,7 +152,8 @@ class Proxies(WithFolder):
             "except ProxyResolveError as error:\n"
             "    print(type(error.__cause__).__name__, error.__cause__)\n"
         )
-        self.assertRegex(self.ended(child, message).decode(), "^ConnectError nobody listens .*: the owner .* has ended")
+        said = self.ended(child, message).decode()
+        self.assertRegex(said, "^ConnectError no process listens .*: the owner .* has ended")
 
     def test_what_is_resolved_keeps_the_owner(self):
         connector = self.connector()

@@ -212,7 +212,7 @@ class Ends(WithFolder):
         connector.put(bytes(800_000))
 
     def test_none_is_started_unasked(self):
-        with self.assertRaisesRegex(farjump.ConnectError, "nobody listens"):
+        with self.assertRaisesRegex(farjump.ConnectError, "no process listens"):
             FarjumpConnector(self.address, start=False)
         with self.assertRaises(farjump.ConnectError):
             FarjumpConnector(f"unix:{self.folder}/none/store")

@@ -16,7 +16,7 @@ use crate::workspace::{Workspace, root};
 const NAME: &str = "ProxyStore's own tests";
 /// The interpreter: packages.txt has the wheels for it.
 const VERSION: u32 = 11;
-/// The lists of what is downloaded, and the plugins.
+/// The folder of the plugins, and of the lists of packages.
 const FOLDER: &str = "python/tests/proxystore_suite";
 /// The folder of the downloads. Another number after a change of the lists.
 const KEPT: &str = "proxystore/1";
@@ -103,7 +103,7 @@ fn downloads(python: &Path, interrupt: &Interrupt) -> Result<Result<PathBuf, Str
         if let Err(said) = by_pip(run.args(["--target".as_ref(), packages.as_os_str()]))? {
             return Ok(Err(advice(said)));
         }
-        // What builds their descriptions is among the packages.
+        // pip builds their descriptions with setuptools, which is among the packages.
         let run = pip(&["download", "--no-binary=:all:", "--no-build-isolation"], "sources.txt");
         let run = run.env("PYTHONPATH", &packages).args(["--dest".as_ref(), sources.as_os_str()]);
         if let Err(said) = by_pip(run)? {
