@@ -65,6 +65,20 @@ class Several(WithTarget):
         with self.assertRaises(farjump.Panicked):
             link.map(panics, [b""]).wait(WATCHDOG)
 
+    def test_calls_of_other_links_go_on_after_a_failure(self):
+        link, other, slow, panics = self.link(), self.link(), library("slow"), library("panics")
+
+        async def main():
+            fails = link.inject(panics, b"oh")
+            late = [other.inject(slow, milliseconds(50)) for _ in range(6)]
+            with self.assertRaises(farjump.Panicked):
+                await farjump.gather([fails, *late])
+            # Longer than the time after which calls of cancelled tasks are dropped.
+            await asyncio.sleep(0.1)
+            return await farjump.gather(late)
+
+        self.assertEqual(run(main()), [milliseconds(50)] * 6)
+
     def test_exceptions_are_returned_where_that_is_wanted(self):
         link, echo, panics = self.link(), library("echo"), library("panics")
 
