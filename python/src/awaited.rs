@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use farjump::{Error, Link};
@@ -33,6 +33,8 @@ pub(crate) struct Group {
     pub(crate) pendings: Py<Pendings>,
     /// Number of links with calls that have no outcome.
     pub(crate) parts: AtomicUsize,
+    /// Whether a failure has ended the wait: the other calls stay pending.
+    pub(crate) has_failed: AtomicBool,
 }
 
 /// The calls of a [`Group`] on one link.
@@ -155,6 +157,7 @@ impl Entry {
     pub(crate) fn abandon(&self) -> bool {
         match self {
             Entry::Call { pending, .. } => pending.get().abandon(),
+            Entry::Part(part) if part.group.has_failed.load(Ordering::Acquire) => true,
             Entry::Part(part) => {
                 part.group.pendings.get().forget_unsent();
                 part.open.iter().for_each(|pending| {
@@ -177,7 +180,7 @@ impl Part {
         {
             let (sent, failed) = pendings.send_some(py, link);
             looked.is_full = pendings.has_unsent();
-            if sent {
+            if sent || !failed.is_empty() {
                 (self.since, progress) = (Instant::now(), Progress::Some);
             }
             looked.found.extend(failed);
@@ -207,6 +210,7 @@ impl Part {
     fn complete(self, py: Python<'_>) -> PyResult<()> {
         let group = &self.group;
         if let Some(failed) = self.failed {
+            group.has_failed.store(true, Ordering::Release);
             let Err(error) = failed.get().settled(py, Seen::Failed) else { return Ok(()) };
             return complete(py, &group.future, Err(error));
         }

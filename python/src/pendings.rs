@@ -261,7 +261,12 @@ impl Pendings {
             let this = slf.get();
             this.check(py)?;
             let future = Bridge::new_future(py)?;
-            let group = Arc::new(Group { future, pendings: slf.clone().unbind(), parts: 0.into() });
+            let group = Arc::new(Group {
+                future,
+                pendings: slf.clone().unbind(),
+                parts: 0.into(),
+                has_failed: false.into(),
+            });
             let mut parts = Vec::new();
             for (shared, open) in this.parts(py) {
                 let mut part = Part { group: Arc::clone(&group), open, since: Instant::now(), failed: None };

@@ -158,8 +158,20 @@ impl Target {
 impl Target {
     #[new]
     #[pyo3(
-        signature = (address, *, transport=None, exports=Items::default(), wanted_libraries=Items::default(), process_symbols=false, local=Items::default(), modes=None, data=None, rights=None, allow_code=None, allow_making=false, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=false, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None, store=None),
-        text_signature = "(address, *, transport=None, exports=(), wanted_libraries=(), process_symbols=False, local=(), modes=None, data=None, rights=None, allow_code=None, allow_making=False, destinations=None, key_file=None, peer_key_file=None, peer_timeout=None, clear=False, mailbox_size=None, arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, max_frame=None, max_source_memory=None, handshake_timeout=None, store=None)"
+        signature = (
+            address, *, transport=None, exports=Items::default(),
+            wanted_libraries=Items::default(), process_symbols=false, local=Items::default(),
+            modes=None, data=None, rights=None, allow_code=None, allow_making=false,
+            destinations=None, key_file=None, peer_key_file=None, peer_timeout=None,
+            clear=false, mailbox_size=None, arena_size=None, store_capacity=None,
+            max_sources=None, max_payload=None, max_image=None, max_frame=None,
+            max_source_memory=None, handshake_timeout=None, store=None
+        ),
+        text_signature = "(address, *, transport=None, exports=(), wanted_libraries=(), process_symbols=False, local=(), \
+            modes=None, data=None, rights=None, allow_code=None, allow_making=False, destinations=None, \
+            key_file=None, peer_key_file=None, peer_timeout=None, clear=False, mailbox_size=None, \
+            arena_size=None, store_capacity=None, max_sources=None, max_payload=None, max_image=None, \
+            max_frame=None, max_source_memory=None, handshake_timeout=None, store=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "named ones, of Python")]
     fn new(

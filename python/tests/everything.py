@@ -229,8 +229,9 @@ class Calls:
             await self.call(name, function, value)
             for place in range(len(good)):
                 await self.call(name, function, *good[:place], value, *good[place + 1 :])
-            for one in parameters:
-                if one.kind is one.KEYWORD_ONLY:
+            # Every other value for each, as there are many: also in a list for some.
+            for place, one in enumerate(parameters):
+                if one.kind is one.KEYWORD_ONLY and (number + place) % 2 == 0:
                     await self.call(f"{name} {one.name}=", function, *good, **{one.name: value})
                     if number % 3 == 0:
                         await self.call(f"{name} {one.name}=", function, *good, **{one.name: [value]})

@@ -53,7 +53,7 @@ class Several(WithTarget):
         link, slow, panics = self.link(), library("slow"), library("panics")
 
         async def main():
-            fails, late = link.inject(panics, b"oh"), link.inject(slow, milliseconds(100))
+            fails, late = link.inject(panics, b"oh"), link.inject(slow, milliseconds(300))
             with self.assertRaisesRegex(farjump.Panicked, "oh"):
                 await farjump.gather([late, fails])
             self.assertIsNone(late.poll(), "it did not wait for the others")
@@ -61,9 +61,23 @@ class Several(WithTarget):
                 await link.map(panics, [b"oh", b"no"])
             return await late
 
-        self.assertEqual(run(main()), milliseconds(100))
+        self.assertEqual(run(main()), milliseconds(300))
         with self.assertRaises(farjump.Panicked):
             link.map(panics, [b""]).wait(WATCHDOG)
+
+    def test_calls_of_other_links_go_on_after_a_failure(self):
+        link, other, slow, panics = self.link(), self.link(), library("slow"), library("panics")
+
+        async def main():
+            fails = link.inject(panics, b"oh")
+            late = [other.inject(slow, milliseconds(50)) for _ in range(6)]
+            with self.assertRaises(farjump.Panicked):
+                await farjump.gather([fails, *late])
+            # Longer than the time after which calls of cancelled tasks are dropped.
+            await asyncio.sleep(0.1)
+            return await farjump.gather(late)
+
+        self.assertEqual(run(main()), [milliseconds(50)] * 6)
 
     def test_exceptions_are_returned_where_that_is_wanted(self):
         link, echo, panics = self.link(), library("echo"), library("panics")
@@ -94,7 +108,7 @@ class Several(WithTarget):
         link, echo, slow = self.link(), library("echo"), library("slow")
 
         async def main():
-            blocker = link.inject(slow, milliseconds(300))
+            blocker = link.inject(slow, milliseconds(600))
             calls = link.map(echo, large(50))
             self.assertIsNone(blocker.poll(), "map returned before there was credit")
             sending = asyncio.ensure_future(link.inject_async(echo, large(1)[0]))
@@ -136,7 +150,7 @@ class Several(WithTarget):
         link, echo, slow = self.link(send_timeout=0.1), library("echo"), library("slow")
 
         async def main():
-            blocker = link.inject(slow, milliseconds(800))
+            blocker = link.inject(slow, milliseconds(1500))
             calls = link.map(echo, large(50))
             with self.assertRaisesRegex(farjump.TimedOut, "credit"):
                 await link.inject_async(echo, large(1)[0])
@@ -144,13 +158,13 @@ class Several(WithTarget):
                 await calls
             return await blocker
 
-        self.assertEqual(run(main()), milliseconds(800))
+        self.assertEqual(run(main()), milliseconds(1500))
 
     def test_calls_of_a_cancelled_task_are_not_sent(self):
         link, echo, slow = self.link(), library("echo"), library("slow")
 
         async def main():
-            blocker = link.inject(slow, milliseconds(200))
+            blocker = link.inject(slow, milliseconds(500))
             calls = link.map(echo, large(50))
             for awaited in (calls, link.inject_async(echo, large(1)[0])):
                 with self.assertRaises(TimeoutError):
@@ -226,7 +240,7 @@ class Several(WithTarget):
         link, echo, slow = self.link(), library("echo"), library("slow")
 
         async def main():
-            link.send(slow, milliseconds(400))
+            link.send(slow, milliseconds(800))
             return link.map(echo, large(20))
 
         calls = run(main())

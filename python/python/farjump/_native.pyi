@@ -21,7 +21,6 @@ __all__ = [
     "Store",
     "Subscriber",
     "Target",
-    "_R",
     "close_targets",
     "gather",
     "link_library",
