@@ -1,8 +1,7 @@
 //! Ifunc libraries, opened or loaded: the images that travel, and the routines that make payloads here.
 
+mod fileless;
 mod image;
-#[cfg(feature = "build")]
-mod linked;
 mod read;
 mod routines;
 
@@ -178,32 +177,6 @@ impl Library {
         let name = bundle.name.to_owned();
         // SAFETY: the caller trusts the library's routines (see Safety).
         unsafe { Library::of_loaded(loaded, name, path, images) }
-    }
-
-    /// A library without a file, for calls of the function that the target has by this name: only the name travels (mode
-    /// local). Payloads are the arguments.
-    ///
-    /// # Errors
-    /// [`Error::Bundle`] for a name that no ifunc can have.
-    pub fn by_name(name: &str) -> Result<Library, Error> {
-        let path = PathBuf::from(name);
-        if !bundle::is_name(name) {
-            return Err(Error::Bundle { path, source: BundleError::Name });
-        }
-        Ok(Library(Arc::new(Opened {
-            #[cfg(feature = "build")]
-            source: None,
-            name: name.to_owned(),
-            path,
-            is_args: true,
-            max_size: no_routine,
-            init: Init::Missing,
-            main: None,
-            images: Vec::new(),
-            manifest: None,
-            signature: None,
-            _loaded: None,
-        })))
     }
 
     /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. A library without

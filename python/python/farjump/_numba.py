@@ -83,7 +83,7 @@ def _compile(function: Callable[..., Any], signature: Signature, options: dict[s
 
 def compiled(function: Callable[..., Any], signature: Signature, options: dict[str, Any]) -> Compiled:
     """Compiles `function`. IfuncError says what in it cannot be injected."""
-    if numba.config.DISABLE_JIT:
+    if getattr(numba.config, "DISABLE_JIT", False):
         raise IfuncError(f"`{function.__name__}` cannot be injected while NUMBA_DISABLE_JIT is set: unset it")
     try:
         result = _compile(function, signature, options)
