@@ -1,6 +1,11 @@
 //! Bounds, full stores, and requests and handles that are wrong.
 
-use farjump_handles::{Error, Handle, MAX_MEMBERS, MAX_TOPIC_CAPACITY, MAX_TOPICS, Store, StreamFault};
+use std::time::Duration;
+
+use farjump_handles::{
+    Error, Handle, Item, MAX_MEMBERS, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow, Patience, Publisher, Store,
+    StreamFault, Subscriber,
+};
 
 use super::support::{
     Owner, Raw, eventually, fault, number_in, objects, publish_number, publisher, soon, subscriber,
@@ -161,4 +166,84 @@ fn requests_that_no_client_sends_are_refused_and_hurt_no_other() {
             }
         }
     });
+}
+
+/// A subscriber, and the last number that it got of each publisher.
+struct Reader {
+    subscriber: Subscriber,
+    last: std::collections::HashMap<u64, u64>,
+}
+
+#[test]
+fn after_any_sequence_of_calls_order_is_kept_and_nothing_is_left() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let store = Store::options().capacity(1 << 20).build().unwrap();
+    for round in 0..200 {
+        let overflow = if random.bool() { Overflow::Refuse } else { Overflow::DropOldest };
+        let capacity = random.u32(1..6);
+        let options = publisher()
+            .capacity(capacity)
+            .keep(random.u32(0..=capacity))
+            .await_subscribers(random.u32(0..3))
+            .overflow(overflow);
+        let mut publishers: Vec<Publisher> = Vec::new();
+        let mut readers: Vec<Reader> = Vec::new();
+        let mut items: Vec<(Item, u64)> = Vec::new();
+        let mut count = 0_u64;
+        for _ in 0..120 {
+            match random.u8(0..12) {
+                0 if publishers.len() < 3 => {
+                    publishers.extend(store.publisher("any", options.clone()));
+                }
+                1 if readers.len() < 3 => {
+                    let from = if random.bool() { subscriber() } else { subscriber().from_now() };
+                    let subscriber = store.subscribe("any", from).unwrap();
+                    readers.push(Reader { subscriber, last: Default::default() });
+                }
+                2 if !publishers.is_empty() => {
+                    let ended = publishers.swap_remove(random.usize(..publishers.len()));
+                    if random.bool() {
+                        ended.finish().unwrap();
+                    }
+                }
+                3 if !readers.is_empty() => drop(readers.swap_remove(random.usize(..readers.len()))),
+                4..=6 if !items.is_empty() => {
+                    let (item, number) = items.swap_remove(random.usize(..items.len()));
+                    assert_eq!(number_in(&store.get(item.handle()).unwrap()), number, "round {round}");
+                }
+                7..=8 if !publishers.is_empty() => {
+                    let index = random.usize(..publishers.len());
+                    count += 1;
+                    match publish_number(&mut publishers[index], count) {
+                        Ok(_) => {}
+                        Err(error) => assert_eq!(fault(error), StreamFault::Full),
+                    }
+                }
+                _ if !readers.is_empty() => {
+                    let index = random.usize(..readers.len());
+                    let Reader { subscriber, last } = &mut readers[index];
+                    match subscriber.next(&mut Patience::of(Duration::ZERO)) {
+                        Ok(None) => {}
+                        Ok(Some(item)) => {
+                            let number = number_in(&store.get(item.handle()).unwrap());
+                            let before = last.insert(item.publisher(), number);
+                            assert!(before.is_none_or(|before| before < number), "round {round}");
+                            items.push((item, number));
+                        }
+                        Err(error) => match fault(error) {
+                            StreamFault::NoEntry(_) | StreamFault::Holds { .. } => {}
+                            StreamFault::PublisherGone { publisher, .. } => {
+                                last.insert(publisher, u64::MAX);
+                            }
+                            fault => panic!("round {round}: {fault}"),
+                        },
+                    }
+                }
+                _ => {}
+            }
+        }
+        drop((publishers, readers, items));
+        store.discard_topic("any").unwrap();
+        assert_eq!(store.list(1).used, 0, "round {round}");
+    }
 }
