@@ -2,17 +2,20 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-use farjump_ifunc::{Payload, at, fail, ifunc, new_object};
+use farjump_ifunc::{at, fail, ifunc, new_object};
 
 #[ifunc]
 fn reversed(payload: &[u8]) {
-    let Ok((bytes, args)) = at(payload) else { fail("no object") };
-    let made = new_object(bytes.len(), |into| {
-        for (to, from) in into.iter_mut().zip(bytes.iter().rev()) {
-            *to = *from;
-        }
+    let made = at(payload, |bytes, args| {
+        let made = new_object(bytes.len(), |into| {
+            for (to, from) in into.iter_mut().zip(bytes.iter().rev()) {
+                *to = *from;
+            }
+        });
+        (made, args.first().copied())
     });
-    match (made, args.first()) {
+    let Ok(made) = made else { fail("no object") };
+    match made {
         (Err(_), _) => fail("no memory"),
         (Ok(()), Some(b'f')) => fail("made one and failed"),
         (Ok(()), Some(_)) => {

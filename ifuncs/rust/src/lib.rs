@@ -356,28 +356,27 @@ impl NoObject {
     }
 }
 
-/// The object of an encoded handle, in the target's store. It starts at a multiple of 64 bytes.
-///
-/// `handle` is part of this call's payload, so that the object is used no longer than the call runs.
+/// Reads the object of an encoded handle, in the target's store, where it lies. It starts at a multiple of 64 bytes. Its bytes
+/// are lent to `read` alone: the target keeps them for this call.
 ///
 /// # Errors
 /// There is none at this target.
 #[inline]
-pub fn object(handle: &[u8]) -> Result<&[u8], NoObject> {
+pub fn object<R>(handle: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<R, NoObject> {
     let (mut data, mut size) = (core::ptr::null(), 0);
     // SAFETY: pointer and length are those of a slice, and both words are written.
     NoObject::check(unsafe { farjump_object(handle.as_ptr().cast(), handle.len(), &mut data, &mut size) })?;
-    // SAFETY: the target lends `size` bytes until the call ends; the handle lives no longer (see above).
-    Ok(unsafe { core::slice::from_raw_parts(data.cast(), size) })
+    // SAFETY: the target lends `size` bytes until the call ends, and `read` can keep none of them.
+    Ok(read(unsafe { core::slice::from_raw_parts(data.cast(), size) }))
 }
 
-/// Splits the payload of a call that was made by a handle (`Client::call` of `farjump-handles`) into the object and the
-/// arguments.
+/// Reads the object and the arguments in the payload of a call that was made by a handle (`Client::call` of
+/// `farjump-handles`).
 ///
 /// # Errors
 /// As for [`object`].
 #[inline]
-pub fn at(payload: &[u8]) -> Result<(&[u8], &[u8]), NoObject> {
+pub fn at<R>(payload: &[u8], read: impl FnOnce(&[u8], &[u8]) -> R) -> Result<R, NoObject> {
     let word = |at: usize| {
         let bytes = payload.get(at..at + 4)?;
         Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
@@ -387,7 +386,7 @@ pub fn at(payload: &[u8]) -> Result<(&[u8], &[u8]), NoObject> {
         Some((payload.get(8..8_usize.checked_add(len)?)?, payload.get(args..)?))
     })();
     let (handle, args) = parts.ok_or(NoObject::NoHandle)?;
-    Ok((object(handle)?, args))
+    object(handle, |bytes| read(bytes, args))
 }
 
 /// Makes an object of `len` bytes in the target's store, which `write` fills. They are not zeroed before. The object exists
