@@ -87,7 +87,7 @@ fn another_version_is_named_before_anything_is_parsed() {
 
 #[test]
 fn reserved_bytes_must_be_zero() {
-    let error = error_of(|stream| stream.write_all(b"FARJUMP\0\x07\0\0\x01").unwrap());
+    let error = error_of(|stream| stream.write_all(b"FARJUMP\0\x08\0\0\x01").unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     let error =
         error_of(|stream| stream.write_all(&[&PREAMBLE[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());

@@ -114,7 +114,7 @@ fn use_keys(folder: &Path) {
         Err(HandshakeError::TimedOut { .. })
     ));
     let mut half = TcpStream::connect(&listener.address().to_string()["tcp:".len()..]).unwrap();
-    half.write_all(b"FARJUMP\0\x07\0\x01\0\x30\0half").unwrap();
+    half.write_all(b"FARJUMP\0\x08\0\x01\0\x30\0half").unwrap();
     let mut options = target_options();
     options.patience = Duration::from_millis(50);
     let mut arrival = Arrival::new(accept(&listener).unwrap(), options);

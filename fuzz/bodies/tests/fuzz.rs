@@ -139,7 +139,7 @@ fn the_largest_hellos_take_bounded_memory() {
     // maximal length. Hello with a CPU of maximal length.
     let hellos = [&[0, 0, 1, 0, 0xff, 0xff, 0x03][..], &[0, 0, 1, 0xf9, 0xff, 0x03], &[0, 0xfc, 0xff, 0x03]];
     for (hello, body_len) in hellos.into_iter().flat_map(|hello| [(hello, 20), (hello, 64 * 1024_u32)]) {
-        let mut sent = [&[0][..], b"FARJUMP\0\x07\0\0\0", &body_len.to_le_bytes(), &[0; 4], hello].concat();
+        let mut sent = [&[0][..], b"FARJUMP\0\x08\0\0\0", &body_len.to_le_bytes(), &[0; 4], hello].concat();
         sent.resize(sent.len() + body_len as usize - hello.len(), 0);
         body("handshake")(&sent);
     }
