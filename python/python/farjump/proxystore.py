@@ -25,13 +25,23 @@ from . import Gone, PeerGone, TimedOut, Unset, _clients, _serialize
 from ._clients import Client
 from ._connector import FarjumpConnector, FarjumpKey, handle_of
 from ._serialize import deserialize, serialize
+from ._streams import FarjumpPublisher, FarjumpSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from proxystore.store.lifetimes import Lifetime
 
-__all__ = ["FarjumpConnector", "FarjumpFactory", "FarjumpKey", "FarjumpStore", "deserialize", "serialize"]
+__all__ = [
+    "FarjumpConnector",
+    "FarjumpFactory",
+    "FarjumpKey",
+    "FarjumpPublisher",
+    "FarjumpStore",
+    "FarjumpSubscriber",
+    "deserialize",
+    "serialize",
+]
 
 # The stores of this module in this process, by name, also those that are not registered.
 _stores: weakref.WeakValueDictionary[str, FarjumpStore] = weakref.WeakValueDictionary()
