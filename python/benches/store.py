@@ -194,9 +194,21 @@ def bytes_plan(world):
         from proxystore.connectors.file import FileConnector
 
         files = world.stack.enter_context(FileConnector(f"{world.folder}/files"))
-        for text, length in (("64 B", SMALL), ("1 MiB", LARGE)):
-            key = files.put(bytes(length))
-            cases.append(case(f"file connector: get {text}", lambda key=key: files.get(key)))
+        from farjump.proxystore import FarjumpConnector
+
+        own_connector = world.stack.enter_context(FarjumpConnector(world.address))
+        for text, length, plus in (("64 B", SMALL, 1000), ("1 MiB", LARGE, 2000)):
+            key, own_key = files.put(bytes(length)), own_connector.put(bytes(length))
+            got = case(f"FarjumpConnector: get {text}", lambda own_key=own_key: own_connector.get(own_key))
+            cases += [got, case(f"file connector: get {text}", lambda key=key: files.get(key))]
+            bounds.append(common.Bound(got, empty, plus=plus))
+        if world.has("proxystore_ex", "ZMQ DIM connector"):
+            from proxystore_ex.connectors.dim.zmq import ZeroMQConnector
+
+            dim = world.stack.enter_context(ZeroMQConnector(port=5555, address="127.0.0.1"))
+            for text, length in (("64 B", SMALL), ("1 MiB", LARGE)):
+                key = dim.put(bytes(length))
+                cases.append(case(f"ZMQ DIM connector: get {text}", lambda key=key: dim.get(key)))
     shared = shared_memory.SharedMemory(create=True, size=LARGE)
     world.stack.callback(shared.unlink)
 
