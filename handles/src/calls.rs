@@ -2,20 +2,24 @@
 //! and a fetch.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
 use farjump::placement::{Choice, Place, Wire};
-use farjump::{CodeId, Executor, Library, Link};
+use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
 
-use crate::client::{Client, lock};
+use crate::client::Client;
+use crate::connection::{lock, poll_once};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::patience::Patience;
 use crate::placement::{Placement, Work};
 use crate::view::View;
 
+/// Calls of [`Client::map`] that are under way at a time.
+const UNDER_WAY: usize = 1024;
 /// What a payload's arguments start at a multiple of.
 const ALIGN: usize = 64;
 
@@ -31,6 +35,77 @@ fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
     bytes.resize(at, 0);
     bytes.extend(args);
     bytes
+}
+
+/// A call at an object that was sent. Dropping it drops its outcome; the function still runs.
+#[derive(Debug)]
+#[must_use = "its outcome is dropped with it"]
+pub struct PendingCall {
+    client: Client,
+    /// Its number on the client's link for functions, until its outcome is taken.
+    number: Option<u32>,
+}
+
+impl PendingCall {
+    /// Waits for the function's reply.
+    ///
+    /// # Errors
+    /// As [`Client::call`], and [`Error::Interrupted`].
+    pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
+        let Some(number) = self.number.take() else { return Err(self.taken()) };
+        let calls = self.client.0.calls()?;
+        let reply = self.client.0.await_reply(lock(calls), calls, number, patience)?;
+        Ok(reply.into_vec())
+    }
+
+    /// Returns the function's reply if it has come. Never waits.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; also when its outcome was taken before.
+    pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(number) = self.number else { return Err(self.taken()) };
+        self.client.0.check_process()?;
+        let polled = poll_once(&lock(self.client.0.calls()?), number);
+        if !matches!(polled, Ok(None)) {
+            self.number = None;
+        }
+        Ok(polled?.map(farjump::Reply::into_vec))
+    }
+
+    fn taken(&self) -> Error {
+        self.client.0.protocol("the outcome of this call was taken before")
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take()
+            && self.client.0.check_process().is_ok()
+            && let Ok(calls) = self.client.0.calls()
+        {
+            drop(lock(calls).pending_from_raw(number));
+        }
+    }
+}
+
+/// The outcomes of calls, of which at most [`UNDER_WAY`] are under way.
+pub(crate) fn all(calls: impl Iterator<Item = Result<PendingCall, Error>>) -> Vec<Result<Vec<u8>, Error>> {
+    let (mut begun, mut ended) = (VecDeque::new(), Vec::new());
+    let end = |call: Result<PendingCall, Error>| {
+        let call = call?;
+        let mut patience = call.client.0.patience();
+        call.wait(&mut patience)
+    };
+    for call in calls {
+        begun.push_back(call);
+        if begun.len() == UNDER_WAY
+            && let Some(first) = begun.pop_front()
+        {
+            ended.push(end(first));
+        }
+    }
+    ended.extend(begun.into_iter().map(end));
+    ended
 }
 
 /// The result of [`Client::call_auto`].
@@ -64,31 +139,19 @@ impl Client {
         args: &[u8],
         patience: &mut Patience<'_>,
     ) -> Result<Vec<u8>, Error> {
+        self.start_call(library, handle, args)?.wait(patience)
+    }
+
+    /// As [`Client::call`], without waiting for the outcome.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; nothing was sent then.
+    pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
-        let number = self.begin_call(library, handle, args)?;
-        self.end(number, patience)
-    }
-
-    /// Sends a call. Returns its number on the link for functions.
-    pub(crate) fn begin_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<u32, Error> {
-        self.with_calls(|link| Ok(link.inject(library, &payload(handle, args))?.into_raw()))
-    }
-
-    /// Waits for the outcome of a call.
-    pub(crate) fn end_call(&self, number: u32) -> Result<Vec<u8>, Error> {
-        self.end(number, &mut self.0.patience())
-    }
-
-    /// As [`Client::end_call`], with the caller's patience.
-    fn end(&self, number: u32, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
-        let calls = self.0.calls()?;
-        let reply = self.0.await_reply(lock(calls), calls, number, patience)?;
-        Ok(reply.into_vec())
-    }
-
-    fn with_calls<T>(&self, act: impl FnOnce(&Link) -> Result<T, Error>) -> Result<T, Error> {
         self.0.check_process()?;
-        act(&lock(self.0.calls()?))
+        let link = lock(self.0.calls()?);
+        let number = link.inject(library, &payload(handle, args))?.into_raw();
+        Ok(PendingCall { client: self.clone(), number: Some(number) })
     }
 
     /// Makes an object of another one, where that lies: runs the function of `library` on it, which makes the new one by
@@ -107,7 +170,7 @@ impl Client {
         })
     }
 
-    /// Calls the function on many objects of this owner. All calls are under way at once; the outcomes are in the order of
+    /// Calls the function on many objects of this owner. Many calls are under way at once; the outcomes are in the order of
     /// the handles.
     ///
     /// # Errors
@@ -118,12 +181,7 @@ impl Client {
         handles: impl IntoIterator<Item = &'h Handle>,
         args: &[u8],
     ) -> Vec<Result<Vec<u8>, Error>> {
-        let begin = |handle: &Handle| {
-            self.0.check(handle)?;
-            self.begin_call(library, handle, args)
-        };
-        let begun: Vec<_> = handles.into_iter().map(begin).collect();
-        begun.into_iter().map(|number| self.end_call(number?)).collect()
+        all(handles.into_iter().map(|handle| self.start_call(library, handle, args)))
     }
 
     /// Runs the function of `library` on an object where that takes less time: at the owner, or here on the object's

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use farjump::{Key, Library, WaitError};
 
+use crate::calls::all;
 use crate::client::Client;
 use crate::error::{Error, GoneWhy};
 use crate::handle::Handle;
@@ -139,7 +140,7 @@ impl Resolver {
         self.with(handle, |client| client.derive(library, handle, args))
     }
 
-    /// Calls the function on many objects, each at its owner. All calls are under way at once; the outcomes are in the order
+    /// Calls the function on many objects, each at its owner. Many calls are under way at once; the outcomes are in the order
     /// of the handles.
     ///
     /// # Errors
@@ -150,15 +151,9 @@ impl Resolver {
         handles: impl IntoIterator<Item = &'h Handle>,
         args: &[u8],
     ) -> Vec<Result<Vec<u8>, Error>> {
-        let begin = |handle: &Handle| {
-            self.with(handle, |client| Ok((client.clone(), client.begin_call(library, handle, args)?)))
-        };
-        let begun: Vec<_> = handles.into_iter().map(begin).collect();
-        let end = |begun: Result<(Client, u32), Error>| {
-            let (client, number) = begun?;
-            client.end_call(number)
-        };
-        begun.into_iter().map(end).collect()
+        all(handles
+            .into_iter()
+            .map(|handle| self.with(handle, |client| client.start_call(library, handle, args))))
     }
 }
 

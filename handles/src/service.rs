@@ -6,9 +6,10 @@ use std::time::Duration;
 use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
 
 use crate::handle::{Handle, MAX_HANDLE};
+use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::store::Shared;
 use crate::stream_wire::{self, StreamOp};
-use crate::table::{ClaimFailed, NoMemory, Refusal, Source, Table};
+use crate::table::{Source, Table};
 use crate::wire::{MAX_REQUEST, Op, Reader, Status, VERSION, Writer};
 
 /// A [`Store`](crate::Store) for [`TargetBuilder::objects`](farjump::TargetBuilder::objects).

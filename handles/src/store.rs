@@ -11,10 +11,11 @@ use farjump::objects::ObjectListing;
 
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
+use crate::refusal::{ClaimFailed, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
 use crate::spill::Spill;
-use crate::table::{ClaimFailed, Refusal, Source, Table};
+use crate::table::{Source, Table};
 use crate::topics::Topics;
 use crate::view::View;
 

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::refusal::{NoMemory, Refusal};
 use crate::store::Shared;
-use crate::table::{NoMemory, Refusal, Source};
+use crate::table::Source;
 use crate::wire::{Reader, Status, Writer};
 
 use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};

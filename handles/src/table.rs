@@ -13,8 +13,9 @@ use farjump::objects::{ObjectListing, ObjectState, StoredObject};
 use rustix::thread::futex;
 
 use crate::allocator::{Allocator, Block, UNIT};
-use crate::error::Error;
 use crate::handle::Key;
+use crate::object::{Object, State};
+use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::region::OwnRegion;
 use crate::spill::Spill;
 
@@ -29,34 +30,6 @@ pub(crate) enum Source {
     Link(u32, u64),
 }
 
-/// Why a request about an object fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// There is none.
-    Gone,
-    /// The key is another one.
-    WrongKey,
-    /// It is reserved. The word at this offset changes when that changes.
-    Unset(u64),
-    /// It was not reserved.
-    NotReserved,
-}
-
-/// Memory that is wanted and not there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NoMemory {
-    pub(crate) asked: u64,
-    pub(crate) used: u64,
-    pub(crate) capacity: u64,
-    pub(crate) largest: u64,
-}
-
-impl From<NoMemory> for Error {
-    fn from(NoMemory { asked, used, capacity, largest }: NoMemory) -> Error {
-        Error::Full { asked, used, capacity, largest }
-    }
-}
-
 /// A claimed object. Its bytes stay as they are until the claim is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Claimed {
@@ -65,54 +38,6 @@ pub(crate) struct Claimed {
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) len: u64,
-}
-
-#[derive(Debug)]
-enum State {
-    /// A number without contents.
-    Reserved,
-    /// Its source is writing the contents.
-    Unfinished(Source),
-    Present,
-    /// Its contents lie in the file, here.
-    Spilled(Block),
-    /// Gone, but for the claims.
-    Evicted,
-}
-
-#[derive(Debug)]
-pub(crate) struct Object {
-    state: State,
-    /// Where the contents lie in the region.
-    block: Option<Block>,
-    /// Of a reserved number: the word that its waiters sleep on.
-    word: Option<Block>,
-    len: u64,
-    type_name: Arc<str>,
-    claims: u64,
-    /// Of a reserved number that was set: the object that has its contents.
-    contents: Option<u64>,
-    /// Counted references; `None` if they are not counted.
-    references: Option<u64>,
-    lease: Option<Instant>,
-    last_use: u64,
-}
-
-impl Object {
-    fn new(state: State, type_name: &str) -> Object {
-        Object {
-            state,
-            block: None,
-            word: None,
-            len: 0,
-            type_name: type_name.into(),
-            claims: 0,
-            contents: None,
-            references: None,
-            lease: None,
-            last_use: 0,
-        }
-    }
 }
 
 /// The word of a reserved number: it has no contents.
@@ -558,25 +483,5 @@ impl Table {
             used: self.memory.used(),
             capacity: self.memory.capacity(),
         }
-    }
-}
-
-/// Why a claim fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ClaimFailed {
-    Refused(Refusal),
-    /// There is no memory to read it back from its file.
-    NoMemory(NoMemory),
-}
-
-impl From<Refusal> for ClaimFailed {
-    fn from(refusal: Refusal) -> Self {
-        ClaimFailed::Refused(refusal)
-    }
-}
-
-impl From<NoMemory> for ClaimFailed {
-    fn from(none: NoMemory) -> Self {
-        ClaimFailed::NoMemory(none)
     }
 }

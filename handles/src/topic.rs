@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex;
 
 use crate::allocator::Block;
-use crate::table::{NoMemory, Refusal, Source, Table};
+use crate::refusal::{NoMemory, Refusal};
+use crate::table::{Source, Table};
 
 /// Why a request about a topic fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

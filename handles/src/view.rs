@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::client;
+use crate::connection;
 use crate::store;
 use crate::table::{Claimed, Source};
 
@@ -23,7 +23,7 @@ pub struct View {
 /// What keeps the bytes.
 enum Holder {
     Store(Arc<store::Shared>, u64),
-    Client(Arc<client::Inner>, u64),
+    Client(Arc<connection::Inner>, u64),
     /// A copy of this process's own.
     Copy(#[allow(dead_code, reason = "it keeps the bytes")] Box<[u8]>),
 }
@@ -40,7 +40,7 @@ impl View {
     }
 
     /// `data` is claimed by that client, in memory that it has mapped.
-    pub(crate) fn of_client(inner: Arc<client::Inner>, data: NonNull<u8>, claimed: Claimed) -> View {
+    pub(crate) fn of_client(inner: Arc<connection::Inner>, data: NonNull<u8>, claimed: Claimed) -> View {
         View { data, len: claimed.len as usize, holder: Holder::Client(inner, claimed.claim) }
     }
 

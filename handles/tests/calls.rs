@@ -68,6 +68,19 @@ fn a_function_runs_at_the_owner_and_the_object_stays_there() {
     for (byte, outcome) in (0..50).zip(sums) {
         assert_eq!(number(&outcome.unwrap()), byte * 10);
     }
+    // One that is polled, and one whose outcome nobody takes.
+    drop(client.start_call(&sum, &handle, b"").unwrap());
+    let mut polled = client.start_call(&sum, &handle, b"").unwrap();
+    let reply = loop {
+        if let Some(reply) = polled.poll().unwrap() {
+            break reply;
+        }
+    };
+    assert_eq!(number(&reply), 1000);
+    assert!(polled.poll().unwrap_err().to_string().contains("taken before"));
+    // More than a link can have under way.
+    let many = client.map(&sum, (0..40_000).map(|_| &handle), b"");
+    assert!(many.into_iter().all(|outcome| number(&outcome.unwrap()) == 1000));
     // Calls hold nothing once they ended.
     assert!(handles.iter().all(|handle| store.evict(handle).unwrap()));
     assert_eq!(store.list(99).objects.len(), 2);

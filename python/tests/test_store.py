@@ -96,6 +96,35 @@ class Stores(unittest.TestCase):
         self.assertIsInstance(raised.exception, MemoryError)
         del held
 
+    def test_a_reader_that_is_killed_holds_nothing(self):
+        self.own(4 << 20)
+        store = self.store()
+        handle = store.put(bytes(3 << 20))
+        child = python(
+            "import sys, time, farjump\n"
+            "store = farjump.Store(sys.argv[1])\n"
+            "view = store.get(farjump.Handle(bytes.fromhex(sys.argv[2])))\n"
+            "print('reads', flush=True)\n"
+            "time.sleep(60)\n",
+            self.address,
+            bytes(handle).hex(),
+        )
+        self.addCleanup(child.communicate)
+        self.assertEqual(child.stdout.readline(), "reads\n")
+        store.evict(handle)
+        with self.assertRaises(farjump.StoreFull):
+            store.put(bytes(3 << 20))
+        child.kill()
+        child.wait()
+        until = time.monotonic() + WATCHDOG
+        while True:
+            try:
+                store.put(bytes(3 << 20))
+                break
+            except farjump.StoreFull:
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.01)
+
     def test_a_restarted_owner_is_told_as_gone(self):
         owner = self.own()
         store = self.store()

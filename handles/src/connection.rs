@@ -1,0 +1,323 @@
+//! The connection of a client: requests and their replies, claims that are given back, and the owner's memory.
+
+use std::fmt;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use farjump::admin::Admin;
+use farjump::{Library, Link};
+use farjump_os::fork_count;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::client::ClientBuilder;
+use crate::error::{Error, GoneWhy};
+use crate::handle::{Handle, Key};
+use crate::patience::Patience;
+use crate::region::Region;
+use crate::table::Claimed;
+use crate::wire::{MAX_RELEASES, Op, Reader, Status, VERSION, Writer};
+
+/// Looks for a reply before the thread sleeps.
+const LOOKS: u32 = 4000;
+/// Claims that are released without waiting for the next request.
+const RELEASES: usize = 64;
+/// The length of an object, in bytes, whose claim is released without waiting.
+const LARGE: usize = 256 << 10;
+/// Longest sleep between two looks.
+pub(crate) const NAP: Duration = Duration::from_millis(10);
+
+/// What clones and views share.
+pub(crate) struct Inner {
+    pub(crate) hello: Hello,
+    /// For requests, in mode local.
+    pub(crate) link: Mutex<Link>,
+    /// For functions, once the first is called.
+    pub(crate) calls: OnceLock<Mutex<Link>>,
+    /// The owner's store as a function.
+    pub(crate) library: Library,
+    /// Claims to be released with the next request.
+    pub(crate) releases: Mutex<Vec<u64>>,
+    /// The owner's memory, or why it is not mapped.
+    pub(crate) region: OnceLock<Result<Region, String>>,
+    /// Number of forks before it was made.
+    pub(crate) forks: u64,
+    pub(crate) choices: ClientBuilder,
+}
+
+/// What the owner says of its store.
+#[derive(Default, Debug)]
+pub(crate) struct Hello {
+    pub(crate) epoch: u64,
+    pub(crate) capacity: u64,
+    pub(crate) addresses: Arc<[String]>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Client")
+            .field("address", &self.choices.address)
+            .field("hello", &self.hello)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    pub(crate) fn address(&self) -> &str {
+        &self.choices.address
+    }
+
+    pub(crate) fn protocol(&self, what: impl Into<String>) -> Error {
+        Error::Protocol { address: self.address().to_owned(), what: what.into() }
+    }
+
+    pub(crate) fn malformed(&self) -> Error {
+        self.protocol("its reply is malformed")
+    }
+
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.forks == fork_count::count() {
+            return Ok(());
+        }
+        Err(Error::Forked { address: self.address().to_owned() })
+    }
+
+    pub(crate) fn patience(&self) -> Patience<'static> {
+        Patience::of(self.choices.timeout)
+    }
+
+    /// Sends a request, and waits for the reply.
+    pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
+        self.check_process()?;
+        let link = lock(&self.link);
+        if !lock(&self.releases).is_empty() {
+            self.send_releases(&link)?;
+        }
+        let number = link.inject(&self.library, request)?.into_raw();
+        self.await_reply(link, &self.link, number, patience)
+    }
+
+    /// Sends a request that is not replied to, or whose reply concerns no caller.
+    pub(crate) fn tell(&self, request: &[u8]) -> Result<(), Error> {
+        self.check_process()?;
+        Ok(lock(&self.link).send(&self.library, request)?)
+    }
+
+    fn send_releases(&self, link: &Link) -> Result<(), farjump::Error> {
+        let mut request = Writer::request(Op::Release);
+        self.add_releases(&mut request);
+        link.send(&self.library, &request.0)
+    }
+
+    /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps.
+    pub(crate) fn await_reply<'l>(
+        &self,
+        mut link: MutexGuard<'l, Link>,
+        mutex: &'l Mutex<Link>,
+        number: u32,
+        patience: &mut Patience<'_>,
+    ) -> Result<farjump::Reply, Error> {
+        for _ in 0..LOOKS {
+            if let Some(reply) = poll_once(&link, number)? {
+                return Ok(reply);
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            let slept = link.arm()?;
+            let descriptor = link.as_fd()?.as_raw_fd();
+            drop(link);
+            if let Some(longest) = slept {
+                let time = patience.slice(longest.min(NAP));
+                patience.sleep(|| sleep_on(descriptor, time));
+            }
+            let goes_on = patience.may_go_on();
+            link = lock(mutex);
+            link.disarm();
+            match poll_once(&link, number)? {
+                Some(reply) => return Ok(reply),
+                None if goes_on && !patience.is_over() => {}
+                None => {
+                    drop(link.pending_from_raw(number));
+                    if !goes_on {
+                        return Err(Error::Interrupted);
+                    }
+                    let (address, timeout) = (self.address().to_owned(), patience.timeout);
+                    return Err(Error::TimedOut { address, timeout });
+                }
+            }
+        }
+    }
+
+    /// The link for functions.
+    pub(crate) fn calls(&self) -> Result<&Mutex<Link>, Error> {
+        if let Some(calls) = self.calls.get() {
+            return Ok(calls);
+        }
+        let link = self.choices.link()?;
+        Ok(self.calls.get_or_init(|| Mutex::new(link)))
+    }
+
+    pub(crate) fn greet(&self) -> Result<Hello, Error> {
+        let mut request = Writer::request(Op::Hello);
+        request.u8(VERSION);
+        let reply = self.ask(&request.0, &mut self.patience())?;
+        let mut fields = Reader(&reply);
+        let hello = (|| {
+            fields.u8().filter(|status| *status == Status::Done as u8)?;
+            let version = fields.u8()?;
+            let (epoch, capacity, count) = (fields.u64()?, fields.u64()?, fields.u8()?);
+            let mut addresses = Vec::new();
+            for _ in 0..count {
+                let len = fields.u16()?;
+                addresses.push(std::str::from_utf8(fields.bytes(len.into())?).ok()?.to_owned());
+            }
+            Some((version, Hello { epoch, capacity, addresses: addresses.into() }))
+        })();
+        match hello {
+            Some((VERSION, hello)) => Ok(hello),
+            Some((theirs, _)) => Err(self.protocol(format!(
+                "its store speaks version {theirs}, and this library version {VERSION}: update the older of the two"
+            ))),
+            None => Err(self.malformed()),
+        }
+    }
+
+    /// The owner's memory, if it can be mapped here.
+    pub(crate) fn region(&self) -> Result<&Region, &str> {
+        let region = self.region.get_or_init(|| self.map());
+        region.as_ref().map_err(|why| why.as_str())
+    }
+
+    fn map(&self) -> Result<Region, String> {
+        if !self.choices.is_mapped {
+            return Err("the client was told not to map it".to_owned());
+        }
+        if !self.address().starts_with("unix:") {
+            return Err("the owner is reached over TCP, which passes no memory".to_owned());
+        }
+        let admin = Admin::new(self.address()).map_err(|error| error.to_string())?;
+        let admin = admin.timeout(self.choices.connect_timeout);
+        let memory = admin.object_memory().map_err(|error| error.to_string())?;
+        if memory.len != self.hello.capacity {
+            return Err(format!(
+                "the owner's memory has {} bytes, and its store {}",
+                memory.len, self.hello.capacity
+            ));
+        }
+        Region::of_owner(std::os::fd::AsFd::as_fd(&memory), memory.len, memory.may_write)
+    }
+
+    /// Notes a claim that is no longer needed.
+    pub(crate) fn release(&self, claim: u64, len: usize) {
+        if self.check_process().is_err() {
+            // The claim is the parent's.
+            return;
+        }
+        let is_due = {
+            let mut releases = lock(&self.releases);
+            releases.push(claim);
+            len >= LARGE || releases.len() >= RELEASES
+        };
+        // If another thread has the link, its next request takes them along.
+        if is_due && let Ok(link) = self.link.try_lock() {
+            // A link that fails has no claims any more.
+            let _ = self.send_releases(&link);
+        }
+    }
+
+    fn add_releases(&self, request: &mut Writer) {
+        let mut releases = lock(&self.releases);
+        let from = releases.len().saturating_sub(MAX_RELEASES);
+        request.u16((releases.len() - from) as u16);
+        for claim in releases.drain(from..) {
+            request.u64(claim);
+        }
+    }
+
+    /// Checks a reply's status. Returns the fields behind it.
+    pub(crate) fn fields<'r>(&self, reply: &'r [u8], number: u64) -> Result<Reader<'r>, Error> {
+        let mut fields = Reader(reply);
+        let status = fields.u8().and_then(Status::from_number).ok_or_else(|| self.malformed())?;
+        Err(match status {
+            Status::Done => return Ok(fields),
+            Status::Gone => Error::Gone { number, why: GoneWhy::Evicted },
+            Status::WrongKey => Error::WrongKey { number },
+            Status::Unset => Error::Unset { number },
+            Status::NotReserved => Error::NotReserved { number },
+            Status::Full => {
+                let full = (|| {
+                    let (asked, used) = (fields.u64()?, fields.u64()?);
+                    Some(Error::Full { asked, used, capacity: fields.u64()?, largest: fields.u64()? })
+                })();
+                full.unwrap_or_else(|| self.malformed())
+            }
+        })
+    }
+
+    /// Checks that a handle is of the owner as it runs now.
+    pub(crate) fn check(&self, handle: &Handle) -> Result<(), Error> {
+        if handle.epoch == self.hello.epoch {
+            return Ok(());
+        }
+        let why = GoneWhy::Restarted { address: self.address().to_owned() };
+        Err(Error::Gone { number: handle.number, why })
+    }
+
+    /// A request about one object.
+    pub(crate) fn about(op: Op, handle: &Handle) -> Writer {
+        let mut request = Writer::request(op);
+        request.u64(handle.number).bytes(&handle.key.0);
+        request
+    }
+
+    pub(crate) fn handle(&self, number: u64, key: Key, len: u64, type_name: &str) -> Handle {
+        let addresses = match self.hello.addresses.is_empty() {
+            true => [self.address().to_owned()].into(),
+            false => Arc::clone(&self.hello.addresses),
+        };
+        Handle { epoch: self.hello.epoch, number, len, key, type_name: type_name.into(), addresses }
+    }
+
+    /// Claims an object. With [`Status::Unset`] the offset of the word to wait for.
+    pub(crate) fn claim(
+        &self,
+        handle: &Handle,
+        patience: &mut Patience<'_>,
+    ) -> Result<Result<Claimed, u64>, Error> {
+        self.check(handle)?;
+        let mut request = Writer(Vec::with_capacity(64));
+        request.u8(Op::Claim as u8);
+        self.add_releases(&mut request);
+        request.u64(handle.number).bytes(&handle.key.0);
+        let reply = self.ask(&request.0, patience)?;
+        if reply.first() == Some(&(Status::Unset as u8)) {
+            let word = Reader(&reply[1..]).u64().ok_or_else(|| self.malformed())?;
+            return Ok(Err(word));
+        }
+        let mut fields = self.fields(&reply, handle.number)?;
+        let claimed =
+            (|| Some(Claimed { claim: fields.u64()?, offset: fields.u64()?, len: fields.u64()? }))();
+        claimed.map(Ok).ok_or_else(|| self.malformed())
+    }
+}
+
+pub(crate) fn poll_once(link: &Link, number: u32) -> Result<Option<farjump::Reply>, Error> {
+    let Some(mut pending) = link.pending_from_raw(number) else { return Ok(None) };
+    let polled = pending.poll()?;
+    let _ = pending.into_raw();
+    Ok(polled)
+}
+
+/// Sleeps until the descriptor of a link, which stays open as long as that, is readable, or the time is over.
+fn sleep_on(descriptor: i32, time: Duration) {
+    // SAFETY: the link is the client's, which the caller borrows.
+    let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
+    let time = Timespec::try_from(time).ok();
+    // A failure shortens the sleep, and the caller looks again.
+    let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], time.as_ref());
+}
