@@ -99,12 +99,12 @@ def chosen_processors(options: argparse.Namespace) -> list[int]:
 
 
 @contextlib.contextmanager
-def target(options: argparse.Namespace, *arguments: str) -> Iterator[tuple[str, int]]:
+def target(options: argparse.Namespace, *arguments: str, spins: bool = True) -> Iterator[tuple[str, int]]:
     """Serves a target, and gives its address and its pid. Places this process and the target on their processors."""
     places = chosen_processors(options)
     with tempfile.TemporaryDirectory(prefix="farjump-bench-") as folder:
         address = f"unix:{folder}/target"
-        command = [options.program, "serve", "--listen", address, "--spin", "always", *arguments]
+        command = [options.program, "serve", "--listen", address, *arguments, *(["--spin", "always"] if spins else [])]
         said = open(f"{folder}/said", "w+")
         serving = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         watchdog = threading.Timer(WATCHDOG, serving.kill)
