@@ -89,7 +89,7 @@ class _Owner:
 
 # By epoch and key file: a restarted owner is another one.
 _owners: dict[tuple[int, Any], _Owner] = {}
-# Of proxies of ProxyStore: their classes, once that is loaded.
+# Functions by number, for the placement.
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _count = itertools.count(1)
 _placement = Placement()
@@ -118,13 +118,15 @@ def _resolved(place: Any) -> tuple[Handle, Any]:
         handle = getattr(factory, "_handle", None)
         if type(handle) is Handle:
             return handle, factory._config.get("key_file")
-        place = getattr(getattr(factory, "store_config", None), "key", None) or getattr(factory, "key", place)
+        # That of a `Store` of ProxyStore's own.
+        place = getattr(factory, "key", place)
     if type(place).__name__ == "FarjumpKey":
         return Handle(place.handle), None
     raise TypeError(f"a {type(place).__name__} names no object of an owner: give a farjump.Handle, or a proxy of a FarjumpStore")
 
 
 def _owner(handle: Handle, key_file: Any) -> _Owner:
+    """The connections to the owner of a handle."""
     key = handle.epoch, key_file
     owner = _owners.get(key)
     if owner is None:

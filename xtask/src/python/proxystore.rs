@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::tests::{installed, interpreter, wheel};
+use crate::languages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
 use crate::test_report::Tally;
@@ -72,6 +73,14 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
         tally.add(suite(&format!("{NAME}: {sources}"), run.shown_as(format!("pytest -p {plugin}")), true)?);
     }
     let run = python(&["python/tests/run.py", "--in", FOLDER]).directory(root());
+    // For functions at the data of proxies.
+    let run = match languages::numba(interrupt)? {
+        Ok(numba) => run.env("PYTHONPATH", format!("{path}:{}", numba.display())),
+        Err(why) => {
+            tally.skipped.push((format!("{NAME}: functions at proxies"), why));
+            run
+        }
+    };
     let run = run.shown_as(format!("python3.{VERSION} python/tests/run.py --in {FOLDER}"));
     tally.add(suite("Python package with ProxyStore", run, true)?);
     Ok(tally)
