@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
@@ -12,6 +12,13 @@ use farjump_control::{ConnectError, Control, FileKind, HandshakeError, Listener,
 use farjump_fixtures::control::{Place, far, handshake_over, handshake_pair};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+/// Leaves the file of a socket that nobody listens on. It never was listened on: a child that another test forks has a
+/// copy of a listening one until it runs its program, and peers reach that.
+fn leave_stale(place: &Place) {
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(place.path()).unwrap()).unwrap();
+}
 
 #[test]
 fn the_socket_is_for_its_user_alone_and_gone_with_its_listener() {
@@ -28,8 +35,8 @@ fn the_socket_is_for_its_user_alone_and_gone_with_its_listener() {
 #[test]
 fn a_socket_that_a_dead_target_left_is_taken_over() {
     let place = Place::new();
-    drop(UnixListener::bind(place.path()).unwrap());
-    assert!(place.path().exists(), "the standard library leaves its file, which this test needs");
+    leave_stale(&place);
+    assert!(place.path().exists(), "the file stays, which this test needs");
     handshake_pair(&place);
     assert!(!place.path().exists());
 }
@@ -39,7 +46,7 @@ fn of_targets_that_start_at_once_on_a_stale_path_exactly_one_has_it() {
     let place = Place::new();
     let address = place.address();
     for _ in 0..300 {
-        drop(UnixListener::bind(place.path()).unwrap());
+        leave_stale(&place);
         let start = Barrier::new(4);
         let bind = || {
             start.wait();
@@ -188,7 +195,7 @@ fn nobody_listening_is_told_with_what_is_there_instead() {
         assert!(shown.contains(text) && shown.contains("farjump serve --listen unix:"), "{shown}");
     };
     why("no such file");
-    drop(UnixListener::bind(place.path()).unwrap());
+    leave_stale(&place);
     why("has ended");
 }
 
