@@ -24,7 +24,7 @@ import farjump
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 ALLOWED = os.sched_getaffinity(0)
 # Longest life of a target, in seconds: one that is left behind ends.
-WATCHDOG = 600
+WATCHDOG = 1800
 
 
 @dataclass

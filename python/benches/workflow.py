@@ -20,10 +20,14 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
-from proxystore.connectors.file import FileConnector
-from proxystore.store import Store
 
 import common
+
+try:
+    from proxystore.connectors.file import FileConnector
+    from proxystore.store import Store
+except ModuleNotFoundError:
+    raise SystemExit("a workflow needs ProxyStore: pip install proxystore") from None
 from farjump.proxystore import FarjumpConnector, FarjumpStore
 
 SIZES = [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000]
@@ -43,14 +47,18 @@ def main() -> int:
     options.add_argument("--plot", metavar="FILE", help="draw the times of a task by size, as an SVG or a PNG")
     options = options.parse_args()
     options.cpus = []
+    if options.plot and importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
     rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farjump-bench-", dir="/dev/shm"))
         address, _ = stack.enter_context(common.target(options, "--objects", str(1 << 30), spins=False))
         files = stack.enter_context(Store("workflow-files", FileConnector(f"{folder}/files"), cache_size=0, register=True))
         ours = stack.enter_context(FarjumpStore("workflow", FarjumpConnector(address), register=True))
-        ways: dict[str, Callable[[Any], Any]] = {"in the message": lambda data: data, "file connector": files.proxy, "farjump": ours.proxy}
-        for name, run in executors(stack):
+        ways: dict[str, Callable[[Any], Any]] = {
+            "in the message": lambda data: data, "file connector": files.proxy, "farjump": ours.proxy,
+        }
+        for name, run in executors(stack, folder):
             for size in options.sizes:
                 rows += measured(options, name, run, ways, size)
     if options.json:
@@ -66,7 +74,7 @@ def sizes(text: str) -> list[int]:
     return [common.positive(one) for one in text.split(",")]
 
 
-def executors(stack: contextlib.ExitStack) -> Iterator[tuple[str, Callable[[list[Any]], list[float]]]]:
+def executors(stack: contextlib.ExitStack, folder: str) -> Iterator[tuple[str, Callable[[list[Any]], list[float]]]]:
     """What runs tasks in two other processes: its name, and a call that runs some and returns their results."""
     context = multiprocessing.get_context("spawn")
     pool = stack.enter_context(ProcessPoolExecutor(2, mp_context=context))
@@ -74,9 +82,13 @@ def executors(stack: contextlib.ExitStack) -> Iterator[tuple[str, Callable[[list
     if importlib.util.find_spec("distributed") is None:
         print("left out: Dask: there is no package distributed", file=sys.stderr)
         return
+    import dask
     from distributed import Client, LocalCluster
 
-    cluster = stack.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None))
+    # The scheduler runs in this process. `submit` resolves proxies here, and the scheduler logs its last messages: it would
+    # keep the objects of evicted proxies.
+    stack.enter_context(dask.config.set({"distributed.admin.low-level-log-length": 0}))
+    cluster = stack.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=folder))
     client = stack.enter_context(Client(cluster))
     yield "Dask", lambda data: client.gather([client.submit(task, one, pure=False) for one in data])
 
@@ -130,8 +142,6 @@ def report(options, rows) -> None:
 
 def plot(path: str, rows: list[dict[str, Any]]) -> None:
     """Draws a panel for each executor, with a line for each way."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
     os.environ.setdefault("MPLBACKEND", "Agg")
     from matplotlib import pyplot
 

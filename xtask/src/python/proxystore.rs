@@ -63,7 +63,9 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     let path = format!("{}:{}", folder.display(), packages.display());
     let python = |args: &[&str]| {
         let run = Run::new(&python, interrupt).args(["-W", "ignore"]).args(args);
-        run.env("PYTHONPATH", &path).env("PYTHONDONTWRITEBYTECODE", "1")
+        run.env("PYTHONPATH", &path)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TEST_PROGRAM", target.join("debug/farjump"))
     };
     let mut tally = Tally::default();
     for (sources, plugin, tests) in SUITES {
