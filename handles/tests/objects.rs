@@ -30,6 +30,9 @@ impl Owner {
         if let Some(key) = &key {
             builder = builder.key(key.clone());
         }
+        if transport.starts_with("ucx") {
+            builder = builder.transport(transport);
+        }
         let target = builder.build().unwrap();
         let address = target.address();
         Owner { store, address, key, _target: target.spawn().unwrap(), _folder: folder }
@@ -365,4 +368,28 @@ fn bytes_that_no_client_sends_are_refused_and_hurt_no_other() {
     eventually("what it allocated is free", || {
         owner.store.list(1000).objects.iter().all(|object| object.state != ObjectState::Unfinished)
     });
+}
+
+#[test]
+fn objects_come_through_the_frames_of_ucx() {
+    for transport in ["ucx-put", "ucx-am"] {
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("unix:{}", folder.path().join("try.sock").display());
+        if let Err(error) = Target::listen(&address).transport(transport).build() {
+            println!("SKIP: {transport}: {error}");
+            continue;
+        }
+        let owner = Owner::over(transport, 32 << 20);
+        let client = Client::builder(&owner.address).transport(transport).mapped(false).connect().unwrap();
+        for len in [0, 1000, 100_000, 5 << 20] {
+            let contents = bytes(len, len as u64);
+            let put_there = owner.store.put(&contents).unwrap();
+            let put_here = client.put(&contents).unwrap();
+            for handle in [&put_there, &put_here] {
+                let view = client.get(handle).unwrap();
+                assert!(!view.is_mapped() && *view == contents[..], "{len} bytes over {transport}");
+                assert!(client.evict(handle).unwrap());
+            }
+        }
+    }
 }
