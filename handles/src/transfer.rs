@@ -70,11 +70,12 @@ impl Client {
                 let (address, timeout) = (self.address().to_owned(), patience.timeout);
                 return Err(Error::TimedOut { address, timeout });
             }
-            let word = self.0.region().ok().and_then(|region| region.at(word, 4));
+            let region = self.0.region().ok().filter(|_| word.is_multiple_of(4));
+            let word = region.and_then(|region| region.at(word, 4));
             let time = patience.slice(if word.is_some() { NAP } else { nap });
             match word {
                 Some(word) => {
-                    // SAFETY: the word lies in the mapped region, at a multiple of 64; the owner changes it by atomic
+                    // SAFETY: the word lies in the mapped region, at a multiple of 4; the owner changes it by atomic
                     // operations, and here it is only read.
                     let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
                     if word.load(Ordering::Acquire) == 0 {

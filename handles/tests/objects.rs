@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use farjump::objects::ObjectState;
+use farjump::objects::{Lent, ObjectError, ObjectListing, ObjectState, Objects, Region, Request};
 use farjump::{Key, Target, TargetThread};
-use farjump_handles::{Client, Error, GoneWhy, Handle, Patience, Store};
+use farjump_handles::{Client, Error, GoneWhy, Handle, Patience, Service, Store};
 
 /// A store at a target of its own, and how clients reach it.
 struct Owner {
@@ -390,6 +390,84 @@ fn objects_come_through_the_frames_of_ucx() {
                 assert!(!view.is_mapped() && *view == contents[..], "{len} bytes over {transport}");
                 assert!(client.evict(handle).unwrap());
             }
+        }
+    }
+}
+
+/// An owner that changes the offset of each claim's reply: of an object, or of the word to wait for.
+#[derive(Debug)]
+struct Liar {
+    honest: Service,
+    offset: u64,
+}
+
+impl Objects for Liar {
+    fn listening(&mut self, address: &str) {
+        self.honest.listening(address);
+    }
+
+    fn request(
+        &mut self,
+        source: u64,
+        request: Request<'_>,
+        reply: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<(), String> {
+        const CLAIM: u8 = 5;
+        let mut op = [0];
+        request.copy_to(0, &mut op);
+        self.honest.request(source, request, reply, limit)?;
+        let at = match (op[0], reply.first()) {
+            (CLAIM, Some(0)) => 9,
+            (CLAIM, Some(3)) => 1,
+            _ => return Ok(()),
+        };
+        reply[at..at + 8].copy_from_slice(&self.offset.to_le_bytes());
+        Ok(())
+    }
+
+    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
+        self.honest.resolve(handle)
+    }
+
+    fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
+        self.honest.create(len)
+    }
+
+    fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>) {
+        self.honest.call_ended(returned, reply);
+    }
+
+    fn source_ended(&mut self, source: u64) {
+        self.honest.source_ended(source);
+    }
+
+    fn region(&self, may_write: bool) -> Option<Region<'_>> {
+        self.honest.region(may_write)
+    }
+
+    fn list(&self, most: usize) -> ObjectListing {
+        self.honest.list(most)
+    }
+}
+
+#[test]
+fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, offset) in [1, 2, (1 << 20) - 2, 1 << 20, u64::MAX - 3, u64::MAX].into_iter().enumerate() {
+        let address = format!("unix:{}", folder.path().join(format!("{number}.sock")).display());
+        let store = Store::options().capacity(1 << 20).build().unwrap();
+        let liar = Liar { honest: store.service(), offset };
+        let _target = Target::listen(&address).objects(liar).build().unwrap().spawn().unwrap();
+        let client = Client::connect(&address).unwrap();
+        let reserved = client.reserve("").unwrap();
+        let late = client.wait(&reserved, &mut Patience::of(Duration::from_millis(5))).unwrap_err();
+        assert!(matches!(late, Error::TimedOut { .. }), "{offset}: {late}");
+        let handle = client.put(&[7; 4096]).unwrap();
+        match client.get(&handle) {
+            Err(error) => assert!(matches!(error, Error::Protocol { .. }), "{offset}: {error}"),
+            // Inside its memory: other bytes of the owner's, which are read as they are.
+            Ok(view) => assert!(offset + view.len() as u64 <= 1 << 20),
         }
     }
 }

@@ -7,7 +7,6 @@ import os
 import struct
 import sys
 import threading
-import weakref
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -89,8 +88,6 @@ class _Owner:
 
 # By epoch and key file: a restarted owner is another one.
 _owners: dict[tuple[int, Any], _Owner] = {}
-# Functions by number, for the placement.
-_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _count = itertools.count(1)
 _placement = Placement()
 # What was chosen for a function, an owner, and lengths of one power of two: whether it runs there, and for how many more.
@@ -188,7 +185,8 @@ def _here(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], tim
 
 def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
     length = handle.length
-    key = id(function), handle.epoch, length.bit_length()
+    number = _number(function)
+    key = number, handle.epoch, length.bit_length()
     settled = _settled.get(key)
     if settled is not None and settled[1] > 0:
         # Measuring costs more than a short function.
@@ -198,7 +196,7 @@ def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any],
         return _here(owner, handle, function, args, timeout)
     from ._arrays import view
 
-    number, size = _number(function), _size(args)
+    size = _size(args)
     _measure(owner)
     is_there, here, there = _placement.choose(owner.address, number, length, size)
     begun = perf_counter()
@@ -225,9 +223,12 @@ def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any],
 
 
 def _number(function: Any) -> int:
-    number = _numbers.get(function)
+    """What tells the function from all others of this process, also from those that are gone."""
+    number = getattr(function, "_number", None)
     if number is None:
-        number = _numbers[function] = next(_count)
+        if not hasattr(type(function), "_farjump_call"):
+            raise TypeError(f"a {type(function).__name__} has no place: give a function with the decorator @farjump.ifunc")
+        number = function._number = next(_count)
     return number
 
 
