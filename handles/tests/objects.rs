@@ -1,5 +1,7 @@
 //! Objects of a store, used through links: from this process, and through TCP as from another machine.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use farjump::objects::{Lent, ObjectError, ObjectListing, ObjectState, Objects, Region, Request};
@@ -399,6 +401,7 @@ fn objects_come_through_the_frames_of_ucx() {
 struct Liar {
     honest: Service,
     offset: u64,
+    claims: Arc<AtomicUsize>,
 }
 
 impl Objects for Liar {
@@ -416,6 +419,7 @@ impl Objects for Liar {
         const CLAIM: u8 = 5;
         let mut op = [0];
         request.copy_to(0, &mut op);
+        self.claims.fetch_add(usize::from(op[0] == CLAIM), Ordering::Relaxed);
         self.honest.request(source, request, reply, limit)?;
         let at = match (op[0], reply.first()) {
             (CLAIM, Some(0)) => 9,
@@ -457,12 +461,15 @@ fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() 
     for (number, offset) in [1, 2, (1 << 20) - 2, 1 << 20, u64::MAX - 3, u64::MAX].into_iter().enumerate() {
         let address = format!("unix:{}", folder.path().join(format!("{number}.sock")).display());
         let store = Store::options().capacity(1 << 20).build().unwrap();
-        let liar = Liar { honest: store.service(), offset };
+        let claims = Arc::new(AtomicUsize::new(0));
+        let liar = Liar { honest: store.service(), offset, claims: Arc::clone(&claims) };
         let _target = Target::listen(&address).objects(liar).build().unwrap().spawn().unwrap();
         let client = Client::connect(&address).unwrap();
         let reserved = client.reserve("").unwrap();
-        let late = client.wait(&reserved, &mut Patience::of(Duration::from_millis(5))).unwrap_err();
+        let late = client.wait(&reserved, &mut Patience::of(Duration::from_millis(200))).unwrap_err();
         assert!(matches!(late, Error::TimedOut { .. }), "{offset}: {late}");
+        // It sleeps between two questions, each time for longer: no futex is asked for a word that there cannot be.
+        assert!(claims.load(Ordering::Relaxed) < 60, "{offset}: {claims:?}");
         let handle = client.put(&[7; 4096]).unwrap();
         match client.get(&handle) {
             Err(error) => assert!(matches!(error, Error::Protocol { .. }), "{offset}: {error}"),
