@@ -276,33 +276,88 @@ fn a_peer_that_dies_in_the_middle_takes_its_part_down_and_the_source_gets_the_re
     assert_eq!(answer(&spread(1, 2, b'n', "1;"), &mut |_| ()).unwrap(), "...");
 }
 
+/// More calls than may be under way at a time: many messages are not accepted, and their functions reply `3`.
+fn flood() -> Vec<u8> {
+    spread(15, 2, b'.', "next;")
+}
+
+/// Checks the reply of a [`flood`], beside which so many other calls were made.
+#[track_caller]
+fn assert_flooded(reply: &[u8], counters: &[&AtomicU64], beside: u64) {
+    let count = |wanted: u8| reply.iter().filter(|byte| **byte == wanted).count() as u64;
+    assert_eq!(count(b'.') + count(b'3'), reply.len() as u64);
+    assert_eq!(sum(counters), count(b'.') + beside);
+    assert!(count(b'3') > 100, "{} were not accepted", count(b'3'));
+}
+
 #[test]
-fn two_peers_that_flood_each_other_serve_others_meanwhile_and_come_to_an_end() {
+fn two_peers_that_flood_each_other_come_to_an_end() {
     let place = Place::new();
     let (targets, counters) = crowd(&place, 2, ForwardLimits::default());
     let (link, other) =
         (Link::connect(&address(&place, 0)).unwrap(), Link::connect(&address(&place, 1)).unwrap());
     let library = library("spread");
-    // More than may be under way at a time: many messages are not accepted, and their functions reply `3`.
-    let flood = link.inject(&library, &spread(15, 2, b'.', "next;")).unwrap();
+    let mut pending = Some(link.inject(&library, &flood()).unwrap());
     let mut beside = 0;
-    let mut flood = Some(flood);
     let reply = loop {
         assert_eq!(&*other.inject(&library, &spread(0, 0, b'.', "")).unwrap().wait(PATIENCE).unwrap(), b".");
         beside += 1;
-        if let Some(reply) = flood.as_mut().and_then(|flood| flood.poll().unwrap()) {
-            flood = None;
+        if let Some(reply) = pending.as_mut().and_then(|flood| flood.poll().unwrap()) {
+            pending = None;
             break reply;
         }
     };
-    assert!(flood.is_none() && beside > 10, "{beside}");
-    let count = |wanted: u8| reply.iter().filter(|byte| **byte == wanted).count() as u64;
-    assert_eq!(count(b'.') + count(b'3'), reply.len() as u64);
-    assert_eq!(sum(&counters), count(b'.') + beside);
-    assert!(count(b'3') > 100, "{} were not accepted", count(b'3'));
+    drop(pending);
+    assert_flooded(&reply, &counters, beside);
     for target in targets {
         assert_eq!(target.stop().unwrap().stats().refusals(), 0);
     }
+}
+
+#[test]
+fn two_peers_that_flood_each_other_serve_others_in_each_turn() {
+    let place = Place::new();
+    let counters = [counter(), counter()];
+    let member = |number: usize| counting(member(&place, number, 2), counters[number]);
+    let turned = Turned::new(&place, [member(0), member(1)]);
+    // The replies of a flood are more than the link of `turned` takes.
+    let [link, other] = [0, 1].map(|number| {
+        crate::support::alongside(
+            || Link::connect(&address(&place, number)).unwrap(),
+            || {
+                turned.target(number).wait(Duration::from_millis(1)).unwrap();
+                turned.target(number).poll().unwrap();
+            },
+        )
+    });
+    let library = library("spread");
+    turned.answer(link.inject(&library, &spread(1, 1, b'.', "next;")).unwrap()).unwrap();
+    let calls = sum(&counters);
+    let mut pending = Some(link.inject(&library, &flood()).unwrap());
+    let mut turns = Vec::new();
+    let reply = loop {
+        let mut call = other.inject(&library, &spread(0, 0, b'.', "")).unwrap();
+        let mut passed = 0;
+        let answer = loop {
+            turned.turn();
+            passed += 1;
+            if let Some(answer) = call.poll().unwrap() {
+                break answer;
+            }
+        };
+        assert_eq!(&*answer, b".");
+        turns.push(passed);
+        if let Some(reply) = pending.as_mut().and_then(|flood| flood.poll().unwrap()) {
+            pending = None;
+            break reply;
+        }
+    };
+    drop(pending);
+    assert_flooded(&reply, &counters, turns.len() as u64 + calls);
+    // The first one brings its code along.
+    let (most, beside) = (turns.iter().skip(1).max().unwrap(), turns.len());
+    println!("{beside} calls beside the flood, each within {most} turns");
+    assert!(*most <= 2 && beside > 100, "{beside} {turns:?}");
 }
 
 #[test]
