@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use farjump_core::shared;
+pub use farjump_core::transport::{Lender, Loan, ReadBytes};
 
 pub use farjump_control::{ObjectListing, ObjectState, StoredObject};
 
@@ -21,6 +22,13 @@ pub const NAME: &str = "farjump_objects";
 pub trait Objects: Send + fmt::Debug {
     /// The target listens at `address` now. Called once, before all else.
     fn listening(&mut self, address: &str);
+
+    /// A link to a source was made, with this number. Through `lender`, if its transport has one, memory is lent to the
+    /// source, which reads it by [`Link::start_read`](crate::Link::start_read) without this process taking part. It may
+    /// be dropped at any time; loans are to be, before their memory goes.
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
+        let _ = (source, lender);
+    }
 
     /// Answers a request of a source: appends the reply, of at most `limit` bytes, to `reply`. `source` is another number
     /// for each link of this target.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farjump::{Key as LinkKey, Library, Link, Mode, objects};
 use farjump_os::fork_count;
 
-use crate::connection::{Hello, Inner};
+use crate::connection::{Hello, Inner, lock};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::wire::Op;
@@ -80,6 +80,8 @@ impl ClientBuilder {
         let library = Library::by_name(objects::NAME).map_err(farjump::Error::from)?;
         let mut inner = Inner {
             hello: Hello::default(),
+            reads_memory: link.reads_memory(),
+            reading: Mutex::default(),
             link: Mutex::new(link),
             calls: OnceLock::new(),
             library,
@@ -118,6 +120,12 @@ impl Client {
             key: None,
             is_mapped: true,
         }
+    }
+
+    /// Name of the transport that carries the requests, and reads the owner's memory if it can
+    /// ([`View::access`](crate::View::access)).
+    pub fn transport(&self) -> String {
+        lock(&self.0.link).transport()
     }
 
     /// The address that it is connected to.

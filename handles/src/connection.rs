@@ -40,6 +40,10 @@ pub(crate) struct Inner {
     pub(crate) releases: Mutex<Vec<u64>>,
     /// The owner's memory, or why it is not mapped.
     pub(crate) region: OnceLock<Result<Region, String>>,
+    /// Whether the transport of `link` reads memory that the owner lends.
+    pub(crate) reads_memory: bool,
+    /// Held while an object is read by it. Has the claim and length of one whose read was given up.
+    pub(crate) reading: Mutex<Option<(u64, usize)>>,
     /// Number of forks before it was made.
     pub(crate) forks: u64,
     pub(crate) choices: ClientBuilder,
@@ -283,15 +287,16 @@ impl Inner {
         Handle { epoch: self.hello.epoch, number, len, key, type_name: type_name.into(), addresses }
     }
 
-    /// Claims an object. With [`Status::Unset`] the offset of the word to wait for.
+    /// Claims an object; with the key of its loan if it is lent, and nothing otherwise. With [`Status::Unset`] the offset of
+    /// the word to wait for.
     pub(crate) fn claim(
         &self,
         handle: &Handle,
         patience: &mut Patience<'_>,
-    ) -> Result<Result<Claimed, u64>, Error> {
+    ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
         self.check(handle)?;
         let mut request = Writer(Vec::with_capacity(64));
-        request.u8(Op::Claim as u8);
+        request.u8(if self.reads(handle) { Op::ClaimLent } else { Op::Claim } as u8);
         self.add_releases(&mut request);
         request.u64(handle.number).bytes(&handle.key.0);
         let reply = self.ask(&request.0, patience)?;
@@ -302,7 +307,8 @@ impl Inner {
         let mut fields = self.fields(&reply, handle.number)?;
         let claimed =
             (|| Some(Claimed { claim: fields.u64()?, offset: fields.u64()?, len: fields.u64()? }))();
-        claimed.map(Ok).ok_or_else(|| self.malformed())
+        let claimed = claimed.ok_or_else(|| self.malformed())?;
+        Ok(Ok((claimed, fields.0.to_vec())))
     }
 }
 

@@ -3,14 +3,15 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
 
 use crate::handle::{Handle, MAX_HANDLE};
+use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::store::Shared;
 use crate::stream_wire::{self, StreamOp};
 use crate::table::{Source, Table};
-use crate::wire::{MAX_REQUEST, Op, Reader, Status, VERSION, Writer};
+use crate::wire::{MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};
 
 /// A [`Store`](crate::Store) for [`TargetBuilder::objects`](farjump::TargetBuilder::objects).
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Service {
     target: u32,
     /// Objects that the running function has made.
     made: Vec<u64>,
+    lenders: Lenders,
 }
 
 /// A request that no client of this library sends.
@@ -28,7 +30,7 @@ const MALFORMED: &str =
 
 impl Service {
     pub(crate) fn new(shared: Arc<Shared>, target: u32) -> Service {
-        Service { shared, target, made: Vec::new() }
+        Service { shared, target, made: Vec::new(), lenders: Lenders::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -122,13 +124,17 @@ impl Service {
                     return Some(Err(refusal.into()));
                 }
             }
-            Op::Claim => {
+            Op::Claim | Op::ClaimLent => {
                 release(&mut table, source, &mut fields)?;
                 let (number, key) = (fields.u64()?, fields.key()?);
-                match table.claim(source, number, key) {
-                    Ok(claimed) => reply.u64(claimed.claim).u64(claimed.offset).u64(claimed.len),
+                let claimed = match table.claim(source, number, key) {
+                    Ok(claimed) => claimed,
                     Err(failed) => return Some(Err(failed.into())),
                 };
+                reply.u64(claimed.claim).u64(claimed.offset).u64(claimed.len);
+                if op == Op::ClaimLent && claimed.len >= MIN_LENT {
+                    reply.bytes(self.lenders.lend(&mut table, source, claimed));
+                }
             }
             Op::Release => release(&mut table, source, &mut fields)?,
             Op::Read => {
@@ -234,6 +240,10 @@ impl Objects for Service {
         self.shared.add_address(address);
     }
 
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
+        self.lenders.add(Source::Link(self.target, source), lender);
+    }
+
     fn request(
         &mut self,
         source: u64,
@@ -310,6 +320,7 @@ impl Objects for Service {
 
     fn source_ended(&mut self, source: u64) {
         let source = Source::Link(self.target, source);
+        self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
         topics.source_ended(&mut table, source);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{ObjectListing, ObjectState, StoredObject};
+use farjump::objects::{Loan, ObjectListing, ObjectState, StoredObject};
 use rustix::thread::futex;
 
 use crate::allocator::{Allocator, Block, UNIT};
@@ -40,6 +40,14 @@ pub(crate) struct Claimed {
     pub(crate) len: u64,
 }
 
+/// The claims of one source to one object.
+#[derive(Default, Debug)]
+struct Claims {
+    count: u64,
+    /// The object is lent to the source. Ends before the claims do.
+    loan: Option<Loan>,
+}
+
 /// The word of a reserved number: it has no contents.
 const UNSET: u32 = 0;
 /// The word of a reserved number that was evicted.
@@ -53,7 +61,7 @@ pub(crate) struct Table {
     spill: Option<Spill>,
     objects: HashMap<u64, Object>,
     /// Claims by their source and number, of which each source may have several.
-    claims: HashMap<Source, HashMap<u64, u64>>,
+    claims: HashMap<Source, HashMap<u64, Claims>>,
     /// The number of the last object.
     last: u64,
     /// Counts uses.
@@ -276,7 +284,7 @@ impl Table {
         object.claims += 1;
         object.last_use = self.uses;
         let claimed = Claimed { claim, offset: block.offset(), len: object.len };
-        *self.claims.entry(source).or_default().entry(claim).or_default() += 1;
+        self.claims.entry(source).or_default().entry(claim).or_default().count += 1;
         Ok(claimed)
     }
 
@@ -313,12 +321,24 @@ impl Table {
         Some(Claimed { claim, offset: object.block?.offset(), len: object.len })
     }
 
+    /// The loan of a claimed object.
+    pub(crate) fn loan(&self, source: Source, claim: u64) -> Option<&Loan> {
+        self.claims.get(&source)?.get(&claim)?.loan.as_ref()
+    }
+
+    /// Keeps a loan of a claimed object for as long as the claims of its source to it.
+    pub(crate) fn add_loan(&mut self, source: Source, claim: u64, loan: Loan) {
+        if let Some(these) = self.claims.get_mut(&source).and_then(|claims| claims.get_mut(&claim)) {
+            these.loan = Some(loan);
+        }
+    }
+
     /// Releases a claim. One that `source` does not have is none.
     pub(crate) fn release(&mut self, source: Source, claim: u64) {
         let Some(claims) = self.claims.get_mut(&source) else { return };
-        let Some(count) = claims.get_mut(&claim) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(these) = claims.get_mut(&claim) else { return };
+        these.count -= 1;
+        if these.count == 0 {
             claims.remove(&claim);
         }
         self.unclaim(claim, 1);
@@ -334,7 +354,8 @@ impl Table {
 
     /// Releases all claims of `source`.
     pub(crate) fn release_all(&mut self, source: Source) {
-        for (claim, count) in self.claims.remove(&source).unwrap_or_default() {
+        for (claim, Claims { count, loan }) in self.claims.remove(&source).unwrap_or_default() {
+            drop(loan);
             self.unclaim(claim, count);
         }
     }

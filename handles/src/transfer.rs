@@ -33,7 +33,8 @@ impl Client {
         self.0.region().map(drop)
     }
 
-    /// The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy.
+    /// The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy, which the transport reads
+    /// from the owner's memory if it can, and which comes in frames if not ([`View::access`]).
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`]; [`Error::TimedOut`]; [`Error::Link`] if the owner is gone.
@@ -47,7 +48,7 @@ impl Client {
     /// As [`Client::get`], and [`Error::Interrupted`].
     pub fn get_with(&self, handle: &Handle, patience: &mut Patience<'_>) -> Result<View, Error> {
         match self.0.claim(handle, patience)? {
-            Ok(claimed) => self.view(claimed, patience),
+            Ok((claimed, loan)) => self.view(claimed, &loan, patience),
             Err(_) => Err(Error::Unset { number: handle.number }),
         }
     }
@@ -60,7 +61,7 @@ impl Client {
         let mut nap = Duration::from_micros(50);
         loop {
             let word = match self.0.claim(handle, patience)? {
-                Ok(claimed) => return self.view(claimed, patience),
+                Ok((claimed, loan)) => return self.view(claimed, &loan, patience),
                 Err(word) => word,
             };
             if !patience.may_go_on() {
@@ -90,13 +91,16 @@ impl Client {
         }
     }
 
-    /// The view of a claimed object.
-    fn view(&self, claimed: Claimed, patience: &mut Patience<'_>) -> Result<View, Error> {
+    /// The view of a claimed object, and the key of its loan if it is lent.
+    fn view(&self, claimed: Claimed, loan: &[u8], patience: &mut Patience<'_>) -> Result<View, Error> {
         if let Ok(region) = self.0.region() {
             let Some(data) = region.at(claimed.offset, claimed.len) else {
                 return Err(self.0.protocol("an object that it gave lies outside its memory"));
             };
             return Ok(View::of_client(Arc::clone(&self.0), data, claimed));
+        }
+        if let Some(bytes) = self.read(claimed, loan, patience)? {
+            return Ok(View::of_read(bytes));
         }
         let pulled = self.pull(claimed, patience);
         self.0.release(claimed.claim, claimed.len as usize);

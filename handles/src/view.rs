@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use farjump::objects::ReadBytes;
+
 use crate::connection;
 use crate::store;
 use crate::table::{Claimed, Source};
@@ -26,6 +28,20 @@ enum Holder {
     Client(Arc<connection::Inner>, u64),
     /// A copy of this process's own.
     Copy(#[allow(dead_code, reason = "it keeps the bytes")] Box<[u8]>),
+    /// A copy that the transport made, of the memory that the owner lent.
+    Read(#[allow(dead_code, reason = "it keeps the bytes")] ReadBytes),
+}
+
+/// The way by which the bytes of a view came ([`View::access`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Access {
+    /// They lie where the owner keeps them.
+    Mapped,
+    /// The transport read them from the owner's memory, without the owner.
+    Read,
+    /// The owner sent them in frames.
+    Frames,
 }
 
 // SAFETY: the bytes are only read, by whichever thread, and what keeps them may be dropped by any.
@@ -51,6 +67,10 @@ impl View {
         View { data, len, holder: Holder::Copy(bytes) }
     }
 
+    pub(crate) fn of_read(bytes: ReadBytes) -> View {
+        View { data: NonNull::from(&*bytes).cast(), len: bytes.len(), holder: Holder::Read(bytes) }
+    }
+
     /// The first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.data
@@ -58,7 +78,16 @@ impl View {
 
     /// Whether these are the owner's bytes, and not a copy.
     pub fn is_mapped(&self) -> bool {
-        !matches!(self.holder, Holder::Copy(_))
+        self.access() == Access::Mapped
+    }
+
+    /// How they came here.
+    pub fn access(&self) -> Access {
+        match self.holder {
+            Holder::Store(..) | Holder::Client(..) => Access::Mapped,
+            Holder::Read(_) => Access::Read,
+            Holder::Copy(_) => Access::Frames,
+        }
     }
 }
 
@@ -82,7 +111,7 @@ impl fmt::Debug for View {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("View")
             .field("len", &self.len)
-            .field("is_mapped", &self.is_mapped())
+            .field("access", &self.access())
             .finish_non_exhaustive()
     }
 }
@@ -92,7 +121,7 @@ impl Drop for View {
         match &self.holder {
             Holder::Store(shared, claim) => shared.table().release(Source::Owner, *claim),
             Holder::Client(inner, claim) => inner.release(*claim, self.len),
-            Holder::Copy(_) => {}
+            Holder::Copy(_) | Holder::Read(_) => {}
         }
     }
 }

@@ -12,6 +12,9 @@ pub(crate) const MAX_RELEASES: usize = 200;
 /// Reads of one reply are no longer than this, in bytes.
 pub(crate) const MAX_READ: u64 = 1 << 20;
 
+/// Objects from this length on, in bytes, are lent to sources that read memory. Shorter ones come as soon in a frame.
+pub(crate) const MIN_LENT: u64 = 16 << 10;
+
 /// The requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -45,11 +48,14 @@ pub(crate) enum Op {
     Lease = 11,
     /// `number u64, key, difference i64`: changes the count of references; the object is evicted when it comes to 0.
     Count = 12,
+    /// As [`Op::Claim`], of a source whose transport reads memory that is lent to it. Replied: the same, and behind it the
+    /// key of the loan; nothing if the object is not lent.
+    ClaimLent = 13,
 }
 
 impl Op {
     pub(crate) fn from_number(number: u8) -> Option<Op> {
-        const ALL: [Op; 13] = [
+        const ALL: [Op; 14] = [
             Op::Hello,
             Op::Put,
             Op::Allocate,
@@ -63,6 +69,7 @@ impl Op {
             Op::Reserve,
             Op::Lease,
             Op::Count,
+            Op::ClaimLent,
         ];
         ALL.get(usize::from(number)).copied()
     }

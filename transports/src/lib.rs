@@ -11,6 +11,8 @@ mod executable_alias;
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod membarrier;
 pub mod memlock;
+#[cfg(any(feature = "ucx", feature = "verbs"))]
+mod read_memory;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;

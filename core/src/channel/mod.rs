@@ -8,11 +8,15 @@
 //! Over mapped memory (`Stores`) the hot path has no virtual call: a small frame is one line written and one
 //! line read.
 
+use alloc::boxed::Box;
+
 use crate::frame::{CodeHeader, FrameError, MAX_FRAME, Trailer};
 use crate::mailbox;
 use crate::memory::Memory;
 use crate::signal::LinkKey;
-use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, PathInfo, TransportError};
+use crate::transport::{
+    ArrivalRules, BorrowedFd, Cause, Endpoint, Lender, Operation, PathInfo, Reads, TransportError,
+};
 use crate::wait::AwaitedWord;
 
 mod contents;
@@ -246,6 +250,22 @@ impl Channel {
         match &mut self.path {
             Path::OneSided(path) => path.shares_processor(own),
             Path::TwoSided(_) => None,
+        }
+    }
+
+    /// Lends other memory of this process to the peer; `None` where the transport does not.
+    pub fn lender(&self) -> Option<Box<dyn Lender>> {
+        match &self.path {
+            Path::OneSided(path) => path.local.lender(),
+            Path::TwoSided(path) => path.messages.lender(),
+        }
+    }
+
+    /// Reads memory that the peer lent; `None` where the transport does not.
+    pub fn reads(&mut self) -> Option<&mut dyn Reads> {
+        match &mut self.path {
+            Path::OneSided(path) => path.reads(),
+            Path::TwoSided(path) => path.messages.reads(),
         }
     }
 

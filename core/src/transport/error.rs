@@ -24,6 +24,10 @@ pub enum Operation {
     Progress,
     /// Going to sleep, or waking the peer.
     Wake,
+    /// Lending memory to the peer.
+    Lend,
+    /// Reading memory that the peer lent.
+    Read,
 }
 
 impl fmt::Display for Operation {
@@ -37,6 +41,8 @@ impl fmt::Display for Operation {
             Operation::Receive => "receiving",
             Operation::Progress => "making progress",
             Operation::Wake => "sleeping or waking",
+            Operation::Lend => "lending memory to the peer",
+            Operation::Read => "reading the peer's memory",
         })
     }
 }

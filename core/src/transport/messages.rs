@@ -1,10 +1,11 @@
 //! Two-sided endpoints: whole messages.
 
+use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 #[cfg(doc)]
 use super::Capabilities;
-use super::{BorrowedFd, Cause, Operation, PathInfo, TransportError};
+use super::{BorrowedFd, Cause, Lender, Operation, PathInfo, Reads, TransportError};
 use crate::frame::DELIVERED_HEADER_LEN;
 
 /// The header of a message that core sends, as two words. The upper half of the second is zero, and the transport's.
@@ -192,6 +193,16 @@ pub unsafe trait Messages: Send {
     /// The path of the messages. For people; may take long.
     fn path_info(&self) -> PathInfo {
         PathInfo::default()
+    }
+
+    /// Lends other memory to the peer; `None` if this backend does not, or not to this peer.
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        None
+    }
+
+    /// Reads memory that the peer lent by [`Messages::lender`]; `None` if this backend does not, or not of this peer.
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        None
     }
 }
 

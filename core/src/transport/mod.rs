@@ -28,6 +28,8 @@
 //! | bytes of [`RemoteMemory::put`] | core (the shadow ring) | nothing | the peer returns their credit |
 //! | buffer of [`Messages::reserve`] | the backend, lent | core | [`Messages::commit`] or `reserve` |
 //! | message of [`Messages::poll`] | the backend, lent | core, the function | [`Messages::release`] |
+//! | memory given to [`Lender::lend`] | the caller | as the caller says | the [`Loan`]'s drop |
+//! | bytes of [`Reads::poll`] | the backend, given away | the peer's bytes, before they are returned | the drop of [`ReadBytes`] |
 //!
 //! A backend need not copy the bytes of a put before the peer has returned their credit, and must keep no
 //! pointer to them after that.
@@ -45,6 +47,7 @@
 mod arrival;
 mod capabilities;
 mod error;
+mod lending;
 mod messages;
 mod one_sided;
 mod passed_over;
@@ -59,6 +62,7 @@ pub use crate::descriptor::{BorrowedFd, OwnedFd};
 pub use arrival::ArrivalRules;
 pub use capabilities::{Capabilities, InboxKind};
 pub use error::{Cause, Operation, TransportError};
+pub use lending::{Lender, Loan, MAX_LOAN_KEY, ReadBytes, Reads};
 pub use messages::{Message, MessageHeader, Messages, send_in_steps};
 pub use one_sided::{LocalMemory, RemoteMemory};
 pub use passed_over::PassedOver;

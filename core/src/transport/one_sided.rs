@@ -1,10 +1,11 @@
 //! One-sided endpoints: regions that the peer writes.
 
+use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 #[cfg(doc)]
 use super::{ArrivalRules, Capabilities};
-use super::{BorrowedFd, Cause, Operation, PathInfo, TransportError};
+use super::{BorrowedFd, Cause, Lender, Operation, PathInfo, Reads, TransportError};
 
 /// The peer's region, as seen by the process that writes it.
 ///
@@ -118,6 +119,11 @@ pub unsafe trait RemoteMemory: Send {
         let _ = len;
         Ok(None)
     }
+
+    /// Reads memory that the peer lent by [`LocalMemory::lender`]; `None` if this backend does not, or not of this peer.
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        None
+    }
 }
 
 /// This endpoint's region, which the peer writes into.
@@ -187,5 +193,10 @@ pub unsafe trait LocalMemory: Send {
     /// Final for the link.
     fn after_sleep(&mut self) -> Result<(), TransportError> {
         Ok(())
+    }
+
+    /// Lends other memory to the peer; `None` if this backend does not, or not to this peer.
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        None
     }
 }

@@ -235,6 +235,9 @@ impl Target<'_> {
         if std::mem::take(&mut self.is_short) {
             log::info!("connections are accepted again");
         }
+        if let Some(objects) = self.shared.executor.objects() {
+            objects.source_began(id, session.channel.lender());
+        }
         self.shared.handlers.peer_joined(&session.control.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);

@@ -96,6 +96,12 @@ impl Lanes {
         !self.lanes.is_empty() && self.lanes.iter().all(Lane::is_tcp)
     }
 
+    /// Returns whether devices carry all of them, and none is shared memory or emulates writes.
+    pub(super) fn are_devices(&self) -> bool {
+        !self.lanes.is_empty()
+            && !self.lanes.iter().any(|lane| lane.is_emulating() || lane.transport == "self")
+    }
+
     /// Describes them briefly: `tcp over eth0`. Each lane once, in UCX's order.
     pub(super) fn in_words(&self) -> String {
         let mut ways: Vec<String> = Vec::new();

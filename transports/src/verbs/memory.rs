@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use farjump_core::transport::Cause;
-use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
+use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -22,13 +22,17 @@ pub(super) const PAGE: usize = 4096;
 /// Length in bytes from which memory is worth huge pages.
 const HUGE: usize = 2 << 20;
 
-/// The writers of memory besides this process.
+/// Who uses memory besides this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Written {
-    /// The device, for received messages.
-    Here,
-    /// Peers with the key.
-    ByPeer,
+pub(super) enum Use {
+    /// The device reads what it sends.
+    Sent,
+    /// The device also writes what it receives.
+    Received,
+    /// Peers with the key write it.
+    WrittenByPeer,
+    /// Peers with the key read it.
+    ReadByPeer,
 }
 
 /// Zeroed pages.
@@ -87,21 +91,22 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers `len` bytes at `start`, only for reading if `written` is `None`.
+    /// Registers `len` bytes at `start`.
     ///
     /// # Safety
-    /// The bytes must stay mapped until this is dropped. With `written`, nothing in this process may rely on
-    /// their contents.
+    /// The bytes must stay mapped until this is dropped. Unless they are only read, nothing in this process may rely
+    /// on their contents.
     pub(super) unsafe fn of(
         device: &Arc<Device>,
         start: *const u8,
         len: usize,
-        written: Option<Written>,
+        used: Use,
     ) -> Result<Registration, Cause> {
-        let access = match written {
-            None => 0,
-            Some(Written::Here) => IBV_ACCESS_LOCAL_WRITE,
-            Some(Written::ByPeer) => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        let access = match used {
+            Use::Sent => 0,
+            Use::Received => IBV_ACCESS_LOCAL_WRITE,
+            Use::WrittenByPeer => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+            Use::ReadByPeer => IBV_ACCESS_REMOTE_READ,
         };
         // SAFETY: the domain is the device's, and the caller keeps the memory mapped (see Safety).
         let mr = unsafe {
@@ -143,7 +148,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Maps and registers `len` bytes, a positive multiple of [`PAGE`].
-    pub(super) fn create(device: &Arc<Device>, len: usize, written: Written) -> Result<Memory, Cause> {
+    pub(super) fn create(device: &Arc<Device>, len: usize, used: Use) -> Result<Memory, Cause> {
         if len == 0 || !len.is_multiple_of(PAGE) {
             let what = format!("a region of {len} bytes is not a positive number of pages of {PAGE} bytes");
             return Err(Cause::System(what));
@@ -151,7 +156,7 @@ impl Memory {
         let pages = Pages::map(len)?;
         // SAFETY: the pages stay until after the registration is dropped, and their contents are never
         // trusted.
-        let registration = unsafe { Registration::of(device, pages.start.as_ptr(), len, Some(written))? };
+        let registration = unsafe { Registration::of(device, pages.start.as_ptr(), len, used)? };
         Ok(Memory { registration, pages })
     }
 

@@ -16,6 +16,7 @@ mod options;
 mod port;
 mod port_report;
 mod queue;
+mod reads;
 pub mod send;
 mod send_slots;
 mod sysfs;

@@ -184,6 +184,26 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         180,
     ),
     (
+        "the device reads objects out of their owner's memory, verbs",
+        On::Each,
+        "reads_objects 18480 verbs-write
+         reads_objects 18481 verbs-send",
+        120,
+    ),
+    (
+        "the device reads objects out of their owner's memory, ucx-put",
+        On::Each,
+        "reads_objects 18482 ucx-put over_ucx",
+        120,
+    ),
+    (
+        "the device reads objects out of their owner's memory, ucx-put with a newer UCX",
+        On::Each,
+        "newer true
+         reads_objects 18483 ucx-put newer",
+        120,
+    ),
+    (
         "the device is listed, with what links use of it",
         On::First,
         "farjump transports --transport verbs-write >shown

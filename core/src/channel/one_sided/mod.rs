@@ -11,7 +11,9 @@ use crate::mailbox::{
 };
 use crate::memory::{Memory, Region, Ring};
 use crate::sync::{Handover, release};
-use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
+use crate::transport::{
+    ArrivalRules, Cause, LocalMemory, Operation, PathInfo, Reads, RemoteMemory, TransportError,
+};
 
 mod moving;
 mod processor;
@@ -167,6 +169,10 @@ impl OneSided {
 
     pub(super) fn path_info(&self) -> PathInfo {
         self.remote.path_info()
+    }
+
+    pub(super) fn reads(&mut self) -> Option<&mut dyn Reads> {
+        self.remote.reads()
     }
 
     #[inline(always)]

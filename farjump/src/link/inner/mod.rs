@@ -1,6 +1,6 @@
 //! State of a connected link. [`injecting`] sends calls, [`waiting`] takes outcomes, [`control`] reads control messages,
 //! [`batching`] fills frames with small calls, and [`large`] sends frames that exceed the link's own mailbox.
-//! [`event_loop`] sleeps in an event loop of the caller's, and [`codes`] releases those of closed libraries.
+//! [`reading`] reads the target's memory. [`event_loop`] sleeps in an event loop of the caller's, and [`codes`] releases those of closed libraries.
 
 mod batching;
 mod codes;
@@ -12,6 +12,7 @@ mod exchange;
 mod forward;
 mod injecting;
 mod large;
+mod reading;
 mod settings;
 mod waiting;
 

@@ -10,6 +10,7 @@ mod fence;
 mod probe;
 mod proof;
 mod query;
+mod reads;
 mod region;
 mod remote_region;
 mod unconnected;
@@ -21,13 +22,15 @@ use std::sync::{Arc, Mutex};
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, LocalMemory, OpenRequest, Operation, PathInfo,
-    RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Lender, LocalMemory, OpenRequest, Operation,
+    PathInfo, ReadBytes, Reads, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
 use crate::executable_alias::ExecutableAlias;
 use crate::membarrier;
+use crate::ucx::context::Context;
 use crate::ucx::worker::TURNS;
+use reads::PutLender;
 use region::Region;
 use unconnected::UnconnectedPut;
 use write_queue::{WriteQueue, locked};
@@ -176,6 +179,21 @@ unsafe impl RemoteMemory for PutRemote {
         };
         PathInfo::new(lanes.in_words(), vec![note.to_owned()])
     }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        // Memory of one machine is mapped, and UCX would reach other memory by a copy of the peer's.
+        if self.mapped.is_some() { None } else { Some(self) }
+    }
+}
+
+impl Reads for PutRemote {
+    fn start(&mut self, key: &[u8], len: usize) -> Result<(), TransportError> {
+        locked(&self.queue).start_read(key, len).map_err(|cause| error(Operation::Read, cause))
+    }
+
+    fn poll(&mut self) -> Result<Option<ReadBytes>, TransportError> {
+        locked(&self.queue).poll_read().map_err(|cause| error(Operation::Read, cause))
+    }
 }
 
 /// The region of this process.
@@ -257,6 +275,11 @@ unsafe impl LocalMemory for PutLocal {
             }
         }
         Ok(())
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        let context = Context::for_memory().ok().filter(|_| !self.is_mapped)?;
+        Some(Box::new(PutLender { context }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! UCX's description of a put: its protocol and lane, and so whether the peer has to take part.
+//! UCX's description of a put or a get: its protocol and lane, and so whether the peer has to take part.
 //!
 //! The newer protocols (from UCX 1.16 on, by `UCX_PROTO_ENABLE=y` before) choose for each length anew, and
 //! describe the choice only once a put is made. So a put of zeros is made for each length, and its request
@@ -52,11 +52,11 @@ pub(super) unsafe fn put(
     (request, unsafe { said(ucx, request) })
 }
 
-/// Returns UCX's description of a put.
+/// Returns UCX's description of a put or a get.
 ///
 /// # Safety
-/// UCX returned `request` for a put, and it was not freed.
-unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
+/// UCX returned `request` for one, and it was not freed.
+pub(super) unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
     if !farjump_ucx_sys::UCS_PTR_IS_PTR(request) {
         return How::Untold;
     }

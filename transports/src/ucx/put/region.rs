@@ -8,8 +8,8 @@ use farjump_core::transport::Cause;
 use farjump_os::limits;
 use farjump_ucx_sys::{
     UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_ATTR_FIELD_LENGTH, UCP_MEM_MAP_ALLOCATE,
-    UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_ERR_NO_MEMORY, UCS_OK, ucp_mem_attr_t,
-    ucp_mem_h, ucp_mem_map_params_t, ucs_status_t,
+    UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+    UCS_ERR_NO_MEMORY, UCS_OK, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucs_status_t,
 };
 
 use crate::ucx::context::Context;
@@ -95,20 +95,79 @@ impl Region {
 
     /// Returns the key by which a peer's UCX reaches it.
     pub(super) fn key(&self) -> Result<Vec<u8>, Cause> {
-        let ucx = self.context.ucx;
-        let (mut start, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the memory is mapped, and both pointers are to locals.
-        match unsafe { ucx.ucp_rkey_pack(self.context.handle, self.handle, &mut start, &mut len) } {
-            UCS_OK => {}
-            status => {
-                return Err(Cause::System(format!("UCX gives no key to memory: {}", words(ucx, status))));
-            }
+        // SAFETY: `create` mapped the memory.
+        unsafe { key_of(self.context, self.handle) }
+    }
+}
+
+/// Returns the key by which a peer's UCX reaches memory.
+///
+/// # Safety
+/// `handle` is memory that is mapped in this context.
+unsafe fn key_of(context: &Context, handle: ucp_mem_h) -> Result<Vec<u8>, Cause> {
+    let ucx = context.ucx;
+    let (mut start, mut len) = (ptr::null_mut(), 0);
+    // SAFETY: the memory is mapped (the caller's), and both pointers are to locals.
+    match unsafe { ucx.ucp_rkey_pack(context.handle, handle, &mut start, &mut len) } {
+        UCS_OK => {}
+        status => {
+            return Err(Cause::System(format!("UCX gives no key to memory: {}", words(ucx, status))));
         }
-        // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
-        let key = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: from the call above, and not used again.
-        unsafe { ucx.ucp_rkey_buffer_release(start) };
-        Ok(key)
+    }
+    // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
+    let key = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+    // SAFETY: from the call above, and not used again.
+    unsafe { ucx.ucp_rkey_buffer_release(start) };
+    Ok(key)
+}
+
+/// Other memory of this process that UCX's peers may read, until this is dropped.
+pub(super) struct LentMemory {
+    context: &'static Context,
+    handle: ucp_mem_h,
+}
+
+// SAFETY: all threads may use the context, which is `Sync`; the registration belongs to the value alone.
+unsafe impl Send for LentMemory {}
+
+impl LentMemory {
+    /// Registers `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// They stay mapped until this is dropped.
+    pub(super) unsafe fn register(
+        context: &'static Context,
+        start: NonNull<u8>,
+        len: usize,
+    ) -> Result<LentMemory, Cause> {
+        let ucx = context.ucx;
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
+        let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
+        (params.address, params.length) = (start.as_ptr().cast(), len);
+        let mut handle = ptr::null_mut();
+        // SAFETY: the context lives as long as the process, the caller keeps the memory mapped, and `handle` is a local
+        // for the result.
+        match unsafe { ucx.ucp_mem_map(context.handle, &params, &mut handle) } {
+            UCS_OK => Ok(LentMemory { context, handle }),
+            status => Err(Cause::System(format!(
+                "UCX does not register {len} bytes of memory ({}): may this process lock so much? (ulimit -l)",
+                words(ucx, status)
+            ))),
+        }
+    }
+
+    /// Returns the key by which a peer's UCX reaches it.
+    pub(super) fn key(&self) -> Result<Vec<u8>, Cause> {
+        // SAFETY: `register` mapped the memory.
+        unsafe { key_of(self.context, self.handle) }
+    }
+}
+
+impl Drop for LentMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `register`, and not used again. A failure has no remedy, and costs only memory.
+        let _ = unsafe { self.context.ucx.ucp_mem_unmap(self.context.handle, self.handle) };
     }
 }
 

@@ -16,7 +16,7 @@ use crate::ucx::words;
 use crate::ucx::worker::Worker;
 
 /// Zeros behind a key, which UCX reads without knowing its length, instead of chance data.
-const BEHIND_KEY: usize = 256;
+pub(super) const BEHIND_KEY: usize = 256;
 /// Limit of attempts to map a region at an unused address.
 const TRIES: u32 = 10;
 

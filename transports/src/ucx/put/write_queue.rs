@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use farjump_core::transport::{Cause, Operation, TransportError};
+use farjump_core::transport::{Cause, Operation, ReadBytes, TransportError};
 use farjump_ucx_sys::{
     UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_am_recv_param_t, ucp_ep_h, ucp_request_param_t,
     ucs_status_ptr_t, ucs_status_t,
@@ -15,6 +15,7 @@ use farjump_ucx_sys::{
 use super::error;
 use super::fence::{self, Fence, Flushes};
 use super::proof::{LONGEST, Post};
+use super::reads::Gets;
 use super::remote_region::Peer;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::moving;
@@ -51,6 +52,7 @@ pub(super) struct WriteQueue {
     /// Words of puts, allocated at the first. One is used again after `QUEUE` others, when its put is done;
     /// unfinished puts go on until the worker is gone.
     words: Option<Box<[u64; QUEUE]>>,
+    gets: Gets,
 }
 
 // SAFETY: requests, peer and words belong to the worker, which is `Send` and owned here.
@@ -70,7 +72,18 @@ impl WriteQueue {
             worker,
             _post: post,
             words: None,
+            gets: Gets::default(),
         }
+    }
+
+    /// Starts to read memory that the peer lent.
+    pub(super) fn start_read(&mut self, key: &[u8], len: usize) -> Result<(), Cause> {
+        self.gets.start(&self.worker, self.peer.end, key, len)
+    }
+
+    /// The bytes of the read under way, if all are there.
+    pub(super) fn poll_read(&mut self) -> Result<Option<ReadBytes>, Cause> {
+        self.gets.poll(&self.worker, self.peer.end)
     }
 
     /// Starts to write `len` bytes at `from` to `offset` of the peer's region.
@@ -240,6 +253,7 @@ impl Drop for WriteQueue {
             // SAFETY: the request was not freed before.
             unsafe { self.ucx.ucp_request_free(request) };
         }
+        self.gets.end();
     }
 }
 

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{
-    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC,
-    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE,
-    ibv_ah_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_wr_opcode,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
+    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN,
+    IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC,
+    IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE, ibv_ah_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
+    ibv_wr_opcode,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -25,7 +26,7 @@ use super::completions::{BATCH, Batch, Completions, failure};
 use super::counters::Counter;
 use super::device::{Device, Since};
 use super::error::{exhausted, last_error};
-use super::memory::{Memory, PAGE, Written};
+use super::memory::{Memory, PAGE, Use};
 use super::send_slots::SendSlots;
 
 /// Work requests of a send queue, if the device supports as many.
@@ -136,7 +137,7 @@ impl Queue {
         let sent = Completions::create(device, depth, false)?;
         let received = Completions::create(device, most, true)?;
         let credit_memory =
-            Memory::create(device, PAGE + (depth as usize * 8).next_multiple_of(PAGE), Written::ByPeer)?;
+            Memory::create(device, PAGE + (depth as usize * 8).next_multiple_of(PAGE), Use::WrittenByPeer)?;
         // SAFETY: pointers and numbers, for which zero is valid.
         let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         (asked.send_cq, asked.recv_cq, asked.srq) = (sent.as_ptr(), received.as_ptr(), srq);
@@ -171,7 +172,7 @@ impl Queue {
         let mut to: ibv_qp_attr = unsafe { std::mem::zeroed() };
         (to.qp_state, to.port_num, to.pkey_index) =
             (IBV_QPS_INIT, device.port.number, device.port.partition.0);
-        to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
         queue.modify(
             "made ready",
             &mut to,

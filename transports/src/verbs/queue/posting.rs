@@ -1,12 +1,12 @@
 //! Posting requests.
 
 use std::ffi::c_int;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{
-    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_post_send, ibv_send_wr, ibv_sge,
-    ibv_wr_opcode,
+    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_RDMA_READ, ibv_post_send, ibv_send_wr,
+    ibv_sge, ibv_wr_opcode,
 };
 
 use super::{CHAIN, Queue, Request};
@@ -60,6 +60,36 @@ impl Queue {
         self.counter.posted(1, bytes.len());
         // SAFETY: the request is complete and the only one, and its bytes are copied into it.
         unsafe { self.give(&mut wr) }
+    }
+
+    /// Posts a read of `len` bytes at the peer's address `from`, by this key, into the device's memory at `into`, and asks
+    /// for a completion. Returns the request's number. There is a slot.
+    ///
+    /// # Safety
+    /// `into` has `len` bytes of memory registered by `local_key` for receiving, which nothing else uses until the
+    /// request is done or the queue pair is gone.
+    pub(in crate::verbs) unsafe fn post_read(
+        &mut self,
+        (into, local_key): (NonNull<u8>, u32),
+        len: u32,
+        (from, remote_key): (u64, u32),
+    ) -> Result<u64, Cause> {
+        debug_assert!(self.free_slots() > 0);
+        // SAFETY: pointers, numbers and unions of them, for which zero is valid.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        let mut part = ibv_sge { addr: into.addr().get() as u64, length: len, lkey: local_key };
+        let slot = self.slots.take(0);
+        self.awaited += 1;
+        wr.wr_id = slot.number;
+        wr.sg_list = &mut part;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_RDMA_READ;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.rdma.remote_addr = from;
+        wr.wr.rdma.rkey = remote_key;
+        // SAFETY: the request is complete and the only one, and the caller keeps the memory (see Safety).
+        unsafe { self.give(&mut wr) }?;
+        Ok(slot.number)
     }
 
     /// Posts requests in one list, at most [`CHAIN`] and at most as many as there are slots.

@@ -13,18 +13,19 @@ use std::sync::Arc;
 
 use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Message,
-    MessageHeader, Messages, OpenRequest, Operation, PathInfo, Transport, TransportError,
-    UnconnectedEndpoint, send_in_steps,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, Lender, LocalAddress,
+    Message, MessageHeader, Messages, OpenRequest, Operation, PathInfo, ReadBytes, Reads, Transport,
+    TransportError, UnconnectedEndpoint, send_in_steps,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress};
 use crate::verbs::device::Device;
-use crate::verbs::memory::{Memory, Written};
+use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
 use crate::verbs::queue::{CHAIN, Queue, Receives, Request};
+use crate::verbs::reads::{DeviceLender, QueueReads};
 use reassembly::Inbox;
 use receive_pool::{PIECE, Pool, WINDOW};
 
@@ -139,6 +140,7 @@ impl UnconnectedEndpoint for SendEndpoint {
             sent: VecDeque::new(),
             spares: Vec::new(),
             is_starved: false,
+            reads: QueueReads::default(),
         })))
     }
 }
@@ -168,6 +170,8 @@ struct SendMessages {
     spares: Vec<Memory>,
     /// There was no credit for a frame, and no event reports new credit.
     is_starved: bool,
+    // Dropped after the queue pair in `endpoint`.
+    reads: QueueReads,
 }
 
 impl SendMessages {
@@ -321,7 +325,7 @@ impl SendMessages {
             return Ok(self.spares.swap_remove(at));
         }
         let len = len.max(PIECE).next_power_of_two();
-        Memory::create(&self.endpoint.queue.device, len, Written::Here)
+        Memory::create(&self.endpoint.queue.device, len, Use::Received)
     }
 }
 
@@ -439,6 +443,25 @@ unsafe impl Messages for SendMessages {
     fn path_info(&self) -> PathInfo {
         let how = "each frame is a message that the devices deliver into buffers of the receiver's";
         crate::verbs::path_info(&self.endpoint.queue.device, how)
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        Some(DeviceLender::boxed(&self.endpoint.queue.device, NAME))
+    }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        Some(self)
+    }
+}
+
+impl Reads for SendMessages {
+    fn start(&mut self, key: &[u8], len: usize) -> Result<(), TransportError> {
+        let started = self.reads.start(&mut self.endpoint.queue, key, len);
+        started.map_err(|cause| error(Operation::Read, cause))
+    }
+
+    fn poll(&mut self) -> Result<Option<ReadBytes>, TransportError> {
+        self.reads.poll(&mut self.endpoint.queue).map_err(|cause| error(Operation::Read, cause))
     }
 }
 

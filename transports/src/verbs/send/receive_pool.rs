@@ -12,7 +12,7 @@ use farjump_rdma_sys::{ibv_post_srq_recv, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq
 
 use crate::verbs::device::Device;
 use crate::verbs::error::{exhausted, last_error};
-use crate::verbs::memory::{Memory, Written};
+use crate::verbs::memory::{Memory, Use};
 
 /// Length of a buffer in bytes: the longest message that travels in one piece.
 pub(super) const PIECE: usize = 16 << 10;
@@ -95,7 +95,7 @@ impl Pool {
                     self.most / WINDOW
                 )));
             }
-            let slab = Memory::create(&self.device, WINDOW as usize * PIECE, Written::Here)?;
+            let slab = Memory::create(&self.device, WINDOW as usize * PIECE, Use::Received)?;
             inner.slabs.push(slab);
             let all: Vec<u32> = (first..first + WINDOW).collect();
             self.post(&inner, &all)?;

@@ -13,17 +13,19 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
-    OpenRequest, Operation, PathInfo, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, Lender, LocalAddress,
+    LocalMemory, OpenRequest, Operation, PathInfo, ReadBytes, Reads, RemoteMemory, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 
 use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
-use crate::verbs::memory::{Memory, Written};
+use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
 use crate::verbs::queue::{Queue, Receives};
+use crate::verbs::reads::DeviceLender;
 use queue::{Failed, WriteQueue, max_frame};
 use receives::Window;
 
@@ -98,7 +100,7 @@ struct UnconnectedWrite {
 
 impl UnconnectedWrite {
     fn open(device: &Arc<Device>, len: usize) -> Result<UnconnectedWrite, Cause> {
-        let region = Memory::create(device, len, Written::ByPeer)?;
+        let region = Memory::create(device, len, Use::WrittenByPeer)?;
         let receives = device.depth(RECEIVES);
         let queue = Queue::create(device, Receives::Own(receives))?;
         let window = Window::of(receives);
@@ -235,8 +237,24 @@ unsafe impl RemoteMemory for WriteRemote {
         let mut writes = locked(&self.writes);
         let device = Arc::clone(&writes.queue.device);
         let staging =
-            Memory::create(&device, len, Written::Here).map_err(|cause| error(Operation::Connect, cause))?;
+            Memory::create(&device, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
         Ok(Some(writes.staging.insert(staging).start()))
+    }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        Some(self)
+    }
+}
+
+impl Reads for WriteRemote {
+    fn start(&mut self, key: &[u8], len: usize) -> Result<(), TransportError> {
+        let WriteQueue { queue, reads, .. } = &mut *locked(&self.writes);
+        reads.start(queue, key, len).map_err(|cause| error(Operation::Read, cause))
+    }
+
+    fn poll(&mut self) -> Result<Option<ReadBytes>, TransportError> {
+        let WriteQueue { queue, reads, .. } = &mut *locked(&self.writes);
+        reads.poll(queue).map_err(|cause| error(Operation::Read, cause))
     }
 }
 
@@ -308,6 +326,10 @@ unsafe impl LocalMemory for WriteLocal {
         let mut writes = locked(&self.writes);
         writes.queue.received.disarm();
         writes.receive().map_err(|failed| of_frame(Operation::Wake, failed))
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        Some(DeviceLender::boxed(&locked(&self.writes).queue.device, NAME))
     }
 }
 

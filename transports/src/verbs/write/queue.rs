@@ -10,8 +10,9 @@ use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 use super::receives::{DOORBELL, FRAME, Window};
 use crate::verbs::address::RemoteRegion;
 use crate::verbs::device::Device;
-use crate::verbs::memory::{Memory, Registration};
+use crate::verbs::memory::{Memory, Registration, Use};
 use crate::verbs::queue::{CHAIN, DEPTH, Queue, Request};
+use crate::verbs::reads::QueueReads;
 
 /// Half of the longest ring: a frame of half a ring always fits, whatever precedes it. And as many operations
 /// as a quarter of a send queue, so that it always fits there.
@@ -43,6 +44,7 @@ pub(super) struct WriteQueue {
     owes_wake_up: bool,
     /// The memory in which core lays out frames.
     pub(super) staging: Option<Memory>,
+    pub(super) reads: QueueReads,
 }
 
 // SAFETY: the pointers of held requests are to bytes that core keeps; everything else is its own.
@@ -76,6 +78,7 @@ impl WriteQueue {
             registrations: Vec::new(),
             owes_wake_up: false,
             staging: None,
+            reads: QueueReads::default(),
         }
     }
 
@@ -116,7 +119,8 @@ impl WriteQueue {
         // Only puts from other memory pay for this: those of middleware that holds frames back. SAFETY: core
         // keeps the bytes until the peer has returned credit for them, which is after the put, or until this
         // value is dropped. They are only read.
-        let registration = unsafe { Registration::of(&self.queue.device, request.from, request.len, None) };
+        let registration =
+            unsafe { Registration::of(&self.queue.device, request.from, request.len, Use::Sent) };
         let registration = registration.map_err(|cause| (cause, Some(request.frame)))?;
         request.key = registration.local_key();
         request.has_completion = true;

@@ -1,0 +1,188 @@
+//! Memory that a process lends by a registration for reading, and its peer reads through their queue pairs.
+//!
+//! A loan is a registration of its own, so that the peer reaches these bytes and no others, and none after it ended. Its
+//! key is the memory's address, length and remote key, 20 bytes. The reader has one read posted at a time, of a few
+//! megabytes: frames behind it wait for no longer than that.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use farjump_core::transport::{Cause, Lender, Loan, Operation, ReadBytes, TransportError};
+
+use super::device::Device;
+use super::memory::{Memory, PAGE, Registration, Use};
+use super::queue::Queue;
+use crate::read_memory::{ReadMemory, SpareMemory};
+
+/// Most bytes of one read.
+const PART: usize = 4 << 20;
+/// Bytes of a key.
+const KEY: usize = 20;
+
+/// Lends memory by registering it with the device.
+pub(super) struct DeviceLender {
+    device: Arc<Device>,
+    name: &'static str,
+}
+
+impl DeviceLender {
+    /// Makes the lender of an endpoint of the transport with this name.
+    pub(super) fn boxed(device: &Arc<Device>, name: &'static str) -> Box<dyn Lender> {
+        Box::new(DeviceLender { device: Arc::clone(device), name })
+    }
+}
+
+impl Lender for DeviceLender {
+    unsafe fn lend(&mut self, start: NonNull<u8>, len: usize) -> Result<Loan, TransportError> {
+        // SAFETY: the caller keeps the bytes mapped until the loan is dropped (`Lender::lend`). They are only read.
+        let registration = unsafe { Registration::of(&self.device, start.as_ptr(), len, Use::ReadByPeer) };
+        let registration =
+            registration.map_err(|cause| TransportError::new(self.name, Operation::Lend, cause))?;
+        let lent =
+            Lent { address: start.addr().get() as u64, len: len as u64, key: registration.remote_key() };
+        Ok(Loan::new(lent.to_bytes().to_vec(), Box::new(registration)))
+    }
+}
+
+/// Memory that a peer lends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Lent {
+    address: u64,
+    len: u64,
+    key: u32,
+}
+
+impl Lent {
+    fn to_bytes(self) -> [u8; KEY] {
+        let mut bytes = [0; KEY];
+        bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.key.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a peer's key, of which `len` bytes are to be read.
+    fn from_bytes(bytes: &[u8], len: usize) -> Result<Lent, Cause> {
+        let wrong = |what: String| Cause::Address(format!("the key of its memory {what}"));
+        let bytes: &[u8; KEY] =
+            bytes.try_into().map_err(|_| wrong(format!("has {} bytes, not {KEY}", bytes.len())))?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let lent = Lent {
+            address: word(0),
+            len: word(8),
+            key: u32::from_le_bytes(std::array::from_fn(|byte| bytes[16 + byte])),
+        };
+        if lent.len < len as u64 || lent.address.checked_add(lent.len).is_none() {
+            return Err(wrong(format!("is for {} bytes at {:#x}, not {len}", lent.len, lent.address)));
+        }
+        Ok(lent)
+    }
+}
+
+// SAFETY: the value owns its pages, which any thread may read.
+unsafe impl ReadMemory for Memory {
+    fn start(&self) -> NonNull<u8> {
+        self.start()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+/// The reads through one queue pair. Dropped after it: until then its device may write into the memory.
+#[derive(Default)]
+pub(super) struct QueueReads {
+    under_way: Option<Read>,
+    spare: SpareMemory<Memory>,
+}
+
+/// A read under way.
+struct Read {
+    memory: Memory,
+    lent: Lent,
+    len: usize,
+    /// Bytes that are there.
+    done: usize,
+    /// The request that is posted, and its length in bytes.
+    posted: Option<(u64, usize)>,
+}
+
+impl QueueReads {
+    /// Starts to read `len` bytes of what the peer lent by `key`.
+    pub(super) fn start(&mut self, queue: &mut Queue, key: &[u8], len: usize) -> Result<(), Cause> {
+        let lent = Lent::from_bytes(key, len)?;
+        if self.under_way.is_some() && self.poll(queue)?.is_none() {
+            return Err(Cause::Full);
+        }
+        let memory = match self.spare.take(len) {
+            Some(memory) => memory,
+            None => {
+                let pages = len.checked_next_multiple_of(PAGE).ok_or(Cause::Unsupported("so long a read"))?;
+                Memory::create(&queue.device, pages, Use::Received)?
+            }
+        };
+        self.under_way = Some(Read { memory, lent, len, done: 0, posted: None });
+        self.go_on(queue)
+    }
+
+    /// The bytes of the read under way, if all are there. Posts the next part once one is.
+    pub(super) fn poll(&mut self, queue: &mut Queue) -> Result<Option<ReadBytes>, Cause> {
+        queue.look().map_err(|(cause, _)| cause)?;
+        let Some(read) = &mut self.under_way else { return Ok(None) };
+        if let Some((request, len)) = read.posted
+            && queue.done() > request
+        {
+            (read.done, read.posted) = (read.done + len, None);
+        }
+        if read.done < read.len {
+            self.go_on(queue)?;
+            return Ok(None);
+        }
+        let read = self.under_way.take();
+        // SAFETY: the device is done with the memory, which has at least `len` bytes.
+        Ok(read.map(|Read { memory, len, .. }| unsafe { self.spare.lend(memory, len) }))
+    }
+
+    /// Posts the next part, unless one is posted or there is no slot.
+    fn go_on(&mut self, queue: &mut Queue) -> Result<(), Cause> {
+        let Some(read) = &mut self.under_way else { return Ok(()) };
+        if read.posted.is_some() || read.done == read.len || queue.free_slots() == 0 {
+            return Ok(());
+        }
+        let len = (read.len - read.done).min(PART).min(queue.device.max_message());
+        let at = read.done as u64;
+        // SAFETY: `done + len` is at most the length of the memory. It is kept in `under_way` until the request is done,
+        // or until after the queue pair is gone, and nothing else uses it.
+        let request = unsafe {
+            let into = read.memory.start().add(read.done);
+            queue.post_read(
+                (into, read.memory.local_key()),
+                len as u32,
+                (read.lent.address + at, read.lent.key),
+            )?
+        };
+        read.posted = Some((request, len));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_checked_against_what_is_to_be_read() {
+        let lent = Lent { address: 0x7000_0000_1000, len: 4096, key: 0x1234_5678 };
+        let bytes = lent.to_bytes();
+        assert_eq!(Lent::from_bytes(&bytes, 4096), Ok(lent));
+        let wrong = |bytes: &[u8], len: usize| match Lent::from_bytes(bytes, len) {
+            Err(Cause::Address(what)) => what,
+            other => panic!("{other:?}"),
+        };
+        assert!(wrong(&bytes, 4097).contains("4096 bytes at 0x700000001000, not 4097"));
+        assert!(wrong(&bytes[1..], 1).contains("has 19 bytes, not 20"));
+        let behind = Lent { address: u64::MAX - 100, ..lent };
+        assert!(wrong(&behind.to_bytes(), 1).contains("4096 bytes"));
+    }
+}
