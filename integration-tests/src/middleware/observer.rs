@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Message, Messages,
-    OpenRequest, PathInfo, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, Lender, LocalAddress, LocalMemory, Message,
+    Messages, OpenRequest, PathInfo, Reads, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
 /// The observer. Called on the thread that uses the endpoint, during the operation.
@@ -177,6 +177,10 @@ unsafe impl RemoteMemory for ObservedRemote {
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
         self.inner.staging(len)
     }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        self.inner.reads()
+    }
 }
 
 struct ObservedLocal {
@@ -222,6 +226,10 @@ unsafe impl LocalMemory for ObservedLocal {
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
         self.link.observed(Action::Disarm, self.inner.after_sleep())
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
     }
 }
 
@@ -294,5 +302,13 @@ unsafe impl Messages for ObservedMessages {
 
     fn path_info(&self) -> PathInfo {
         self.inner.path_info()
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
+    }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        self.inner.reads()
     }
 }

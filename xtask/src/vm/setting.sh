@@ -53,12 +53,12 @@ same_answers() {
 # Objects of a target at TCP port $1 come by the transport $2, which reads them from its memory; $3, if it is there, comes
 # before each command.
 reads_objects() {
-    port=$1 transport=$2 before=$3
+    owner=tcp:127.0.0.1:$1 transport=$2 before=$3
     printf %064d 7 >key
     chmod 600 key
     head -c 9000000 /dev/urandom >object
-    $before serves "$port" farjump serve --listen "tcp:127.0.0.1:$port" --key key --transport "$transport" --objects 64M
-    $before farjump put object --to "tcp:127.0.0.1:$port" --key key --transport "$transport" >handle
+    $before serves "$1" farjump serve --listen "$owner" --key key --transport "$transport" --objects 64M
+    $before farjump put object --to "$owner" --key key --transport "$transport" >handle
     for _ in 1 2; do
         $before farjump get handle --key key --transport "$transport" --out copy >shown
         grep "9 000 000 B, read from the owner's memory by $transport" shown || { cat shown; return 1; }
@@ -66,7 +66,7 @@ reads_objects() {
     done
     # A short one is not worth a loan.
     head -c 100 object >short
-    $before farjump put short --to "tcp:127.0.0.1:$port" --key key --transport "$transport" >handle
+    $before farjump put short --to "$owner" --key key --transport "$transport" >handle
     $before farjump get handle --key key --transport "$transport" --out copy >shown
     grep "100 B, in frames by $transport" shown && cmp short copy
 }

@@ -192,13 +192,13 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     ),
     (
         "the device reads objects out of their owner's memory, ucx-put",
-        On::Each,
+        On::First,
         "reads_objects 18482 ucx-put over_ucx",
         120,
     ),
     (
         "the device reads objects out of their owner's memory, ucx-put with a newer UCX",
-        On::Each,
+        On::Disorder,
         "newer true
          reads_objects 18483 ucx-put newer",
         120,

@@ -6,6 +6,7 @@ mod connect;
 #[cfg(test)]
 mod faults;
 mod laps;
+mod lending;
 mod limits;
 mod peer_gone;
 mod sleeping;
@@ -23,7 +24,7 @@ pub use torn_last_word::{LastWords, last_words};
 pub(super) type Check = (&'static str, fn(&Subject) -> Counted);
 
 /// All checks: the columns.
-pub(super) const CHECKS: [Check; 9] = [
+pub(super) const CHECKS: [Check; 10] = [
     ("claims", limits::claims),
     ("limits", limits::limits),
     ("addresses", addresses::addresses),
@@ -32,5 +33,6 @@ pub(super) const CHECKS: [Check; 9] = [
     ("threads", laps::threads),
     ("full", back_pressure::full),
     ("sleeping", sleeping::sleeping),
+    ("lending", lending::lending),
     ("peer gone", peer_gone::peer_gone),
 ];

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::{require_a_rule, without_mapping};
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest,
-    Operation, Transport, TransportError, UnconnectedEndpoint,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, Lender, LocalAddress, LocalMemory,
+    OpenRequest, Operation, Transport, TransportError, UnconnectedEndpoint,
 };
 
 mod odds;
@@ -346,5 +346,9 @@ unsafe impl LocalMemory for FaultyLocal {
     fn after_sleep(&mut self) -> Result<(), TransportError> {
         self.link.check(Operation::Wake)?;
         self.inner.after_sleep()
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
     }
 }

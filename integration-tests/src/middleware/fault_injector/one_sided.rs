@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::odds::{FOREVER, FaultGenerator};
 use super::{Fault, Link};
-use farjump_core::transport::{Cause, Operation, PathInfo, RemoteMemory, TransportError};
+use farjump_core::transport::{Cause, Operation, PathInfo, Reads, RemoteMemory, TransportError};
 
 /// Operations held before the next one is refused as full.
 const QUEUE: usize = 64;
@@ -277,5 +277,9 @@ unsafe impl RemoteMemory for FaultyRemote {
 
     fn path_info(&self) -> PathInfo {
         self.inner.path_info()
+    }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        self.inner.reads()
     }
 }

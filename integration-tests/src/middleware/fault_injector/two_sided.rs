@@ -8,7 +8,9 @@ use super::odds::{FOREVER, FaultGenerator};
 use super::{Fault, Link};
 use crate::middleware::pages::Pages;
 use farjump_core::frame::LINE;
-use farjump_core::transport::{self, BorrowedFd, Cause, Messages, Operation, PathInfo, TransportError};
+use farjump_core::transport::{
+    self, BorrowedFd, Cause, Lender, Messages, Operation, PathInfo, Reads, TransportError,
+};
 
 /// Messages held before the next buffer is refused.
 const QUEUE: usize = 64;
@@ -185,5 +187,13 @@ unsafe impl Messages for FaultyMessages {
 
     fn path_info(&self) -> PathInfo {
         self.inner.path_info()
+    }
+
+    fn lender(&self) -> Option<Box<dyn Lender>> {
+        self.inner.lender()
+    }
+
+    fn reads(&mut self) -> Option<&mut dyn Reads> {
+        self.inner.reads()
     }
 }
