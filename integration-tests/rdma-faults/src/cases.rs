@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::helper::LIBRARIES;
 use crate::{
-    Done, SKIPPED, Skip, command, cut_handshake, full_queues, limits, links, machine, removal, two_machines,
-    wrong_addresses,
+    Done, SKIPPED, Skip, command, cut_handshake, full_queues, limits, links, machine, objects, removal,
+    two_machines, wrong_addresses,
 };
 
 /// Time in seconds after which a case counts as hanging; no statement about how long it should take. The
@@ -106,6 +106,18 @@ const ALONE: &[Row] = &[
         links::down,
     ),
     (BOTH, SOON, "a stream that the own link cuts is accounted for call by call", links::down_in_the_middle),
+    (
+        BOTH,
+        LATE,
+        "an object whose reader gives up is claimed until the device has read it, and the next one comes",
+        objects::given_up,
+    ),
+    (
+        BOTH,
+        SOON,
+        "an owner that is killed while the device reads its memory ends the read",
+        objects::owner_killed,
+    ),
     (
         BOTH,
         LATE,

@@ -8,7 +8,7 @@ use farjump::Library;
 use farjump_fixtures::helper_process::{HelperProcess, end_with_parent};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::{source, target};
+use crate::{objects, source, target};
 
 /// The folder with the injected functions, as in the conformance suite.
 pub(crate) const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
@@ -68,6 +68,7 @@ pub(crate) fn play(role: &[&str]) {
     match role {
         ["target", backend, address] => target::play(backend, address),
         ["source", backend, address] => source::play(backend, address),
+        ["owner", backend, address] => objects::play(backend, address),
         _ => panic!("no such role: {role:?}"),
     }
 }

@@ -18,6 +18,7 @@ mod helper;
 mod limits;
 mod links;
 mod machine;
+mod objects;
 mod removal;
 mod source;
 mod target;

@@ -1,0 +1,110 @@
+//! Objects that the device reads out of their owner's memory: a reader that gives up, an owner that is killed.
+
+use std::thread;
+use std::time::Duration;
+
+use farjump::Target;
+use farjump_fixtures::helper_process::say;
+use farjump_handles::{Access, Client, Error, Handle, Patience, Store};
+use tempfile::TempDir;
+
+use crate::helper::start;
+use crate::{Done, Skip};
+
+/// Length of an object in bytes. Soft-RoCE takes about a second for it.
+const LONG: usize = 32 << 20;
+/// Longest wait for anything.
+const FOREVER: Duration = Duration::from_secs(120);
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 4093) as u8).collect()
+}
+
+fn connect(backend: &str, address: &str) -> Client {
+    // Memory of this machine would be mapped.
+    Client::builder(address).transport(backend).mapped(false).timeout(FOREVER).connect().unwrap()
+}
+
+fn address_in(folder: &TempDir) -> String {
+    format!("unix:{}", folder.path().join("owner.sock").display())
+}
+
+/// A reader that is interrupted while the device reads: the object stays claimed until the device is done with it, and the
+/// next read is another.
+pub(crate) fn given_up(backend: &str) -> Done {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Store::new().unwrap());
+    let target = Target::listen(&address_in(&folder)).transport(backend).objects(store.service());
+    let _target = target.build().unwrap().spawn().unwrap();
+    let (long, next) = (store.put(&pattern(LONG)).unwrap(), store.put(&pattern(1 << 20)).unwrap());
+    let client = connect(backend, &address_in(&folder));
+    let mut checks = 0;
+    let mut goes_on = || {
+        checks += 1;
+        checks < 10
+    };
+    match client.get_with(&long, &mut Patience::of(FOREVER).checked_by(&mut goes_on)) {
+        Err(Error::Interrupted) => {}
+        Ok(view) => {
+            assert_eq!(view.access(), Access::Read);
+            return Err(Skip("the device reads too quickly to be interrupted".to_owned()));
+        }
+        Err(error) => panic!("{error}"),
+    }
+    let claims = || store.list(10).objects.iter().map(|object| object.claims).sum::<u64>();
+    assert_eq!(claims(), 1, "the device still reads it");
+    assert!(store.evict(&long).unwrap());
+    let view = client.get(&next).unwrap();
+    assert_eq!((view.access(), view.len()), (Access::Read, 1 << 20));
+    assert!(*view == pattern(1 << 20), "other bytes came");
+    // The releases travel with the next request.
+    client.exists(&next).unwrap();
+    assert_eq!((claims(), store.list(10).objects.len()), (0, 1));
+    Ok(())
+}
+
+/// Plays an owner that says the handle of a long object.
+pub(crate) fn play(backend: &str, address: &str) {
+    let store = Store::new().unwrap();
+    let target = Target::listen(address).transport(backend).objects(store.service());
+    let _target = target.build().unwrap().spawn().unwrap();
+    let handle = store.put(&pattern(LONG)).unwrap();
+    let digits: String = handle.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    say(&format!("handle {digits}"));
+    std::io::stdin().lines().for_each(drop);
+}
+
+/// An owner that is killed while the device reads: the reader learns it, and a new owner serves it.
+pub(crate) fn owner_killed(backend: &str) -> Done {
+    let folder = tempfile::tempdir().unwrap();
+    let address = address_in(&folder);
+    let owner = || {
+        let process = start(&["owner", backend, &address]);
+        let digits = process.hear_after("handle ");
+        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        (process, Handle::from_bytes(&bytes).unwrap())
+    };
+    let (mut process, handle) = owner();
+    let client = connect(backend, &address);
+    let got = thread::scope(|scope| {
+        let reader = scope.spawn(|| client.get(&handle));
+        // The claim has been answered by then, as a rule; if not, the request fails in place of the read.
+        thread::sleep(Duration::from_millis(150));
+        process.kill();
+        reader.join().unwrap()
+    });
+    match got {
+        Err(error @ Error::Link(_)) => println!("    {error}"),
+        Ok(view) => {
+            assert!(*view == pattern(LONG), "other bytes came");
+            println!("    the device was done before");
+        }
+        Err(error) => panic!("{error}"),
+    }
+    assert!(client.get(&handle).is_err(), "the link has ended");
+    drop(client);
+    let (_process, handle) = owner();
+    let view = connect(backend, &address).get(&handle).unwrap();
+    assert!(*view == pattern(LONG), "other bytes came");
+    Ok(())
+}
