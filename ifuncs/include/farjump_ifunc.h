@@ -171,6 +171,17 @@ struct farjump_data {
         return 0;                                                                                                     \
     }
 
+/* Before a function: the compiler may use vectors in its loops, although code is made small (farjump build has -Os). For
+ * functions that pass over much data; others only become longer. Clang uses vectors by itself. A sum of floating-point
+ * numbers needs partial sums besides, or -ffast-math (docs/writing-ifuncs.md).
+ *
+ *     FARJUMP_VECTORS FARJUMP_IFUNC void nearest_main(void *payload, size_t payload_size, void *target_args) */
+#if defined(__GNUC__) && !defined(__clang__)
+#define FARJUMP_VECTORS __attribute__((optimize("O3")))
+#else
+#define FARJUMP_VECTORS
+#endif
+
 /* The object and the arguments of a call that was made by a handle (farjump_handles::Client::call). */
 struct farjump_at {
     const void *data; /* the object */

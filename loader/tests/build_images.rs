@@ -97,6 +97,40 @@ fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn vectors_are_used_where_the_author_lets_the_compiler() {
+    let fixture = Fixture::new();
+    let packed = |mark: &str, flags: &[&str]| {
+        let text = format!(
+            "{HEADER}FARJUMP_COPY_ARGS(near)\n\
+            {mark} FARJUMP_IFUNC void near_main(void *payload, size_t size, void *args)\n\
+            {{\n\
+                const float *query = payload, *all = args;\n\
+                float parts[16] = {{ 0 }};\n\
+                (void)size;\n\
+                for (int at = 0; at < 4096; at += 16)\n\
+                    for (int lane = 0; lane < 16; lane++) {{\n\
+                        float apart = all[at + lane] - query[at + lane];\n\
+                        parts[lane] += apart * apart;\n\
+                    }}\n\
+                farjump_reply(parts, sizeof parts);\n\
+            }}\n"
+        );
+        let options = Options {
+            cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            ..fixture.options("near", &[fixture.write("near.c", &text)])
+        };
+        let report = build(&options).unwrap();
+        // Without a prefix mulps, with F3 mulss.
+        let bytes = &report.images[0].bytes;
+        bytes.windows(3).any(|code| code[1..] == [0x0f, 0x59] && !matches!(code[0], 0xf3 | 0x40..=0x4f))
+    };
+    assert!(!packed("", &[]), "code is made small as a rule");
+    assert!(packed("FARJUMP_VECTORS", &[]));
+    assert!(packed("", &["-O3"]));
+}
+
 #[test]
 fn what_only_payload_routines_need_is_no_import_and_does_not_travel() {
     let fixture = Fixture::new();
