@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 
+/// The keys of Debian's releases.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Limit for a download.
 const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
 /// Limit for apt's planning.
@@ -61,6 +63,8 @@ impl<'i> Store<'i> {
             fs::write(&list, sources).map_err(|error| failed(&list, error))?;
             settings.push(format!("Dir::Etc::SourceList={}", list.display()));
             settings.push("Dir::Etc::SourceParts=/dev/null".to_owned());
+            // apt looks for the version that is installed, which another release need not have.
+            settings.push(format!("Dir::State::status={}", nothing_installed(folder)?.display()));
         }
         let view = settings.into_iter().flat_map(|setting| ["-o".to_owned(), setting]).collect();
         Ok(Store { folder: folder.to_owned(), view, interrupt })
@@ -80,9 +84,7 @@ impl<'i> Store<'i> {
     /// # Errors
     /// The folder cannot be written.
     pub(crate) fn with_dependencies(&self, packages: &[&str]) -> Result<Vec<String>, Failed> {
-        fs::create_dir_all(&self.folder).map_err(|error| failed(&self.folder, error))?;
-        let nothing = self.folder.join("nothing");
-        fs::write(&nothing, "").map_err(|error| failed(&nothing, error))?;
+        let nothing = nothing_installed(&self.folder)?;
         let status = format!("Dir::State::status={}", nothing.display());
         let options = ["-o", &status, "-y", "--no-install-recommends", "install"];
         Ok([&options[..], packages].concat().into_iter().map(str::to_owned).collect())
@@ -186,6 +188,35 @@ impl<'i> Store<'i> {
     }
 }
 
+/// The mirror of Debian's that apt uses.
+pub(crate) fn mirror() -> Option<String> {
+    let read = |file: &str| fs::read_to_string(Path::new("/etc/apt").join(file)).unwrap_or_default();
+    let sources = read("sources.list.d/debian.sources");
+    let uri = sources.lines().find_map(|line| line.strip_prefix("URIs:"));
+    let uri = uri.and_then(|uris| uris.split_whitespace().next()).map(str::to_owned);
+    uri.or_else(|| mirror_in(&read("sources.list"))).filter(|_| Path::new(KEYS).exists())
+}
+
+/// The first mirror in the text of a `sources.list` that looks like one of Debian's.
+fn mirror_in(list: &str) -> Option<String> {
+    let entries = list.lines().filter_map(|line| line.strip_prefix("deb "));
+    let mut uris = entries.filter_map(|entry| entry.split_whitespace().find(|word| word.contains("://")));
+    uris.find(|uri| uri.trim_end_matches('/').ends_with("debian")).map(str::to_owned)
+}
+
+/// A line of a `sources.list` for the main part of a release of Debian's.
+pub(crate) fn source(mirror: &str, release: &str) -> String {
+    format!("deb [signed-by={KEYS}] {mirror} {release} main\n")
+}
+
+/// apt's record of an empty system, made in `folder`.
+fn nothing_installed(folder: &Path) -> Result<PathBuf, Failed> {
+    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let nothing = folder.join("nothing");
+    fs::write(&nothing, "").map_err(|error| failed(&nothing, error))?;
+    Ok(nothing)
+}
+
 pub(crate) fn failed(path: &Path, error: std::io::Error) -> Failed {
     Failed::Because(format!("{}: {error}", path.display()))
 }
@@ -236,5 +267,14 @@ mod tests {
         {
             assert_eq!(Wanted::read(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_mirror_is_found_in_a_list_of_sources() {
+        let list = "# deb http://old.example/debian stretch main\n\
+                    deb http://security.example/debian-security bookworm main\n\
+                    deb [arch=amd64] http://mirror.example/debian/ bookworm main\n";
+        assert_eq!(mirror_in(list).as_deref(), Some("http://mirror.example/debian/"));
+        assert_eq!(mirror_in("deb http://archive.ubuntu.com/ubuntu noble main\n"), None);
     }
 }

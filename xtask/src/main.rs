@@ -15,6 +15,7 @@ mod package;
 mod packages;
 mod process;
 mod python;
+mod servers;
 mod step;
 mod suite;
 mod test;

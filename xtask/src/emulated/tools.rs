@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::platform::{Packages, Platform, STANDARD_LIBRARY, StandardLibrary};
 use super::standard_library;
-use crate::debs::{Outcome, Store, failed};
+use crate::debs::{self, Outcome, Store, failed};
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 
 /// Debian's release with the emulator.
 const NEWER_RELEASE: &str = "trixie";
-/// The keys of Debian's releases.
-const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The compiler, and its sources.
 const COMPILER: &str = "rustc-web";
 const SOURCES: &str = "rust-web-src";
@@ -50,12 +48,12 @@ impl<'i> Tools<'i> {
         if let Some(program) = PROGRAMS.into_iter().find(|program| !packages::in_path(program)) {
             return Ok(Outcome::Missing(format!("{program} is not there")));
         }
-        let Some(mirror) = mirror() else {
+        let Some(mirror) = debs::mirror() else {
             return Ok(Outcome::Missing(
                 "apt has no mirror of Debian's, from which the emulator comes".to_owned(),
             ));
         };
-        let sources = format!("deb [signed-by={KEYS}] {mirror} {NEWER_RELEASE} main\n");
+        let sources = debs::source(&mirror, NEWER_RELEASE);
         let newer = Store::viewing(&folder.join("newer"), None, Some(&sources), interrupt)?;
         let emulator = match unpacked(&newer, "emulator", &[&["download", "qemu-user"]])? {
             Outcome::Here(emulator) => emulator,
@@ -174,34 +172,4 @@ fn unpacked(store: &Store<'_>, name: &str, commands: &[&[&str]]) -> Result<Outco
         }
     }
     store.unpack(name, &files).map(Outcome::Here)
-}
-
-/// The mirror of Debian's that apt uses.
-fn mirror() -> Option<String> {
-    let read = |file: &str| fs::read_to_string(Path::new("/etc/apt").join(file)).unwrap_or_default();
-    let sources = read("sources.list.d/debian.sources");
-    let uri = sources.lines().find_map(|line| line.strip_prefix("URIs:"));
-    let uri = uri.and_then(|uris| uris.split_whitespace().next()).map(str::to_owned);
-    uri.or_else(|| mirror_in(&read("sources.list"))).filter(|_| Path::new(KEYS).exists())
-}
-
-/// The first mirror in the text of a `sources.list` that looks like one of Debian's.
-fn mirror_in(list: &str) -> Option<String> {
-    let entries = list.lines().filter_map(|line| line.strip_prefix("deb "));
-    let mut uris = entries.filter_map(|entry| entry.split_whitespace().find(|word| word.contains("://")));
-    uris.find(|uri| uri.trim_end_matches('/').ends_with("debian")).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mirror_is_found_in_a_list_of_sources() {
-        let list = "# deb http://old.example/debian stretch main\n\
-                    deb http://security.example/debian-security bookworm main\n\
-                    deb [arch=amd64] http://mirror.example/debian/ bookworm main\n";
-        assert_eq!(mirror_in(list).as_deref(), Some("http://mirror.example/debian/"));
-        assert_eq!(mirror_in("deb http://archive.ubuntu.com/ubuntu noble main\n"), None);
-    }
 }
