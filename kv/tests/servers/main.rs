@@ -1,0 +1,10 @@
+//! What users see of the module, in each server that is there: Redis and Valkey are started with it in folders of their
+//! own, and end with the test.
+
+mod commands;
+mod loading;
+mod reads;
+mod resp;
+mod rights;
+mod server;
+mod writes;
