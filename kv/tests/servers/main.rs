@@ -6,5 +6,6 @@ mod loading;
 mod reads;
 mod resp;
 mod rights;
+mod samples;
 mod server;
 mod writes;
