@@ -54,6 +54,7 @@ impl PendingCall {
     /// # Errors
     /// As [`Client::call`], and [`Error::Interrupted`].
     pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
+        self.client.0.check_process()?;
         let Some(number) = self.number.take() else { return Err(self.taken()) };
         let calls = self.client.0.calls()?;
         let reply = self.client.0.await_reply(lock(calls), calls, number, patience)?;
