@@ -17,9 +17,9 @@
  * (farjump_client_publisher, farjump_client_subscribe).
  *
  * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET or FARJUMP_STREAM_END where they say so, or an
- * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return something else return
- * NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in farjump itself is
- * FARJUMP_ERROR_INTERNAL.
+ * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return
+ * something else return NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in
+ * farjump itself is FARJUMP_ERROR_INTERNAL.
  *
  * Ownership. A function writes the object that it makes to the variable that its last argument points to; the
  * variable is NULL after a failure. The caller ends the object by the function that its text names. That

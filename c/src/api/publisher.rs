@@ -68,7 +68,8 @@ pub unsafe extern "C" fn farjump_publisher_options_new(
 ) -> farjump_status_t {
     guarded(|| {
         // SAFETY: the header requires a variable for a pointer.
-        *unsafe { variable(options, "options")? } = give(farjump_publisher_options_t::default());
+        let made = unsafe { variable(options, "options")? };
+        *made = give(farjump_publisher_options_t::default());
         Ok(FARJUMP_OK)
     })
 }

@@ -25,7 +25,8 @@ pub struct farjump_resolver_t {
 pub unsafe extern "C" fn farjump_resolver_new(resolver: *mut *mut farjump_resolver_t) -> farjump_status_t {
     guarded(|| {
         // SAFETY: the header requires a variable for a pointer.
-        *unsafe { variable(resolver, "resolver")? } = give(farjump_resolver_t { resolver: Resolver::new() });
+        let made = unsafe { variable(resolver, "resolver")? };
+        *made = give(farjump_resolver_t { resolver: Resolver::new() });
         Ok(FARJUMP_OK)
     })
 }

@@ -60,7 +60,8 @@ pub unsafe extern "C" fn farjump_subscriber_options_new(
 ) -> farjump_status_t {
     guarded(|| {
         // SAFETY: the header requires a variable for a pointer.
-        *unsafe { variable(options, "options")? } = give(farjump_subscriber_options_t::default());
+        let made = unsafe { variable(options, "options")? };
+        *made = give(farjump_subscriber_options_t::default());
         Ok(FARJUMP_OK)
     })
 }
