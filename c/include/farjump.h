@@ -462,8 +462,8 @@ typedef struct farjump_object_call_t farjump_object_call_t;
 typedef struct farjump_outcomes_t farjump_outcomes_t;
 
 /**
- * An object with one owner in this process, who evicts it by farjump_owned_release(). It keeps the store or
- * client that it came by. Any number of threads may use it at once.
+ * An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that
+ * it came by. Any number of threads may use it at once.
  *
  * An object stays until it is evicted, or its store ends: such a one is static, and each is at first. It goes
  * earlier if it is owned, counted (farjump_counted_t) or leased (farjump_store_lease(),
@@ -2680,7 +2680,7 @@ farjump_status_t farjump_owned_release(farjump_owned_t **owned, bool *was_there)
 
 /**
  * Ends the ownership, and sets the variable to NULL. Does nothing if it is NULL already. The object stays
- * until somebody evicts it.
+ * until it is evicted.
  */
 farjump_status_t farjump_owned_into_static(farjump_owned_t **owned);
 

@@ -9,8 +9,8 @@ use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::store::{self, farjump_store_t, tell};
 
-/// An object with one owner in this process, who evicts it by farjump_owned_release(). It keeps the store or
-/// client that it came by. Any number of threads may use it at once.
+/// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that
+/// it came by. Any number of threads may use it at once.
 ///
 /// An object stays until it is evicted, or its store ends: such a one is static, and each is at first. It goes
 /// earlier if it is owned, counted (farjump_counted_t) or leased (farjump_store_lease(),
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn farjump_owned_release(
 }
 
 /// Ends the ownership, and sets the variable to NULL. Does nothing if it is NULL already. The object stays
-/// until somebody evicts it.
+/// until it is evicted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_owned_into_static(owned: *mut *mut farjump_owned_t) -> farjump_status_t {
     guarded(|| {

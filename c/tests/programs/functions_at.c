@@ -6,7 +6,9 @@
  * done.
  */
 #include <poll.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "hex.h"
 
@@ -100,6 +102,36 @@ static void a_started_call_is_polled_waited_for_and_cancelled(const farjump_hand
     WORKS(farjump_object_call_free(&call));
 }
 
+/* A child has its parent's calls, and may neither use nor disturb them. */
+static void a_child_leaves_its_parents_calls_alone(const farjump_handle_t *table)
+{
+    farjump_object_call_t *polled = start(table, 2), *awaited = start(table, 3), *unused = start(table, 4);
+    uint64_t longest;
+    int status;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        FAILS(FARJUMP_ERROR_ARGUMENT, "was forked", farjump_object_call_poll(polled, reply));
+        FAILS(FARJUMP_ERROR_ARGUMENT, "was forked", farjump_object_call_wait(awaited, PATIENCE, reply));
+        FAILS(FARJUMP_ERROR_ARGUMENT, "was forked", farjump_client_start_call(client, sum, table, NULL, 0, &(farjump_object_call_t *){NULL}));
+        FAILS(FARJUMP_ERROR_ARGUMENT, "was forked", farjump_client_arm(client, &longest));
+        FAILS(FARJUMP_ERROR_ARGUMENT, "was forked", farjump_client_disarm(client));
+        CHECK(farjump_client_fd(client) == -1);
+        WORKS(farjump_object_call_free(&unused));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    WORKS(farjump_object_call_wait(polled, PATIENCE, reply));
+    CHECK(replied() == 2 * total);
+    WORKS(farjump_object_call_wait(awaited, PATIENCE, reply));
+    CHECK(replied() == 3 * total);
+    WORKS(farjump_object_call_wait(unused, PATIENCE, reply));
+    CHECK(replied() == 4 * total);
+    WORKS(farjump_object_call_free(&polled));
+    WORKS(farjump_object_call_free(&awaited));
+    WORKS(farjump_object_call_free(&unused));
+}
+
 static uint64_t now_ns(void)
 {
     struct timespec now;
@@ -117,7 +149,15 @@ static void an_event_loop_holds_calls(const farjump_handle_t *table)
     ask("stop");
     for (int call = 0; call < 8; call++)
         calls[call] = start(table, (uint64_t)call);
+    do {
+        WORKS(farjump_client_disarm(client));
+        WORKS(farjump_client_arm(client, &longest));
+    } while (longest == 0);
+    CHECK(poll(&watched, 1, 0) == 0);
     ask("continue");
+    /* The first outcome ends a sleep that is longer than any that the loop makes. */
+    CHECK(poll(&watched, 1, (int)(PATIENCE / 1000000)) == 1);
+    WORKS(farjump_client_disarm(client));
     while (left > 0) {
         CHECK(now_ns() < end);
         WORKS(farjump_client_arm(client, &longest));
@@ -374,6 +414,7 @@ int main(int argc, char **argv)
 
     a_null_where_something_must_be(all[0]);
     a_started_call_is_polled_waited_for_and_cancelled(all[0], all[2]);
+    a_child_leaves_its_parents_calls_alone(all[0]);
     an_event_loop_holds_calls(all[0]);
     one_call_fails_and_the_others_have_outcomes_in_order(all);
     a_place_is_chosen_and_said(all[0], all[2]);
