@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
@@ -52,6 +54,7 @@ impl PendingCall {
     /// # Errors
     /// As [`Client::call`], and [`Error::Interrupted`].
     pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
+        self.client.0.check_process()?;
         let Some(number) = self.number.take() else { return Err(self.taken()) };
         let calls = self.client.0.calls()?;
         let reply = self.client.0.await_reply(lock(calls), calls, number, patience)?;
@@ -115,6 +118,26 @@ pub struct Placed {
     pub reply: Vec<u8>,
     /// Where it ran, and what either place was expected to take.
     pub choice: Choice,
+    /// The function, and the lengths of its object and arguments.
+    pub work: Work,
+    /// The way to the owner, as it was measured or set.
+    pub wire: Wire,
+}
+
+/// A sentence that says where the function ran, and why.
+impl fmt::Display for Placed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Placed { choice, work: Work { len, args, .. }, wire, .. } = self;
+        write!(
+            out,
+            "the function ran {choice}. The object has {len} bytes, the arguments {args}; the way to the owner takes {:.1} us",
+            wire.latency_us
+        )?;
+        match wire.bytes_per_us {
+            bytes if bytes < f64::MAX => write!(out, ", and moves {bytes:.1} bytes in 1 us"),
+            _ => write!(out, ", and no longer for many bytes"),
+        }
+    }
 }
 
 impl Client {
@@ -203,16 +226,21 @@ impl Client {
         let image = library.native_image_for_cpu(&detected()).map_err(farjump::Error::from)?.id();
         let work =
             Work { function: u128::from_le_bytes(image.0), len: handle.len(), args: args.len() as u64 };
-        if placement.wire(self.address()).is_none() {
-            placement.set_wire(self.address(), self.measure()?);
-        }
+        let wire = match placement.wire(self.address()) {
+            Some(wire) => wire,
+            None => {
+                let wire = self.measure()?;
+                placement.set_wire(self.address(), wire);
+                wire
+            }
+        };
         let choice = placement.choose(self.address(), &work);
         let begun = Instant::now();
         match choice.place {
             Place::AtData => {
                 let reply = self.call(library, handle, args)?;
                 placement.ended_there(self.address(), &work, reply.len() as u64, begun.elapsed());
-                Ok(Placed { reply, choice })
+                Ok(Placed { reply, choice, work, wire })
             }
             Place::Here => {
                 let view = self.get(handle)?;
@@ -221,9 +249,48 @@ impl Client {
                 // SAFETY: the caller trusts the function.
                 unsafe { run_here(library, handle, view, args, &mut reply) }?;
                 placement.ended_here(self.address(), &work, fetched, begun.elapsed() - fetched);
-                Ok(Placed { reply, choice })
+                Ok(Placed { reply, choice, work, wire })
             }
         }
+    }
+
+    /// A descriptor that becomes readable on an event while the client is armed ([`Client::arm`]): the outcome of a started
+    /// call, or the owner's end. The first call creates it, and the link for functions if there is none yet. It stays the same
+    /// descriptor for the life of the client and of its calls. Watch it, and do not read it.
+    ///
+    /// # Errors
+    /// [`Error::Link`] when the owner is gone, or the system has no descriptor left; [`Error::Forked`].
+    pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.0.check_process()?;
+        let descriptor = lock(self.0.calls()?).as_fd()?.as_raw_fd();
+        // SAFETY: the descriptor is the link's for that one's whole life, and `self` keeps the link: it is never replaced.
+        Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// Prepares to sleep on [`Client::as_fd`] in an event loop of the caller's that holds started calls. Returns the longest
+    /// time to sleep, at most a second; `None` if an event has come since the last time: poll the calls then
+    /// ([`PendingCall::poll`]). [`Client::disarm`] follows in any case.
+    ///
+    /// A call by which another thread waits with the same client may consume the event that would have ended the sleep. The
+    /// sleep then lasts its longest time. Give an event loop a client of its own.
+    ///
+    /// # Errors
+    /// As [`Client::as_fd`]. Outcomes that came before the owner's end can still be taken.
+    pub fn arm(&self) -> Result<Option<Duration>, Error> {
+        self.0.check_process()?;
+        Ok(lock(self.0.calls()?).arm()?)
+    }
+
+    /// Ends the sleep: the owner need not wake this process any more. Does nothing on a client that is not armed.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn disarm(&self) -> Result<(), Error> {
+        self.0.check_process()?;
+        if let Some(calls) = self.0.calls.get() {
+            lock(calls).disarm();
+        }
+        Ok(())
     }
 
     /// Measures the way to the owner: the least time of a request, and what its bytes take.

@@ -9,6 +9,7 @@
 //! | own objects | [`Store`], [`StoreOptions`], [`Store::service`] |
 //! | read them | [`Client::get`], [`View`], [`Client::wait`] |
 //! | compute where they lie | [`Client::call`], [`Client::derive`], [`Client::map`], [`Client::call_auto`] |
+//! | wait for calls in an event loop | [`Client::start_call`], [`Client::as_fd`], [`Client::arm`] |
 //! | resolve handles of any owner | [`Handle::get`], [`Resolver`] |
 //! | have objects go by themselves | [`Owned`], [`Counted`], [`Client::lease`] |
 //! | read values of a type | [`TypedHandle`], [`Value`] |
