@@ -54,7 +54,9 @@ impl PendingCall {
     pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
         let Some(number) = self.number.take() else { return Err(self.taken()) };
         let calls = self.client.0.calls()?;
-        let reply = self.client.0.await_reply(lock(calls), calls, number, patience)?;
+        let reply = self.client.0.await_reply(lock(calls), calls, number, patience, |link| {
+            drop(link.pending_from_raw(number));
+        })?;
         Ok(reply.into_vec())
     }
 

@@ -10,6 +10,7 @@ use farjump::{Library, Link};
 use farjump_os::fork_count;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::abandoned::Abandoned;
 use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) library: Library,
     /// Claims to be released with the next request.
     pub(crate) releases: Mutex<Vec<u64>>,
+    /// Requests on `link` whose callers gave up. Locked after `link`, and before `releases`.
+    pub(crate) abandoned: Mutex<Abandoned>,
     /// The owner's memory, or why it is not mapped.
     pub(crate) region: OnceLock<Result<Region, String>>,
     /// Whether the transport of `link` reads memory that the owner lends.
@@ -98,11 +101,12 @@ impl Inner {
     pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
         self.check_process()?;
         let link = lock(&self.link);
+        self.settle(&link);
         if !lock(&self.releases).is_empty() {
             self.send_releases(&link)?;
         }
         let number = link.inject(&self.library, request)?.into_raw();
-        self.await_reply(link, &self.link, number, patience)
+        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
     }
 
     /// Sends a request that is not replied to, or whose reply concerns no caller.
@@ -117,13 +121,15 @@ impl Inner {
         link.send(&self.library, &request.0)
     }
 
-    /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps.
+    /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps. If the
+    /// caller's patience ends first, `give_up` gets the link, on which the call is still pending.
     pub(crate) fn await_reply<'l>(
         &self,
         mut link: MutexGuard<'l, Link>,
         mutex: &'l Mutex<Link>,
         number: u32,
         patience: &mut Patience<'_>,
+        give_up: impl FnOnce(&Link),
     ) -> Result<farjump::Reply, Error> {
         for _ in 0..LOOKS {
             if let Some(reply) = poll_once(&link, number)? {
@@ -146,7 +152,7 @@ impl Inner {
                 Some(reply) => return Ok(reply),
                 None if goes_on && !patience.is_over() => {}
                 None => {
-                    drop(link.pending_from_raw(number));
+                    give_up(&link);
                     if !goes_on {
                         return Err(Error::Interrupted);
                     }
@@ -227,8 +233,12 @@ impl Inner {
             releases.push(claim);
             len >= LARGE || releases.len() >= RELEASES
         };
+        let has_abandoned = !lock(&self.abandoned).is_empty();
         // If another thread has the link, its next request takes them along.
-        if is_due && let Ok(link) = self.link.try_lock() {
+        if (is_due || has_abandoned)
+            && let Ok(link) = self.link.try_lock()
+        {
+            self.settle(&link);
             // A link that fails has no claims any more.
             let _ = self.send_releases(&link);
         }

@@ -15,6 +15,7 @@
 
 #![deny(missing_docs)]
 
+mod abandoned;
 mod allocator;
 mod calls;
 mod client;
