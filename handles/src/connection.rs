@@ -11,6 +11,7 @@ use farjump_os::fork_count;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abandoned::Abandoned;
+use crate::call_link::{CallLink, Ended};
 use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
@@ -20,7 +21,7 @@ use crate::table::Claimed;
 use crate::wire::{MAX_RELEASES, Op, Reader, Status, VERSION, Writer};
 
 /// Looks for a reply before the thread sleeps.
-const LOOKS: u32 = 4000;
+pub(crate) const LOOKS: u32 = 4000;
 /// Claims that are released without waiting for the next request.
 const RELEASES: usize = 64;
 /// The length of an object, in bytes, whose claim is released without waiting.
@@ -34,7 +35,7 @@ pub(crate) struct Inner {
     /// For requests, in mode local.
     pub(crate) link: Mutex<Link>,
     /// For functions, once the first is called.
-    pub(crate) calls: OnceLock<Mutex<Link>>,
+    pub(crate) calls: OnceLock<CallLink>,
     /// The owner's store as a function.
     pub(crate) library: Library,
     /// Claims to be released with the next request.
@@ -153,23 +154,31 @@ impl Inner {
                 None if goes_on && !patience.is_over() => {}
                 None => {
                     give_up(&link);
-                    if !goes_on {
-                        return Err(Error::Interrupted);
-                    }
-                    let (address, timeout) = (self.address().to_owned(), patience.timeout);
-                    return Err(Error::TimedOut { address, timeout });
+                    let ended = if goes_on { Ended::TimedOut } else { Ended::Interrupted };
+                    return Err(self.ended(ended, patience));
                 }
             }
         }
     }
 
+    /// The error of a wait that ended without an outcome.
+    pub(crate) fn ended(&self, ended: Ended, patience: &Patience<'_>) -> Error {
+        match ended {
+            Ended::Interrupted => Error::Interrupted,
+            Ended::TimedOut => {
+                Error::TimedOut { address: self.address().to_owned(), timeout: patience.timeout }
+            }
+            Ended::Failed(error) => error,
+        }
+    }
+
     /// The link for functions.
-    pub(crate) fn calls(&self) -> Result<&Mutex<Link>, Error> {
+    pub(crate) fn calls(&self) -> Result<&CallLink, Error> {
         if let Some(calls) = self.calls.get() {
             return Ok(calls);
         }
         let link = self.choices.link()?;
-        Ok(self.calls.get_or_init(|| Mutex::new(link)))
+        Ok(self.calls.get_or_init(|| CallLink::new(link)))
     }
 
     pub(crate) fn greet(&self) -> Result<Hello, Error> {
@@ -330,7 +339,7 @@ pub(crate) fn poll_once(link: &Link, number: u32) -> Result<Option<farjump::Repl
 }
 
 /// Sleeps until the descriptor of a link, which stays open as long as that, is readable, or the time is over.
-fn sleep_on(descriptor: i32, time: Duration) {
+pub(crate) fn sleep_on(descriptor: i32, time: Duration) {
     // SAFETY: the link is the client's, which the caller borrows.
     let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
     let time = Timespec::try_from(time).ok();

@@ -9,6 +9,7 @@
 //! | own objects | [`Store`], [`StoreOptions`], [`Store::service`] |
 //! | read them | [`Client::get`], [`View`], [`Client::wait`] |
 //! | compute where they lie | [`Client::call`], [`Client::derive`], [`Client::map`], [`Client::call_auto`] |
+//! | await it | [`PendingCall`], [`Client::call_async`], [`Client::map_async`] |
 //! | resolve handles of any owner | [`Handle::get`], [`Resolver`] |
 //! | have objects go by themselves | [`Owned`], [`Counted`], [`Client::lease`] |
 //! | read values of a type | [`TypedHandle`], [`Value`] |
@@ -17,6 +18,8 @@
 
 mod abandoned;
 mod allocator;
+mod awaiting;
+mod call_link;
 mod calls;
 mod client;
 mod connection;
