@@ -4,7 +4,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
@@ -12,22 +13,22 @@ use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
 
+use crate::call_link::Awaited;
 use crate::client::Client;
-use crate::connection::{lock, poll_once};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::patience::Patience;
 use crate::placement::{Placement, Work};
 use crate::view::View;
 
-/// Calls of [`Client::map`] that are under way at a time.
-const UNDER_WAY: usize = 1024;
+/// Calls of [`Client::map`] and [`Client::map_async`] that are under way at a time.
+pub(crate) const UNDER_WAY: usize = 1024;
 /// What a payload's arguments start at a multiple of.
 const ALIGN: usize = 64;
 
 /// The payload of a call at an object: two words (length of the handle, offset of the arguments), the handle, padding, the
 /// arguments. `farjump_ifunc.h` has `farjump_open_at` to read it.
-fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
+pub(crate) fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
     let handle = handle.to_bytes();
     let at = (8 + handle.len()).next_multiple_of(ALIGN);
     let mut bytes = Vec::with_capacity(at + args.len());
@@ -39,13 +40,16 @@ fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A call at an object that was sent. Dropping it drops its outcome; the function still runs.
+/// A call at an object that was sent: to be waited for, polled or awaited. Dropping it drops its outcome; the function still
+/// runs.
 #[derive(Debug)]
 #[must_use = "its outcome is dropped with it"]
 pub struct PendingCall {
     client: Client,
     /// Its number on the client's link for functions, until its outcome is taken.
     number: Option<u32>,
+    /// Has the link driven, once a task awaits it.
+    awaited: Option<Awaited>,
 }
 
 impl PendingCall {
@@ -54,11 +58,16 @@ impl PendingCall {
     /// # Errors
     /// As [`Client::call`], and [`Error::Interrupted`].
     pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
+        let Some(number) = self.number else { return Err(self.taken()) };
         self.client.0.check_process()?;
-        let Some(number) = self.number.take() else { return Err(self.taken()) };
-        let calls = self.client.0.calls()?;
-        let reply = self.client.0.await_reply(lock(calls), calls, number, patience)?;
-        Ok(reply.into_vec())
+        let waited = self.client.0.calls()?.wait(number, patience);
+        match waited {
+            Ok(reply) => {
+                self.has_ended();
+                Ok(reply.into_vec())
+            }
+            Err(ended) => Err(self.client.0.ended(ended, patience)),
+        }
     }
 
     /// Returns the function's reply if it has come. Never waits.
@@ -68,11 +77,32 @@ impl PendingCall {
     pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let Some(number) = self.number else { return Err(self.taken()) };
         self.client.0.check_process()?;
-        let polled = poll_once(&lock(self.client.0.calls()?), number);
+        let polled = self.client.0.calls()?.poll(number);
         if !matches!(polled, Ok(None)) {
-            self.number = None;
+            self.has_ended();
         }
         Ok(polled?.map(farjump::Reply::into_vec))
+    }
+
+    /// As [`PendingCall::poll`], and has the task woken if the reply has not come.
+    pub(crate) fn poll_task(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, Error>> {
+        if let Some(outcome) = self.poll().transpose() {
+            return Poll::Ready(outcome);
+        }
+        let Some(number) = self.number else { return Poll::Ready(Err(self.taken())) };
+        let calls = self.client.0.calls()?;
+        if self.awaited.is_none() {
+            self.awaited = Some(calls.awaited()?);
+        }
+        let polled = calls.poll_task(number, cx);
+        if polled.is_ready() {
+            self.has_ended();
+        }
+        polled.map_ok(farjump::Reply::into_vec)
+    }
+
+    fn has_ended(&mut self) {
+        (self.number, self.awaited) = (None, None);
     }
 
     fn taken(&self) -> Error {
@@ -86,7 +116,7 @@ impl Drop for PendingCall {
             && self.client.0.check_process().is_ok()
             && let Ok(calls) = self.client.0.calls()
         {
-            drop(lock(calls).pending_from_raw(number));
+            calls.cancel(number);
         }
     }
 }
@@ -165,16 +195,16 @@ impl Client {
         self.start_call(library, handle, args)?.wait(patience)
     }
 
-    /// As [`Client::call`], without waiting for the outcome.
+    /// As [`Client::call`], without waiting for the outcome. It waits for credit if many calls are under way; a task that
+    /// must not uses [`Client::call_async`].
     ///
     /// # Errors
     /// As [`Client::call`]; nothing was sent then.
     pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        let link = lock(self.0.calls()?);
-        let number = link.inject(library, &payload(handle, args))?.into_raw();
-        Ok(PendingCall { client: self.clone(), number: Some(number) })
+        let number = self.0.calls()?.start(library, &payload(handle, args))?;
+        Ok(PendingCall { client: self.clone(), number: Some(number), awaited: None })
     }
 
     /// Makes an object of another one, where that lies: runs the function of `library` on it, which makes the new one by
@@ -262,7 +292,7 @@ impl Client {
     /// [`Error::Link`] when the owner is gone, or the system has no descriptor left; [`Error::Forked`].
     pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.0.check_process()?;
-        let descriptor = lock(self.0.calls()?).as_fd()?.as_raw_fd();
+        let descriptor = self.0.calls()?.descriptor()?;
         // SAFETY: the descriptor is the link's for that one's whole life, and `self` keeps the link: it is never replaced.
         Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
@@ -278,7 +308,7 @@ impl Client {
     /// As [`Client::as_fd`]. Outcomes that came before the owner's end can still be taken.
     pub fn arm(&self) -> Result<Option<Duration>, Error> {
         self.0.check_process()?;
-        Ok(lock(self.0.calls()?).arm()?)
+        self.0.calls()?.arm()
     }
 
     /// Ends the sleep: the owner need not wake this process any more. Does nothing on a client that is not armed.
@@ -287,10 +317,10 @@ impl Client {
     /// [`Error::Forked`].
     pub fn disarm(&self) -> Result<(), Error> {
         self.0.check_process()?;
-        if let Some(calls) = self.0.calls.get() {
-            lock(calls).disarm();
+        match self.0.calls.get() {
+            Some(calls) => calls.disarm(),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Measures the way to the owner: the least time of a request, and what its bytes take.
