@@ -79,7 +79,7 @@ pub struct Link {
 /// A function's reply: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held
 /// without an allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply(pending_calls::ReplyBytes);
+pub struct Reply(pub(crate) pending_calls::ReplyBytes);
 
 impl Reply {
     /// The bytes.
