@@ -887,6 +887,16 @@ farjump_status_t farjump_library_code_id(const farjump_library_t *library, farju
 farjump_status_t farjump_library_image_size(const farjump_library_t *library, size_t *size);
 
 /**
+ * The code that travels to targets of this machine's kind, an image of `size` bytes, for farjump_target_call_image() and
+ * for programs that store it. It belongs to the library, and is valid until that is closed.
+ *
+ * FARJUMP_ERROR_LIBRARY if it has none for them; `image` is then NULL.
+ */
+farjump_status_t farjump_library_image(const farjump_library_t *library,
+                                       const void **image,
+                                       size_t *size);
+
+/**
  * Writes the 32 hexadecimal digits of a code id, and a zero byte after them, to `digits`: 33 bytes.
  */
 farjump_status_t farjump_code_id_print(const farjump_code_id_t *id, char *digits);
@@ -1784,6 +1794,51 @@ farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjum
  * Ends all links, and gives sources the reason. The target continues, and takes new ones.
  */
 farjump_status_t farjump_target_end_links(farjump_target_t *target, const char *why);
+
+/**
+ * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways of their
+ * own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at `args`. Its reply
+ * becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is not needed.
+ *
+ * The code takes the way of code that a source brings: the same allow-list and limits, and the same store, where it stays
+ * for the next call. It gets the target's arguments. Other code goes if the space is needed. Messages that it sends on
+ * go with the next calls of farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
+ *
+ * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over the limit.
+ * FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a payload routine fails.
+ * FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
+ */
+farjump_status_t farjump_target_call(farjump_target_t *target,
+                                     const farjump_library_t *library,
+                                     const void *args,
+                                     size_t args_size,
+                                     farjump_bytes_t *reply);
+
+/**
+ * As farjump_target_call(), for the `image_size` bytes of an image at `image`, as farjump_library_image() returns them,
+ * and a payload of the `payload_size` bytes at `payload`, of which the function gets a copy. Both are read during the
+ * call only. `name` is the function's, for messages and for `farjump stats`.
+ *
+ * Each call hashes the image; farjump_target_call_stored() does not.
+ */
+farjump_status_t farjump_target_call_image(farjump_target_t *target,
+                                           const char *name,
+                                           const void *image,
+                                           size_t image_size,
+                                           const void *payload,
+                                           size_t payload_size,
+                                           farjump_bytes_t *reply);
+
+/**
+ * As farjump_target_call_image(), for code in the target's store, whoever brought it: a source, or a call before.
+ *
+ * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
+ */
+farjump_status_t farjump_target_call_stored(farjump_target_t *target,
+                                            const farjump_code_id_t *id,
+                                            const void *payload,
+                                            size_t payload_size,
+                                            farjump_bytes_t *reply);
 
 /**
  * Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread.

@@ -8,7 +8,7 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, Style};
 
 /// The files of the module, in the order of the header.
-const SECTIONS: [&str; 19] = [
+const SECTIONS: [&str; 20] = [
     "status",
     "bytes",
     "shared_options",
@@ -20,6 +20,7 @@ const SECTIONS: [&str; 19] = [
     "target_limits",
     "data",
     "target",
+    "target_call",
     "target_thread",
     "introspection",
     "handle",

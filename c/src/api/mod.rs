@@ -26,6 +26,7 @@ pub mod shared_options;
 pub mod status;
 pub mod store;
 pub mod target;
+pub mod target_call;
 pub mod target_limits;
 pub mod target_options;
 pub mod target_thread;

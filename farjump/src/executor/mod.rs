@@ -37,14 +37,14 @@ use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver,
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
+#[cfg(doc)]
+use crate::CallError;
+use crate::Error;
 use crate::mode::{Allowed, Mode};
 use crate::objects::{self, Objects};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
-use crate::Error;
-#[cfg(doc)]
-use crate::CallError;
 
 pub(crate) use bind::Supplied;
 #[cfg(feature = "bitcode")]

@@ -141,8 +141,7 @@ fn a_family_that_may_come_in_lets_its_library_in() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
     let several = levels(&place, &[0, 2]);
-    let mut target =
-        place.target().allow_family([&several, &echo].map(family_of)).build().unwrap();
+    let mut target = place.target().allow_family([&several, &echo].map(family_of)).build().unwrap();
     assert_eq!(call(&mut target, &several, b"").unwrap().len(), 1);
     assert_eq!(*call(&mut target, image("echo", &image_of(&echo)), b"in").unwrap(), *b"in");
     refused(call(&mut target, &tally, b""), "tally", RefusalCause::Policy);
@@ -220,7 +219,7 @@ fn messages_that_a_function_sends_on_go_with_the_next_polls_and_are_no_part_of_t
     assert_eq!(*target.args_mut::<u64>().unwrap(), 1);
     poll_until(&mut target, |target| target.stats().calls == 3);
     assert_eq!(*target.args_mut::<u64>().unwrap(), 3);
-    // A panic sends nothing on, and so does a name that is no destination's.
+    // A name that is no destination's is refused at once.
     let lost = [&[1, 1][..], b"r-nobody;"].concat();
     assert_eq!(*call(&mut target, &library("spread"), &lost).unwrap(), *b"r1");
     assert_eq!(target.stats().calls, 4);
