@@ -1587,6 +1587,13 @@ farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_opt
                                                               size_t bytes);
 
 /**
+ * The name that sources, destinations and `farjump stats` show the target by: 64 characters of it. Default: the
+ * executable's.
+ */
+farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options,
+                                                    const char *name);
+
+/**
  * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
  * transports that are usable here. Default: `shm`. The name is checked when a target is made.
  */

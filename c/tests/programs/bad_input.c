@@ -104,6 +104,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("link", farjump_pending_poll(NULL, 1, NULL));
     IS_NULL("link", farjump_pending_cancel(NULL, 1));
 
+    IS_NULL("options", farjump_target_options_set_program(NULL, "x"));
     IS_NULL("target", farjump_target_listen("unix:x", NULL, NULL));
     IS_NULL("address", farjump_target_listen(NULL, NULL, &no_target));
     IS_NULL("target", farjump_target_poll(NULL, &size));
