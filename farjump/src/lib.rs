@@ -62,7 +62,7 @@ pub use farjump_loader::{
 };
 pub use forward_limits::ForwardLimits;
 pub use link::{
-    Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply, SharedLink, SharedPending,
+    Batch, Group, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply, SharedLink, SharedPending,
     SharedTypedPending, TypedPending,
 };
 pub use mode::Mode;

@@ -9,6 +9,7 @@ mod epoll;
 mod exact;
 mod forwarded;
 mod forwarding;
+mod group;
 mod in_place;
 mod inner;
 mod pending_calls;
@@ -35,6 +36,7 @@ use epoll::Watch;
 pub use exact::{CompiledImage, KeptCause, PeerCompiler};
 pub(crate) use forwarded::{Forwarded, Image, PassedImage, Wanted};
 pub(crate) use forwarding::Outgoing;
+pub use group::Group;
 use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
@@ -186,6 +188,11 @@ impl Link {
     /// Begins a batch: small calls that wait for each other to share a frame.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
+    }
+
+    /// Begins a group: calls that wake a sleeping target once, at the group's end.
+    pub fn group(&self) -> Group<'_> {
+        Group::new(self)
     }
 
     /// Injects, and appends the reply to `into` once it has come. Allocates nothing, whatever the reply's
