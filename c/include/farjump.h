@@ -1272,6 +1272,35 @@ size_t farjump_link_max_frame(farjump_link_t *link);
 int farjump_link_rights(farjump_link_t *link);
 
 /**
+ * As farjump_link_inject(), but wakes no sleeping target: farjump_group_finish() does that once for all calls before. Each
+ * call by itself would wake it, and it would run that call and sleep again. A target that is awake runs them as they come.
+ * Over transports that wake it with each frame a group changes nothing. Finish after some hundreds of calls, so that the
+ * target works while you send more.
+ *
+ * The target is also woken before a wait for credit, after an error of this function, and before anything on the link
+ * waits or polls for an outcome: no call is forgotten.
+ */
+farjump_status_t farjump_group_inject(farjump_link_t *link,
+                                      const farjump_library_t *library,
+                                      const void *args,
+                                      size_t args_size,
+                                      farjump_pending_t *pending);
+
+/**
+ * As farjump_group_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit. The target is then woken.
+ */
+farjump_status_t farjump_group_try_inject(farjump_link_t *link,
+                                          const farjump_library_t *library,
+                                          const void *args,
+                                          size_t args_size,
+                                          farjump_pending_t *pending);
+
+/**
+ * Wakes the target, if it sleeps, for the calls of farjump_group_inject().
+ */
+farjump_status_t farjump_group_finish(farjump_link_t *link);
+
+/**
  * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
  * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
  * number is void afterwards.

@@ -8,13 +8,14 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, Style};
 
 /// The files of the module, in the order of the header.
-const SECTIONS: [&str; 20] = [
+const SECTIONS: [&str; 21] = [
     "status",
     "bytes",
     "shared_options",
     "library",
     "link_options",
     "link",
+    "group",
     "pending",
     "target_options",
     "target_limits",

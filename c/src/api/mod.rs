@@ -15,6 +15,7 @@ pub(crate) mod catch;
 pub mod client;
 pub mod data;
 pub mod exports;
+pub mod group;
 pub mod handle;
 pub mod introspection;
 pub(crate) mod last_error;

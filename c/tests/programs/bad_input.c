@@ -81,6 +81,14 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("link", farjump_link_try_send(NULL, echo, NULL, 0));
     IS_NULL("link", farjump_batch_send(NULL, echo, NULL, 0));
     IS_NULL("link", farjump_batch_finish(NULL));
+    pending = 1;
+    IS_NULL("link", farjump_group_inject(NULL, echo, NULL, 0, &pending));
+    IS_NULL("library", farjump_group_inject(link_, NULL, NULL, 0, &pending));
+    CHECK(pending == 0);
+    IS_NULL("pending", farjump_group_inject(link_, echo, NULL, 0, NULL));
+    IS_NULL("link", farjump_group_try_inject(NULL, echo, NULL, 0, &pending));
+    IS_NULL("pending", farjump_group_try_inject(link_, echo, NULL, 0, NULL));
+    IS_NULL("link", farjump_group_finish(NULL));
     IS_NULL("link", farjump_link_call(NULL, echo, NULL, 0, 0, NULL));
     IS_NULL("link", farjump_link_flush(NULL, 0));
     IS_NULL("link", farjump_link_progress(NULL));
