@@ -1042,6 +1042,16 @@ farjump_status_t farjump_library_code_id(const farjump_library_t *library, farju
 farjump_status_t farjump_library_image_size(const farjump_library_t *library, size_t *size);
 
 /**
+ * The code that travels to targets of this machine's kind, an image of `size` bytes, for farjump_target_call_image() and
+ * for programs that store it. It belongs to the library, and is valid until that is closed.
+ *
+ * FARJUMP_ERROR_LIBRARY if it has none for them; `image` is then NULL.
+ */
+farjump_status_t farjump_library_image(const farjump_library_t *library,
+                                       const void **image,
+                                       size_t *size);
+
+/**
  * Writes the 32 hexadecimal digits of a code id, and a zero byte after them, to `digits`: 33 bytes.
  */
 farjump_status_t farjump_code_id_print(const farjump_code_id_t *id, char *digits);
@@ -1417,6 +1427,35 @@ size_t farjump_link_max_frame(farjump_link_t *link);
 int farjump_link_rights(farjump_link_t *link);
 
 /**
+ * As farjump_link_inject(), but wakes no sleeping target: farjump_group_finish() does that once for all calls before. Each
+ * call by itself would wake it, and it would run that call and sleep again. A target that is awake runs them as they come.
+ * Over transports that wake it with each frame a group changes nothing. Finish after some hundreds of calls, so that the
+ * target works while you send more.
+ *
+ * The target is also woken before a wait for credit, after an error of this function, and before anything on the link
+ * waits or polls for an outcome: no call is forgotten.
+ */
+farjump_status_t farjump_group_inject(farjump_link_t *link,
+                                      const farjump_library_t *library,
+                                      const void *args,
+                                      size_t args_size,
+                                      farjump_pending_t *pending);
+
+/**
+ * As farjump_group_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit. The target is then woken.
+ */
+farjump_status_t farjump_group_try_inject(farjump_link_t *link,
+                                          const farjump_library_t *library,
+                                          const void *args,
+                                          size_t args_size,
+                                          farjump_pending_t *pending);
+
+/**
+ * Wakes the target, if it sleeps, for the calls of farjump_group_inject().
+ */
+farjump_status_t farjump_group_finish(farjump_link_t *link);
+
+/**
  * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
  * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
  * number is void afterwards.
@@ -1732,6 +1771,13 @@ farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_opt
                                                               size_t bytes);
 
 /**
+ * The name that sources, destinations and `farjump stats` show the target by: 64 characters of it. Default: the
+ * executable's.
+ */
+farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options,
+                                                    const char *name);
+
+/**
  * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
  * transports that are usable here. Default: `shm`. The name is checked when a target is made.
  */
@@ -1939,6 +1985,51 @@ farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjum
  * Ends all links, and gives sources the reason. The target continues, and takes new ones.
  */
 farjump_status_t farjump_target_end_links(farjump_target_t *target, const char *why);
+
+/**
+ * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways of their
+ * own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at `args`. Its reply
+ * becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is not needed.
+ *
+ * The code takes the way of code that a source brings: the same allow-list and limits, and the same store, where it stays
+ * for the next call. It gets the target's arguments. Other code goes if the space is needed. Messages that it sends on
+ * go with the next calls of farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
+ *
+ * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over the limit.
+ * FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a payload routine fails.
+ * FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
+ */
+farjump_status_t farjump_target_call(farjump_target_t *target,
+                                     const farjump_library_t *library,
+                                     const void *args,
+                                     size_t args_size,
+                                     farjump_bytes_t *reply);
+
+/**
+ * As farjump_target_call(), for the `image_size` bytes of an image at `image`, as farjump_library_image() returns them,
+ * and a payload of the `payload_size` bytes at `payload`, of which the function gets a copy. Both are read during the
+ * call only. `name` is the function's, for messages and for `farjump stats`.
+ *
+ * Each call hashes the image; farjump_target_call_stored() does not.
+ */
+farjump_status_t farjump_target_call_image(farjump_target_t *target,
+                                           const char *name,
+                                           const void *image,
+                                           size_t image_size,
+                                           const void *payload,
+                                           size_t payload_size,
+                                           farjump_bytes_t *reply);
+
+/**
+ * As farjump_target_call_image(), for code in the target's store, whoever brought it: a source, or a call before.
+ *
+ * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
+ */
+farjump_status_t farjump_target_call_stored(farjump_target_t *target,
+                                            const farjump_code_id_t *id,
+                                            const void *payload,
+                                            size_t payload_size,
+                                            farjump_bytes_t *reply);
 
 /**
  * Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread.

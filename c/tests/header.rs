@@ -8,18 +8,20 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, Style};
 
 /// The files of the module, in the order of the header.
-const SECTIONS: [&str; 25] = [
+const SECTIONS: [&str; 27] = [
     "status",
     "bytes",
     "shared_options",
     "library",
     "link_options",
     "link",
+    "group",
     "pending",
     "target_options",
     "target_limits",
     "data",
     "target",
+    "target_call",
     "target_thread",
     "introspection",
     "handle",

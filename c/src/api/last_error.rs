@@ -139,6 +139,7 @@ fn status_of(error: &Error) -> farjump_status_t {
             | ServeError::NoSources
             | ServeError::CpuLevel { .. },
         ) => FARJUMP_ERROR_ARGUMENT,
+        Error::Serve(ServeError::InsideCall) => FARJUMP_ERROR_BUSY,
         _ => FARJUMP_ERROR_SYSTEM,
     }
 }
