@@ -12,12 +12,14 @@
  * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
  * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes); a process that has it connects to the
  * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
- * the same machine.
+ * the same machine. Or it runs a function at the object (farjump_client_call), at many (farjump_client_map), or
+ * where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to subscribers
+ * (farjump_client_publisher, farjump_client_subscribe).
  *
- * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET where they say so, or an error, which is below
- * 0. For errors farjump_last_error() returns a sentence for people. Functions that return something else return
- * NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in farjump itself is
- * FARJUMP_ERROR_INTERNAL.
+ * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET or FARJUMP_STREAM_END where they say so, or an
+ * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return
+ * something else return NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in
+ * farjump itself is FARJUMP_ERROR_INTERNAL.
  *
  * Ownership. A function writes the object that it makes to the variable that its last argument points to; the
  * variable is NULL after a failure. The caller ends the object by the function that its text names. That
@@ -75,13 +77,18 @@ typedef enum {
      */
     FARJUMP_NOT_YET = 1,
     /**
+     * The stream has ended, and nothing is wrong: all publishers have finished, and all entries were had.
+     */
+    FARJUMP_STREAM_END = 2,
+    /**
      * A bad argument: NULL where a value is required, a malformed name or number, choices that exclude each
      * other. Nothing was done.
      */
     FARJUMP_ERROR_ARGUMENT = -1,
     /**
      * The object is in use: the call came from inside another call on it, from a callback, an injected
-     * function or a payload routine. Nothing was done.
+     * function or a payload routine. Or a topic is to be discarded that has publishers or subscribers.
+     * Nothing was done.
      */
     FARJUMP_ERROR_BUSY = -2,
     /**
@@ -129,7 +136,8 @@ typedef enum {
      */
     FARJUMP_ERROR_TOO_LARGE = -12,
     /**
-     * 32,768 calls of the link are pending, or it has had 65,536 different functions. Nothing was sent.
+     * 32,768 calls of the link are pending, or it has had 65,536 different functions. Nothing was sent. Of a
+     * stream: as many topics, publishers, subscribers or unreleased items as there may be.
      */
     FARJUMP_ERROR_TOO_MANY = -13,
     /**
@@ -165,6 +173,16 @@ typedef enum {
      * The store has no memory for an object: the text has the bytes in use.
      */
     FARJUMP_ERROR_STORE_FULL = -21,
+    /**
+     * The topic stays full, because its slowest subscriber has not gone on or none has come. Nothing was
+     * published.
+     */
+    FARJUMP_ERROR_TOPIC_FULL = -22,
+    /**
+     * A publisher ended without finishing, and what it would have published is missing. All that it did
+     * publish came before, and other publishers go on.
+     */
+    FARJUMP_ERROR_PUBLISHER_GONE = -23,
 } farjump_status_t;
 
 /**
@@ -318,6 +336,39 @@ typedef enum {
 } farjump_object_state_t;
 
 /**
+ * A place for a function.
+ */
+typedef enum {
+    /**
+     * At the object's owner, by a call.
+     */
+    FARJUMP_PLACE_OWNER = 0,
+    /**
+     * In this process, on bytes that were fetched or mapped.
+     */
+    FARJUMP_PLACE_HERE = 1,
+} farjump_place_t;
+
+/**
+ * What a publisher does when its topic is full.
+ */
+typedef enum {
+    /**
+     * It waits until the slowest subscriber has gone on. The default.
+     */
+    FARJUMP_OVERFLOW_WAIT = 0,
+    /**
+     * It fails at once with FARJUMP_ERROR_TOPIC_FULL.
+     */
+    FARJUMP_OVERFLOW_REFUSE = 1,
+    /**
+     * It drops the oldest entry. Subscribers that have not had it are told how many they lost
+     * (farjump_item_lost()).
+     */
+    FARJUMP_OVERFLOW_DROP_OLDEST = 2,
+} farjump_overflow_t;
+
+/**
  * Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
  * Each request is a connection of its own, which makes no link and does not count as a source; nothing is
  * kept open between them. Any number of threads may send requests at once.
@@ -351,6 +402,15 @@ typedef struct farjump_client_options_t farjump_client_options_t;
 typedef struct farjump_client_t farjump_client_t;
 
 /**
+ * One reference to a counted object, which is evicted with the last of them, in whichever process that is.
+ * It keeps the store or client that it came by. Any number of threads may use it at once.
+ *
+ * The store counts the references. A process that ends without farjump_counted_release() leaves its own
+ * counted: give such objects a lease beside.
+ */
+typedef struct farjump_counted_t farjump_counted_t;
+
+/**
  * Data that injected functions see as a `struct farjump_data` of farjump_ifunc.h. Any number of threads and
  * targets may use it at once.
  */
@@ -363,6 +423,13 @@ typedef struct farjump_data_t farjump_data_t;
  * of threads may use it at once.
  */
 typedef struct farjump_handle_t farjump_handle_t;
+
+/**
+ * An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers
+ * have had it and released their items; a view keeps the bytes beyond that. Any number of threads may use it
+ * at once.
+ */
+typedef struct farjump_item_t farjump_item_t;
 
 /**
  * An ifunc library that is open or loaded: code to inject, and routines that make its payload. Any number of
@@ -384,6 +451,51 @@ typedef struct farjump_link_options_t farjump_link_options_t;
 typedef struct farjump_link_t farjump_link_t;
 
 /**
+ * A call at an object that was started. It keeps the client that it came by. One thread uses it at a time.
+ */
+typedef struct farjump_object_call_t farjump_object_call_t;
+
+/**
+ * The outcomes of calls at many objects, in the order of their handles. Any number of threads may use them at
+ * once.
+ */
+typedef struct farjump_outcomes_t farjump_outcomes_t;
+
+/**
+ * An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that
+ * it came by. Any number of threads may use it at once.
+ *
+ * An object stays until it is evicted, or its store ends: such a one is static, and each is at first. It goes
+ * earlier if it is owned, counted (farjump_counted_t) or leased (farjump_store_lease(),
+ * farjump_client_lease()).
+ */
+typedef struct farjump_owned_t farjump_owned_t;
+
+/**
+ * Chooses the places of functions, and learns from what they took. Keep one for a program. One thread uses it
+ * at a time.
+ */
+typedef struct farjump_placement_t farjump_placement_t;
+
+/**
+ * Choices for publishers, each of which has a usable default. One thread changes them at a time. They are
+ * copied when a publisher is made.
+ */
+typedef struct farjump_publisher_options_t farjump_publisher_options_t;
+
+/**
+ * Publishes handles in a topic, a queue at a store: its subscribers get them in the order in which they were
+ * published. It keeps the store or client that it came by. One thread uses it at a time.
+ */
+typedef struct farjump_publisher_t farjump_publisher_t;
+
+/**
+ * Clients for the owners of handles: one for each owner, made when the first handle of it is used. A client
+ * whose owner has ended is made anew. Any number of threads may use it at once.
+ */
+typedef struct farjump_resolver_t farjump_resolver_t;
+
+/**
  * Stops farjump_target_run(), even while it sleeps. Any number of threads may use it at once, and signal
  * handlers too.
  */
@@ -401,6 +513,18 @@ typedef struct farjump_store_options_t farjump_store_options_t;
  * number of threads may use it at once.
  */
 typedef struct farjump_store_t farjump_store_t;
+
+/**
+ * Choices for subscribers, each of which has a usable default. One thread changes them at a time. They are
+ * copied when a subscriber is made.
+ */
+typedef struct farjump_subscriber_options_t farjump_subscriber_options_t;
+
+/**
+ * Gets the handles that are published in a topic, in order. It keeps the store or client that it came by. One
+ * thread uses it at a time.
+ */
+typedef struct farjump_subscriber_t farjump_subscriber_t;
 
 /**
  * Choices for targets, each of which but the exports has a usable default. One thread changes them at a
@@ -780,6 +904,37 @@ typedef struct {
     uint64_t capacity;
 } farjump_store_stats_t;
 
+/**
+ * A choice, and what it rests on. It may grow at its end.
+ */
+typedef struct {
+    /**
+     * Expected time in this process, in nanoseconds, that of the fetch included.
+     */
+    uint64_t here_ns;
+    /**
+     * Expected time of a call at the owner, in nanoseconds, until its reply is here.
+     */
+    uint64_t owner_ns;
+    /**
+     * The way to the owner: time of a message without bytes from one process to the other, in nanoseconds.
+     */
+    uint64_t latency_ns;
+    /**
+     * The way to the owner: its bandwidth. UINT64_MAX where many bytes took no longer than few.
+     */
+    uint64_t bytes_per_second;
+    /**
+     * The chosen place: one of FARJUMP_PLACE_OWNER and its kin.
+     */
+    int place;
+    /**
+     * 1 if the place is expected to take longer than the other, and was chosen to learn what it takes; 0
+     * otherwise.
+     */
+    int is_trial;
+} farjump_choice_t;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -885,6 +1040,16 @@ farjump_status_t farjump_library_code_id(const farjump_library_t *library, farju
  * FARJUMP_ERROR_LIBRARY if it has none for them.
  */
 farjump_status_t farjump_library_image_size(const farjump_library_t *library, size_t *size);
+
+/**
+ * The code that travels to targets of this machine's kind, an image of `size` bytes, for farjump_target_call_image() and
+ * for programs that store it. It belongs to the library, and is valid until that is closed.
+ *
+ * FARJUMP_ERROR_LIBRARY if it has none for them; `image` is then NULL.
+ */
+farjump_status_t farjump_library_image(const farjump_library_t *library,
+                                       const void **image,
+                                       size_t *size);
 
 /**
  * Writes the 32 hexadecimal digits of a code id, and a zero byte after them, to `digits`: 33 bytes.
@@ -1262,6 +1427,35 @@ size_t farjump_link_max_frame(farjump_link_t *link);
 int farjump_link_rights(farjump_link_t *link);
 
 /**
+ * As farjump_link_inject(), but wakes no sleeping target: farjump_group_finish() does that once for all calls before. Each
+ * call by itself would wake it, and it would run that call and sleep again. A target that is awake runs them as they come.
+ * Over transports that wake it with each frame a group changes nothing. Finish after some hundreds of calls, so that the
+ * target works while you send more.
+ *
+ * The target is also woken before a wait for credit, after an error of this function, and before anything on the link
+ * waits or polls for an outcome: no call is forgotten.
+ */
+farjump_status_t farjump_group_inject(farjump_link_t *link,
+                                      const farjump_library_t *library,
+                                      const void *args,
+                                      size_t args_size,
+                                      farjump_pending_t *pending);
+
+/**
+ * As farjump_group_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit. The target is then woken.
+ */
+farjump_status_t farjump_group_try_inject(farjump_link_t *link,
+                                          const farjump_library_t *library,
+                                          const void *args,
+                                          size_t args_size,
+                                          farjump_pending_t *pending);
+
+/**
+ * Wakes the target, if it sleeps, for the calls of farjump_group_inject().
+ */
+farjump_status_t farjump_group_finish(farjump_link_t *link);
+
+/**
  * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
  * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
  * number is void afterwards.
@@ -1577,6 +1771,13 @@ farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_opt
                                                               size_t bytes);
 
 /**
+ * The name that sources, destinations and `farjump stats` show the target by: 64 characters of it. Default: the
+ * executable's.
+ */
+farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options,
+                                                    const char *name);
+
+/**
  * Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
  * transports that are usable here. Default: `shm`. The name is checked when a target is made.
  */
@@ -1784,6 +1985,51 @@ farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjum
  * Ends all links, and gives sources the reason. The target continues, and takes new ones.
  */
 farjump_status_t farjump_target_end_links(farjump_target_t *target, const char *why);
+
+/**
+ * Runs the function of `library` here, on this thread, without a link: for programs that take calls in ways of their
+ * own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at `args`. Its reply
+ * becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is not needed.
+ *
+ * The code takes the way of code that a source brings: the same allow-list and limits, and the same store, where it stays
+ * for the next call. It gets the target's arguments. Other code goes if the space is needed. Messages that it sends on
+ * go with the next calls of farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
+ *
+ * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over the limit.
+ * FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a payload routine fails.
+ * FARJUMP_ERROR_BUSY from inside an injected function or a callback of the target.
+ */
+farjump_status_t farjump_target_call(farjump_target_t *target,
+                                     const farjump_library_t *library,
+                                     const void *args,
+                                     size_t args_size,
+                                     farjump_bytes_t *reply);
+
+/**
+ * As farjump_target_call(), for the `image_size` bytes of an image at `image`, as farjump_library_image() returns them,
+ * and a payload of the `payload_size` bytes at `payload`, of which the function gets a copy. Both are read during the
+ * call only. `name` is the function's, for messages and for `farjump stats`.
+ *
+ * Each call hashes the image; farjump_target_call_stored() does not.
+ */
+farjump_status_t farjump_target_call_image(farjump_target_t *target,
+                                           const char *name,
+                                           const void *image,
+                                           size_t image_size,
+                                           const void *payload,
+                                           size_t payload_size,
+                                           farjump_bytes_t *reply);
+
+/**
+ * As farjump_target_call_image(), for code in the target's store, whoever brought it: a source, or a call before.
+ *
+ * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
+ */
+farjump_status_t farjump_target_call_stored(farjump_target_t *target,
+                                            const farjump_code_id_t *id,
+                                            const void *payload,
+                                            size_t payload_size,
+                                            farjump_bytes_t *reply);
 
 /**
  * Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread.
@@ -2060,9 +2306,10 @@ farjump_status_t farjump_store_set(const farjump_store_t *store,
                                    size_t size);
 
 /**
- * Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away.
+ * Leases an object: it is evicted after so many nanoseconds from now, in place of an earlier limit. Call it
+ * again to renew the lease. FARJUMP_FOREVER takes the limit away.
  *
- * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ * FARJUMP_ERROR_GONE, also when the lease has ended before it was renewed; FARJUMP_ERROR_WRONG_KEY.
  */
 farjump_status_t farjump_store_lease(const farjump_store_t *store,
                                      const farjump_handle_t *handle,
@@ -2234,10 +2481,7 @@ farjump_status_t farjump_client_exists(const farjump_client_t *client,
                                        bool *exists);
 
 /**
- * Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away. Whole milliseconds
- * count, and at least one.
- *
- * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ * Leases an object; see farjump_store_lease(). Whole milliseconds count, and at least one.
  */
 farjump_status_t farjump_client_lease(const farjump_client_t *client,
                                       const farjump_handle_t *handle,
@@ -2284,6 +2528,577 @@ farjump_status_t farjump_client_derive(const farjump_client_t *client,
                                        const void *args,
                                        size_t args_size,
                                        farjump_handle_t **derived);
+
+/**
+ * Starts what farjump_client_call() does, and returns before the function has run. The outcome is taken by
+ * farjump_object_call_poll() or farjump_object_call_wait(). farjump_object_call_free() ends the call.
+ *
+ * As farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending. Nothing was
+ * sent then.
+ */
+farjump_status_t farjump_client_start_call(const farjump_client_t *client,
+                                           const farjump_library_t *library,
+                                           const farjump_handle_t *handle,
+                                           const void *args,
+                                           size_t args_size,
+                                           farjump_object_call_t **call);
+
+/**
+ * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then. As
+ * farjump_object_call_wait() otherwise.
+ */
+farjump_status_t farjump_object_call_poll(farjump_object_call_t *call, farjump_bytes_t *reply);
+
+/**
+ * Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be
+ * NULL if it is not needed. There is no other outcome afterwards.
+ *
+ * As farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time was up (the call is then cancelled), and
+ * FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
+ */
+farjump_status_t farjump_object_call_wait(farjump_object_call_t *call,
+                                          uint64_t timeout_ns,
+                                          farjump_bytes_t *reply);
+
+/**
+ * Cancels the call: it still runs, and its outcome is dropped.
+ *
+ * FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
+ */
+farjump_status_t farjump_object_call_cancel(farjump_object_call_t *call);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. A call whose outcome was not
+ * taken is cancelled.
+ */
+farjump_status_t farjump_object_call_free(farjump_object_call_t **call);
+
+/**
+ * The descriptor that becomes readable on an event while the client is armed: the outcome of a started call,
+ * or the owner's end. The first call creates it. It stays the same, and ends with the client and its calls.
+ * It belongs to the library: watch it, and neither read nor close it. -1 if `client` cannot be used, or the
+ * system has no descriptor left.
+ */
+int farjump_client_fd(const farjump_client_t *client);
+
+/**
+ * Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable.
+ * `longest_ns` becomes the longest time to sleep, in nanoseconds; 0 if an event has come since the last time.
+ * Poll the started calls then (farjump_object_call_poll()). farjump_client_disarm() follows in any case.
+ *
+ * A call by which another thread waits with the same client may take the event: the sleep then lasts its
+ * longest time, which is a second at most. Give an event loop a client of its own.
+ *
+ * FARJUMP_ERROR_PEER_GONE when the owner is gone. Outcomes that came before can still be taken.
+ */
+farjump_status_t farjump_client_arm(const farjump_client_t *client, uint64_t *longest_ns);
+
+/**
+ * Ends the sleep: the owner need not wake this process any more. Does nothing on a client that is not armed.
+ */
+farjump_status_t farjump_client_disarm(const farjump_client_t *client);
+
+/**
+ * Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with many
+ * calls under way at once. It returns when all have an outcome, each within the time of a request
+ * (farjump_client_options_set_timeout()). A call that fails does not keep the others from theirs.
+ * farjump_outcomes_free() ends the outcomes. farjump_resolver_map() takes handles of several owners.
+ *
+ * FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT
+ * when a handle is NULL; nothing was sent then.
+ */
+farjump_status_t farjump_client_map(const farjump_client_t *client,
+                                    const farjump_library_t *library,
+                                    const farjump_handle_t *const *handles,
+                                    size_t count,
+                                    const void *args,
+                                    size_t args_size,
+                                    farjump_outcomes_t **outcomes);
+
+/**
+ * Number of outcomes: that of the handles. 0 if `outcomes` is NULL.
+ */
+size_t farjump_outcomes_count(const farjump_outcomes_t *outcomes);
+
+/**
+ * The outcome of the call with this index: returns what farjump_client_call() would have returned, also for
+ * farjump_last_error() and farjump_last_cause(). `reply` becomes the function's reply and `size` its number
+ * of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and end with them.
+ *
+ * As farjump_client_call(); FARJUMP_ERROR_ARGUMENT also for an index without an outcome.
+ */
+farjump_status_t farjump_outcomes_get(const farjump_outcomes_t *outcomes,
+                                      size_t index,
+                                      const void **reply,
+                                      size_t *size);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_outcomes_free(farjump_outcomes_t **outcomes);
+
+/**
+ * Makes one without clients. farjump_resolver_free() ends it.
+ */
+farjump_status_t farjump_resolver_new(farjump_resolver_t **resolver);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
+ * it. Clients and views that came by it stay.
+ */
+farjump_status_t farjump_resolver_free(farjump_resolver_t **resolver);
+
+/**
+ * The key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key`
+ * makes it, which is read now.
+ *
+ * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
+ */
+farjump_status_t farjump_resolver_set_key_file(const farjump_resolver_t *resolver,
+                                               const char *address,
+                                               const char *path);
+
+/**
+ * The client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
+ * that can be reached. farjump_client_close() ends it; the resolver keeps its own.
+ *
+ * FARJUMP_ERROR_CONNECT when the owner is reached at none of its addresses, FARJUMP_ERROR_GONE when it has
+ * restarted since.
+ */
+farjump_status_t farjump_resolver_client(const farjump_resolver_t *resolver,
+                                         const farjump_handle_t *handle,
+                                         farjump_client_t **client);
+
+/**
+ * As farjump_client_get(), for a handle of any owner. farjump_view_release() ends the view.
+ *
+ * As farjump_resolver_client() and farjump_client_get().
+ */
+farjump_status_t farjump_resolver_get(const farjump_resolver_t *resolver,
+                                      const farjump_handle_t *handle,
+                                      farjump_view_t **view);
+
+/**
+ * As farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each has 30
+ * seconds. An owner that cannot be reached fails the calls at its objects, and no others.
+ *
+ * As farjump_client_map(); for each call also as farjump_resolver_client().
+ */
+farjump_status_t farjump_resolver_map(const farjump_resolver_t *resolver,
+                                      const farjump_library_t *library,
+                                      const farjump_handle_t *const *handles,
+                                      size_t count,
+                                      const void *args,
+                                      size_t args_size,
+                                      farjump_outcomes_t **outcomes);
+
+/**
+ * Makes one that knows nothing yet. farjump_placement_free() ends it.
+ */
+farjump_status_t farjump_placement_new(farjump_placement_t **placement);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_placement_free(farjump_placement_t **placement);
+
+/**
+ * Sets the way to the owner at `address`, and forgets what was learnt of functions there: the time of a
+ * message without bytes from one process to the other, in nanoseconds, and the bandwidth. Without it
+ * farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and
+ * evicts.
+ *
+ * FARJUMP_ERROR_ARGUMENT for a bandwidth of 0.
+ */
+farjump_status_t farjump_placement_set_wire(farjump_placement_t *placement,
+                                            const char *address,
+                                            uint64_t latency_ns,
+                                            uint64_t bytes_per_second);
+
+/**
+ * Runs the function of `library` on an object where that is expected to take less time: at the owner, as
+ * farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
+ * of the object and the arguments, the way to the owner, and what earlier calls took at either place, which
+ * rises with the load there. A place of which little is known is tried now and then. It takes as long as
+ * requests may (farjump_client_options_set_timeout()).
+ *
+ * The function may run in this process: call only functions that you trust with it. `reply` receives the
+ * reply. `choice` becomes the choice, where `choice_size` is `sizeof *choice`: fields beyond it are not
+ * written, and fields that the library does not know become 0. `why` receives a sentence that says where the
+ * function ran, and why there. Each of the three may be NULL if it is not needed. After a failure `choice`
+ * is 0 in all fields and `why` unchanged.
+ *
+ * As farjump_client_call() and farjump_client_get().
+ */
+farjump_status_t farjump_client_call_auto(const farjump_client_t *client,
+                                          farjump_placement_t *placement,
+                                          const farjump_library_t *library,
+                                          const farjump_handle_t *handle,
+                                          const void *args,
+                                          size_t args_size,
+                                          farjump_bytes_t *reply,
+                                          farjump_choice_t *choice,
+                                          size_t choice_size,
+                                          farjump_bytes_t *why);
+
+/**
+ * Makes this process the owner of an object of this store, which nothing else should own. The handle is
+ * copied. farjump_owned_release() or farjump_owned_into_static() ends the ownership.
+ */
+farjump_status_t farjump_store_own(const farjump_store_t *store,
+                                   const farjump_handle_t *handle,
+                                   farjump_owned_t **owned);
+
+/**
+ * As farjump_store_own(), for an object of another process's store.
+ */
+farjump_status_t farjump_client_own(const farjump_client_t *client,
+                                    const farjump_handle_t *handle,
+                                    farjump_owned_t **owned);
+
+/**
+ * The handle of the object. It belongs to `owned`, and ends with it. NULL if `owned` is.
+ */
+const farjump_handle_t *farjump_owned_handle(const farjump_owned_t *owned);
+
+/**
+ * Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes
+ * false then. `was_there`, unless it is NULL, becomes whether the object was there.
+ *
+ * As farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
+ */
+farjump_status_t farjump_owned_release(farjump_owned_t **owned, bool *was_there);
+
+/**
+ * Ends the ownership, and sets the variable to NULL. Does nothing if it is NULL already. The object stays
+ * until it is evicted.
+ */
+farjump_status_t farjump_owned_into_static(farjump_owned_t **owned);
+
+/**
+ * Takes a reference to an object of this store: the first one, by which it becomes a counted object, or a
+ * further one. The handle is copied. farjump_counted_release() or farjump_counted_send() ends the reference.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_store_retain(const farjump_store_t *store,
+                                      const farjump_handle_t *handle,
+                                      farjump_counted_t **reference);
+
+/**
+ * As farjump_store_retain(), for an object of another process's store.
+ */
+farjump_status_t farjump_client_retain(const farjump_client_t *client,
+                                       const farjump_handle_t *handle,
+                                       farjump_counted_t **reference);
+
+/**
+ * Takes over a reference that another process has given away by farjump_counted_send(), with the handle that
+ * it sent. The count does not change, and nothing is asked of the store. For an object of this store.
+ */
+farjump_status_t farjump_store_receive(const farjump_store_t *store,
+                                       const farjump_handle_t *handle,
+                                       farjump_counted_t **reference);
+
+/**
+ * As farjump_store_receive(), for an object of another process's store.
+ */
+farjump_status_t farjump_client_receive(const farjump_client_t *client,
+                                        const farjump_handle_t *handle,
+                                        farjump_counted_t **reference);
+
+/**
+ * Takes a further reference to the same object.
+ *
+ * FARJUMP_ERROR_GONE when the object was evicted all the same, or its lease has ended.
+ */
+farjump_status_t farjump_counted_retain(const farjump_counted_t *reference, farjump_counted_t **another);
+
+/**
+ * The handle of the object. It belongs to `reference`, and ends with it. NULL if `reference` is.
+ */
+const farjump_handle_t *farjump_counted_handle(const farjump_counted_t *reference);
+
+/**
+ * Gives the reference up, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless
+ * it is NULL, becomes the number of references that are left. With the last one the object is evicted.
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference
+ * may be counted still.
+ */
+farjump_status_t farjump_counted_release(farjump_counted_t **reference, uint64_t *left);
+
+/**
+ * Gives the reference away, and sets the variable to NULL: it stays counted until another process that has
+ * the handle has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be
+ * sent (farjump_handle_to_bytes()); farjump_handle_free() ends that.
+ *
+ * FARJUMP_ERROR_ARGUMENT when the variable is NULL already.
+ */
+farjump_status_t farjump_counted_send(farjump_counted_t **reference, farjump_handle_t **handle);
+
+/**
+ * Adds `difference` to the object's count of references, for programs that keep account of them themselves;
+ * see farjump_client_count().
+ *
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+ */
+farjump_status_t farjump_store_count(const farjump_store_t *store,
+                                     const farjump_handle_t *handle,
+                                     int64_t difference,
+                                     uint64_t *count);
+
+/**
+ * Makes choices, all of them the defaults. farjump_publisher_options_free() ends them.
+ */
+farjump_status_t farjump_publisher_options_new(farjump_publisher_options_t **options);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_publisher_options_free(farjump_publisher_options_t **options);
+
+/**
+ * Most entries of the topic that not all subscribers have gone past: 1 to 65,536. The first publisher of a
+ * topic decides: a later one that asks for another capacity is refused. Default: 64.
+ */
+farjump_status_t farjump_publisher_options_set_capacity(farjump_publisher_options_t *options,
+                                                        uint32_t entries);
+
+/**
+ * Latest entries that stay for late subscribers, though all others have gone past them. The first publisher
+ * of a topic decides. Default: none.
+ */
+farjump_status_t farjump_publisher_options_set_keep(farjump_publisher_options_t *options, uint32_t entries);
+
+/**
+ * Subscribers for which the topic waits: before so many have come, no entry leaves it but by
+ * FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
+ */
+farjump_status_t farjump_publisher_options_set_await_subscribers(farjump_publisher_options_t *options,
+                                                                 uint32_t count);
+
+/**
+ * What this publisher does when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
+ */
+farjump_status_t farjump_publisher_options_set_overflow(farjump_publisher_options_t *options, int overflow);
+
+/**
+ * Opens a topic of this store to publish in it. The topic is made if it is not there. Its name has 1 to 255
+ * bytes. `options` may be NULL for the defaults. farjump_publisher_close() ends it.
+ *
+ * FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first publisher's;
+ * FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
+ * FARJUMP_ERROR_STORE_FULL.
+ */
+farjump_status_t farjump_store_publisher(const farjump_store_t *store,
+                                         const char *topic,
+                                         const farjump_publisher_options_t *options,
+                                         farjump_publisher_t **publisher);
+
+/**
+ * As farjump_store_publisher(), for a topic of another process's store.
+ */
+farjump_status_t farjump_client_publisher(const farjump_client_t *client,
+                                          const char *topic,
+                                          const farjump_publisher_options_t *options,
+                                          farjump_publisher_t **publisher);
+
+/**
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. One that has not finished
+ * (farjump_publisher_finish()) leaves subscribers FARJUMP_ERROR_PUBLISHER_GONE, as one whose process ends.
+ */
+farjump_status_t farjump_publisher_close(farjump_publisher_t **publisher);
+
+/**
+ * The topic's name. The text belongs to the publisher. NULL if `publisher` is.
+ */
+const char *farjump_publisher_topic(const farjump_publisher_t *publisher);
+
+/**
+ * Number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
+ * `publisher` is NULL.
+ */
+uint64_t farjump_publisher_number(const farjump_publisher_t *publisher);
+
+/**
+ * Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
+ * topic it waits as was chosen, `timeout_ns` nanoseconds at most. `number`, unless it is NULL, becomes the
+ * entry's number in the topic. The handle is copied.
+ *
+ * FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
+ * FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more
+ * than 1,024 bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
+ * FARJUMP_ERROR_PEER_GONE it may have been published.
+ */
+farjump_status_t farjump_publisher_publish(farjump_publisher_t *publisher,
+                                           const farjump_handle_t *handle,
+                                           uint64_t timeout_ns,
+                                           uint64_t *number);
+
+/**
+ * As farjump_publisher_publish(), and the topic owns the object: it is evicted when all subscribers have had
+ * it and released their items.
+ *
+ * As farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
+ */
+farjump_status_t farjump_publisher_give(farjump_publisher_t *publisher,
+                                        const farjump_handle_t *handle,
+                                        uint64_t timeout_ns,
+                                        uint64_t *number);
+
+/**
+ * Makes an object of a copy of `size` bytes at the topic's store, and publishes it: the topic owns it, as by
+ * farjump_publisher_give(). `type_name` is a name for its type, of at most 255 bytes; NULL for none.
+ *
+ * As farjump_publisher_publish(), and FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
+ */
+farjump_status_t farjump_publisher_publish_bytes(farjump_publisher_t *publisher,
+                                                 const char *type_name,
+                                                 const void *bytes,
+                                                 size_t size,
+                                                 uint64_t timeout_ns,
+                                                 uint64_t *number);
+
+/**
+ * Says that no more entries of this publisher follow. The stream ends for a subscriber that has had all
+ * entries when all publishers have finished. Finishing again does nothing. farjump_publisher_close() follows.
+ * It takes `timeout_ns` nanoseconds at most.
+ */
+farjump_status_t farjump_publisher_finish(farjump_publisher_t *publisher, uint64_t timeout_ns);
+
+/**
+ * Forgets a topic of this store that has neither publishers nor subscribers, and evicts the objects that it
+ * owns: for one whose entries no subscriber takes. `was_there`, unless it is NULL, becomes whether there was
+ * such a topic.
+ *
+ * FARJUMP_ERROR_BUSY for a topic that has publishers or subscribers.
+ */
+farjump_status_t farjump_store_discard_topic(const farjump_store_t *store,
+                                             const char *topic,
+                                             bool *was_there);
+
+/**
+ * As farjump_store_discard_topic(), for a topic of another process's store.
+ */
+farjump_status_t farjump_client_discard_topic(const farjump_client_t *client,
+                                              const char *topic,
+                                              bool *was_there);
+
+/**
+ * Makes choices, all of them the defaults. farjump_subscriber_options_free() ends them.
+ */
+farjump_status_t farjump_subscriber_options_new(farjump_subscriber_options_t **options);
+
+/**
+ * Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+ */
+farjump_status_t farjump_subscriber_options_free(farjump_subscriber_options_t **options);
+
+/**
+ * Whether it begins with the next entry that is published. Default: no, it begins with the oldest that the
+ * topic has.
+ */
+farjump_status_t farjump_subscriber_options_set_from_now(farjump_subscriber_options_t *options,
+                                                         bool from_now);
+
+/**
+ * Publishers that must have opened the topic before the stream can end. With 0 it ends whenever no publisher
+ * is open and all entries were had. Default: 1.
+ */
+farjump_status_t farjump_subscriber_options_set_publishers(farjump_subscriber_options_t *options,
+                                                           uint32_t count);
+
+/**
+ * Subscribes to a topic of this store. The topic is made if it is not there, and need not have publishers
+ * yet. `options` may be NULL for the defaults. farjump_subscriber_close() ends it.
+ *
+ * FARJUMP_ERROR_ARGUMENT for an impossible name; FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or
+ * the topic 1,024 subscribers; FARJUMP_ERROR_STORE_FULL.
+ */
+farjump_status_t farjump_store_subscribe(const farjump_store_t *store,
+                                         const char *topic,
+                                         const farjump_subscriber_options_t *options,
+                                         farjump_subscriber_t **subscriber);
+
+/**
+ * As farjump_store_subscribe(), for a topic of another process's store.
+ */
+farjump_status_t farjump_client_subscribe(const farjump_client_t *client,
+                                          const char *topic,
+                                          const farjump_subscriber_options_t *options,
+                                          farjump_subscriber_t **subscriber);
+
+/**
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. It holds publishers back no
+ * longer. Its items stay.
+ */
+farjump_status_t farjump_subscriber_close(farjump_subscriber_t **subscriber);
+
+/**
+ * Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply
+ * of an owner elsewhere may take up to a second beside. farjump_item_release() ends the item.
+ *
+ * FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and all
+ * entries were had; publishers that come later make it go on. FARJUMP_ERROR_PUBLISHER_GONE once for each
+ * publisher that ended without finishing, after its entries: other publishers go on, and so does the next
+ * call. FARJUMP_ERROR_TOO_MANY when the subscriber holds more items of owned objects than the topic has
+ * entries: release some. FARJUMP_ERROR_TIMEOUT, FARJUMP_ERROR_PEER_GONE. After any other error than
+ * FARJUMP_ERROR_PUBLISHER_GONE the same entry comes again.
+ */
+farjump_status_t farjump_subscriber_next(farjump_subscriber_t *subscriber,
+                                         uint64_t timeout_ns,
+                                         farjump_item_t **item);
+
+/**
+ * The topic's name. The text belongs to the subscriber. NULL if `subscriber` is.
+ */
+const char *farjump_subscriber_topic(const farjump_subscriber_t *subscriber);
+
+/**
+ * Number of entries that were dropped so far because this subscriber was too slow
+ * (FARJUMP_OVERFLOW_DROP_OLDEST). 0 if `subscriber` is NULL.
+ */
+uint64_t farjump_subscriber_lost(const farjump_subscriber_t *subscriber);
+
+/**
+ * Number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`, unless it is
+ * NULL, becomes the number of its entries. 0 if there was none, or `subscriber` is NULL.
+ */
+uint64_t farjump_subscriber_gone(const farjump_subscriber_t *subscriber, uint64_t *published);
+
+/**
+ * The handle. It belongs to the item, and ends with it. NULL if `item` is.
+ */
+const farjump_handle_t *farjump_item_handle(const farjump_item_t *item);
+
+/**
+ * Number of the entry in the topic. Numbers ascend, not always by one. 0 if `item` is NULL.
+ */
+uint64_t farjump_item_number(const farjump_item_t *item);
+
+/**
+ * Number of its publisher (farjump_publisher_number()). 0 if `item` is NULL.
+ */
+uint64_t farjump_item_publisher(const farjump_item_t *item);
+
+/**
+ * Number of entries that were dropped between the item before and this one, because the subscriber was too
+ * slow. 0 if `item` is NULL.
+ */
+uint64_t farjump_item_lost(const farjump_item_t *item);
+
+/**
+ * Whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()). False if
+ * `item` is NULL.
+ */
+bool farjump_item_is_owned(const farjump_item_t *item);
+
+/**
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The subscriber may be closed
+ * before.
+ */
+farjump_status_t farjump_item_release(farjump_item_t **item);
 
 /**
  * Makes one for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.

@@ -8,24 +8,32 @@ use std::path::Path;
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, Style};
 
 /// The files of the module, in the order of the header.
-const SECTIONS: [&str; 19] = [
+const SECTIONS: [&str; 27] = [
     "status",
     "bytes",
     "shared_options",
     "library",
     "link_options",
     "link",
+    "group",
     "pending",
     "target_options",
     "target_limits",
     "data",
     "target",
+    "target_call",
     "target_thread",
     "introspection",
     "handle",
     "view",
     "store",
     "client",
+    "object_calls",
+    "resolver",
+    "placement",
+    "lifetimes",
+    "publisher",
+    "subscriber",
     "admin",
     "exports",
 ];
@@ -68,6 +76,8 @@ fn made() -> String {
                 "farjump_right_t",
                 "farjump_refusal_cause_t",
                 "farjump_object_state_t",
+                "farjump_place_t",
+                "farjump_overflow_t",
             ]
             .map(str::to_owned)
             .to_vec(),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use farjump::admin::{SourceStats, TargetStats};
+use farjump::admin::{ObjectListing, SourceStats, TargetStats};
 use serde_json::{Map, Value, json};
 
+use crate::objects::listing;
 use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
@@ -17,14 +18,15 @@ const UCX_TCP_WARNING: &str =
 
 /// Show a target's statistics and its sources
 ///
-/// Its CPU, links, frames, calls, refusals by cause, the code store, and a line for each source: the bytes of its
+/// Its CPU, links, frames, calls, refusals by cause, the code store, the store of objects if it has one, and a line for each source: the bytes of its
 /// frames, its memory where that is limited, and whether its next frames wait for code or for credit for a
 /// reply.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Counters begin at 0 when a target starts. It answers when the function that it is running has
 returned. The bytes of frames are those that they took of their mailboxes: small ones that come one
-at a time lie far apart there.
+at a time lie far apart there. A target that keeps objects (serve --objects) lists them for their line
+here, as for `farjump store`.
 
 Examples:
   farjump stats --to unix:store.sock
@@ -38,11 +40,14 @@ pub(crate) struct Stats {
 }
 
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
-    let stats = arguments.admin.admin()?.stats()?;
-    report::print(arguments.admin.json, || as_json(&stats), || as_text(&stats))
+    let admin = arguments.admin.admin()?;
+    let stats = admin.stats()?;
+    let objects = listing::of(&admin)?;
+    let objects = objects.as_ref();
+    report::print(arguments.admin.json, || as_json(&stats, objects), || as_text(&stats, objects))
 }
 
-fn as_text(stats: &TargetStats) -> String {
+fn as_text(stats: &TargetStats, objects: Option<&ObjectListing>) -> String {
     let count = show_count;
     let store = &stats.store;
     let mut rows = vec![
@@ -85,6 +90,9 @@ fn as_text(stats: &TargetStats) -> String {
         ],
         ["arena".to_owned(), format!("{} B of {} B", count(store.room_used), count(store.room))],
     ];
+    if let Some(objects) = objects {
+        rows.push(["objects".to_owned(), listing::summary(objects)]);
+    }
     if stats.ucx_tcp {
         rows.push(["warning".to_owned(), UCX_TCP_WARNING.to_owned()]);
     }
@@ -129,7 +137,7 @@ fn as_row(source: &SourceStats) -> [String; 8] {
     ]
 }
 
-fn as_json(stats: &TargetStats) -> Value {
+fn as_json(stats: &TargetStats, objects: Option<&ObjectListing>) -> Value {
     let refusals: Map<_, _> =
         stats.refusals().map(|(cause, frames)| (format!("{cause:?}"), frames.into())).collect();
     let sources: Vec<_> = stats
@@ -174,6 +182,7 @@ fn as_json(stats: &TargetStats) -> Value {
             "room_used": stats.store.room_used,
             "room": stats.store.room,
         },
+        "objects": objects.map(listing::summary_as_json),
         "sources": sources,
         "ucx_tcp": stats.ucx_tcp,
         "cpu": report::cpu(&stats.cpu),
@@ -194,7 +203,7 @@ mod tests {
         assert_eq!(refusals(&stats), "1 frame: 1 policy");
         stats.refused[RefusalCause::Stalled.index()] = 1200;
         assert_eq!(refusals(&stats), "1 201 frames: 1 200 unfinished frame, 1 policy");
-        let refusals = &as_json(&stats)["refusals"];
+        let refusals = &as_json(&stats, None)["refusals"];
         assert_eq!(refusals.as_object().map(Map::len), Some(RefusalCause::count()));
         assert_eq!((&refusals["Stalled"], &refusals["BadImage"]), (&1200.into(), &0.into()));
     }
@@ -202,18 +211,22 @@ mod tests {
     #[test]
     fn a_target_with_ucx_over_tcp_is_shown_with_what_that_opens() {
         let mut stats = TargetStats::default();
-        assert!(!as_text(&stats).contains("warning"));
-        assert_eq!(as_json(&stats)["ucx_tcp"], false);
+        assert!(!as_text(&stats, None).contains("warning"));
+        assert_eq!(as_json(&stats, None)["ucx_tcp"], false);
         stats.ucx_tcp = true;
-        assert!(as_text(&stats).contains("may write the target's memory"), "{}", as_text(&stats));
-        assert_eq!(as_json(&stats)["ucx_tcp"], true);
+        assert!(as_text(&stats, None).contains("may write the target's memory"), "{}", as_text(&stats, None));
+        assert_eq!(as_json(&stats, None)["ucx_tcp"], true);
     }
 
     #[test]
     fn a_store_without_a_limit_has_none_in_words_and_null_for_programs() {
         let mut stats = TargetStats::default();
         stats.store.capacity_images = Some(0);
-        assert!(as_text(&stats).contains("0 images of 0, 0 B of any number"), "{}", as_text(&stats));
-        assert_eq!(as_json(&stats)["store"]["capacity_bytes"], Value::Null);
+        assert!(
+            as_text(&stats, None).contains("0 images of 0, 0 B of any number"),
+            "{}",
+            as_text(&stats, None)
+        );
+        assert_eq!(as_json(&stats, None)["store"]["capacity_bytes"], Value::Null);
     }
 }

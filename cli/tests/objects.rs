@@ -70,7 +70,11 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
     bench.write("table", [1; 5000]);
     let serving = bench.serve(&["--objects", "1M"]);
     let text = bench.run(["store", "--to", &bench.address()]).worked();
-    assert!(text.text().ends_with("\n0 objects in 0 B of 1 048 576 B\n"), "{}", text.text());
+    assert!(
+        text.text().ends_with("\n0 objects in 0 B of 1 048 576 B; 0 claims, 0 spilled\n"),
+        "{}",
+        text.text()
+    );
     let printed = put(&bench, "table", &["--type", "f32"]).worked();
     assert!(printed.text().starts_with("464a4801") && printed.text().ends_with('\n'), "{}", printed.text());
     let client = client(&bench);
@@ -110,6 +114,15 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
     for part in ["5 000", "f32", "evicted", "reserved", "4 objects in "] {
         assert!(text.text().contains(part), "{part} in {}", text.text());
     }
+    let stats = bench.json(["stats", "--to", &bench.address(), "--json"]);
+    let counted = &stats["objects"];
+    assert_eq!(keys(counted), documented("operations.md", "The count of `objects` has"));
+    for (key, value) in [("count", 4), ("claims", 1), ("spilled", 0), ("left_out", 0)] {
+        assert_eq!(counted[key], value, "{key} in {counted}");
+    }
+    assert_eq!(counted["used_bytes"], objects["used_bytes"]);
+    let text = bench.run(["stats", "--to", &bench.address()]).worked();
+    assert!(text.text().contains("\nobjects  4 objects in "), "{}", text.text());
     drop((view, client));
     serving.stop().worked();
 }
@@ -121,6 +134,9 @@ fn a_target_without_a_store_lists_its_code_alone_and_says_what_puts_need() {
     let serving = bench.serve(&[]);
     assert_eq!(store(&bench)["objects"], Value::Null);
     assert_eq!(bench.run(["store", "--to", &bench.address()]).worked().text().lines().count(), 1);
+    let stats = ["stats", "--to", &bench.address()];
+    assert_eq!(bench.json([&stats[..], &["--json"]].concat())["objects"], Value::Null);
+    assert!(!bench.run(stats).worked().text().contains("objects"));
     put(&bench, "table", &[]).fails(3, &["--objects"]);
     serving.stop().worked();
 }

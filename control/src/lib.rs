@@ -59,7 +59,7 @@ pub use key_file::KeyFile;
 pub use keys::{Keys, MAX_KEYS, NamedKey};
 pub use limits::Limits;
 pub use listener::{Listener, remove_stale_socket};
-pub use peer_identity::{PeerIdentity, admit, first_names, plain};
+pub use peer_identity::{MAX_NAME, PeerIdentity, admit, first_names, plain};
 pub use refusal::{RefusalCause, RejectCause};
 pub use rights::{MissingRights, Rights};
 pub use socket_file::end_process;

@@ -11,7 +11,7 @@ use crate::{Operation, SystemError};
 /// The overflow uid where the system does not report one.
 const DEFAULT_OVERFLOW_UID: u32 = 65_534;
 /// Longest stored name of a program, in characters.
-const MAX_NAME: usize = 64;
+pub const MAX_NAME: usize = 64;
 
 /// The process at the other end of a control connection.
 #[derive(Clone, PartialEq, Eq, Debug)]

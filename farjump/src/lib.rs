@@ -45,7 +45,7 @@ pub use error::{
 };
 #[cfg(feature = "bitcode")]
 pub use executor::BitcodeUse;
-pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn, at_call_end};
+pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn, OwnCode, at_call_end};
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{
@@ -62,8 +62,8 @@ pub use farjump_loader::{
 };
 pub use forward_limits::ForwardLimits;
 pub use link::{
-    Batch, Link, LinkBuilder, LinkPath, LinkStats, MemoryRead, Pending, Reply, SharedLink, SharedPending,
-    SharedTypedPending, TypedPending,
+    Batch, Group, Link, LinkBuilder, LinkPath, LinkStats, MemoryRead, Pending, Reply, SharedLink,
+    SharedPending, SharedTypedPending, TypedPending,
 };
 pub use mode::Mode;
 pub use refusal::Refusal;

@@ -3,6 +3,9 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
@@ -10,22 +13,22 @@ use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
 
+use crate::call_link::Awaited;
 use crate::client::Client;
-use crate::connection::{lock, poll_once};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::patience::Patience;
 use crate::placement::{Placement, Work};
 use crate::view::View;
 
-/// Calls of [`Client::map`] that are under way at a time.
-const UNDER_WAY: usize = 1024;
+/// Calls of [`Client::map`] and [`Client::map_async`] that are under way at a time.
+pub(crate) const UNDER_WAY: usize = 1024;
 /// What a payload's arguments start at a multiple of.
 const ALIGN: usize = 64;
 
 /// The payload of a call at an object: two words (length of the handle, offset of the arguments), the handle, padding, the
 /// arguments. `farjump_ifunc.h` has `farjump_open_at` to read it.
-fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
+pub(crate) fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
     let handle = handle.to_bytes();
     let at = (8 + handle.len()).next_multiple_of(ALIGN);
     let mut bytes = Vec::with_capacity(at + args.len());
@@ -37,13 +40,16 @@ fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A call at an object that was sent. Dropping it drops its outcome; the function still runs.
+/// A call at an object that was sent: to be waited for, polled or awaited. Dropping it drops its outcome; the function still
+/// runs.
 #[derive(Debug)]
 #[must_use = "its outcome is dropped with it"]
 pub struct PendingCall {
     client: Client,
     /// Its number on the client's link for functions, until its outcome is taken.
     number: Option<u32>,
+    /// Has the link driven, once a task awaits it.
+    awaited: Option<Awaited>,
 }
 
 impl PendingCall {
@@ -52,10 +58,16 @@ impl PendingCall {
     /// # Errors
     /// As [`Client::call`], and [`Error::Interrupted`].
     pub fn wait(mut self, patience: &mut Patience<'_>) -> Result<Vec<u8>, Error> {
-        let Some(number) = self.number.take() else { return Err(self.taken()) };
-        let calls = self.client.0.calls()?;
-        let reply = self.client.0.await_reply(lock(calls), calls, number, patience)?;
-        Ok(reply.into_vec())
+        let Some(number) = self.number else { return Err(self.taken()) };
+        self.client.0.check_process()?;
+        let waited = self.client.0.calls()?.wait(number, patience);
+        match waited {
+            Ok(reply) => {
+                self.has_ended();
+                Ok(reply.into_vec())
+            }
+            Err(ended) => Err(self.client.0.ended(ended, patience)),
+        }
     }
 
     /// Returns the function's reply if it has come. Never waits.
@@ -65,11 +77,32 @@ impl PendingCall {
     pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let Some(number) = self.number else { return Err(self.taken()) };
         self.client.0.check_process()?;
-        let polled = poll_once(&lock(self.client.0.calls()?), number);
+        let polled = self.client.0.calls()?.poll(number);
         if !matches!(polled, Ok(None)) {
-            self.number = None;
+            self.has_ended();
         }
         Ok(polled?.map(farjump::Reply::into_vec))
+    }
+
+    /// As [`PendingCall::poll`], and has the task woken if the reply has not come.
+    pub(crate) fn poll_task(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, Error>> {
+        if let Some(outcome) = self.poll().transpose() {
+            return Poll::Ready(outcome);
+        }
+        let Some(number) = self.number else { return Poll::Ready(Err(self.taken())) };
+        let calls = self.client.0.calls()?;
+        if self.awaited.is_none() {
+            self.awaited = Some(calls.awaited()?);
+        }
+        let polled = calls.poll_task(number, cx);
+        if polled.is_ready() {
+            self.has_ended();
+        }
+        polled.map_ok(farjump::Reply::into_vec)
+    }
+
+    fn has_ended(&mut self) {
+        (self.number, self.awaited) = (None, None);
     }
 
     fn taken(&self) -> Error {
@@ -83,7 +116,7 @@ impl Drop for PendingCall {
             && self.client.0.check_process().is_ok()
             && let Ok(calls) = self.client.0.calls()
         {
-            drop(lock(calls).pending_from_raw(number));
+            calls.cancel(number);
         }
     }
 }
@@ -115,6 +148,26 @@ pub struct Placed {
     pub reply: Vec<u8>,
     /// Where it ran, and what either place was expected to take.
     pub choice: Choice,
+    /// The function, and the lengths of its object and arguments.
+    pub work: Work,
+    /// The way to the owner, as it was measured or set.
+    pub wire: Wire,
+}
+
+/// A sentence that says where the function ran, and why.
+impl fmt::Display for Placed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Placed { choice, work: Work { len, args, .. }, wire, .. } = self;
+        write!(
+            out,
+            "the function ran {choice}. The object has {len} bytes, the arguments {args}; the way to the owner takes {:.1} us",
+            wire.latency_us
+        )?;
+        match wire.bytes_per_us {
+            bytes if bytes < f64::MAX => write!(out, ", and moves {bytes:.1} bytes in 1 us"),
+            _ => write!(out, ", and no longer for many bytes"),
+        }
+    }
 }
 
 impl Client {
@@ -142,16 +195,16 @@ impl Client {
         self.start_call(library, handle, args)?.wait(patience)
     }
 
-    /// As [`Client::call`], without waiting for the outcome.
+    /// As [`Client::call`], without waiting for the outcome. It waits for credit if many calls are under way; a task that
+    /// must not uses [`Client::call_async`].
     ///
     /// # Errors
     /// As [`Client::call`]; nothing was sent then.
     pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        let link = lock(self.0.calls()?);
-        let number = link.inject(library, &payload(handle, args))?.into_raw();
-        Ok(PendingCall { client: self.clone(), number: Some(number) })
+        let number = self.0.calls()?.start(library, &payload(handle, args))?;
+        Ok(PendingCall { client: self.clone(), number: Some(number), awaited: None })
     }
 
     /// Makes an object of another one, where that lies: runs the function of `library` on it, which makes the new one by
@@ -203,16 +256,21 @@ impl Client {
         let image = library.native_image_for_cpu(&detected()).map_err(farjump::Error::from)?.id();
         let work =
             Work { function: u128::from_le_bytes(image.0), len: handle.len(), args: args.len() as u64 };
-        if placement.wire(self.address()).is_none() {
-            placement.set_wire(self.address(), self.measure()?);
-        }
+        let wire = match placement.wire(self.address()) {
+            Some(wire) => wire,
+            None => {
+                let wire = self.measure()?;
+                placement.set_wire(self.address(), wire);
+                wire
+            }
+        };
         let choice = placement.choose(self.address(), &work);
         let begun = Instant::now();
         match choice.place {
             Place::AtData => {
                 let reply = self.call(library, handle, args)?;
                 placement.ended_there(self.address(), &work, reply.len() as u64, begun.elapsed());
-                Ok(Placed { reply, choice })
+                Ok(Placed { reply, choice, work, wire })
             }
             Place::Here => {
                 let view = self.get(handle)?;
@@ -221,8 +279,47 @@ impl Client {
                 // SAFETY: the caller trusts the function.
                 unsafe { run_here(library, handle, view, args, &mut reply) }?;
                 placement.ended_here(self.address(), &work, fetched, begun.elapsed() - fetched);
-                Ok(Placed { reply, choice })
+                Ok(Placed { reply, choice, work, wire })
             }
+        }
+    }
+
+    /// A descriptor that becomes readable on an event while the client is armed ([`Client::arm`]): the outcome of a started
+    /// call, or the owner's end. The first call creates it, and the link for functions if there is none yet. It stays the same
+    /// descriptor for the life of the client and of its calls. Watch it, and do not read it.
+    ///
+    /// # Errors
+    /// [`Error::Link`] when the owner is gone, or the system has no descriptor left; [`Error::Forked`].
+    pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.0.check_process()?;
+        let descriptor = self.0.calls()?.descriptor()?;
+        // SAFETY: the descriptor is the link's for that one's whole life, and `self` keeps the link: it is never replaced.
+        Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// Prepares to sleep on [`Client::as_fd`] in an event loop of the caller's that holds started calls. Returns the longest
+    /// time to sleep, at most a second; `None` if an event has come since the last time: poll the calls then
+    /// ([`PendingCall::poll`]). [`Client::disarm`] follows in any case.
+    ///
+    /// A call by which another thread waits with the same client may consume the event that would have ended the sleep. The
+    /// sleep then lasts its longest time. Give an event loop a client of its own.
+    ///
+    /// # Errors
+    /// As [`Client::as_fd`]. Outcomes that came before the owner's end can still be taken.
+    pub fn arm(&self) -> Result<Option<Duration>, Error> {
+        self.0.check_process()?;
+        self.0.calls()?.arm()
+    }
+
+    /// Ends the sleep: the owner need not wake this process any more. Does nothing on a client that is not armed.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn disarm(&self) -> Result<(), Error> {
+        self.0.check_process()?;
+        match self.0.calls.get() {
+            Some(calls) => calls.disarm(),
+            None => Ok(()),
         }
     }
 

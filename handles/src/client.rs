@@ -86,6 +86,7 @@ impl ClientBuilder {
             calls: OnceLock::new(),
             library,
             releases: Mutex::default(),
+            abandoned: Mutex::default(),
             region: OnceLock::new(),
             forks: fork_count::count(),
             choices: self,

@@ -10,6 +10,8 @@ use farjump::{Library, Link};
 use farjump_os::fork_count;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::abandoned::Abandoned;
+use crate::call_link::{CallLink, Ended};
 use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
@@ -19,7 +21,7 @@ use crate::table::Claimed;
 use crate::wire::{MAX_RELEASES, Op, Reader, Status, VERSION, Writer};
 
 /// Looks for a reply before the thread sleeps.
-const LOOKS: u32 = 4000;
+pub(crate) const LOOKS: u32 = 4000;
 /// Claims that are released without waiting for the next request.
 const RELEASES: usize = 64;
 /// The length of an object, in bytes, whose claim is released without waiting.
@@ -33,11 +35,13 @@ pub(crate) struct Inner {
     /// For requests, in mode local.
     pub(crate) link: Mutex<Link>,
     /// For functions, once the first is called.
-    pub(crate) calls: OnceLock<Mutex<Link>>,
+    pub(crate) calls: OnceLock<CallLink>,
     /// The owner's store as a function.
     pub(crate) library: Library,
     /// Claims to be released with the next request.
     pub(crate) releases: Mutex<Vec<u64>>,
+    /// Requests on `link` whose callers gave up. Locked after `link`, and before `releases`.
+    pub(crate) abandoned: Mutex<Abandoned>,
     /// The owner's memory, or why it is not mapped.
     pub(crate) region: OnceLock<Result<Region, String>>,
     /// Whether the transport of `link` reads memory that the owner lends.
@@ -98,11 +102,12 @@ impl Inner {
     pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
         self.check_process()?;
         let link = lock(&self.link);
+        self.settle(&link);
         if !lock(&self.releases).is_empty() {
             self.send_releases(&link)?;
         }
         let number = link.inject(&self.library, request)?.into_raw();
-        self.await_reply(link, &self.link, number, patience)
+        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
     }
 
     /// Sends a request that is not replied to, or whose reply concerns no caller.
@@ -117,13 +122,15 @@ impl Inner {
         link.send(&self.library, &request.0)
     }
 
-    /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps.
+    /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps. If the
+    /// caller's patience ends first, `give_up` gets the link, on which the call is still pending.
     pub(crate) fn await_reply<'l>(
         &self,
         mut link: MutexGuard<'l, Link>,
         mutex: &'l Mutex<Link>,
         number: u32,
         patience: &mut Patience<'_>,
+        give_up: impl FnOnce(&Link),
     ) -> Result<farjump::Reply, Error> {
         for _ in 0..LOOKS {
             if let Some(reply) = poll_once(&link, number)? {
@@ -146,24 +153,32 @@ impl Inner {
                 Some(reply) => return Ok(reply),
                 None if goes_on && !patience.is_over() => {}
                 None => {
-                    drop(link.pending_from_raw(number));
-                    if !goes_on {
-                        return Err(Error::Interrupted);
-                    }
-                    let (address, timeout) = (self.address().to_owned(), patience.timeout);
-                    return Err(Error::TimedOut { address, timeout });
+                    give_up(&link);
+                    let ended = if goes_on { Ended::TimedOut } else { Ended::Interrupted };
+                    return Err(self.ended(ended, patience));
                 }
             }
         }
     }
 
+    /// The error of a wait that ended without an outcome.
+    pub(crate) fn ended(&self, ended: Ended, patience: &Patience<'_>) -> Error {
+        match ended {
+            Ended::Interrupted => Error::Interrupted,
+            Ended::TimedOut => {
+                Error::TimedOut { address: self.address().to_owned(), timeout: patience.timeout }
+            }
+            Ended::Failed(error) => error,
+        }
+    }
+
     /// The link for functions.
-    pub(crate) fn calls(&self) -> Result<&Mutex<Link>, Error> {
+    pub(crate) fn calls(&self) -> Result<&CallLink, Error> {
         if let Some(calls) = self.calls.get() {
             return Ok(calls);
         }
         let link = self.choices.link()?;
-        Ok(self.calls.get_or_init(|| Mutex::new(link)))
+        Ok(self.calls.get_or_init(|| CallLink::new(link)))
     }
 
     pub(crate) fn greet(&self) -> Result<Hello, Error> {
@@ -227,8 +242,12 @@ impl Inner {
             releases.push(claim);
             len >= LARGE || releases.len() >= RELEASES
         };
+        let has_abandoned = !lock(&self.abandoned).is_empty();
         // If another thread has the link, its next request takes them along.
-        if is_due && let Ok(link) = self.link.try_lock() {
+        if (is_due || has_abandoned)
+            && let Ok(link) = self.link.try_lock()
+        {
+            self.settle(&link);
             // A link that fails has no claims any more.
             let _ = self.send_releases(&link);
         }
@@ -320,7 +339,7 @@ pub(crate) fn poll_once(link: &Link, number: u32) -> Result<Option<farjump::Repl
 }
 
 /// Sleeps until the descriptor of a link, which stays open as long as that, is readable, or the time is over.
-fn sleep_on(descriptor: i32, time: Duration) {
+pub(crate) fn sleep_on(descriptor: i32, time: Duration) {
     // SAFETY: the link is the client's, which the caller borrows.
     let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
     let time = Timespec::try_from(time).ok();

@@ -9,13 +9,18 @@
 //! | own objects | [`Store`], [`StoreOptions`], [`Store::service`] |
 //! | read them | [`Client::get`], [`View`], [`Client::wait`] |
 //! | compute where they lie | [`Client::call`], [`Client::derive`], [`Client::map`], [`Client::call_auto`] |
+//! | wait for calls in an event loop | [`Client::start_call`], [`Client::as_fd`], [`Client::arm`] |
+//! | await it | [`PendingCall`], [`Client::call_async`], [`Client::map_async`] |
 //! | resolve handles of any owner | [`Handle::get`], [`Resolver`] |
 //! | have objects go by themselves | [`Owned`], [`Counted`], [`Client::lease`] |
 //! | read values of a type | [`TypedHandle`], [`Value`] |
 
 #![deny(missing_docs)]
 
+mod abandoned;
 mod allocator;
+mod awaiting;
+mod call_link;
 mod calls;
 mod client;
 mod connection;

@@ -136,7 +136,17 @@ impl Counted {
 
     /// Gives this reference away: it stays counted until the receiver of the handle has dropped it.
     pub fn send(mut self) -> Handle {
-        self.handle.take().expect("it is taken only here and in drop")
+        self.handle.take().expect("it is taken only where it ends")
+    }
+
+    /// Gives this reference up, and reports errors, which dropping does not. Returns how many are left: the object is evicted
+    /// with the last.
+    ///
+    /// # Errors
+    /// As [`Client::count`].
+    pub fn release(mut self) -> Result<u64, Error> {
+        let handle = self.handle.take().expect("it is taken only where it ends");
+        self.keeper.count(&handle, -1)
     }
 
     /// Takes over a reference that another process has given away.

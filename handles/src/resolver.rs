@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use farjump::{Key, Library, WaitError};
 
+use crate::awaiting::all_async;
 use crate::calls::all;
 use crate::client::Client;
 use crate::error::{Error, GoneWhy};
@@ -86,15 +87,20 @@ impl Resolver {
     fn with<T>(&self, handle: &Handle, act: impl FnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
         let client = self.client(handle)?;
         let done = act(&client);
+        self.forget_if_gone(&client, &done);
+        done
+    }
+
+    /// Forgets a client whose owner is gone, as the outcome of a call shows.
+    fn forget_if_gone<T>(&self, client: &Client, outcome: &Result<T, Error>) {
         if let Err(Error::Link(farjump::Error::Wait(WaitError::PeerGone { .. })) | Error::Forked { .. }) =
-            &done
+            outcome
         {
             let mut state = self.state();
             if state.clients.get(client.address()).is_some_and(|known| known.epoch() == client.epoch()) {
                 state.clients.remove(client.address());
             }
         }
-        done
     }
 
     /// As [`Client::get`].
@@ -154,6 +160,37 @@ impl Resolver {
         all(handles
             .into_iter()
             .map(|handle| self.with(handle, |client| client.start_call(library, handle, args))))
+    }
+}
+
+impl Resolver {
+    /// As [`Client::call_async`]. A first handle of an owner connects to it, which blocks the thread.
+    ///
+    /// # Errors
+    /// As [`Resolver::client`] and [`Client::call_async`].
+    pub async fn call_async(
+        &self,
+        library: &Library,
+        handle: &Handle,
+        args: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let client = self.client(handle)?;
+        let outcome = client.call_async(library, handle, args).await;
+        self.forget_if_gone(&client, &outcome);
+        outcome
+    }
+
+    /// As [`Resolver::map`], for tasks: awaits all outcomes, as [`Resolver::call_async`] does one.
+    ///
+    /// # Errors
+    /// Those of [`Resolver::call_async`], for each call.
+    pub async fn map_async<'h>(
+        &self,
+        library: &Library,
+        handles: impl IntoIterator<Item = &'h Handle>,
+        args: &[u8],
+    ) -> Vec<Result<Vec<u8>, Error>> {
+        all_async(library, handles.into_iter().map(|handle| (self.client(handle), handle)), args).await
     }
 }
 

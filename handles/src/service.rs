@@ -149,6 +149,11 @@ impl Service {
             }
             Op::Evict => {
                 let (number, key) = (fields.u64()?, fields.key()?);
+                if table.unfinished(source, number).is_some() && table.key(number).is(&key) {
+                    table.abandon(number);
+                    reply.u8(1);
+                    return Some(Ok(()));
+                }
                 match table.evict(number, key) {
                     Ok(was_there) => reply.u8(was_there.into()),
                     Err(refusal) => return Some(Err(refusal.into())),

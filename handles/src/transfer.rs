@@ -1,5 +1,6 @@
 //! The bytes of objects on their way between a client and an owner: where they lie, or through frames.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,6 +24,22 @@ const INLINE: usize = 1024;
 const PART: usize = 256 << 10;
 /// Requests to read or write that are under way at a time.
 const WINDOW: usize = 8;
+
+/// Requests of a client that are under way. Cancelled when this is dropped.
+struct Requests<'c> {
+    client: &'c Client,
+    numbers: VecDeque<u32>,
+}
+
+impl Drop for Requests<'_> {
+    fn drop(&mut self) {
+        if self.numbers.is_empty() || self.client.0.check_process().is_err() {
+            return;
+        }
+        let link = lock(&self.client.0.link);
+        self.numbers.iter().for_each(|number| drop(link.pending_from_raw(*number)));
+    }
+}
 
 impl Client {
     /// How bytes come here: `Ok` if the owner's memory is mapped, or why it is not.
@@ -121,7 +138,7 @@ impl Client {
         // A reply brings as much as the link takes: the first one shows how much that is.
         let mut step = MAX_READ;
         while bytes.len() < len {
-            let mut numbers = Vec::new();
+            let mut requests = Requests { client: self, numbers: VecDeque::new() };
             {
                 self.0.check_process()?;
                 let link = lock(&self.0.link);
@@ -133,12 +150,15 @@ impl Client {
                     }
                     let mut request = Writer::request(Op::Read);
                     request.u64(claimed.claim).u64(at).u64(step);
-                    numbers.push(link.inject(&self.0.library, &request.0)?.into_raw());
+                    requests.numbers.push_back(link.inject(&self.0.library, &request.0)?.into_raw());
                 }
             }
-            for (place, number) in numbers.into_iter().enumerate() {
+            for place in 0.. {
+                let Some(number) = requests.numbers.pop_front() else { break };
                 let link = lock(&self.0.link);
-                let reply = self.0.await_reply(link, &self.0.link, number, patience)?;
+                let reply = self.0.await_reply(link, &self.0.link, number, patience, |link| {
+                    drop(link.pending_from_raw(number));
+                })?;
                 let part = self.0.fields(&reply, claimed.claim)?.0;
                 let wanted = (len - bytes.len()).min(step as usize);
                 if part.is_empty() || part.len() > wanted || (place > 0 && part.len() < wanted) {
@@ -227,6 +247,20 @@ impl Client {
         let mut fields = self.0.fields(&reply, about)?;
         let place = made(&mut fields).and_then(|(number, key)| Some((number, key, fields.u64()?)));
         let (written, its_key, offset) = place.ok_or_else(|| self.0.malformed())?;
+        self.fill(written, offset, len, parts).inspect_err(|_| self.0.take_back(written, its_key))?;
+        let mut request = Writer::request(Op::Commit);
+        request.u64(written).u64(number).bytes(&key.0);
+        let committed = self.0.ask(&request.0, patience);
+        if reserved.is_none() && committed.is_err() {
+            // The caller gets no handle. With a reserved object the contents are set, or refused and given up there.
+            self.0.take_back(written, its_key);
+        }
+        self.0.fields(&committed?, about)?;
+        Ok((written, its_key))
+    }
+
+    /// Writes the contents of an object whose memory was allocated: `len` bytes at `offset`.
+    fn fill(&self, number: u64, offset: u64, len: usize, parts: &[&[u8]]) -> Result<(), Error> {
         match self.0.region() {
             Ok(region) if region.is_writable() => {
                 let Some(data) = region.at(offset, len as u64) else {
@@ -239,14 +273,10 @@ impl Client {
                     unsafe { data.as_ptr().add(at).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
                     at += part.len();
                 }
+                Ok(())
             }
-            _ => self.push(written, parts)?,
+            _ => self.push(number, parts),
         }
-        let mut request = Writer::request(Op::Commit);
-        request.u64(written).u64(number).bytes(&key.0);
-        let reply = self.0.ask(&request.0, patience)?;
-        self.0.fields(&reply, about)?;
-        Ok((written, its_key))
     }
 
     /// Sends the contents of an object through frames. The commit behind them shows whether they came.

@@ -38,7 +38,8 @@ pub(crate) enum Op {
     Release = 6,
     /// `claim u64, at u64, len u64`: bytes of a claimed object. Replied: as many as fit.
     Read = 7,
-    /// `number u64, key`: evicts an object. Replied: `1 u8` if it was there.
+    /// `number u64, key`: evicts an object; also one that this source allocated and has not committed. Replied: `1 u8` if it
+    /// was there.
     Evict = 8,
     /// `number u64, key`. Replied: `1 u8` if it is there and has contents, or is reserved.
     Exists = 9,

@@ -69,6 +69,13 @@ fn a_counted_object_goes_with_its_last_reference_wherever_that_is() {
     drop(Counted::receive(&other, sent.clone()));
     assert!(matches!(other.get(&sent), Err(Error::Gone { why: GoneWhy::Evicted, .. })));
     assert!(matches!(Counted::new(&one, sent), Err(Error::Gone { .. })));
+    let first = Counted::new(&owner.store, owner.store.put(b"counted").unwrap()).unwrap();
+    let second = first.another().unwrap();
+    assert_eq!((first.release().unwrap(), owner.count()), (1, 1));
+    let handle = (*second).clone();
+    assert_eq!((second.release().unwrap(), owner.count()), (0, 0));
+    let gone = Counted::receive(&one, handle).release().unwrap_err();
+    assert!(matches!(gone, Error::Gone { .. }), "{gone}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use farjump::{Awaited, Error, InjectError, Key, Mode, WaitError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyList, PyTuple};
 
 use crate::arguments::Arguments;
 use crate::awaited::{Credit, Entry};
@@ -21,7 +21,7 @@ use crate::pending::{Pending, outcome};
 use crate::pendings::{Pendings, send};
 use crate::process::Process;
 use crate::ready::ready;
-use crate::sending::{Unsent, try_to_send};
+use crate::sending::{Unsent, try_to_group};
 use crate::shared::{Look, Shared, look};
 
 /// Time between two checks for signals while a link is made.
@@ -124,7 +124,8 @@ impl Link {
 
     /// Sends a call for each item of an iterable, with its bytes as arguments, and returns the calls as one: the outcome
     /// is the list of their replies. For a function of several arguments the items are tuples. Where an event loop runs,
-    /// calls that find no credit are sent while the outcome is awaited; elsewhere `map` waits for it.
+    /// calls that find no credit are sent while the outcome is awaited; elsewhere `map` waits for it. Calls of the items of a
+    /// list or a tuple wake a sleeping target together.
     #[pyo3(signature = (function, args, /, *, return_exceptions=false))]
     fn map(
         &self,
@@ -136,6 +137,9 @@ impl Link {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
             let is_awaited = Bridge::is_in_loop(py)?;
+            // Other iterables may take their time from item to item.
+            let are_there = args.is_instance_of::<PyList>() || args.is_instance_of::<PyTuple>();
+            let _group = Finish { link: self, py };
             let (mut calls, mut unsent) = (Vec::new(), VecDeque::new());
             for args in args.try_iter()? {
                 let Call { library, payload, results } = Call::of_item(function, args?)?;
@@ -153,6 +157,9 @@ impl Link {
                     }
                 };
                 calls.push(Py::new(py, pending)?);
+                if !are_there || calls.len().is_multiple_of(GROUP) {
+                    self.finish_group(py);
+                }
             }
             Ok(Pendings::new(calls, unsent, return_exceptions))
         })
@@ -272,6 +279,21 @@ impl Link {
     }
 }
 
+/// Calls after which `map` wakes the target, which then works while more are sent.
+const GROUP: usize = 128;
+
+/// Finishes the group of a `map`, also if that fails.
+struct Finish<'py> {
+    link: &'py Link,
+    py: Python<'py>,
+}
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.link.finish_group(self.py);
+    }
+}
+
 impl Link {
     /// Runs `act` on the link, if it is open.
     fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R) -> PyResult<R> {
@@ -284,7 +306,14 @@ impl Link {
         })
     }
 
-    /// Sends a call, and returns its number. `None` without credit.
+    /// Wakes the target, if it sleeps, for calls that were sent. An error comes with their outcomes.
+    fn finish_group(&self, py: Python<'_>) {
+        if let Some(link) = &self.shared.hold(py).link {
+            let _ = link.group().finish();
+        }
+    }
+
+    /// Sends a call of a group, and returns its number. `None` without credit.
     fn send_at_once(
         &self,
         py: Python<'_>,
@@ -292,7 +321,7 @@ impl Link {
         bytes: &[u8],
     ) -> PyResult<Option<u32>> {
         let held = self.shared.hold(py);
-        let sent = held.link.as_ref().map(|link| try_to_send(link, library, bytes));
+        let sent = held.link.as_ref().map(|link| try_to_group(link, library, bytes));
         held.wake_others(None);
         drop(held);
         let sent = sent.ok_or_else(|| closed(py, "link"))?;

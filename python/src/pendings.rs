@@ -15,7 +15,7 @@ use crate::errors::{exception, guarded, is_ours, limit};
 use crate::event_loop::Bridge;
 use crate::pending::{LOOKS_BEFORE_LOOP, Pending, Seen};
 use crate::ready::ready;
-use crate::sending::Unsent;
+use crate::sending::{Unsent, grouped};
 use crate::shared::Shared;
 
 /// Several calls, in order. Waiting for them, or awaiting them, gives a list of their replies; iterating gives one reply
@@ -170,11 +170,12 @@ pub(crate) fn send(
     earlier: &[Py<Pending>],
 ) -> PyResult<u32> {
     loop {
-        let sent =
-            shared.wait(py, Some(shared.send_timeout), |link| match link.try_inject(library, bytes) {
+        let sent = shared.wait(py, Some(shared.send_timeout), |link| {
+            match grouped(link).try_inject(library, bytes) {
                 Err(Error::Inject(InjectError::Full)) => None,
                 sent => Some(sent.map(farjump::Pending::into_raw)),
-            })?;
+            }
+        })?;
         match sent {
             None => return Err(shared.timed_out(py, Awaited::Credit, shared.send_timeout)),
             Some(Ok(number)) => return Ok(number),

@@ -1,6 +1,8 @@
 //! Calls that wait for credit without a thread that does.
 
-use farjump::{Error, InjectError, Link};
+use std::mem::ManuallyDrop;
+
+use farjump::{Error, Group, InjectError, Link};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -45,13 +47,31 @@ impl Unsent {
     }
 }
 
+/// The link's group, which [`Link`](crate::link::Link) finishes: ending this value does not.
+pub(crate) fn grouped(link: &Link) -> ManuallyDrop<Group<'_>> {
+    ManuallyDrop::new(link.group())
+}
+
+/// As [`try_to_send`], as one of a group.
+pub(crate) fn try_to_group(
+    link: &Link,
+    library: &farjump::Library,
+    bytes: &[u8],
+) -> Option<Result<u32, Error>> {
+    sent_or_full(grouped(link).try_inject(library, bytes))
+}
+
 /// Sends a call, and returns its number. `None` without credit, or while too many calls are pending.
 pub(crate) fn try_to_send(
     link: &Link,
     library: &farjump::Library,
     bytes: &[u8],
 ) -> Option<Result<u32, Error>> {
-    match link.try_inject(library, bytes) {
+    sent_or_full(link.try_inject(library, bytes))
+}
+
+fn sent_or_full(sent: Result<farjump::Pending<'_>, Error>) -> Option<Result<u32, Error>> {
+    match sent {
         Err(Error::Inject(InjectError::Full | InjectError::TooManyCalls { .. })) => None,
         sent => Some(sent.map(farjump::Pending::into_raw)),
     }

@@ -10,6 +10,7 @@ use crate::api::catch::{bytes, c_text, duration, give, guarded, object, place, t
 use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
+use crate::api::object_calls::deliver;
 use crate::api::shared_options::{change, key_in, set};
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::store::{tell, type_name};
@@ -52,7 +53,17 @@ impl farjump_client_t {
     fn connect(address: &str, options: Option<&farjump_client_options_t>) -> Result<Self, Failure> {
         let builder = Client::builder(address);
         let builder = options.into_iter().fold(builder, |builder, options| options.apply(builder));
-        Ok(farjump_client_t { client: builder.connect()?, address: c_text(address) })
+        Ok(farjump_client_t::of(builder.connect()?))
+    }
+
+    /// A client that is connected.
+    pub(crate) fn of(client: Client) -> farjump_client_t {
+        let address = c_text(client.address());
+        farjump_client_t { client, address }
+    }
+
+    pub(crate) fn rust(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -357,10 +368,7 @@ pub unsafe extern "C" fn farjump_client_exists(
     })
 }
 
-/// Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away. Whole milliseconds
-/// count, and at least one.
-///
-/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+/// Leases an object; see farjump_store_lease(). Whole milliseconds count, and at least one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_lease(
     client: *const farjump_client_t,
@@ -419,17 +427,7 @@ pub unsafe extern "C" fn farjump_client_call(
         let (client, handle) = both(client, handle)?;
         let (library, args) = (object(library, "library")?, bytes(args, args_size, "args")?);
         let patience = &mut Patience::of(duration(timeout_ns));
-        let Some(reply) = reply.as_mut() else {
-            client.call_with(library.rust(), handle, args, patience)?;
-            return Ok(FARJUMP_OK);
-        };
-        reply.fill(|content| {
-            match client.call_with(library.rust(), handle, args, patience) {
-                Ok(mut came) => content.append(&mut came),
-                Err(error) => return Err(Failure::of_object_call(error, content)),
-            }
-            Ok(())
-        })?;
+        deliver(client.call_with(library.rust(), handle, args, patience), reply)?;
         Ok(FARJUMP_OK)
     })
 }
@@ -464,7 +462,7 @@ pub unsafe extern "C" fn farjump_client_derive(
 ///
 /// # Safety
 /// Unless they are NULL, `client` must come from `farjump_client_connect`, and `handle` be one, for `'a`.
-unsafe fn both<'a>(
+pub(crate) unsafe fn both<'a>(
     client: *const farjump_client_t,
     handle: *const farjump_handle_t,
 ) -> Result<(&'a Client, &'a Handle), Failure> {

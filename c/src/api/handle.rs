@@ -25,11 +25,15 @@ impl farjump_handle_t {
         &self.handle
     }
 
-    /// Gives C a handle.
-    pub(crate) fn give(handle: Handle) -> *mut farjump_handle_t {
+    pub(crate) fn new(handle: Handle) -> farjump_handle_t {
         let type_name = c_text(handle.type_name());
         let addresses = handle.addresses().iter().map(|address| c_text(address)).collect();
-        give(farjump_handle_t { handle, type_name, addresses })
+        farjump_handle_t { handle, type_name, addresses }
+    }
+
+    /// Gives C a handle.
+    pub(crate) fn give(handle: Handle) -> *mut farjump_handle_t {
+        give(farjump_handle_t::new(handle))
     }
 }
 

@@ -12,12 +12,14 @@
  * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
  * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes); a process that has it connects to the
  * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
- * the same machine.
+ * the same machine. Or it runs a function at the object (farjump_client_call), at many (farjump_client_map), or
+ * where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to subscribers
+ * (farjump_client_publisher, farjump_client_subscribe).
  *
- * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET where they say so, or an error, which is below
- * 0. For errors farjump_last_error() returns a sentence for people. Functions that return something else return
- * NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in farjump itself is
- * FARJUMP_ERROR_INTERNAL.
+ * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET or FARJUMP_STREAM_END where they say so, or an
+ * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return
+ * something else return NULL, -1 or 0 instead. Nothing is thrown, and nothing aborts the process; a bug in
+ * farjump itself is FARJUMP_ERROR_INTERNAL.
  *
  * Ownership. A function writes the object that it makes to the variable that its last argument points to; the
  * variable is NULL after a failure. The caller ends the object by the function that its text names. That

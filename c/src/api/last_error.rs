@@ -5,15 +5,16 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
 use farjump::{CallError, ConnectError, Error, InjectError, RefusalCause, ServeError, WaitError};
+use farjump_handles::StreamFault;
 
 use crate::api::catch::c_text;
 use crate::api::status::farjump_status_t::{self, *};
 
 /// An error on its way to C. Boxed, so that results of successful calls travel in registers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure(Box<Noted>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Noted {
     status: farjump_status_t,
     /// The cause of the target's refusal, if it was one.
@@ -87,6 +88,7 @@ impl From<farjump_handles::Error> for Failure {
             E::TimedOut { .. } => FARJUMP_ERROR_TIMEOUT,
             E::Unreachable(_) => FARJUMP_ERROR_CONNECT,
             E::Protocol { .. } => FARJUMP_ERROR_TRANSPORT,
+            E::Stream { ref fault, .. } => status_of_stream(fault),
             E::Handle(_)
             | E::NotReserved { .. }
             | E::TypeName { .. }
@@ -96,6 +98,18 @@ impl From<farjump_handles::Error> for Failure {
             _ => FARJUMP_ERROR_SYSTEM,
         };
         Failure::new(status, error.to_string())
+    }
+}
+
+fn status_of_stream(fault: &StreamFault) -> farjump_status_t {
+    match fault {
+        StreamFault::Full => FARJUMP_ERROR_TOPIC_FULL,
+        StreamFault::PublisherGone { .. } => FARJUMP_ERROR_PUBLISHER_GONE,
+        StreamFault::NoEntry(_) => FARJUMP_ERROR_TIMEOUT,
+        StreamFault::Topics | StreamFault::Members | StreamFault::Holds { .. } => FARJUMP_ERROR_TOO_MANY,
+        StreamFault::LongHandle { .. } => FARJUMP_ERROR_TOO_LARGE,
+        StreamFault::InUse => FARJUMP_ERROR_BUSY,
+        _ => FARJUMP_ERROR_ARGUMENT,
     }
 }
 
@@ -125,6 +139,7 @@ fn status_of(error: &Error) -> farjump_status_t {
             | ServeError::NoSources
             | ServeError::CpuLevel { .. },
         ) => FARJUMP_ERROR_ARGUMENT,
+        Error::Serve(ServeError::InsideCall) => FARJUMP_ERROR_BUSY,
         _ => FARJUMP_ERROR_SYSTEM,
     }
 }

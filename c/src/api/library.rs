@@ -1,6 +1,6 @@
 //! Ifunc libraries, and code ids.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
 
 use farjump::{CodeId, Library, LibraryImage, Machine, Platform};
 
@@ -139,6 +139,27 @@ pub unsafe extern "C" fn farjump_library_image_size(
         // SAFETY: the header requires a result of `farjump_library_open`, and for a place for a size.
         let (library, size) = unsafe { (object(library, "library")?, place(size, "size")?) };
         size.write(library.image()?.bytes().len());
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The code that travels to targets of this machine's kind, an image of `size` bytes, for farjump_target_call_image() and
+/// for programs that store it. It belongs to the library, and is valid until that is closed.
+///
+/// FARJUMP_ERROR_LIBRARY if it has none for them; `image` is then NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_library_image(
+    library: *const farjump_library_t,
+    image: *mut *const c_void,
+    size: *mut usize,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a place for a pointer and one for a size.
+        let (image, size) = unsafe { (place(image, "image")?, place(size, "size")?) };
+        let (image, size) = (image.write(std::ptr::null()), size.write(0));
+        // SAFETY: the header requires a result of `farjump_library_open`.
+        let bytes = unsafe { object(library, "library")? }.image()?.bytes();
+        (*image, *size) = (bytes.as_ptr().cast(), bytes.len());
         Ok(FARJUMP_OK)
     })
 }

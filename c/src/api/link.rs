@@ -42,6 +42,10 @@ impl farjump_link_t {
         farjump_link_t { link, serial, peer, transport }
     }
 
+    pub(crate) fn rust(&self) -> &Link {
+        &self.link
+    }
+
     /// The number in C of the call with this number on the link.
     #[inline(always)]
     pub(crate) fn number(&self, call: u32) -> farjump_pending_t {

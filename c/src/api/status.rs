@@ -14,11 +14,14 @@ pub enum farjump_status_t {
     FARJUMP_OK = 0,
     /// The result has not come yet, and nothing is wrong: try again.
     FARJUMP_NOT_YET = 1,
+    /// The stream has ended, and nothing is wrong: all publishers have finished, and all entries were had.
+    FARJUMP_STREAM_END = 2,
     /// A bad argument: NULL where a value is required, a malformed name or number, choices that exclude each
     /// other. Nothing was done.
     FARJUMP_ERROR_ARGUMENT = -1,
     /// The object is in use: the call came from inside another call on it, from a callback, an injected
-    /// function or a payload routine. Nothing was done.
+    /// function or a payload routine. Or a topic is to be discarded that has publishers or subscribers.
+    /// Nothing was done.
     FARJUMP_ERROR_BUSY = -2,
     /// The pending call is none of this link's, or its outcome was taken already, or it was cancelled.
     FARJUMP_ERROR_NO_CALL = -3,
@@ -44,7 +47,8 @@ pub enum farjump_status_t {
     FARJUMP_ERROR_FULL = -11,
     /// The call exceeds the limit of the link or the target. Nothing was sent.
     FARJUMP_ERROR_TOO_LARGE = -12,
-    /// 32,768 calls of the link are pending, or it has had 65,536 different functions. Nothing was sent.
+    /// 32,768 calls of the link are pending, or it has had 65,536 different functions. Nothing was sent. Of a
+    /// stream: as many topics, publishers, subscribers or unreleased items as there may be.
     FARJUMP_ERROR_TOO_MANY = -13,
     /// The code cannot run in the chosen mode. Nothing was sent.
     FARJUMP_ERROR_MODE = -14,
@@ -63,12 +67,19 @@ pub enum farjump_status_t {
     FARJUMP_ERROR_UNSET = -20,
     /// The store has no memory for an object: the text has the bytes in use.
     FARJUMP_ERROR_STORE_FULL = -21,
+    /// The topic stays full, because its slowest subscriber has not gone on or none has come. Nothing was
+    /// published.
+    FARJUMP_ERROR_TOPIC_FULL = -22,
+    /// A publisher ended without finishing, and what it would have published is missing. All that it did
+    /// publish came before, and other publishers go on.
+    FARJUMP_ERROR_PUBLISHER_GONE = -23,
 }
 
 impl farjump_status_t {
-    const ALL: [farjump_status_t; 23] = [
+    const ALL: [farjump_status_t; 26] = [
         FARJUMP_OK,
         FARJUMP_NOT_YET,
+        FARJUMP_STREAM_END,
         FARJUMP_ERROR_ARGUMENT,
         FARJUMP_ERROR_BUSY,
         FARJUMP_ERROR_NO_CALL,
@@ -90,12 +101,15 @@ impl farjump_status_t {
         FARJUMP_ERROR_WRONG_KEY,
         FARJUMP_ERROR_UNSET,
         FARJUMP_ERROR_STORE_FULL,
+        FARJUMP_ERROR_TOPIC_FULL,
+        FARJUMP_ERROR_PUBLISHER_GONE,
     ];
 
     fn words(self) -> &'static std::ffi::CStr {
         match self {
             FARJUMP_OK => c"done",
             FARJUMP_NOT_YET => c"not yet",
+            FARJUMP_STREAM_END => c"end of the stream",
             FARJUMP_ERROR_ARGUMENT => c"an argument that cannot be",
             FARJUMP_ERROR_BUSY => c"in use by the call that this one came from",
             FARJUMP_ERROR_NO_CALL => c"no such call in flight",
@@ -117,6 +131,8 @@ impl farjump_status_t {
             FARJUMP_ERROR_WRONG_KEY => c"another key than the object's",
             FARJUMP_ERROR_UNSET => c"object without contents yet",
             FARJUMP_ERROR_STORE_FULL => c"no memory for the object",
+            FARJUMP_ERROR_TOPIC_FULL => c"topic full",
+            FARJUMP_ERROR_PUBLISHER_GONE => c"publisher gone without finishing",
         }
     }
 }
@@ -164,7 +180,7 @@ mod tests {
         let all: std::collections::HashSet<_> =
             farjump_status_t::ALL.into_iter().map(|status| words(status as c_int)).collect();
         assert_eq!(all.len(), farjump_status_t::ALL.len());
-        for none in [2, -22, c_int::MIN, c_int::MAX] {
+        for none in [3, -24, c_int::MIN, c_int::MAX] {
             assert_eq!(words(none), c"unknown status");
         }
     }

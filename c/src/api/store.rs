@@ -43,6 +43,12 @@ pub struct farjump_store_t {
     store: Store,
 }
 
+impl farjump_store_t {
+    pub(crate) fn rust(&self) -> &Store {
+        &self.store
+    }
+}
+
 /// Writes the `size` bytes of a new object to `data`. They are not zeroed before. Anything but 0 is a
 /// failure: no object is made then.
 pub type farjump_store_write_fn =
@@ -417,9 +423,10 @@ pub unsafe extern "C" fn farjump_store_set(
     })
 }
 
-/// Evicts the object after so many nanoseconds; FARJUMP_FOREVER takes the limit away.
+/// Leases an object: it is evicted after so many nanoseconds from now, in place of an earlier limit. Call it
+/// again to renew the lease. FARJUMP_FOREVER takes the limit away.
 ///
-/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
+/// FARJUMP_ERROR_GONE, also when the lease has ended before it was renewed; FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_lease(
     store: *const farjump_store_t,
@@ -475,7 +482,7 @@ pub unsafe extern "C" fn farjump_store_stats(
 ///
 /// # Safety
 /// Unless they are NULL, `store` must come from `farjump_store_open`, and `handle` be one, for `'a`.
-unsafe fn both<'a>(
+pub(crate) unsafe fn both<'a>(
     store: *const farjump_store_t,
     handle: *const farjump_handle_t,
 ) -> Result<(&'a Store, &'a Handle), Failure> {

@@ -164,6 +164,16 @@ pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     change!(options, options.max_source_memory = Some(bytes))
 }
 
+/// The name that sources, destinations and `farjump stats` show the target by: 64 characters of it. Default: the
+/// executable's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_program(
+    options: *mut farjump_target_options_t,
+    name: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.program = Some(text(name, "name")?.to_owned()))
+}
+
 /// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
 /// transports that are usable here. Default: `shm`. The name is checked when a target is made.
 #[unsafe(no_mangle)]

@@ -102,6 +102,7 @@ pub struct farjump_target_options_t {
     pub(crate) max_image: Option<usize>,
     pub(crate) max_payload: Option<usize>,
     pub(crate) max_source_memory: Option<usize>,
+    pub(crate) program: Option<String>,
     pub(crate) transport: Option<String>,
     pub(crate) ucx_tcp: bool,
     pub(crate) clear: bool,
@@ -181,6 +182,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.max_image, TargetBuilder::max_image);
         let builder = set(builder, self.max_payload, TargetBuilder::max_payload);
         let builder = set(builder, self.max_source_memory, TargetBuilder::max_source_memory);
+        let builder = set(builder, self.program.as_deref(), TargetBuilder::program);
         let builder = set(builder, self.transport.as_deref(), TargetBuilder::transport);
         let builder =
             self.destinations.iter().fold(builder, |builder, (name, at)| builder.destination(name, at));

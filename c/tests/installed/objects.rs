@@ -1,6 +1,7 @@
 //! Objects in C: their owner in one process and their readers in others.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -9,7 +10,7 @@ use crate::common::package;
 use crate::installation::{ifuncs, prefix};
 use crate::programs::{Process, WARNINGS, Way, compile, finish, is_there, start};
 
-const ALL_WELL: &str = "all is as it should be\n";
+pub(crate) const ALL_WELL: &str = "all is as it should be\n";
 
 /// A folder with the programs of an owner and a reader.
 struct Fixture {
@@ -26,13 +27,18 @@ impl Fixture {
         Fixture { folder, way }
     }
 
-    /// An owner that is ready, and the handles that it printed.
     fn owner(&self) -> (Process, [String; 3]) {
-        let address = format!("unix:{}", self.folder.path().join("t.sock").display());
-        let owner = start(&self.folder.path().join("owner"), [address], self.folder.path());
-        let handles = std::array::from_fn(|_| owner.line());
-        (owner, handles)
+        owner(self.folder.path(), "t.sock")
     }
+}
+
+/// Starts the `owner` that was compiled into `folder`, at a socket there. Returns it and the handles that it printed, when it is
+/// ready: of a table, of a reserved object, and of one that is gone.
+pub(crate) fn owner(folder: &Path, socket: &str) -> (Process, [String; 3]) {
+    let address = format!("unix:{}", folder.join(socket).display());
+    let owner = start(&folder.join("owner"), [address], folder);
+    let handles = std::array::from_fn(|_| owner.line());
+    (owner, handles)
 }
 
 /// A reader goes through all its cases with an owner, which is told what to do meanwhile.
@@ -82,13 +88,13 @@ fn owners_and_readers_run_clean_under_sanitizers() {
     goes_through(Way::Sanitized, "frames");
 }
 
-/// `tests/programs/objects.c` runs through all its cases, and leaves nothing behind.
-fn in_one_process(way: Way) {
+/// `tests/programs/NAME.c` runs through all its cases, and leaves nothing behind.
+pub(crate) fn in_one_process(name: &str, way: Way) {
     if !way.is_open() {
         return;
     }
     let (folder, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let program = compile("objects", way, folder.path());
+    let program = compile(name, way, folder.path());
     let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
     assert_eq!(done.text(), ALL_WELL);
     assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "a file was left behind");
@@ -96,12 +102,22 @@ fn in_one_process(way: Way) {
 
 #[test]
 fn stores_handles_and_clients_are_used_and_misused_in_c() {
-    in_one_process(Way::Shared);
+    in_one_process("objects", Way::Shared);
 }
 
 #[test]
 fn stores_handles_and_clients_neither_leak_nor_touch_what_is_not_their_own() {
-    in_one_process(Way::Sanitized);
+    in_one_process("objects", Way::Sanitized);
+}
+
+#[test]
+fn objects_in_c_go_with_their_owner_their_last_reference_or_their_lease() {
+    in_one_process("lifetimes", Way::Shared);
+}
+
+#[test]
+fn lifetimes_in_c_leave_nothing_behind() {
+    in_one_process("lifetimes", Way::Sanitized);
 }
 
 #[test]
@@ -116,6 +132,6 @@ fn a_program_in_cpp_owns_objects_and_reads_them() {
     compile.arg(package().join("tests/programs/objects.cpp")).arg("-o").arg(&program);
     finish(compile.args(Way::Shared.libraries())).worked();
     let address = format!("unix:{}", folder.path().join("t.sock").display());
-    let done = start(&program, [address], folder.path()).finish().worked();
-    assert_eq!(done.text(), "50005000 of f64\n");
+    let done = start(&program, [address.as_ref(), ifuncs().as_os_str()], folder.path()).finish().worked();
+    assert_eq!(done.text(), "50005000 of f64\n3 outcomes and 1 failed\n3 entries and the end\n");
 }

@@ -22,7 +22,7 @@ fn sums_up(consumer: &Path, shared: bool) {
 }
 
 /// pkg-config's output.
-fn flags(args: &[&str]) -> Vec<String> {
+pub(crate) fn flags(args: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(args).arg("farjump");
     finish(&mut command).worked().text().split_whitespace().map(str::to_owned).collect()

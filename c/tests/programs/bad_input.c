@@ -31,6 +31,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     farjump_target_stats_t target_stats;
     farjump_code_id_t id;
     farjump_pending_t pending = 1;
+    const void *image = echo;
     uint64_t number;
     size_t size;
     char digits[33];
@@ -56,6 +57,10 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("id", farjump_library_code_id(echo, NULL));
     IS_NULL("library", farjump_library_image_size(NULL, &size));
     IS_NULL("size", farjump_library_image_size(echo, NULL));
+    IS_NULL("library", farjump_library_image(NULL, &image, &size));
+    CHECK(image == NULL && size == 0);
+    IS_NULL("image", farjump_library_image(echo, NULL, &size));
+    IS_NULL("size", farjump_library_image(echo, &image, NULL));
     IS_NULL("library", farjump_library_close(NULL));
     IS_NULL("id", farjump_code_id_print(NULL, digits));
     IS_NULL("digits", farjump_code_id_print(&id, NULL));
@@ -76,6 +81,14 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("link", farjump_link_try_send(NULL, echo, NULL, 0));
     IS_NULL("link", farjump_batch_send(NULL, echo, NULL, 0));
     IS_NULL("link", farjump_batch_finish(NULL));
+    pending = 1;
+    IS_NULL("link", farjump_group_inject(NULL, echo, NULL, 0, &pending));
+    IS_NULL("library", farjump_group_inject(link_, NULL, NULL, 0, &pending));
+    CHECK(pending == 0);
+    IS_NULL("pending", farjump_group_inject(link_, echo, NULL, 0, NULL));
+    IS_NULL("link", farjump_group_try_inject(NULL, echo, NULL, 0, &pending));
+    IS_NULL("pending", farjump_group_try_inject(link_, echo, NULL, 0, NULL));
+    IS_NULL("link", farjump_group_finish(NULL));
     IS_NULL("link", farjump_link_call(NULL, echo, NULL, 0, 0, NULL));
     IS_NULL("link", farjump_link_flush(NULL, 0));
     IS_NULL("link", farjump_link_progress(NULL));
@@ -99,6 +112,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("link", farjump_pending_poll(NULL, 1, NULL));
     IS_NULL("link", farjump_pending_cancel(NULL, 1));
 
+    IS_NULL("options", farjump_target_options_set_program(NULL, "x"));
     IS_NULL("target", farjump_target_listen("unix:x", NULL, NULL));
     IS_NULL("address", farjump_target_listen(NULL, NULL, &no_target));
     IS_NULL("target", farjump_target_poll(NULL, &size));
@@ -118,6 +132,15 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("name", farjump_target_set_destination(target, NULL, "unix:x"));
     IS_NULL("address", farjump_target_set_destination(target, "x", NULL));
     IS_NULL("id", farjump_target_drop_code(target, NULL));
+    IS_NULL("target", farjump_target_call(NULL, echo, NULL, 0, NULL));
+    IS_NULL("library", farjump_target_call(target, NULL, NULL, 0, NULL));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "`args` has 1 byte", farjump_target_call(target, echo, NULL, 1, NULL));
+    IS_NULL("target", farjump_target_call_image(NULL, "x", "x", 1, NULL, 0, NULL));
+    IS_NULL("name", farjump_target_call_image(target, NULL, "x", 1, NULL, 0, NULL));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "`image` has 1 byte", farjump_target_call_image(target, "x", NULL, 1, NULL, 0, NULL));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "`payload` has 1 byte", farjump_target_call_image(target, "x", "x", 1, NULL, 1, NULL));
+    IS_NULL("target", farjump_target_call_stored(NULL, &id, NULL, 0, NULL));
+    IS_NULL("id", farjump_target_call_stored(target, NULL, NULL, 0, NULL));
     IS_NULL("why", farjump_target_end_links(target, NULL));
     IS_NULL("target", farjump_target_close(NULL));
     IS_NULL("target", farjump_stopper_new(NULL, &stopper));

@@ -12,7 +12,7 @@
 
 static const uint64_t keys[] = {3, 4, 5};
 static char address[4096];
-static farjump_library_t *sum, *echo, *missing, *contents;
+static farjump_library_t *sum, *echo, *missing, *contents, *panics;
 static farjump_bytes_t *reply;
 
 static uint64_t store_get(void *store, uint64_t key)
@@ -95,10 +95,12 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     WORKS(farjump_target_options_set_stall_timeout(options, PATIENCE));
     WORKS(farjump_target_options_set_handshake_timeout(options, PATIENCE));
     WORKS(farjump_target_options_set_control_interval(options, 1000000));
+    WORKS(farjump_target_options_set_program(options, "a server in C"));
     WORKS(farjump_target_options_set_transport(options, "shm"));
     WORKS(farjump_target_options_set_ucx_tcp(options, false));
     WORKS(farjump_target_options_set_wait_policy(options, (farjump_wait_policy_t){0, 0, 1, 0}));
     struct pair pair = joined(options);
+    CHECK(strcmp(farjump_link_peer(pair.link)->name, "a server in C") == 0);
     /* 30 + 40, as 5 is the limit. */
     CHECK(called(pair.link) == 70);
     WORKS(farjump_link_link_time(pair.link, sum, PATIENCE, &link_ns));
@@ -116,6 +118,67 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     WORKS(farjump_target_drop_code(target, &id));
     GIVES(FARJUMP_NOT_YET, farjump_target_drop_code(target, &id));
     WORKS(farjump_target_close(&target));
+}
+
+/* The target that runs `store_get_inside`, and what came of a call of it there. */
+static farjump_target_t *outer;
+static int inside;
+
+static uint64_t store_get_inside(void *store, uint64_t key)
+{
+    (void)store;
+    inside = farjump_target_call(outer, echo, NULL, 0, NULL);
+    CHECK(strstr(farjump_last_error(), "in use") != NULL);
+    return key;
+}
+
+static void a_program_has_its_target_run_code_without_a_link(void)
+{
+    farjump_target_options_t *options = offering();
+    farjump_target_stats_t stats;
+    farjump_target_t *target;
+    farjump_code_id_t id;
+    const void *image;
+    uint64_t total;
+    size_t size;
+    WORKS(farjump_target_options_set_max_payload(options, sizeof keys));
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_library_code_id(sum, &id));
+    FAILS(FARJUMP_ERROR_REFUSED, "does not hold", farjump_target_call_stored(target, &id, keys, sizeof keys, reply));
+    CHECK(farjump_last_cause() == FARJUMP_CAUSE_CODE_MISSING && farjump_bytes_size(reply) == 0);
+    for (int way = 0; way < 3; way++) {
+        if (way == 0) {
+            WORKS(farjump_target_call(target, sum, keys, sizeof keys, reply));
+        } else if (way == 1) {
+            WORKS(farjump_library_image(sum, &image, &size));
+            WORKS(farjump_target_call_image(target, "sum", image, size, keys, sizeof keys, reply));
+        } else {
+            WORKS(farjump_target_call_stored(target, &id, keys, sizeof keys, reply));
+        }
+        CHECK(farjump_bytes_size(reply) == sizeof total);
+        memcpy(&total, farjump_bytes_data(reply), sizeof total);
+        CHECK(total == 70);
+    }
+    WORKS(farjump_target_call(target, echo, NULL, 0, reply));
+    CHECK(farjump_bytes_size(reply) == 0);
+    WORKS(farjump_target_call(target, echo, "no reply is wanted", 18, NULL));
+    FAILS(FARJUMP_ERROR_PANICKED, "out of order", farjump_target_call(target, panics, "out of order", 12, reply));
+    FAILS(FARJUMP_ERROR_REFUSED, "no_such_function", farjump_target_call(target, missing, NULL, 0, reply));
+    FAILS(FARJUMP_ERROR_REFUSED, "24 at most", farjump_target_call(target, echo, address, 25, reply));
+    FAILS(FARJUMP_ERROR_REFUSED, "junk", farjump_target_call_image(target, "junk", "junk", 4, NULL, 0, reply));
+    WORKS(farjump_target_stats(target, &stats, sizeof stats));
+    CHECK(stats.calls == 6 && stats.images_linked == 3 && stats.refused == 4 && stats.frames == 0);
+    WORKS(farjump_target_close(&target));
+
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_export_function(options, "store_get", (farjump_function_t)store_get_inside));
+    WORKS(farjump_target_options_export_data(options, "store_limit", &store_limit));
+    WORKS(farjump_target_listen(address, options, &outer));
+    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_call(outer, sum, keys, sizeof keys, reply));
+    CHECK(inside == FARJUMP_ERROR_BUSY);
+    WORKS(farjump_target_close(&outer));
 }
 
 static void what_may_come_in_is_what_the_policy_says(void)
@@ -486,8 +549,10 @@ int main(int argc, char **argv)
     echo = open_library(argv[1], "echo");
     missing = open_library(argv[1], "missing");
     contents = open_library(argv[1], "contents");
+    panics = open_library(argv[1], "panics");
     WORKS(farjump_bytes_new(&reply));
     code_that_is_held_is_listed_and_forgotten();
+    a_program_has_its_target_run_code_without_a_link();
     what_may_come_in_is_what_the_policy_says();
     a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing();
     functions_of_the_targets_own_are_called_by_name();
@@ -506,6 +571,7 @@ int main(int argc, char **argv)
     WORKS(farjump_library_close(&echo));
     WORKS(farjump_library_close(&missing));
     WORKS(farjump_library_close(&contents));
+    WORKS(farjump_library_close(&panics));
     printf("all is as it should be\n");
     return 0;
 }

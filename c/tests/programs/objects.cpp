@@ -1,6 +1,6 @@
 // An owner of objects and their reader in one C++ program, each object of farjump's ending with its scope.
 //
-//     objects_cpp ADDRESS
+//     objects_cpp ADDRESS FOLDER-OF-IFUNC-LIBRARIES
 #include <farjump.h>
 
 #include <cstdio>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace {
@@ -39,6 +40,11 @@ using Client = Owned<farjump_client_t, farjump_client_close>;
 using Handle = Owned<farjump_handle_t, farjump_handle_free>;
 using View = Owned<farjump_view_t, farjump_view_release>;
 using Options = Owned<farjump_target_options_t, farjump_target_options_free>;
+using Library = Owned<farjump_library_t, farjump_library_close>;
+using Outcomes = Owned<farjump_outcomes_t, farjump_outcomes_free>;
+using Publisher = Owned<farjump_publisher_t, farjump_publisher_close>;
+using Subscriber = Owned<farjump_subscriber_t, farjump_subscriber_close>;
+using Item = Owned<farjump_item_t, farjump_item_release>;
 using Thread = Owned<farjump_target_thread_t, stop>;
 
 template <typename Owner, typename Make> Owner made(Make make)
@@ -48,12 +54,55 @@ template <typename Owner, typename Make> Owner made(Make make)
     return Owner(object);
 }
 
+// Calls at several objects, of which one is gone.
+void call(const Client &client, const std::string &folder, const Handle &gone)
+{
+    auto library =
+        made<Library>([&](auto library) { return farjump_library_open((folder + "/libsum_at.so").c_str(), library); });
+    std::vector<Handle> put;
+    for (std::size_t size = 1; size <= 2; size++)
+        put.push_back(made<Handle>(
+            [&](auto handle) { return farjump_client_put(client.get(), "u8", "ab", size, FARJUMP_FOREVER, handle); }));
+    const farjump_handle_t *handles[] = {put[0].get(), gone.get(), put[1].get()};
+    std::uint64_t factor = 1;
+    auto outcomes = made<Outcomes>([&](auto outcomes) {
+        return farjump_client_map(client.get(), library.get(), handles, 3, &factor, sizeof factor, outcomes);
+    });
+    int failed = 0;
+    for (std::size_t index = 0; index < farjump_outcomes_count(outcomes.get()); index++)
+        failed += farjump_outcomes_get(outcomes.get(), index, nullptr, nullptr) != FARJUMP_OK;
+    std::printf("%zu outcomes and %d failed\n", farjump_outcomes_count(outcomes.get()), failed);
+}
+
+// A stream whose ends are in one process.
+void stream(const Store &store, const Client &client)
+{
+    auto publisher =
+        made<Publisher>([&](auto made) { return farjump_store_publisher(store.get(), "topic", nullptr, made); });
+    auto subscriber =
+        made<Subscriber>([&](auto made) { return farjump_client_subscribe(client.get(), "topic", nullptr, made); });
+    for (int entry = 0; entry < 3; entry++)
+        check(farjump_publisher_publish_bytes(publisher.get(), "int", &entry, sizeof entry, FARJUMP_FOREVER, nullptr));
+    check(farjump_publisher_finish(publisher.get(), FARJUMP_FOREVER));
+    int had = 0;
+    for (;;) {
+        farjump_item_t *next = nullptr;
+        auto status = farjump_subscriber_next(subscriber.get(), FARJUMP_FOREVER, &next);
+        if (status == FARJUMP_STREAM_END)
+            break;
+        check(status);
+        Item item(next);
+        had++;
+    }
+    std::printf("%d entries and the end\n", had);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 try {
-    if (argc != 2)
-        throw std::runtime_error("one argument");
+    if (argc != 3)
+        throw std::runtime_error("two arguments");
     auto store = made<Store>([](auto store) { return farjump_store_open(nullptr, store); });
     auto options = made<Options>(farjump_target_options_new);
     check(farjump_target_options_set_objects(options.get(), store.get()));
@@ -83,6 +132,8 @@ try {
             throw;
     }
     std::printf("%.0f of %s\n", sum, farjump_handle_type_name(put.get()));
+    call(client, argv[2], put);
+    stream(store, client);
     return 0;
 } catch (const std::exception &error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -170,6 +170,23 @@ static void calls_without_a_reply_run_in_order(void)
     CHECK(status == FARJUMP_OK || status == FARJUMP_ERROR_FULL);
 }
 
+static void calls_of_a_group_come_back_each(void)
+{
+    farjump_pending_t pending[64];
+    for (uint64_t key = 0; key < 64; key++)
+        WORKS(key % 2 == 0 ? farjump_group_inject(link_, sum, &key, sizeof key, &pending[key])
+                           : farjump_group_try_inject(link_, sum, &key, sizeof key, &pending[key]));
+    WORKS(farjump_group_finish(link_));
+    for (uint64_t key = 64; key-- > 0;) {
+        WORKS(farjump_pending_wait(link_, pending[key], PATIENCE, reply));
+        CHECK(reply_number() == key * key);
+    }
+    /* One that is not finished is not forgotten. */
+    WORKS(farjump_group_inject(link_, sum, NULL, 0, &pending[0]));
+    WORKS(farjump_pending_wait(link_, pending[0], PATIENCE, reply));
+    CHECK(reply_number() == 0);
+}
+
 static void what_goes_wrong_there_is_said_here(void)
 {
     farjump_pending_t pending;
@@ -292,6 +309,7 @@ int main(int argc, char **argv)
     an_event_loop_is_woken_for_answers();
     replies_of_any_size_come_whole();
     calls_without_a_reply_run_in_order();
+    calls_of_a_group_come_back_each();
     what_goes_wrong_there_is_said_here();
     code_travels_as_the_mode_says();
     a_link_can_be_made_anew();

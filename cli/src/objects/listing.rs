@@ -1,4 +1,4 @@
-//! The objects of a target in the report of `farjump store`.
+//! The objects of a target in the reports of `farjump store` and `farjump stats`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use farjump_benches::program::units::{counted, microseconds, show_count, show_du
 /// Lists the objects of a target; `None` if it has no store of objects.
 pub(crate) fn of(admin: &Admin) -> Result<Option<ObjectListing>, Failure> {
     match admin.objects() {
-        // The right to ask is the same as for the code, which was listed before.
+        // The right to ask is the same as for the code and the statistics, which were shown before.
         Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
             cause: RejectCause::Failed,
             ..
@@ -31,9 +31,46 @@ pub(crate) fn as_text(listing: &ObjectListing) -> String {
     if listing.left_out != 0 {
         text += &format!("and {} that were used longer ago\n", show_count(listing.left_out));
     }
-    let all = listing.objects.len() as u64 + listing.left_out;
+    text + &summary(listing) + "\n"
+}
+
+/// The store in a line. Claims and spilled objects are counted among the listed ones.
+pub(crate) fn summary(listing: &ObjectListing) -> String {
     let (used, capacity) = (show_count(listing.used), show_count(listing.capacity));
-    text + &format!("{} in {used} B of {capacity} B\n", counted(all, "object"))
+    let among = match listing.left_out {
+        0 => String::new(),
+        _ => format!(" among the {} used last", show_count(listing.objects.len() as u64)),
+    };
+    format!(
+        "{} in {used} B of {capacity} B; {}, {} spilled{among}",
+        counted(count(listing), "object"),
+        counted(claims(listing), "claim"),
+        show_count(spilled(listing))
+    )
+}
+
+pub(crate) fn summary_as_json(listing: &ObjectListing) -> Value {
+    json!({
+        "count": count(listing),
+        "used_bytes": listing.used,
+        "capacity_bytes": listing.capacity,
+        "claims": claims(listing),
+        "spilled": spilled(listing),
+        "left_out": listing.left_out,
+    })
+}
+
+fn count(listing: &ObjectListing) -> u64 {
+    listing.left_out.saturating_add(listing.objects.len() as u64)
+}
+
+/// Claims of the listed objects. A target may say anything, so sums are saturated.
+fn claims(listing: &ObjectListing) -> u64 {
+    listing.objects.iter().fold(0, |sum, object| sum.saturating_add(object.claims))
+}
+
+fn spilled(listing: &ObjectListing) -> u64 {
+    listing.objects.iter().filter(|object| object.state == ObjectState::Spilled).count() as u64
 }
 
 fn as_row(object: &StoredObject) -> [String; 7] {
@@ -122,7 +159,19 @@ mod tests {
              7       4 096  f32?[2J  1       -           1.5 s  present\n\
              7       4 096  f32?[2J  1       -           1.5 s  evicted\n\
              and 3 that were used longer ago\n\
-             5 objects in 8 192 B of 1 048 576 B\n"
+             5 objects in 8 192 B of 1 048 576 B; 2 claims, 0 spilled among the 2 used last\n"
         );
+    }
+
+    #[test]
+    fn a_summary_counts_what_is_listed_and_overflows_at_nothing() {
+        let objects = vec![object(ObjectState::Present), object(ObjectState::Spilled)];
+        let mut listing = ObjectListing { objects, left_out: 0, used: 4096, capacity: 1 << 20 };
+        assert_eq!(summary(&listing), "2 objects in 4 096 B of 1 048 576 B; 2 claims, 1 spilled");
+        listing.objects[0].claims = u64::MAX;
+        listing.left_out = u64::MAX;
+        let summed = summary_as_json(&listing);
+        assert_eq!((&summed["claims"], &summed["count"]), (&u64::MAX.into(), &u64::MAX.into()));
+        assert_eq!(summed["spilled"], 1);
     }
 }

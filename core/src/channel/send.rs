@@ -308,6 +308,40 @@ impl Channel {
         }
     }
 
+    /// Has the frames sent from now on not wake the peer, where a doorbell does that; [`Channel::end_group`] follows, and
+    /// then [`Channel::wake_for_group`].
+    pub fn begin_group(&mut self) {
+        if let Path::OneSided(path) = &mut self.path {
+            path.begin_group();
+        }
+    }
+
+    /// Has later frames wake the peer again.
+    pub fn end_group(&mut self) {
+        if let Path::OneSided(path) = &mut self.path {
+            path.end_group();
+        }
+    }
+
+    /// Whether the peer may sleep and have missed frames of a group: [`Channel::wake_for_group`] has to follow before
+    /// anything is awaited.
+    #[inline(always)]
+    pub fn owes_wake(&self) -> bool {
+        matches!(&self.path, Path::OneSided(path) if path.owes_wake())
+    }
+
+    /// Wakes the peer, once, if it fell asleep before frames of a group arrived. Ends a group that has not ended.
+    ///
+    /// # Errors
+    /// When it cannot be woken. The frames are in its mailbox all the same.
+    #[cold]
+    pub fn wake_for_group(&mut self) -> Result<(), TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => path.wake_for_group(),
+            Path::TwoSided(_) => Ok(()),
+        }
+    }
+
     /// Prefetches the next line of a mapped ring for writing, for a frame of one line that is about to be
     /// sent.
     #[inline(always)]

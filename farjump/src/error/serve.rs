@@ -47,6 +47,12 @@ pub enum ServeError {
         /// The process that built it.
         parent: u32,
     },
+    /// A call of a target from inside an injected function.
+    #[error(
+        "a target runs no code for a function that it or another target runs on this thread: return first, or have the function \
+         send a message (farjump_again, farjump_inject)"
+    )]
+    InsideCall,
     /// A mode in which no call is sent on.
     #[error(
         "calls are not sent on in mode {mode}: choose cached or always, or leave it out (TargetBuilder::forward_mode)"
@@ -90,6 +96,7 @@ debug_in_words!(ServeError {
     NoSources,
     CpuLevel { level, cpu },
     Forked { parent },
+    InsideCall,
     ForwardMode { mode },
     Descriptors { limit, free, needed },
     Compiler { why },

@@ -123,7 +123,7 @@ impl Executor {
 
     /// Places an image that a source brought, if its source may take the memory. The policy lets the code in.
     #[inline(always)]
-    fn bring(
+    pub(super) fn bring(
         &mut self,
         budget: &mut Budget,
         id: CodeId,

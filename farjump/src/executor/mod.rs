@@ -19,6 +19,7 @@ mod in_place;
 mod lent_bytes;
 #[cfg(not(feature = "bitcode"))]
 mod no_bitcode;
+mod own_code;
 mod perf_map;
 mod run;
 mod services;
@@ -36,12 +37,14 @@ use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver,
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
+#[cfg(doc)]
+use crate::CallError;
+use crate::Error;
 use crate::mode::{Allowed, Mode};
 use crate::objects::{self, Objects};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
-use crate::{CallError, Error};
 
 pub(crate) use bind::Supplied;
 #[cfg(feature = "bitcode")]
@@ -56,6 +59,8 @@ pub(crate) use context::{Context, Ended, running};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
 pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};
+pub use own_code::OwnCode;
+pub(crate) use own_code::{Chosen, refused};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
@@ -221,9 +226,9 @@ impl Executor {
         library: &Library,
         release: impl FnMut(&Arc<LinkedImage>),
     ) -> Result<(), Error> {
-        let refused =
-            |cause, text| Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text });
-        icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
+        let refused = |refusal| refused(library.name(), refusal);
+        icache::supported()
+            .map_err(|why| refused(Refusal { cause: RefusalCause::WrongMachine, text: why.to_owned() }))?;
         let image = library.native_image_for_cpu(self.store.cpu())?;
         if self.store.get(&image.id()).is_none()
             && let Some(need) = Need::of(image.bytes())
@@ -233,8 +238,7 @@ impl Executor {
         let mut copied = Copied::new(image.bytes(), library.name().as_bytes());
         let linked = self
             .install(image.id(), &mut copied, &Arc::from("the target itself"))
-            .map_err(Refusal::from)
-            .map_err(|refusal| refused(refusal.cause, refusal.text))?;
+            .map_err(|unbound| refused(unbound.into()))?;
         let others = (library.images().len() > 1).then(|| library.clone());
         self.local.insert(library.name().into(), Local { linked, others });
         self.recent_local = None;
@@ -311,11 +315,7 @@ impl Executor {
         payload: &[u8],
         reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let refused = |refusal: Refusal| {
-            let (cause, text) = (refusal.cause, refusal.text);
-            Error::Call(CallError::Refused { ifunc: name.to_owned(), cause, text })
-        };
-        let code = self.local(name.as_bytes()).map_err(refused)?;
+        let code = self.local(name.as_bytes()).map_err(|refusal| refused(name, refusal))?;
         let mut copy: Vec<u8> = Vec::with_capacity(payload.len() + code.align);
         let skip = copy.as_ptr().align_offset(code.align);
         copy.resize(skip, 0);
@@ -326,21 +326,10 @@ impl Executor {
         let ended = unsafe { self.run(&code, start.cast(), payload.len(), self.reply_limit) };
         // SAFETY: nothing was unbound since the call.
         unsafe { self.count(code.usage) };
-        match ended {
-            Ended::Panicked => {
-                let message = plain(&String::from_utf8_lossy(self.reply()), usize::MAX);
-                Err(Error::Call(CallError::Panicked { ifunc: name.to_owned(), message }))
-            }
-            Ended::ReplyTooLarge => {
-                let text = format!("the function replied more than {} bytes", self.reply_limit);
-                Err(refused(Refusal { cause: RefusalCause::ReplyTooLarge, text }))
-            }
-            Ended::Returned | Ended::Forwarded => {
-                self.forwarding().forget();
-                reply.extend_from_slice(self.reply());
-                Ok(())
-            }
-        }
+        self.check_ended(name, ended)?;
+        self.forwarding().forget();
+        reply.extend_from_slice(self.reply());
+        Ok(())
     }
 
     /// Removes the function of this name from the target's own; `false` if there was none.

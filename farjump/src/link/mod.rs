@@ -9,6 +9,7 @@ mod epoll;
 mod exact;
 mod forwarded;
 mod forwarding;
+mod group;
 mod in_place;
 mod inner;
 mod pending_calls;
@@ -36,6 +37,7 @@ use epoll::Watch;
 pub use exact::{CompiledImage, KeptCause, PeerCompiler};
 pub(crate) use forwarded::{Forwarded, Image, PassedImage, Wanted};
 pub(crate) use forwarding::Outgoing;
+pub use group::Group;
 use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub use reading::MemoryRead;
@@ -81,7 +83,7 @@ pub struct Link {
 /// A function's reply: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held
 /// without an allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply(pending_calls::ReplyBytes);
+pub struct Reply(pub(crate) pending_calls::ReplyBytes);
 
 impl Reply {
     /// The bytes.
@@ -188,6 +190,11 @@ impl Link {
     /// Begins a batch: small calls that wait for each other to share a frame.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
+    }
+
+    /// Begins a group: calls that wake a sleeping target once, at the group's end.
+    pub fn group(&self) -> Group<'_> {
+        Group::new(self)
     }
 
     /// Injects, and appends the reply to `into` once it has come. Allocates nothing, whatever the reply's

@@ -35,7 +35,7 @@ impl Link {
         args: &A,
     ) -> Result<TypedPending<'c, R>, Error> {
         let pending = self.inject(function.library(), args.payload())?;
-        Ok(TypedPending { pending, library: function.library(), reply: PhantomData })
+        Ok(TypedPending::new(pending, function.library()))
     }
 
     /// As [`Link::call`], and awaits credit as [`Link::inject_async`] does.
@@ -48,7 +48,7 @@ impl Link {
         args: &A,
     ) -> Result<TypedPending<'c, R>, Error> {
         let pending = self.inject_async(function.library(), args.payload()).await?;
-        Ok(TypedPending { pending, library: function.library(), reply: PhantomData })
+        Ok(TypedPending::new(pending, function.library()))
     }
 
     /// As [`Link::call`], but fails with [`crate::InjectError::Full`] instead of waiting for credit.
@@ -62,7 +62,7 @@ impl Link {
         args: &A,
     ) -> Result<TypedPending<'c, R>, Error> {
         let pending = self.try_inject(function.library(), args.payload())?;
-        Ok(TypedPending { pending, library: function.library(), reply: PhantomData })
+        Ok(TypedPending::new(pending, function.library()))
     }
 
     /// Calls `function` without asking for a reply: [`Link::send`] with arguments of its type.
@@ -142,6 +142,13 @@ pub struct TypedPending<'c, R: ?Sized> {
     pending: Pending<'c>,
     library: &'c Library,
     reply: PhantomData<fn() -> PhantomData<R>>,
+}
+
+impl<'c, R: ?Sized> TypedPending<'c, R> {
+    #[inline(always)]
+    pub(super) fn new(pending: Pending<'c>, library: &'c Library) -> Self {
+        TypedPending { pending, library, reply: PhantomData }
+    }
 }
 
 impl<'c, R: TypedReply + ?Sized> TypedPending<'c, R> {

@@ -1,5 +1,7 @@
 //! The choice itself: the place at which a piece of work is done sooner.
 
+use std::fmt;
+
 use super::{Traffic, Wire};
 
 /// Microseconds of work after which half of what is known of a processor's speed is new.
@@ -39,7 +41,7 @@ pub enum Place {
     AtData,
 }
 
-/// A choice, and its reason.
+/// A choice, and its reason. Its text says both: "at the data, where it is expected to take 12.0 us; here it would take 340.5 us".
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Choice {
     /// The place at which the work is done sooner.
@@ -48,6 +50,51 @@ pub struct Choice {
     pub here_us: f64,
     /// Microseconds from now until it were done at the data, and its reply here.
     pub there_us: f64,
+}
+
+impl Choice {
+    /// Whether the place is the one that is expected to take longer: it is tried, to learn what it takes.
+    pub fn is_trial(&self) -> bool {
+        match self.place {
+            Place::Here => self.here_us > self.there_us,
+            Place::AtData => self.there_us > self.here_us,
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { place, here_us, there_us } = *self;
+        match (place, self.is_trial()) {
+            (Place::AtData, _) if here_us == f64::INFINITY => {
+                write!(out, "at the data, because the way there was not measured")
+            }
+            (Place::AtData, false) => {
+                write!(
+                    out,
+                    "at the data, where it is expected to take {there_us:.1} us; here it would take {here_us:.1} us"
+                )
+            }
+            (Place::Here, false) => {
+                write!(
+                    out,
+                    "here, where it is expected to take {here_us:.1} us; at the data it would take {there_us:.1} us"
+                )
+            }
+            (Place::AtData, true) => {
+                write!(
+                    out,
+                    "at the data, to learn what it takes there: {there_us:.1} us are expected, and {here_us:.1} us here"
+                )
+            }
+            (Place::Here, true) => {
+                write!(
+                    out,
+                    "here, to learn what it takes here: {here_us:.1} us are expected, and {there_us:.1} us at the data"
+                )
+            }
+        }
+    }
 }
 
 /// Chooses for each of many pieces of work the place at which it is done sooner, by its size, the wire, and the load:
@@ -236,6 +283,22 @@ mod tests {
             call_us: 0.3,
             there_us: us,
         }
+    }
+
+    #[test]
+    fn a_choice_says_its_place_and_both_times() {
+        let said = |place, here_us, there_us| Choice { place, here_us, there_us }.to_string();
+        let best = said(Place::AtData, 340.46, 12.0);
+        assert_eq!(best, "at the data, where it is expected to take 12.0 us; here it would take 340.5 us");
+        let tried = said(Place::Here, 340.0, 12.0);
+        assert_eq!(
+            tried,
+            "here, to learn what it takes here: 340.0 us are expected, and 12.0 us at the data"
+        );
+        assert!(said(Place::Here, 1.0, 2.0).starts_with("here, where it is expected to take 1.0 us;"));
+        assert!(said(Place::AtData, 1.0, 2.0).starts_with("at the data, to learn what it takes there: 2.0"));
+        assert!(said(Place::AtData, f64::INFINITY, 0.0).contains("was not measured"));
+        assert!(!Choice { place: Place::Here, here_us: 1.0, there_us: 1.0 }.is_trial());
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 #[cfg(feature = "bitcode")]
 use farjump_compiler::{Compiler, Options as CompilerOptions};
-use farjump_control::{Key, KeyFile, Limits, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
+use farjump_control::{
+    Key, KeyFile, Limits, Listener, MAX_NAME, PeerAddress, PeerIdentity, Rights, TcpOptions, plain,
+};
 #[cfg(feature = "bitcode")]
 use farjump_core::cpu::Forms;
 use farjump_core::image::{CodeId, FamilyId, Level};
@@ -476,6 +478,13 @@ impl<'a> TargetBuilder<'a> {
     /// Requests over the limit are refused.
     pub fn max_source_memory(mut self, bytes: usize) -> Self {
         self.settings.limits.source_memory = bytes;
+        self
+    }
+
+    /// The name that sources, destinations and `farjump stats` show this target by: 64 characters of it. Default: the name
+    /// of the program's executable, which may say little where that is one file under several names.
+    pub fn program(mut self, name: &str) -> Self {
+        self.settings.program = plain(name, MAX_NAME).into();
         self
     }
 

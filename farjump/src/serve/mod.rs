@@ -10,6 +10,7 @@ mod epoll;
 mod forward;
 mod handlers;
 mod key_changes;
+mod own_calls;
 mod poll;
 mod resources;
 mod scratch;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::epoll::{Event, Events};
 use super::session::{End, Session, Shared, Stop};
-use super::{Idle, Target};
+use super::{Idle, Target, own_calls};
 use crate::Error;
 use crate::executor::{Executor, Unbound};
 use crate::link::Wanted;
@@ -316,7 +316,10 @@ impl Target<'_> {
         }
         for outcome in self.shared.forwards.take_outcomes() {
             let session = outcome.caller.session;
-            let Some(index) = self.sessions.iter().position(|one| one.id == session) else { continue };
+            let Some(index) = self.sessions.iter().position(|one| one.id == session) else {
+                own_calls::note_lost(&outcome);
+                continue;
+            };
             match self.with_session(index, |session, shared| session.relay(outcome, shared)) {
                 // What was sent may need progress.
                 Ok(None) => self.sessions.make_busy(index),

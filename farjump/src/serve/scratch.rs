@@ -24,6 +24,17 @@ impl Scratch {
         self.payload[skip..].as_mut_ptr()
     }
 
+    /// Memory for a payload of `len` bytes at an address that is a multiple of `align` bytes, a power of two: zeros.
+    /// `None` if there is no memory.
+    pub(super) fn lend(&mut self, len: usize, align: usize) -> Option<&mut [u8]> {
+        let whole = len.checked_add(align)?;
+        self.payload.clear();
+        self.payload.try_reserve(whole).ok()?;
+        self.payload.resize(whole, 0);
+        let skip = self.payload.as_ptr().align_offset(align).min(align);
+        Some(&mut self.payload[skip..skip + len])
+    }
+
     /// Copies the payload of a frame with this header to an address aligned to `align` bytes: as many bytes
     /// as the header says, whatever there is to copy.
     #[cold]

@@ -66,6 +66,21 @@ fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first(
 }
 
 #[test]
+fn a_target_is_shown_by_the_name_that_its_program_gives_it() {
+    let place = Place::new();
+    let shown = |target: TargetBuilder<'static>| {
+        let mut pair = Pair::of(target, place.link());
+        let stats = while_polling(&mut pair.target, || place.admin().stats()).unwrap();
+        assert_eq!(stats.program, pair.link.peer().name);
+        stats.program
+    };
+    assert_eq!(shown(place.target().program("a key-value server")), "a key-value server");
+    assert_eq!(shown(place.target().program(&"long ".repeat(100_000))), "long ".repeat(13)[..64]);
+    let own = std::env::current_exe().unwrap();
+    assert_eq!(shown(place.target()), own.file_name().unwrap().to_str().unwrap()[..]);
+}
+
+#[test]
 fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_called() {
     let place = Place::new();
     let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));

@@ -35,6 +35,7 @@ mod mixed;
 mod modes;
 mod mutated_frames;
 mod no_filesystem;
+mod own_calls;
 mod panics;
 mod payloads;
 mod peer_death;

@@ -41,6 +41,74 @@ fn a_sleeper_is_rung_once_by_the_first_frame_and_not_while_awake() {
 }
 
 #[test]
+fn frames_of_a_group_ring_a_sleeper_once_at_the_end() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        for round in 0..3 {
+            assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}, round {round}");
+            pair.settle();
+            pair.left.channel.begin_group();
+            for token in 0..3 {
+                pair.left.send(token, &[]).unwrap();
+                pair.settle();
+                pair.left.channel.progress(true).unwrap();
+                assert_eq!(pair.right.rings(), 0, "{rule:?}: frame {token}");
+            }
+            assert!(pair.left.channel.owes_wake(), "{rule:?}");
+            pair.left.channel.end_group();
+            for _ in 0..2 {
+                pair.left.channel.wake_for_group().unwrap();
+                pair.settle();
+                assert_eq!(pair.right.rings(), 1, "{rule:?}");
+                assert!(!pair.left.channel.owes_wake(), "{rule:?}");
+            }
+            pair.right.channel.disarm().unwrap();
+            for token in 0..3 {
+                assert_eq!(pair.right.take(), Some((token, vec![])));
+            }
+            pair.right.channel.progress(true).unwrap();
+            pair.settle();
+        }
+    }
+}
+
+#[test]
+fn a_group_rings_nobody_who_has_taken_its_frames_and_later_frames_ring_again() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, 4096);
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+        pair.settle();
+        pair.left.channel.begin_group();
+        pair.left.send(0, &[]).unwrap();
+        pair.settle();
+        // Something else wakes it, and it sleeps again.
+        pair.right.channel.disarm().unwrap();
+        assert_eq!(pair.right.take(), Some((0, vec![])));
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+        pair.settle();
+        pair.left.channel.end_group();
+        pair.left.channel.wake_for_group().unwrap();
+        assert_eq!(pair.right.rings(), 0, "{rule:?}: rung for nothing");
+        pair.left.send(1, &[]).unwrap();
+        pair.settle();
+        assert_eq!(pair.right.rings(), 1, "{rule:?}: not rung for a frame after the group");
+        pair.right.channel.disarm().unwrap();
+        assert_eq!(pair.right.take(), Some((1, vec![])));
+        // A frame behind a group wakes for the group too, and nothing is owed then.
+        pair.right.channel.progress(true).unwrap();
+        assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
+        pair.settle();
+        pair.left.channel.begin_group();
+        pair.left.send(2, &[]).unwrap();
+        pair.left.channel.end_group();
+        pair.left.send(3, &[]).unwrap();
+        pair.settle();
+        assert_eq!(pair.right.rings(), 1, "{rule:?}");
+        assert!(!pair.left.channel.owes_wake(), "{rule:?}");
+    }
+}
+
+#[test]
 fn a_frame_that_is_there_keeps_from_sleeping() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);

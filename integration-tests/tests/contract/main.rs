@@ -1,6 +1,7 @@
 //! The fakes and the middleware against the transport contract itself, mostly without a channel above.
 
 mod fault_injector;
+mod groups;
 mod idle_links;
 mod metered;
 mod notices;

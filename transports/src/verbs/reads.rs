@@ -128,7 +128,7 @@ impl QueueReads {
 
     /// The bytes of the read under way, if all are there. Posts the next part once one is.
     pub(super) fn poll(&mut self, queue: &mut Queue) -> Result<Option<ReadBytes>, Cause> {
-        queue.look().map_err(|(cause, _)| cause)?;
+        queue.work().map_err(|(cause, _)| cause)?;
         let Some(read) = &mut self.under_way else { return Ok(None) };
         if let Some((request, len)) = read.posted
             && queue.done() > request

@@ -19,6 +19,9 @@ mod moving;
 mod processor;
 mod put;
 mod sleep;
+mod wakes;
+
+use wakes::Wakes;
 
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
@@ -40,6 +43,8 @@ pub(super) struct OneSided {
     fence: bool,
     /// The frame at the head is held: an event is pending, and the frame is not read again.
     holds: bool,
+    /// Whether frames wake the peer as they are sent.
+    wakes: Wakes,
     /// The last notice of the peer that was reported to the caller.
     notice: u32,
     pub(super) out: Outbound<Ring, Region>,
@@ -161,6 +166,7 @@ impl OneSided {
             starved: None,
             pending: None,
             holds: false,
+            wakes: Wakes::default(),
             remote,
             local,
             _shadow_ring: shadow,
@@ -314,8 +320,8 @@ impl OneSided {
     /// Wakes the peer, whose state has changed, if it fell asleep since the last check.
     #[cold]
     pub(super) fn look_at_changed_peer(&mut self) -> Result<(), TransportError> {
-        let out = &mut self.out;
-        let must_wake = self.waker.changed(&self.returns, || out.in_flight());
+        let (out, wakes) = (&mut self.out, &mut self.wakes);
+        let must_wake = self.waker.changed(&self.returns, || wakes.missed(|| out.in_flight()));
         if must_wake { self.remote.wake_peer() } else { Ok(()) }
     }
 
@@ -343,9 +349,34 @@ impl OneSided {
     /// Wakes the peer if it fell asleep since the last check.
     #[inline(always)]
     fn look_at_peer(&mut self) -> Result<(), TransportError> {
-        let out = &mut self.out;
-        let must_wake = self.waker.must_wake(&self.returns, self.fence, || out.in_flight());
+        let (out, wakes) = (&mut self.out, &mut self.wakes);
+        let must_wake = self.waker.must_wake(&self.returns, self.fence, || wakes.missed(|| out.in_flight()));
         if must_wake { self.remote.wake_peer() } else { Ok(()) }
+    }
+
+    /// Has the frames sent next wake no peer, until [`OneSided::end_group`].
+    pub(super) fn begin_group(&mut self) {
+        self.wakes.hold();
+    }
+
+    /// Has later frames wake the peer again. It is still to be woken for those sent meanwhile
+    /// ([`OneSided::wake_for_group`]).
+    pub(super) fn end_group(&mut self) {
+        self.wakes.end_hold();
+    }
+
+    /// Whether the peer may sleep and have missed frames of a group.
+    #[inline(always)]
+    pub(super) fn owes_wake(&self) -> bool {
+        self.wakes.are_owed()
+    }
+
+    /// Wakes the peer if it fell asleep before frames of a group arrived. Frames that the backend could not take yet are
+    /// looked after by [`OneSided::work`].
+    #[cold]
+    pub(super) fn wake_for_group(&mut self) -> Result<(), TransportError> {
+        self.wakes = Wakes::default();
+        if self.pending.is_some() { Ok(()) } else { self.look_at_peer() }
     }
 
     /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving
@@ -358,7 +389,7 @@ impl OneSided {
         // The sleep first: the peer returns credit before it says that it sleeps.
         match self.waker.missed_sleep(&self.returns, self.fence) {
             // A frame that was not handed over yet is checked once it was.
-            Some(sleep) if self.pending.is_none() && self.out.in_flight() > 0 => {
+            Some(sleep) if self.pending.is_none() && self.wakes.missed(|| self.out.in_flight()) > 0 => {
                 self.waker.note_woken(sleep);
                 self.remote.wake_peer()
             }

@@ -105,6 +105,9 @@ impl Inner {
 
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
+        if let Err(error) = self.wake_for_group() {
+            return self.last_chance(token, error);
+        }
         for turn in 0..TURNS_TO_IDLE {
             if turn.is_multiple_of(TURNS_TO_YIELD) {
                 self.make_way();
@@ -195,6 +198,7 @@ impl Inner {
         if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
+        self.wake_for_group()?;
         for turn in 1..=turns {
             if self.step()? {
                 waiter.reset();
@@ -287,6 +291,7 @@ impl Inner {
 
     /// Takes some turns of a wait: polls, and if nothing came waits by the policy. Sleeps at most once.
     pub(super) fn turn(&mut self, wait: &mut Wait) -> Result<(), Error> {
+        self.wake_for_group()?;
         let mut events = 0;
         for turn in 0..TURNS_TO_IDLE {
             if turn.is_multiple_of(TURNS_TO_YIELD) {
@@ -324,12 +329,14 @@ impl Inner {
         if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
+        self.wake_for_group()?;
         self.take_frames()?;
         self.look_around()
     }
 
     /// Polls for frames and control messages without waiting.
     pub(in super::super) fn look_everywhere(&mut self) -> Result<(), Error> {
+        self.wake_for_group()?;
         self.take_frames()?;
         self.progress()?;
         self.read_control()

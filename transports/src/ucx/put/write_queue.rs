@@ -52,7 +52,7 @@ pub(super) struct WriteQueue {
     /// Words of puts, allocated at the first. One is used again after `QUEUE` others, when its put is done;
     /// unfinished puts go on until the worker is gone.
     words: Option<Box<[u64; QUEUE]>>,
-    gets: Gets,
+    gets: Box<Gets>,
 }
 
 // SAFETY: requests, peer and words belong to the worker, which is `Send` and owned here.
@@ -72,7 +72,7 @@ impl WriteQueue {
             worker,
             _post: post,
             words: None,
-            gets: Gets::default(),
+            gets: Box::default(),
         }
     }
 

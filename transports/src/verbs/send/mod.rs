@@ -140,7 +140,7 @@ impl UnconnectedEndpoint for SendEndpoint {
             sent: VecDeque::new(),
             spares: Vec::new(),
             is_starved: false,
-            reads: QueueReads::default(),
+            reads: Box::default(),
         })))
     }
 }
@@ -170,8 +170,8 @@ struct SendMessages {
     spares: Vec<Memory>,
     /// There was no credit for a frame, and no event reports new credit.
     is_starved: bool,
-    // Dropped after the queue pair in `endpoint`.
-    reads: QueueReads,
+    // Dropped after the queue pair in `endpoint`; boxed, as no frame touches it.
+    reads: Box<QueueReads>,
 }
 
 impl SendMessages {

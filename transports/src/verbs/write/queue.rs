@@ -44,7 +44,7 @@ pub(super) struct WriteQueue {
     owes_wake_up: bool,
     /// The memory in which core lays out frames.
     pub(super) staging: Option<Memory>,
-    pub(super) reads: QueueReads,
+    pub(super) reads: Box<QueueReads>,
 }
 
 // SAFETY: the pointers of held requests are to bytes that core keeps; everything else is its own.
@@ -78,7 +78,7 @@ impl WriteQueue {
             registrations: Vec::new(),
             owes_wake_up: false,
             staging: None,
-            reads: QueueReads::default(),
+            reads: Box::default(),
         }
     }
 

@@ -1,13 +1,16 @@
 //! Functions at the data: built from C and Rust, called on objects at their owner, and where it takes less time.
 
+mod awaiting;
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
 use farjump::placement::Place;
-use farjump::{CallError, Library, Target, TargetThread};
+use farjump::{CallError, Library, Target, TargetThread, WaitError};
 use farjump_handles::{Client, Error, Handle, Placement, Store};
+use rustix::event::{PollFd, PollFlags};
 
 /// A function of `tests/ifuncs`, built once.
 fn library(name: &str) -> Library {
@@ -87,6 +90,44 @@ fn a_function_runs_at_the_owner_and_the_object_stays_there() {
 }
 
 #[test]
+fn an_event_loop_sleeps_until_a_started_call_has_an_outcome() {
+    let owned = owner();
+    let sum = library("sum_at");
+    let handle = owned.client.put(&[1; 1000]).unwrap();
+    let mut calls: Vec<_> =
+        (0..20_u8).map(|factor| owned.client.start_call(&sum, &handle, &[factor]).unwrap()).collect();
+    let descriptor = owned.client.as_fd().unwrap();
+    let mut sums = [None; 20];
+    let end = Instant::now() + Duration::from_secs(120);
+    while sums.contains(&None) {
+        assert!(Instant::now() < end, "{sums:?}");
+        if let Some(longest) = owned.client.arm().unwrap() {
+            assert!(longest <= Duration::from_secs(1));
+            let longest = Some(longest.try_into().unwrap());
+            rustix::event::poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], longest.as_ref()).unwrap();
+        }
+        owned.client.disarm().unwrap();
+        for (call, sum) in calls.iter_mut().zip(&mut sums).filter(|(_, sum)| sum.is_none()) {
+            *sum = call.poll().unwrap().map(|reply| number(&reply));
+        }
+    }
+    assert_eq!(sums, std::array::from_fn(|factor| Some(1000 * factor as u64)));
+    // Other threads' calls of the same client go on while it is armed, and both ends learn of the owner's end.
+    let _ = owned.client.arm().unwrap();
+    assert_eq!(number(&owned.client.call(&sum, &handle, b"").unwrap()), 1000);
+    owned.client.disarm().unwrap();
+    let Owner { client, _target: target, .. } = owned;
+    drop(target.stop().unwrap());
+    let gone = loop {
+        match client.arm() {
+            Ok(_) => assert!(Instant::now() < end, "the owner's end is not noticed"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(gone, Error::Link(farjump::Error::Wait(WaitError::PeerGone { .. }))), "{gone}");
+}
+
+#[test]
 fn a_function_is_told_why_it_gets_no_object() {
     let (one, other) = (owner(), owner());
     let sum = library("sum_at");
@@ -148,6 +189,10 @@ fn a_function_runs_here_or_there_with_the_same_outcome() {
             let placed = unsafe { client.call_auto(&mut placement, &sum, handle, &[2]) }.unwrap();
             assert_eq!(number(&placed.reply), 2 * len);
             assert!(placed.choice.here_us >= 0.0 && placed.choice.there_us >= 0.0, "{:?}", placed.choice);
+            assert_eq!((placed.work.len, placed.work.args), (len, 1));
+            let place = if placed.choice.place == Place::Here { "ran here, " } else { "ran at the data, " };
+            let why = placed.to_string();
+            assert!(why.contains(place) && why.contains(&format!("has {len} bytes")), "{why}");
             places.push(placed.choice.place);
         }
     }
@@ -162,6 +207,8 @@ fn a_function_runs_here_or_there_with_the_same_outcome() {
     // SAFETY: as above.
     let placed = unsafe { client.call_auto(&mut far, &sum, &large, &[1]) }.unwrap();
     assert_eq!((placed.choice.place, number(&placed.reply)), (Place::AtData, 4 << 20));
+    assert_eq!(placed.wire, slow);
+    assert!(placed.to_string().ends_with("takes 100000.0 us, and moves 0.0 bytes in 1 us"), "{placed}");
 }
 
 #[test]

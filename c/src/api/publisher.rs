@@ -1,0 +1,350 @@
+//! Publishers: streams of handles, at the end that makes them.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+
+use farjump_handles::{Error, Overflow, Patience, Publisher, PublisherOptions};
+
+use crate::api::catch::{
+    bytes, c_text, duration, give, guarded, object, object_mut, take, text, value, variable,
+};
+use crate::api::client::farjump_client_t;
+use crate::api::handle::farjump_handle_t;
+use crate::api::last_error::Failure;
+use crate::api::shared_options::{change, set};
+use crate::api::status::farjump_status_t::{self, *};
+use crate::api::store::{farjump_store_t, tell, type_name};
+
+/// What a publisher does when its topic is full.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum farjump_overflow_t {
+    /// It waits until the slowest subscriber has gone on. The default.
+    FARJUMP_OVERFLOW_WAIT = 0,
+    /// It fails at once with FARJUMP_ERROR_TOPIC_FULL.
+    FARJUMP_OVERFLOW_REFUSE = 1,
+    /// It drops the oldest entry. Subscribers that have not had it are told how many they lost
+    /// (farjump_item_lost()).
+    FARJUMP_OVERFLOW_DROP_OLDEST = 2,
+}
+
+/// Choices for publishers, each of which has a usable default. One thread changes them at a time. They are
+/// copied when a publisher is made.
+#[derive(Debug, Default)]
+pub struct farjump_publisher_options_t {
+    capacity: Option<u32>,
+    keep: Option<u32>,
+    awaited: Option<u32>,
+    overflow: Option<Overflow>,
+}
+
+impl farjump_publisher_options_t {
+    fn rust(&self) -> PublisherOptions {
+        let options = set(PublisherOptions::default(), self.capacity, PublisherOptions::capacity);
+        let options = set(options, self.keep, PublisherOptions::keep);
+        let options = set(options, self.awaited, PublisherOptions::await_subscribers);
+        set(options, self.overflow, PublisherOptions::overflow)
+    }
+}
+
+/// Publishes handles in a topic, a queue at a store: its subscribers get them in the order in which they were
+/// published. It keeps the store or client that it came by. One thread uses it at a time.
+#[derive(Debug)]
+pub struct farjump_publisher_t {
+    publisher: Publisher,
+    topic: CString,
+}
+
+impl farjump_publisher_t {
+    fn give(publisher: Publisher) -> *mut farjump_publisher_t {
+        let topic = c_text(publisher.topic());
+        give(farjump_publisher_t { publisher, topic })
+    }
+}
+
+/// Makes choices, all of them the defaults. farjump_publisher_options_free() ends them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_options_new(
+    options: *mut *mut farjump_publisher_options_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable for a pointer.
+        let made = unsafe { variable(options, "options")? };
+        *made = give(farjump_publisher_options_t::default());
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_options_free(
+    options: *mut *mut farjump_publisher_options_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable with one of `farjump_publisher_options_new`, which nothing
+        // else uses.
+        drop(unsafe { take(options, "options", |_| Ok(()))? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Most entries of the topic that not all subscribers have gone past: 1 to 65,536. The first publisher of a
+/// topic decides: a later one that asks for another capacity is refused. Default: 64.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_options_set_capacity(
+    options: *mut farjump_publisher_options_t,
+    entries: u32,
+) -> farjump_status_t {
+    change!(options, options.capacity = Some(entries))
+}
+
+/// Latest entries that stay for late subscribers, though all others have gone past them. The first publisher
+/// of a topic decides. Default: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_options_set_keep(
+    options: *mut farjump_publisher_options_t,
+    entries: u32,
+) -> farjump_status_t {
+    change!(options, options.keep = Some(entries))
+}
+
+/// Subscribers for which the topic waits: before so many have come, no entry leaves it but by
+/// FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_options_set_await_subscribers(
+    options: *mut farjump_publisher_options_t,
+    count: u32,
+) -> farjump_status_t {
+    change!(options, options.awaited = Some(count))
+}
+
+/// What this publisher does when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_options_set_overflow(
+    options: *mut farjump_publisher_options_t,
+    overflow: c_int,
+) -> farjump_status_t {
+    change!(options, options.overflow = Some(overflow_of(overflow)?))
+}
+
+fn overflow_of(number: c_int) -> Result<Overflow, Failure> {
+    use farjump_overflow_t::*;
+    let all = [
+        (FARJUMP_OVERFLOW_WAIT, Overflow::Wait),
+        (FARJUMP_OVERFLOW_REFUSE, Overflow::Refuse),
+        (FARJUMP_OVERFLOW_DROP_OLDEST, Overflow::DropOldest),
+    ];
+    let known = all.into_iter().find(|(own, _)| *own as c_int == number);
+    known.map(|(_, overflow)| overflow).ok_or_else(|| {
+        Failure::argument(format!("{number} is no overflow: give one of FARJUMP_OVERFLOW_WAIT and its kin"))
+    })
+}
+
+/// Opens a topic of this store to publish in it. The topic is made if it is not there. Its name has 1 to 255
+/// bytes. `options` may be NULL for the defaults. farjump_publisher_close() ends it.
+///
+/// FARJUMP_ERROR_ARGUMENT for an impossible name or capacity, or a capacity that is not the first publisher's;
+/// FARJUMP_ERROR_TOO_MANY when the store has 1,024 topics, or the topic 1,024 publishers;
+/// FARJUMP_ERROR_STORE_FULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_store_publisher(
+    store: *const farjump_store_t,
+    topic: *const c_char,
+    options: *const farjump_publisher_options_t,
+    publisher: *mut *mut farjump_publisher_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires a store, a text, NULL or options that nothing changes, and a variable for a
+    // pointer.
+    guarded(|| unsafe {
+        let made = variable(publisher, "publisher")?;
+        let (store, topic) = (object(store, "store")?, text(topic, "topic")?);
+        let options = options.as_ref().map_or_else(PublisherOptions::default, |options| options.rust());
+        *made = farjump_publisher_t::give(store.rust().publisher(topic, options)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// As farjump_store_publisher(), for a topic of another process's store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_publisher(
+    client: *const farjump_client_t,
+    topic: *const c_char,
+    options: *const farjump_publisher_options_t,
+    publisher: *mut *mut farjump_publisher_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a text, NULL or options that nothing changes, and a variable for a
+    // pointer.
+    guarded(|| unsafe {
+        let made = variable(publisher, "publisher")?;
+        let (client, topic) = (object(client, "client")?, text(topic, "topic")?);
+        let options = options.as_ref().map_or_else(PublisherOptions::default, |options| options.rust());
+        *made = farjump_publisher_t::give(client.rust().publisher(topic, options)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. One that has not finished
+/// (farjump_publisher_finish()) leaves subscribers FARJUMP_ERROR_PUBLISHER_GONE, as one whose process ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_close(
+    publisher: *mut *mut farjump_publisher_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a variable with a publisher, which nothing else uses.
+        drop(unsafe { take(publisher, "publisher", |_| Ok(()))? });
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// The topic's name. The text belongs to the publisher. NULL if `publisher` is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_topic(publisher: *const farjump_publisher_t) -> *const c_char {
+    // SAFETY: the header requires a publisher.
+    value(std::ptr::null(), || Ok(unsafe { object(publisher, "publisher")? }.topic.as_ptr()))
+}
+
+/// Number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
+/// `publisher` is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_number(publisher: *const farjump_publisher_t) -> u64 {
+    // SAFETY: the header requires a publisher.
+    value(0, || Ok(unsafe { object(publisher, "publisher")? }.publisher.number()))
+}
+
+/// Publishes by `publish`, and writes the entry's number for C, unless it wants none.
+///
+/// # Safety
+/// Unless they are NULL, `publisher` must be one that nothing else uses, and `number` be writable.
+unsafe fn published(
+    publisher: *mut farjump_publisher_t,
+    timeout_ns: u64,
+    number: *mut u64,
+    publish: impl FnOnce(&mut Publisher, &mut Patience<'_>) -> Result<u64, Error>,
+) -> Result<farjump_status_t, Failure> {
+    // SAFETY: this function's caller guarantees it.
+    let publisher = unsafe { object_mut(publisher, "publisher")? };
+    let entry = publish(&mut publisher.publisher, &mut Patience::of(duration(timeout_ns)))?;
+    if !number.is_null() {
+        // SAFETY: this function's caller guarantees it.
+        unsafe { number.write(entry) };
+    }
+    Ok(FARJUMP_OK)
+}
+
+/// Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
+/// topic it waits as was chosen, `timeout_ns` nanoseconds at most. `number`, unless it is NULL, becomes the
+/// entry's number in the topic. The handle is copied.
+///
+/// FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
+/// FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more
+/// than 1,024 bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
+/// FARJUMP_ERROR_PEER_GONE it may have been published.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_publish(
+    publisher: *mut farjump_publisher_t,
+    handle: *const farjump_handle_t,
+    timeout_ns: u64,
+    number: *mut u64,
+) -> farjump_status_t {
+    // SAFETY: the header requires a publisher that nothing else uses, a handle, and NULL or a place for a
+    // number.
+    guarded(|| unsafe {
+        let handle = object(handle, "handle")?.rust();
+        published(publisher, timeout_ns, number, |publisher, patience| {
+            publisher.publish_with(handle, false, patience)
+        })
+    })
+}
+
+/// As farjump_publisher_publish(), and the topic owns the object: it is evicted when all subscribers have had
+/// it and released their items.
+///
+/// As farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_give(
+    publisher: *mut farjump_publisher_t,
+    handle: *const farjump_handle_t,
+    timeout_ns: u64,
+    number: *mut u64,
+) -> farjump_status_t {
+    // SAFETY: the header requires a publisher that nothing else uses, a handle, and NULL or a place for a
+    // number.
+    guarded(|| unsafe {
+        let handle = object(handle, "handle")?.rust();
+        published(publisher, timeout_ns, number, |publisher, patience| {
+            publisher.publish_with(handle, true, patience)
+        })
+    })
+}
+
+/// Makes an object of a copy of `size` bytes at the topic's store, and publishes it: the topic owns it, as by
+/// farjump_publisher_give(). `type_name` is a name for its type, of at most 255 bytes; NULL for none.
+///
+/// As farjump_publisher_publish(), and FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_publish_bytes(
+    publisher: *mut farjump_publisher_t,
+    type_name: *const c_char,
+    bytes: *const c_void,
+    size: usize,
+    timeout_ns: u64,
+    number: *mut u64,
+) -> farjump_status_t {
+    // SAFETY: the header requires a publisher that nothing else uses, NULL or a text, `size` bytes, and NULL or
+    // a place for a number.
+    guarded(|| unsafe {
+        let (type_name, bytes) = (self::type_name(type_name)?, self::bytes(bytes, size, "bytes")?);
+        published(publisher, timeout_ns, number, |publisher, patience| {
+            publisher.publish_bytes_with(type_name, &[bytes], patience)
+        })
+    })
+}
+
+/// Says that no more entries of this publisher follow. The stream ends for a subscriber that has had all
+/// entries when all publishers have finished. Finishing again does nothing. farjump_publisher_close() follows.
+/// It takes `timeout_ns` nanoseconds at most.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_publisher_finish(
+    publisher: *mut farjump_publisher_t,
+    timeout_ns: u64,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a publisher that nothing else uses.
+        let publisher = unsafe { object_mut(publisher, "publisher")? };
+        publisher.publisher.finish_with(&mut Patience::of(duration(timeout_ns)))?;
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Forgets a topic of this store that has neither publishers nor subscribers, and evicts the objects that it
+/// owns: for one whose entries no subscriber takes. `was_there`, unless it is NULL, becomes whether there was
+/// such a topic.
+///
+/// FARJUMP_ERROR_BUSY for a topic that has publishers or subscribers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_store_discard_topic(
+    store: *const farjump_store_t,
+    topic: *const c_char,
+    was_there: *mut bool,
+) -> farjump_status_t {
+    // SAFETY: the header requires a store, a text, and NULL or a variable.
+    guarded(|| unsafe {
+        let (store, topic) = (object(store, "store")?, text(topic, "topic")?);
+        tell(was_there, store.rust().discard_topic(topic)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// As farjump_store_discard_topic(), for a topic of another process's store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_client_discard_topic(
+    client: *const farjump_client_t,
+    topic: *const c_char,
+    was_there: *mut bool,
+) -> farjump_status_t {
+    // SAFETY: the header requires a client, a text, and NULL or a variable.
+    guarded(|| unsafe {
+        let (client, topic) = (object(client, "client")?, text(topic, "topic")?);
+        tell(was_there, client.rust().discard_topic(topic)?);
+        Ok(FARJUMP_OK)
+    })
+}

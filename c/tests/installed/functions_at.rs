@@ -1,0 +1,60 @@
+//! Functions at objects in C: a program uses the objects of two owners, which stop, go on and end meanwhile.
+
+use std::ffi::OsStr;
+
+use farjump_fixtures::process::wait_for;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use tempfile::TempDir;
+
+use crate::installation::ifuncs;
+use crate::objects::{ALL_WELL, owner};
+use crate::programs::{Process, Way, compile, start};
+
+/// Stops a process, and returns when all its threads have stopped.
+fn stop(process: &Process) {
+    process.signal(Signal::STOP);
+    let pid = Pid::from_raw(process.pid().cast_signed()).expect("a process has a number");
+    wait_for("the owner stops", || {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(pid), options).expect("it is a child")
+    });
+}
+
+fn goes_through(way: Way) {
+    if !way.is_open() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    for program in ["owner", "functions_at"] {
+        compile(program, way, folder.path());
+    }
+    let (one, handles) = owner(folder.path(), "one.sock");
+    let (mut other, others) = owner(folder.path(), "other.sock");
+    let args = [ifuncs().as_os_str()].into_iter().chain(handles.iter().map(OsStr::new));
+    let args = args.chain([OsStr::new(&others[0])]);
+    let mut user = start(&folder.path().join("functions_at"), args, folder.path());
+    for word in ["stop", "continue", "stop", "continue", "kill the other"] {
+        let Some(asked) = user.line_or_end() else {
+            panic!("{way:?} before {word}: {}", user.finish().err);
+        };
+        assert_eq!(asked, word);
+        match word {
+            "stop" => stop(&one),
+            "continue" => one.signal(Signal::CONT),
+            _ => drop(other.kill_and_wait()),
+        }
+        user.write_line("done");
+    }
+    assert_eq!(user.finish().worked().text(), ALL_WELL);
+    one.finish().worked();
+}
+
+#[test]
+fn functions_in_c_run_at_the_objects_of_several_owners_and_where_it_takes_less_time() {
+    goes_through(Way::Shared);
+}
+
+#[test]
+fn functions_at_objects_run_clean_under_sanitizers() {
+    goes_through(Way::Sanitized);
+}

@@ -1,0 +1,153 @@
+//! Requests whose caller gave up before the reply came: what their replies bring is given back to the owner.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+
+use farjump::Link;
+
+use crate::connection::{Inner, lock, poll_once};
+use crate::handle::Key;
+use crate::wire::{Op, Reader, Status, Writer};
+
+/// Most abandoned requests whose replies are awaited. The replies of further ones are dropped, and what they bring stays
+/// with the owner until the link ends.
+const MAX_ABANDONED: usize = 1024;
+
+/// What a reply brings that its caller no longer wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Brings {
+    /// A claim, of an object that is as long as the reply says.
+    Claim,
+    /// An object, a part of one, or a reserved number, which nobody else knows.
+    Object,
+}
+
+impl Brings {
+    /// What the reply to `request` brings. `None` where nothing has to be given back.
+    fn by(request: &[u8]) -> Option<Brings> {
+        let mut fields = Reader(request);
+        match Op::from_number(fields.u8()?)? {
+            Op::Claim | Op::ClaimLent => Some(Brings::Claim),
+            Op::Allocate | Op::Reserve => Some(Brings::Object),
+            // With a number these are the contents of a reserved object. Its handle is known to others.
+            Op::Put => (fields.u64()? == 0).then_some(Brings::Object),
+            _ => None,
+        }
+    }
+}
+
+/// Something that an abandoned request has made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unwanted {
+    Claim(u64),
+    Object(u64, Key),
+}
+
+impl Unwanted {
+    /// Reads it from a reply. `None` if the owner has refused the request, or its reply is malformed.
+    fn in_reply(reply: &[u8], brings: Brings) -> Option<Unwanted> {
+        let mut fields = Reader(reply);
+        fields.u8().filter(|status| *status == Status::Done as u8)?;
+        let number = fields.u64()?;
+        Some(match brings {
+            Brings::Claim => Unwanted::Claim(number),
+            Brings::Object => Unwanted::Object(number, fields.key()?),
+        })
+    }
+}
+
+/// The abandoned requests of a link, in the order in which they were sent or nearly so. A call's number stays its own until
+/// its outcome is taken, so no later request can get a reply of these.
+#[derive(Debug, Default)]
+pub(crate) struct Abandoned(VecDeque<(u32, Brings)>);
+
+impl Abandoned {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Inner {
+    /// Gives up a request on `link`, whose reply has not come. What the reply brings is given back when it comes.
+    pub(crate) fn abandon(&self, link: &Link, number: u32, request: &[u8]) {
+        let Some(pending) = link.pending_from_raw(number) else { return };
+        let Some(brings) = Brings::by(request) else { return };
+        let mut abandoned = lock(&self.abandoned);
+        if abandoned.0.len() < MAX_ABANDONED {
+            abandoned.0.push_back((pending.into_raw(), brings));
+        } else {
+            log::warn!(
+                "{MAX_ABANDONED} requests to {} were given up and have no reply yet: what a further one brings stays \
+                 in the owner's store until this client ends",
+                self.address()
+            );
+        }
+    }
+
+    /// Takes the replies to abandoned requests that have come: notes the claims to be released, and has the owner evict
+    /// what was made.
+    pub(crate) fn settle(&self, link: &MutexGuard<'_, Link>) {
+        let mut abandoned = lock(&self.abandoned);
+        // Replies come in the order of the requests, so those behind the first one without a reply have none either.
+        while let Some((number, brings)) = abandoned.0.front().copied() {
+            let unwanted = match poll_once(link, number) {
+                Ok(None) if link.pending_from_raw(number).map(farjump::Pending::into_raw).is_some() => return,
+                Ok(reply) => reply.and_then(|reply| Unwanted::in_reply(&reply, brings)),
+                // Refused, or the link has failed and its claims with it.
+                Err(_) => None,
+            };
+            abandoned.0.pop_front();
+            match unwanted {
+                Some(Unwanted::Claim(claim)) => lock(&self.releases).push(claim),
+                // A link that fails has made nothing that stays.
+                Some(Unwanted::Object(number, key)) => _ = link.send(&self.library, &eviction(number, key)),
+                None => {}
+            }
+        }
+    }
+
+    /// Has the owner take back an object that this client has made and whose handle no one has: also one that is not
+    /// finished.
+    pub(crate) fn take_back(&self, number: u64, key: Key) {
+        // Where it fails, the link does.
+        let _ = self.tell(&eviction(number, key));
+    }
+}
+
+fn eviction(number: u64, key: Key) -> Vec<u8> {
+    let mut request = Writer::request(Op::Evict);
+    request.u64(number).bytes(&key.0);
+    request.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_bring_something_are_told_from_others() {
+        let put = |number: u64| {
+            let mut request = Writer::request(Op::Put);
+            request.u64(number).bytes(&[0; 16]).text("").bytes(b"contents");
+            request.0
+        };
+        assert_eq!(Brings::by(&put(0)), Some(Brings::Object));
+        assert_eq!(Brings::by(&put(7)), None, "the contents of a reserved object");
+        assert_eq!(Brings::by(&[Op::ClaimLent as u8]), Some(Brings::Claim));
+        assert_eq!(Brings::by(&eviction(1, Key([2; 16]))), None);
+        assert_eq!([Brings::by(&[]), Brings::by(&[64]), Brings::by(&[Op::Put as u8])], [None; 3]);
+    }
+
+    #[test]
+    fn only_a_whole_reply_of_success_brings_something() {
+        let mut reply = Writer::default();
+        reply.u8(Status::Done as u8).u64(9).bytes(&[3; 16]);
+        let brings = |reply: &[u8], brings| Unwanted::in_reply(reply, brings);
+        assert!(brings(&reply.0, Brings::Object) == Some(Unwanted::Object(9, Key([3; 16]))));
+        assert!(brings(&reply.0, Brings::Claim) == Some(Unwanted::Claim(9)));
+        assert!((0..9).all(|len| brings(&reply.0[..len], Brings::Claim).is_none()));
+        assert!(brings(&reply.0[..24], Brings::Object).is_none());
+        reply.0[0] = Status::Gone as u8;
+        assert!(brings(&reply.0, Brings::Claim).is_none());
+    }
+}

@@ -1,0 +1,254 @@
+//! Requests whose caller gives up before the owner replies leave nothing with the owner.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use farjump::Target;
+use farjump::objects::{Lent, ObjectError, ObjectListing, ObjectState, Objects, Region, Request};
+use farjump_handles::{Client, Error, Handle, Patience, Service, Store};
+
+/// An owner whose target answers only while a test has it polled.
+struct Owner {
+    store: Store,
+    target: Target<'static>,
+    client: Client,
+    _folder: tempfile::TempDir,
+}
+
+impl Owner {
+    fn new(is_mapped: bool) -> Owner {
+        Owner::serving(is_mapped, |service| service)
+    }
+
+    fn serving<O: Objects + 'static>(is_mapped: bool, wrap: impl FnOnce(Service) -> O) -> Owner {
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("unix:{}", folder.path().join("owner.sock").display());
+        let store = Store::options().capacity(1 << 20).build().unwrap();
+        let mut target = Target::listen(&address).objects(wrap(store.service())).build().unwrap();
+        let client = polled(&mut target, || {
+            let client = Client::builder(&address).mapped(is_mapped).connect().unwrap();
+            // The mapping is made here, with an answer of the target.
+            assert_eq!(client.mapping().is_ok(), is_mapped);
+            client
+        });
+        Owner { store, target, client, _folder: folder }
+    }
+
+    /// Runs `act` on the client while the target is polled.
+    fn polled<T: Send>(&mut self, act: impl FnOnce(&Client) -> T + Send) -> T {
+        let client = &self.client;
+        polled(&mut self.target, || act(client))
+    }
+
+    /// Has the target take all requests that were sent.
+    fn poll(&mut self) {
+        while self.target.poll().unwrap() != 0 {}
+    }
+
+    /// The store's objects, as their claims and states, and its bytes in use.
+    fn list(&self) -> (Vec<(u64, ObjectState)>, u64) {
+        let list = self.store.list(99);
+        (list.objects.iter().map(|object| (object.claims, object.state)).collect(), list.used)
+    }
+}
+
+/// Runs `act` on a thread of its own, and polls the target until it returns. The client's time limits end it in any case.
+fn polled<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        while !acting.is_finished() {
+            target.poll().unwrap();
+            std::thread::yield_now();
+        }
+        acting.join().unwrap()
+    })
+}
+
+/// Asks something of a client whose owner is not polled, and gives up.
+fn give_up<T>(act: impl FnOnce(&mut Patience<'_>) -> Result<T, Error>) {
+    let mut stop = || false;
+    let mut patience = Patience::of(Duration::from_secs(60)).checked_by(&mut stop);
+    assert!(matches!(act(&mut patience), Err(Error::Interrupted)));
+}
+
+#[test]
+fn a_claim_whose_reply_came_too_late_is_released_with_the_next_request() {
+    for is_mapped in [true, false] {
+        let mut owner = Owner::new(is_mapped);
+        let handle = owner.store.put(&[1; 5000]).unwrap();
+        let other = owner.store.put(b"other").unwrap();
+        let client = owner.client.clone();
+        give_up(|patience| client.get_with(&handle, patience));
+        give_up(|patience| client.wait(&handle, patience));
+        let late = client.get_with(&handle, &mut Patience::of(Duration::ZERO)).unwrap_err();
+        assert!(matches!(late, Error::TimedOut { .. }), "{late}");
+        owner.poll();
+        assert!(owner.store.evict(&handle).unwrap());
+        let (objects, used) = owner.list();
+        assert!(objects.contains(&(3, ObjectState::Evicted)) && used > 5000, "{objects:?}, {used} bytes");
+        // The reply to this request is its own, whatever came before.
+        assert_eq!(*owner.polled(|client| client.get(&other).unwrap().to_vec()), *b"other");
+        owner.polled(|client| client.exists(&other).unwrap());
+        let (objects, used) = owner.list();
+        assert_eq!(objects, [(0, ObjectState::Present)], "{used} bytes");
+        assert!(used < 5000, "{used} bytes");
+    }
+}
+
+#[test]
+fn a_view_that_is_dropped_releases_the_claims_of_abandoned_requests() {
+    let mut owner = Owner::new(true);
+    let (handle, other) = (owner.store.put(&[1; 5000]).unwrap(), owner.store.put(b"other").unwrap());
+    let view = owner.polled(|client| client.get(&other).unwrap());
+    give_up(|patience| owner.client.get_with(&handle, patience));
+    owner.poll();
+    assert!(owner.store.evict(&handle).unwrap());
+    assert!(owner.list().0.contains(&(1, ObjectState::Evicted)));
+    drop(view);
+    owner.poll();
+    assert_eq!(owner.list().0, [(0, ObjectState::Present)]);
+}
+
+#[test]
+fn what_an_abandoned_request_has_made_goes() {
+    for is_mapped in [true, false] {
+        let mut owner = Owner::new(is_mapped);
+        let client = owner.client.clone();
+        // In one request, and in several: of these the first is given up.
+        for len in [10, 5000] {
+            give_up(|patience| client.put_parts("", &[&vec![7; len]], patience));
+        }
+        owner.poll();
+        let (mut objects, _) = owner.list();
+        objects.sort_by_key(|(_, state)| *state == ObjectState::Present);
+        assert_eq!(objects, [(0, ObjectState::Unfinished), (0, ObjectState::Present)]);
+        let kept = owner.polled(|client| client.put(b"kept").unwrap());
+        assert_eq!(owner.list().0, [(0, ObjectState::Present)], "mapped: {is_mapped}");
+        assert_eq!(*owner.store.get(&kept).unwrap(), *b"kept");
+    }
+}
+
+/// A store's service that answers a commit when its caller has given up.
+#[derive(Debug)]
+struct Late {
+    service: Service,
+    is_committing: Arc<AtomicBool>,
+    has_given_up: Arc<AtomicBool>,
+}
+
+impl Objects for Late {
+    fn listening(&mut self, address: &str) {
+        self.service.listening(address);
+    }
+
+    fn request(
+        &mut self,
+        source: u64,
+        request: Request<'_>,
+        reply: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<(), String> {
+        const COMMIT: u8 = 4;
+        let mut op = [0];
+        request.copy_to(0, &mut op);
+        if op == [COMMIT] {
+            self.is_committing.store(true, Ordering::Release);
+            let end = Instant::now() + Duration::from_secs(60);
+            while !self.has_given_up.load(Ordering::Acquire) {
+                assert!(Instant::now() < end, "the client does not give up");
+                std::thread::yield_now();
+            }
+        }
+        self.service.request(source, request, reply, limit)
+    }
+
+    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
+        self.service.resolve(handle)
+    }
+
+    fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
+        self.service.create(len)
+    }
+
+    fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>) {
+        self.service.call_ended(returned, reply);
+    }
+
+    fn source_ended(&mut self, source: u64) {
+        self.service.source_ended(source);
+    }
+
+    fn region(&self, may_write: bool) -> Option<Region<'_>> {
+        self.service.region(may_write)
+    }
+
+    fn list(&self, most: usize) -> ObjectListing {
+        self.service.list(most)
+    }
+}
+
+#[test]
+fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
+    let (is_committing, has_given_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let mut owner = Owner::serving(true, |service| Late {
+        service,
+        is_committing: Arc::clone(&is_committing),
+        has_given_up: Arc::clone(&has_given_up),
+    });
+    let give_up_at_commit =
+        |owner: &mut Owner, act: fn(&Client, &Handle, &mut Patience<'_>) -> Result<(), Error>| {
+            let reserved = owner.polled(|client| client.reserve("").unwrap());
+            is_committing.store(false, Ordering::Release);
+            has_given_up.store(false, Ordering::Release);
+            owner.polled(|client| {
+                let mut goes_on = || !is_committing.load(Ordering::Acquire);
+                let mut patience = Patience::of(Duration::from_secs(60)).checked_by(&mut goes_on);
+                let outcome = act(client, &reserved, &mut patience);
+                has_given_up.store(true, Ordering::Release);
+                assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+                // Answered behind all that was sent before.
+                assert!(client.exists(&reserved).unwrap());
+            });
+            reserved
+        };
+    give_up_at_commit(&mut owner, |client, _, patience| {
+        client.put_parts("", &[&[8; 5000]], patience).map(drop)
+    });
+    assert_eq!(owner.list().0, [(0, ObjectState::Reserved)]);
+    assert!(owner.list().1 < 5000, "{:?}", owner.list());
+    let set = give_up_at_commit(&mut owner, |client, reserved, patience| {
+        client.set(reserved, &[&[9; 5000]], patience)
+    });
+    assert_eq!(*owner.store.get(&set).unwrap(), [9; 5000]);
+}
+
+#[test]
+fn many_threads_give_up_and_the_others_get_their_own_objects() {
+    let mut owner = Owner::new(false);
+    let handles: Vec<_> = (0..8_u8).map(|byte| owner.store.put(&[byte; 2000]).unwrap()).collect();
+    for handle in &handles {
+        give_up(|patience| owner.client.get_with(handle, patience));
+    }
+    owner.polled(|client| {
+        std::thread::scope(|scope| {
+            for (byte, handle) in (0..8_u8).zip(&handles) {
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        // No time at all: given up at once, unless the reply is there.
+                        if let Ok(view) = client.get_with(handle, &mut Patience::of(Duration::ZERO)) {
+                            assert_eq!(*view, [byte; 2000]);
+                        }
+                        assert_eq!(*client.get(handle).unwrap(), [byte; 2000]);
+                    }
+                });
+            }
+        });
+    });
+    // All replies have come when a further one has, and are settled with the request after it.
+    for _ in 0..2 {
+        owner.polled(|client| client.exists(&handles[0]).unwrap());
+    }
+    owner.poll();
+    assert!(owner.list().0.iter().all(|object| *object == (0, ObjectState::Present)), "{:?}", owner.list());
+}
