@@ -150,7 +150,8 @@ impl Host {
             .arena_size(options.code_room)
             .mailbox_size(options.mailbox)
             .max_sources(options.max_links)
-            .crash_report(true);
+            .crash_report(true)
+            .program(&server_name());
         if let Some(transport) = &options.transport {
             builder = builder.transport(transport);
         }
@@ -217,6 +218,12 @@ impl Host {
             drop(target.take());
         }
     }
+}
+
+/// The server's name: its file may have another, as one file is several programs.
+fn server_name() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    if name.trim().is_empty() { "server".to_owned() } else { name.trim().to_owned() }
 }
 
 /// The type of `target_args`: only its address is of use, and that only as a sign that it is this module's.

@@ -1,6 +1,7 @@
 //! What users see of the module, in each server that is there: Redis and Valkey are started with it in folders of their
 //! own, and end with the test.
 
+mod calls;
 mod commands;
 mod loading;
 mod reads;

@@ -155,6 +155,17 @@ impl Server {
         Link::connect(&format!("unix:{}", self.path("fj.sock").display())).expect("the target takes links")
     }
 
+    /// Has the server listen at a port of the loopback, for replicas.
+    #[track_caller]
+    pub(crate) fn open_port(&self) -> u32 {
+        let mut client = self.client();
+        client.say("CONFIG SET bind 127.0.0.1").worked();
+        let mut ports = (0..1000).map(|step| 20_000 + (std::process::id() * 7 + step * 13) % 10_000);
+        let opened =
+            ports.find(|port| !matches!(client.say(&format!("CONFIG SET port {port}")), Value::Error(_)));
+        opened.expect("some port is free")
+    }
+
     /// Whether the server runs.
     pub(crate) fn runs(&self) -> bool {
         runs(self.process.pid())

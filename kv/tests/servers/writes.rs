@@ -8,11 +8,7 @@ fn what_functions_write_is_there_after_a_kill_and_at_a_replica() {
         let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
         let mut client = server.client();
         let replica = Start::new(program).run();
-        client.say("CONFIG SET bind 127.0.0.1").worked();
-        let port = (20_000..30_000).map(|port| port + std::process::id() % 10_000).find(|port| {
-            !matches!(client.say(&format!("CONFIG SET port {port}")), crate::resp::Value::Error(_))
-        });
-        let port = port.expect("some port is free");
+        let port = server.open_port();
         let mut copy = replica.client();
         copy.say(&format!("REPLICAOF 127.0.0.1 {port}")).worked();
         until("the replica to be connected", || {
