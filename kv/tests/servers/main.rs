@@ -3,6 +3,7 @@
 
 mod calls;
 mod commands;
+mod habits;
 mod loading;
 mod reads;
 mod resp;
