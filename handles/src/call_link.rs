@@ -20,6 +20,9 @@ use crate::connection::{LOOKS, NAP, lock, poll_once, sleep_on};
 use crate::error::Error;
 use crate::patience::Patience;
 
+/// Looks for an outcome under one lock of the link.
+const LOOKS_AT_ONCE: u32 = 50;
+
 /// The link, and its driver once there is one.
 #[derive(Debug)]
 pub(crate) struct CallLink {
@@ -56,6 +59,19 @@ impl CallLink {
         self.link.with(|link| poll_once(link, number))?
     }
 
+    /// As [`CallLink::poll`], and looks some times.
+    fn look(&self, number: u32) -> Result<Option<Reply>, Error> {
+        self.link.with(|link| {
+            for _ in 0..LOOKS_AT_ONCE {
+                if let Some(reply) = poll_once(link, number)? {
+                    return Ok(Some(reply));
+                }
+                std::hint::spin_loop();
+            }
+            Ok(None)
+        })?
+    }
+
     /// Drops the outcome of a call, also of one that has not come.
     pub(crate) fn cancel(&self, number: u32) {
         // A link that this very thread is using is one in a handler, of which this client has none.
@@ -64,11 +80,10 @@ impl CallLink {
 
     /// Waits for the outcome of a call. One that has not come is dropped.
     pub(crate) fn wait(&self, number: u32, patience: &mut Patience<'_>) -> Result<Reply, Ended> {
-        for _ in 0..LOOKS {
-            if let Some(reply) = self.poll(number)? {
+        for _ in 0..LOOKS / LOOKS_AT_ONCE {
+            if let Some(reply) = self.look(number)? {
                 return Ok(reply);
             }
-            std::hint::spin_loop();
         }
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut awaited = None;
