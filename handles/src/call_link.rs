@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
@@ -173,7 +173,9 @@ impl CallLink {
 
 impl Drop for CallLink {
     fn drop(&mut self) {
-        if let Some(driver) = self.driver() {
+        // Without the lock, which a thread of the parent may hold for ever in a forked child.
+        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(driver) = driver {
             driver.is_closed.store(true, Ordering::Release);
             driver.ring();
         }
