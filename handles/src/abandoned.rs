@@ -7,6 +7,7 @@ use farjump::Link;
 
 use crate::connection::{Inner, lock, poll_once};
 use crate::handle::Key;
+use crate::stream_wire::{self, StreamOp};
 use crate::wire::{Op, Reader, Status, Writer};
 
 /// Most abandoned requests whose replies are awaited. The replies of further ones are dropped, and what they bring stays
@@ -18,15 +19,25 @@ const MAX_ABANDONED: usize = 1024;
 enum Brings {
     /// A claim, of an object that is as long as the reply says.
     Claim,
-    /// An object, a part of one, or a reserved number, which nobody else knows.
+    /// An object, a part of one, or a reserved number, which no one else knows.
     Object,
+    /// A publisher of a topic.
+    Publisher,
+    /// A subscriber to one.
+    Subscriber,
 }
 
 impl Brings {
     /// What the reply to `request` brings. `None` where nothing has to be given back.
     fn by(request: &[u8]) -> Option<Brings> {
         let mut fields = Reader(request);
-        match Op::from_number(fields.u8()?)? {
+        let op = fields.u8()?;
+        match StreamOp::from_number(op) {
+            Some(StreamOp::Open) => return Some(Brings::Publisher),
+            Some(StreamOp::Subscribe) => return Some(Brings::Subscriber),
+            _ => {}
+        }
+        match Op::from_number(op)? {
             Op::Claim | Op::ClaimLent => Some(Brings::Claim),
             Op::Allocate | Op::Reserve => Some(Brings::Object),
             // With a number these are the contents of a reserved object. Its handle is known to others.
@@ -36,11 +47,13 @@ impl Brings {
     }
 }
 
-/// Something that an abandoned request has made.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How to give back what an abandoned request has brought.
+#[derive(PartialEq, Eq)]
 enum Unwanted {
+    /// By the release of this claim.
     Claim(u64),
-    Object(u64, Key),
+    /// By this request.
+    By(Vec<u8>),
 }
 
 impl Unwanted {
@@ -51,7 +64,18 @@ impl Unwanted {
         let number = fields.u64()?;
         Some(match brings {
             Brings::Claim => Unwanted::Claim(number),
-            Brings::Object => Unwanted::Object(number, fields.key()?),
+            Brings::Object => Unwanted::By(eviction(number, fields.key()?)),
+            Brings::Publisher => {
+                // It has published nothing, so its subscribers miss nothing.
+                let mut finish = stream_wire::request(StreamOp::Finish);
+                finish.u64(number).u8(1);
+                Unwanted::By(finish.0)
+            }
+            Brings::Subscriber => {
+                let mut leave = stream_wire::request(StreamOp::Unsubscribe);
+                leave.u64(number).u64(fields.u64()?);
+                Unwanted::By(leave.0)
+            }
         })
     }
 }
@@ -84,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// Takes the replies to abandoned requests that have come: notes the claims to be released, and has the owner evict
+    /// Takes the replies to abandoned requests that have come: notes the claims to be released, and has the owner take back
     /// what was made.
     pub(crate) fn settle(&self, link: &MutexGuard<'_, Link>) {
         let mut abandoned = lock(&self.abandoned);
@@ -100,7 +124,7 @@ impl Inner {
             match unwanted {
                 Some(Unwanted::Claim(claim)) => lock(&self.releases).push(claim),
                 // A link that fails has made nothing that stays.
-                Some(Unwanted::Object(number, key)) => _ = link.send(&self.library, &eviction(number, key)),
+                Some(Unwanted::By(request)) => _ = link.send(&self.library, &request),
                 None => {}
             }
         }
@@ -135,7 +159,10 @@ mod tests {
         assert_eq!(Brings::by(&put(7)), None, "the contents of a reserved object");
         assert_eq!(Brings::by(&[Op::ClaimLent as u8]), Some(Brings::Claim));
         assert_eq!(Brings::by(&eviction(1, Key([2; 16]))), None);
-        assert_eq!([Brings::by(&[]), Brings::by(&[64]), Brings::by(&[Op::Put as u8])], [None; 3]);
+        assert_eq!(Brings::by(&[StreamOp::Open as u8]), Some(Brings::Publisher));
+        assert_eq!(Brings::by(&[StreamOp::Subscribe as u8]), Some(Brings::Subscriber));
+        let others = [&[][..], &[StreamOp::Next as u8], &[Op::Put as u8], &[255]];
+        assert_eq!(others.map(Brings::by), [None; 4]);
     }
 
     #[test]
@@ -143,10 +170,11 @@ mod tests {
         let mut reply = Writer::default();
         reply.u8(Status::Done as u8).u64(9).bytes(&[3; 16]);
         let brings = |reply: &[u8], brings| Unwanted::in_reply(reply, brings);
-        assert!(brings(&reply.0, Brings::Object) == Some(Unwanted::Object(9, Key([3; 16]))));
+        assert!(brings(&reply.0, Brings::Object) == Some(Unwanted::By(eviction(9, Key([3; 16])))));
         assert!(brings(&reply.0, Brings::Claim) == Some(Unwanted::Claim(9)));
         assert!((0..9).all(|len| brings(&reply.0[..len], Brings::Claim).is_none()));
         assert!(brings(&reply.0[..24], Brings::Object).is_none());
+        assert!(brings(&reply.0[..16], Brings::Subscriber).is_none());
         reply.0[0] = Status::Gone as u8;
         assert!(brings(&reply.0, Brings::Claim).is_none());
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
@@ -19,6 +19,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::connection::{LOOKS, NAP, lock, poll_once, sleep_on};
 use crate::error::Error;
 use crate::patience::Patience;
+
+/// Looks for an outcome under one lock of the link.
+const LOOKS_AT_ONCE: u32 = 50;
 
 /// The link, and its driver once there is one.
 #[derive(Debug)]
@@ -56,6 +59,19 @@ impl CallLink {
         self.link.with(|link| poll_once(link, number))?
     }
 
+    /// As [`CallLink::poll`], and looks some times.
+    fn look(&self, number: u32) -> Result<Option<Reply>, Error> {
+        self.link.with(|link| {
+            for _ in 0..LOOKS_AT_ONCE {
+                if let Some(reply) = poll_once(link, number)? {
+                    return Ok(Some(reply));
+                }
+                std::hint::spin_loop();
+            }
+            Ok(None)
+        })?
+    }
+
     /// Drops the outcome of a call, also of one that has not come.
     pub(crate) fn cancel(&self, number: u32) {
         // A link that this very thread is using is one in a handler, of which this client has none.
@@ -80,11 +96,10 @@ impl CallLink {
 
     /// Waits for the outcome of a call. One that has not come is dropped.
     pub(crate) fn wait(&self, number: u32, patience: &mut Patience<'_>) -> Result<Reply, Ended> {
-        for _ in 0..LOOKS {
-            if let Some(reply) = self.poll(number)? {
+        for _ in 0..LOOKS / LOOKS_AT_ONCE {
+            if let Some(reply) = self.look(number)? {
                 return Ok(reply);
             }
-            std::hint::spin_loop();
         }
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut awaited = None;
@@ -174,7 +189,9 @@ impl CallLink {
 
 impl Drop for CallLink {
     fn drop(&mut self) {
-        if let Some(driver) = self.driver() {
+        // Without the lock, which a thread of the parent may hold for ever in a forked child.
+        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(driver) = driver {
             driver.is_closed.store(true, Ordering::Release);
             driver.ring();
         }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use farjump::Target;
 use farjump::objects::{Lent, ObjectError, ObjectListing, ObjectState, Objects, Region, Request};
-use farjump_handles::{Client, Error, Handle, Patience, Service, Store};
+use farjump_handles::{
+    Client, Error, Handle, Patience, PublisherOptions, Service, Store, StreamFault, SubscriberOptions,
+};
 
 /// An owner whose target answers only while a test has it polled.
 struct Owner {
@@ -221,6 +223,34 @@ fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
         client.set(reserved, &[&[9; 5000]], patience)
     });
     assert_eq!(*owner.store.get(&set).unwrap(), [9; 5000]);
+}
+
+#[test]
+fn publishers_and_subscribers_that_were_given_up_leave_their_topic() {
+    let mut owner = Owner::new(false);
+    let address = owner.client.address().to_owned();
+    let end = Instant::now() + Duration::from_secs(60);
+    // The time limit of a client is that of its connection, too: a machine may be too slow for it at first.
+    let hasty = loop {
+        let hasty = owner.polled(|_| Client::builder(&address).timeout(Duration::from_millis(50)).connect());
+        match hasty {
+            Ok(hasty) => break hasty,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+    };
+    let subscriber = hasty.subscribe("topic", SubscriberOptions::default()).map(drop);
+    assert!(matches!(subscriber, Err(Error::TimedOut { .. })), "{subscriber:?}");
+    let publisher = hasty.publisher("topic", PublisherOptions::default()).map(drop);
+    assert!(matches!(publisher, Err(Error::TimedOut { .. })), "{publisher:?}");
+    owner.poll();
+    let in_use = owner.store.discard_topic("topic").unwrap_err();
+    assert!(matches!(in_use, Error::Stream { fault: StreamFault::InUse, .. }), "{in_use}");
+    // Its next request has them go, also if its own reply comes too late.
+    let object = owner.store.put(b"").unwrap();
+    let _ = owner.polled(|_| hasty.exists(&object));
+    owner.poll();
+    // A topic without members and entries is forgotten.
+    assert!(!owner.store.discard_topic("topic").unwrap());
 }
 
 #[test]

@@ -462,6 +462,5 @@ int main(int argc, char **argv)
     FAILS(FARJUMP_ERROR_PEER_GONE, "t.sock", farjump_link_flush(link_, PATIENCE));
     WORKS(farjump_link_close(&link_));
     WORKS(farjump_library_close(&echo));
-    printf("all is as it should be\n");
-    return 0;
+    return all_done();
 }

@@ -371,6 +371,5 @@ int main(int argc, char **argv)
     WORKS(farjump_publisher_close(&publisher));
     WORKS(farjump_subscriber_close(&subscriber));
     WORKS(farjump_store_close(&store));
-    printf("all is as it should be\n");
-    return 0;
+    return all_done();
 }

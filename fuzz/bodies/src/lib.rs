@@ -12,23 +12,30 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 pub mod allocation;
 mod frame;
+mod handles;
 mod handshake;
 mod image;
 mod inspect;
 mod keys;
 mod library;
 mod mutate;
+mod objects;
 mod records;
+mod replies;
 pub mod seeds;
+mod store_seeds;
 
 pub use frame::frame;
+pub use handles::handles;
 pub use handshake::handshake;
 pub use image::image;
 pub use inspect::inspect;
 pub use keys::keys;
 pub use library::library;
 pub use mutate::Mutator;
+pub use objects::objects;
 pub use records::records;
+pub use replies::replies;
 
 /// A body: panics if `data` breaks a guarantee.
 pub type Body = fn(&[u8]);
@@ -45,7 +52,10 @@ pub type Body = fn(&[u8]);
 /// | [`inspect`] | an ifunc library, as a file | errors have words; a report is fit for a terminal |
 /// | [`library`] | an ifunc library, as a source opens it | its images are whole, and have their code ids |
 /// | [`keys`] | a file of keys | not too many, no two alike; messages contain no digit of a key |
-pub const BODIES: [(&str, Body); 7] = [
+/// | [`objects`] | requests of sources to a store, and what functions ask of it | limits hold; an object is safe from those without its handle; a source that ends leaves no claim |
+/// | [`handles`] | an encoded handle | it has one encoding, and is within its limits |
+/// | [`replies`] | replies of an owner to its client | each request ends; a view lies in the owner's memory; errors have words |
+pub const BODIES: [(&str, Body); 10] = [
     ("frame", frame),
     ("image", image),
     ("handshake", handshake),
@@ -53,6 +63,9 @@ pub const BODIES: [(&str, Body); 7] = [
     ("inspect", inspect),
     ("library", library),
     ("keys", keys),
+    ("objects", objects),
+    ("handles", handles),
+    ("replies", replies),
 ];
 
 /// Checks that an error has words, and no control characters for a terminal.

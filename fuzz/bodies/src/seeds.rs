@@ -1,5 +1,5 @@
 //! The seeds of the kept corpus: real frames, images, handshakes and libraries, made by the code that makes
-//! them elsewhere, and files of keys.
+//! them elsewhere, files of keys, and what stores of objects and their clients read.
 //!
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares the files there
 //! with them.
@@ -12,11 +12,13 @@ use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
 
+use crate::store_seeds;
+
 /// A file of the corpus: its name, and its bytes.
 pub type Seed = (&'static str, Vec<u8>);
 
 /// The seeds of each target.
-pub fn seeds() -> [(&'static str, Vec<Seed>); 7] {
+pub fn seeds() -> [(&'static str, Vec<Seed>); 10] {
     [
         ("frame", frames()),
         ("image", images()),
@@ -25,6 +27,9 @@ pub fn seeds() -> [(&'static str, Vec<Seed>); 7] {
         ("inspect", libraries()),
         ("library", libraries()),
         ("keys", files_of_keys()),
+        ("objects", store_seeds::objects()),
+        ("handles", store_seeds::handles()),
+        ("replies", store_seeds::replies_of_owners()),
     ]
 }
 

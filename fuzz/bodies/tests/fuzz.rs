@@ -111,6 +111,21 @@ fn files_of_keys_hold_keys_apart_and_are_not_repeated_in_words() {
 }
 
 #[test]
+fn a_store_keeps_its_limits_and_its_objects_whatever_its_sources_send() {
+    fuzz("objects", 5_000);
+}
+
+#[test]
+fn handles_that_are_decoded_have_one_encoding() {
+    fuzz("handles", 100_000);
+}
+
+#[test]
+fn each_request_to_an_owner_that_replies_anything_ends_with_a_value_or_words() {
+    fuzz("replies", 300);
+}
+
+#[test]
 fn the_seeds_are_taken() {
     for (target, seeds) in seeds::seeds() {
         for (name, bytes) in seeds.into_iter().filter(|_| matches!(target, "inspect" | "library" | "keys")) {
