@@ -1,0 +1,251 @@
+//! The samples, beside the same in Lua, in pipelined commands and in code of the client's. Each way has to find the same.
+
+use std::cell::RefCell;
+use std::process::{Command, Stdio};
+
+use farjump_fixtures::process::Process;
+
+use crate::client::{Client, Part, request};
+use crate::data::{self, FILTER, FIRST, LINKS, VECTORS};
+use crate::measure::{Group, Limit, Result};
+use crate::setup::{Place, Rig};
+
+/// Checks that a way finds what it has to.
+fn check<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<()> {
+    match found == wanted {
+        true => Ok(()),
+        false => Err(format!("it found {found:?}, where {wanted:?} is right").into()),
+    }
+}
+
+/// A number of 64 bits in a function's reply.
+fn number(reply: &[u8], at: usize) -> Result<i64> {
+    let bytes = reply.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    Ok(i64::from_le_bytes(bytes.ok_or("the function's reply is too short")?))
+}
+
+/// A whole number as text.
+fn parsed(text: &[u8]) -> Result<i64> {
+    Ok(std::str::from_utf8(text)?.parse()?)
+}
+
+/// The elements of an array.
+fn elements(part: &Part) -> Result<&[Part]> {
+    match part {
+        Part::Array(elements) => Ok(elements),
+        other => Err(format!("{other:?} is no array").into()),
+    }
+}
+
+/// A chase of 1,000 keys.
+///
+/// # Errors
+/// When a library cannot be opened.
+pub(crate) fn chase<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
+    let library = rig.fixture.library("chase")?;
+    let mut group = Group::new(rig.title("chase of 1,000 keys"));
+    group.subject("farjump", move || {
+        rig.time(10, || check(&number(&rig.call(&library, FIRST)?, 0)?, &(LINKS as i64)))
+    });
+    let fcall = request(&[b"FCALL", b"chase", b"1", FIRST]);
+    group.case("Lua", move || {
+        rig.time(10, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&fcall)?;
+            check(&parsed(client.bytes(&elements(&reply)?[0]))?, &(LINKS as i64))
+        })
+    });
+    group.case("client, GET by GET", move || {
+        rig.time(1, || {
+            let client = &mut rig.client.borrow_mut();
+            let (mut key, mut count) = (FIRST.to_vec(), 0);
+            loop {
+                let reply = client.run(&request(&[b"GET", &key]))?;
+                if reply == Part::Nil {
+                    return check(&count, &LINKS);
+                }
+                key = client.bytes(&reply).to_vec();
+                count += 1;
+            }
+        })
+    });
+    group.bound("Lua", Limit::Sooner(2.5));
+    // The module rewrites one name for all keys of a length.
+    group.bound("Lua", Limit::Sooner(3.0));
+    if rig.place == Place::Apart {
+        group.bound("client, GET by GET", Limit::Sooner(300.0));
+    }
+    group.note(|| "Pipelined commands cannot do it: each key is known by the value of the one before.".to_owned());
+    group.note(|| "The module reuses the name of look-ups, so that the bound for reused names is that of each chase.".to_owned());
+    Ok(group)
+}
+
+/// The distance of two vectors, with eight sums as in the sample.
+fn distance(vector: &[u8], query: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 8];
+    for (values, wanted) in vector.chunks_exact(32).zip(query.chunks_exact(8)) {
+        for lane in 0..8 {
+            let bytes = [values[4 * lane], values[4 * lane + 1], values[4 * lane + 2], values[4 * lane + 3]];
+            let difference = f32::from_le_bytes(bytes) - wanted[lane];
+            sums[lane] += difference * difference;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// The index of the nearest of these vectors.
+fn nearest_of<'v>(vectors: impl Iterator<Item = &'v [u8]>, query: &[f32]) -> i64 {
+    let mut best = (f32::INFINITY, 0);
+    for (index, vector) in vectors.enumerate() {
+        let distance = distance(vector, query);
+        if distance < best.0 {
+            best = (distance, index as i64);
+        }
+    }
+    best.1
+}
+
+/// The nearest of 10,000 vectors.
+///
+/// # Errors
+/// When a library cannot be opened.
+pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
+    let library = rig.fixture.library("nearest")?;
+    let bytes = data::query();
+    let query: Vec<f32> = bytes
+        .chunks_exact(4)
+        .map(|value| f32::from_le_bytes(value.try_into().expect("chunks have 4 bytes")))
+        .collect();
+    // The key, and the query at a multiple of 4 bytes.
+    let payload = [b"vectors\0", &bytes[..]].concat();
+    let wanted = number(&rig.call(&library, &payload)?, 0)?;
+    let mut group = Group::new(rig.title("nearest of 10,000 x 128 float32"));
+    group.subject("farjump", move || rig.time(10, || check(&number(&rig.call(&library, &payload)?, 0)?, &wanted)));
+    let command = request(&[b"COMPARE.NEAREST", b"vectors", &bytes]);
+    group.case("module in C", move || {
+        rig.time(10, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&command)?;
+            check(&number(client.bytes(&reply), 0)?, &wanted)
+        })
+    });
+    let fcall = request(&[b"FCALL", b"nearest", b"1", b"vectors", &bytes]);
+    group.case("Lua", move || {
+        rig.time(1, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&fcall)?;
+            check(&parsed(client.bytes(&reply))?, &wanted)
+        })
+    });
+    let get = request(&[b"GET", b"vectors"]);
+    let of_client = query.clone();
+    group.case("GET and client", move || {
+        rig.time(2, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&get)?;
+            let vectors = client.bytes(&reply).chunks_exact(4 * of_client.len());
+            check(&nearest_of(vectors, &of_client), &wanted)
+        })
+    });
+    let gets: Vec<u8> = (0..VECTORS).flat_map(|index| request(&[b"GET", data::vector_key(index).as_bytes()])).collect();
+    group.case("10,000 keys, GETs pipelined", move || {
+        rig.time(1, || {
+            let client = &mut rig.client.borrow_mut();
+            let (mut index, mut best) = (0, (f32::INFINITY, 0));
+            client.pipeline(&gets, VECTORS, |client, part| {
+                let distance = distance(client.bytes(&part), &query);
+                if distance < best.0 {
+                    best = (distance, index);
+                }
+                index += 1;
+            })?;
+            check(&best.1, &wanted)
+        })
+    });
+    group.bound("module in C", Limit::TimesAsLong(1.3));
+    group.bound("GET and client", Limit::Sooner(20.0));
+    group.bound("GET and NumPy", Limit::Sooner(50.0));
+    group.bound("Lua", Limit::Sooner(230.0));
+    match &rig.fixture.built.python {
+        Some(python) => {
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/compare/nearest.py");
+            let mut command = Command::new(python);
+            command.arg(script).arg(rig.fixture.server.path("s")).stdin(Stdio::piped());
+            let process = RefCell::new(Process::start(&mut command));
+            group.case("GET and NumPy", move || {
+                let process = &mut process.borrow_mut();
+                process.write_line("go");
+                let line = process.line();
+                let (time, index) = line.split_once(' ').ok_or_else(|| format!("nearest.py printed {line:?}"))?;
+                check(&index.parse()?, &wanted)?;
+                Ok(time.parse()?)
+            });
+        }
+        None => group.note(|| "NumPy was not measured: name a Python that has it with --python.".to_owned()),
+    }
+    Ok(group)
+}
+
+/// Adds up hashes by prefix.
+///
+/// # Errors
+/// When a library cannot be opened.
+pub(crate) fn aggregate<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
+    let wanted = (100, (100..200).sum::<i64>() * 2);
+    let library = rig.fixture.library("filter_aggregate")?;
+    let mut group = Group::new(rig.title("filter_aggregate, 2,000 hashes"));
+    let payload: Vec<u8> = FILTER.iter().flat_map(|word| [*word, b"\0"].concat()).collect();
+    group.subject("farjump", move || {
+        rig.time(5, || {
+            let reply = rig.call(&library, &payload)?;
+            check(&(number(&reply, 0)?, number(&reply, 8)?), &wanted)
+        })
+    });
+    let fcall = request(&[&[b"FCALL", &b"filter_aggregate"[..], b"0"][..], &FILTER[..]].concat());
+    group.case("Lua", move || {
+        rig.time(5, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&fcall)?;
+            let [count, sum] = elements(&reply)? else { return Err("Lua replied no two numbers".into()) };
+            check(&(parsed(client.bytes(count))?, parsed(client.bytes(sum))?), &wanted)
+        })
+    });
+    group.case("SCAN, HMGETs pipelined", move || {
+        rig.time(1, || check(&filter(&mut rig.client.borrow_mut(), 1000)?, &wanted))
+    });
+    group.case("client, HMGET by HMGET", move || {
+        rig.time(1, || check(&filter(&mut rig.client.borrow_mut(), 1)?, &wanted))
+    });
+    group.note(|| format!("The database has {} keys more, which each way passes over.", VECTORS + LINKS + 2));
+    Ok(group)
+}
+
+/// The sample in a client: asks for so many hashes together.
+fn filter(client: &mut Client, together: usize) -> Result<(i64, i64)> {
+    let [prefix, field, least, greatest, summed] = FILTER;
+    let (least, greatest) = (parsed(least)?, parsed(greatest)?);
+    let pattern = [prefix, b"*"].concat();
+    let (mut position, mut count, mut sum) = (b"0".to_vec(), 0, 0);
+    loop {
+        let found = client.run(&request(&[b"SCAN", &position, b"MATCH", &pattern, b"COUNT", b"1000"]))?;
+        let [next, names] = elements(&found)? else { return Err("SCAN replied no two parts".into()) };
+        position = client.bytes(next).to_vec();
+        let names: Vec<Vec<u8>> = elements(names)?.iter().map(|name| client.bytes(name).to_vec()).collect();
+        for names in names.chunks(together) {
+            let requests: Vec<u8> = names.iter().flat_map(|name| request(&[b"HMGET", name, field, summed])).collect();
+            client.pipeline(&requests, names.len(), |client, part| {
+                let Part::Array(fields) = &part else { return };
+                let [value, other] = &fields[..] else { return };
+                let number = |part| parsed(client.bytes(part)).ok();
+                let (Some(value), Some(other)) = (number(value), number(other)) else { return };
+                if (least..=greatest).contains(&value) {
+                    count += 1;
+                    sum += other;
+                }
+            })?;
+        }
+        if position == b"0" {
+            return Ok((count, sum));
+        }
+    }
+}
