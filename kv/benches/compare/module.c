@@ -96,7 +96,7 @@ static int empty(context *ctx, string **argv, int argc)
 int RedisModule_OnLoad(context *ctx, string **argv, int argc)
 {
     /* A context begins with the address of the function that finds the others. */
-    int (*get)(const char *, void *) = (int (*)(const char *, void *))(*(void ***)ctx)[0];
+    int (*get)(const char *, void *) = (int (*)(const char *, void *))*(void **)ctx;
     (void)argv;
     (void)argc;
 

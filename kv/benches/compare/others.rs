@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump::{Library, Link};
 use farjump_fixtures::process::PATIENCE;
-use rustix::thread::{ClockId, clock_nanosleep_absolute, set_current_timer_slack};
-use rustix::time::{Timespec, clock_gettime};
+use rustix::thread::set_current_timer_slack;
 
 use crate::client::{Client, request};
 use crate::data::FIRST;
@@ -62,20 +61,16 @@ impl Load<'_> {
         let link = Link::builder(&self.address).transport("shm").connect()?;
         let count = iterations(&link, &library)?.to_le_bytes();
         set_current_timer_slack(NonZeroU64::new(1))?;
-        let (start, mut due, mut sent) = (Instant::now(), clock_gettime(ClockId::Monotonic), 0_u32);
-        let period = Timespec::try_from(PERIOD)?;
+        let (start, mut due, mut sent) = (Instant::now(), Instant::now(), 0_u32);
         self.is_ready.store(true, Ordering::Release);
         while !self.is_over.load(Ordering::Acquire) {
-            due = due + period;
-            clock_nanosleep_absolute(ClockId::Monotonic, &due)?;
-            let late = clock_gettime(ClockId::Monotonic) - due;
-            let late = Duration::try_from(late).unwrap_or_default();
-            let missed = u32::try_from(late.as_nanos() / PERIOD.as_nanos()).unwrap_or(u32::MAX);
+            due += PERIOD;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let late = due.elapsed().as_nanos() / PERIOD.as_nanos();
+            let missed = u32::try_from(late).unwrap_or(u32::MAX);
+            due += PERIOD * missed;
             // What is missed beyond that is left out: a burst would be another load.
-            for _ in 0..missed {
-                due = due + period;
-            }
-            for _ in 0..(1 + missed).min(MOST_LATE) {
+            for _ in 0..missed.saturating_add(1).min(MOST_LATE) {
                 if self.sends {
                     link.send(&library, &count)?;
                 }
