@@ -12,7 +12,7 @@ use crate::setup::{Place, Rig, State};
 fn count(rig: &Rig<'_>, awake: usize) -> usize {
     match (rig.fixture.state, rig.place) {
         // Each may wait until the system takes the processor from one that spins.
-        (State::Spinning, Place::Together) => 5,
+        (State::Spinning, Place::OneCore) => 5,
         (State::Asleep, _) => 50,
         _ => awake,
     }
@@ -25,10 +25,13 @@ fn count(rig: &Rig<'_>, awake: usize) -> usize {
 pub(crate) fn empty<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     let count = count(rig, 1000);
     let library = rig.fixture.library("empty")?;
-    let mut group = Group::new(rig.title("empty call"));
+    let mut group = Group::new();
     group.subject("farjump", move || rig.time(count, || rig.call(&library, &[]).map(drop)));
-    let commands: [(&'static str, &[&[u8]]); 3] =
-        [("FCALL", &[b"FCALL", b"empty", b"0"]), ("PING", &[b"PING"]), ("module command", &[b"COMPARE.EMPTY"])];
+    let commands: [(&'static str, &[&[u8]]); 3] = [
+        ("FCALL", &[b"FCALL", b"empty", b"0"]),
+        ("PING", &[b"PING"]),
+        ("module command", &[b"COMPARE.EMPTY"]),
+    ];
     for (name, words) in commands {
         let request = request(words);
         group.case(name, move || rig.time(count, || rig.client.borrow_mut().run(&request).map(drop)));
@@ -52,7 +55,7 @@ const TOGETHER: usize = 64;
 pub(crate) fn together<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     let count = count(rig, 200);
     let library = Rc::new(rig.fixture.library("empty")?);
-    let mut group = Group::new(rig.title("64 empty calls together"));
+    let mut group = Group::new();
     let given = library.clone();
     let mut pending = Vec::with_capacity(TOGETHER);
     group.subject("farjump, Link::group", move || {
@@ -66,7 +69,7 @@ pub(crate) fn together<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
         })
     });
     let mut pending = Vec::with_capacity(TOGETHER);
-    group.case("farjump, one after another given", move || {
+    group.case("farjump, each wakes the server", move || {
         rig.time(count, || {
             for _ in 0..TOGETHER {
                 pending.push(rig.link.inject(&library, &[])?);
@@ -85,7 +88,7 @@ pub(crate) fn together<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     match (rig.fixture.state, rig.place) {
         (State::Asleep, Place::Apart) => group.bound("FCALL, pipelined", Limit::Sooner(5.0)),
         (State::Lingering, Place::Apart) => group.bound("FCALL, pipelined", Limit::Sooner(10.0)),
-        (_, Place::Together) => group.bound("FCALL, pipelined", Limit::Sooner(1.0)),
+        (_, Place::OneCore) => group.bound("FCALL, pipelined", Limit::Sooner(1.0)),
         _ => {}
     }
     Ok(group)

@@ -86,7 +86,12 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::send`] and [`Client::reply`].
-    pub(crate) fn pipeline(&mut self, requests: &[u8], count: usize, mut each: impl FnMut(&Client, Part)) -> Result<()> {
+    pub(crate) fn pipeline(
+        &mut self,
+        requests: &[u8],
+        count: usize,
+        mut each: impl FnMut(&Client, Part),
+    ) -> Result<()> {
         self.send(requests)?;
         for _ in 0..count {
             let part = self.reply()?;
@@ -108,7 +113,8 @@ impl Client {
         let kind = self.buffer[line.start];
         let rest = line.start + 1..line.end;
         let text = String::from_utf8_lossy(&self.buffer[rest.clone()]);
-        let number = || text.parse::<i64>().map_err(|_| format!("{text:?} of the server's reply is no number"));
+        let number =
+            || text.parse::<i64>().map_err(|_| format!("{text:?} of the server's reply is no number"));
         match kind {
             b'+' | b':' => Ok(Part::Line(rest)),
             b'-' => Err(format!("the server replied: {text}").into()),
@@ -138,7 +144,11 @@ impl Client {
                 let start = self.unread.start;
                 self.unread.start += searched + len + 1;
                 let end = (self.unread.start - 2).max(start);
-                return if end > start { Ok(start..end) } else { Err("the server sent an empty line".into()) };
+                return if end > start {
+                    Ok(start..end)
+                } else {
+                    Err("the server sent an empty line".into())
+                };
             }
             searched = unread.len();
             self.need(searched + 1)?;

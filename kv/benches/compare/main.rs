@@ -55,8 +55,9 @@ struct Arguments {
     bench: bool,
 }
 
-/// A table: its title, where it is measured, and what makes it.
+/// A table: what is measured, in which states, and how.
 struct Table {
+    /// The first part of its title.
     what: &'static str,
     is_in: fn(State, Place) -> bool,
     make: for<'a> fn(&'a Rig<'a>) -> Result<Group<'a>>,
@@ -64,21 +65,21 @@ struct Table {
 
 /// Not where the source waits until the system takes the processor from a server that spins.
 fn can_run(state: State, place: Place) -> bool {
-    state != State::Spinning || place != Place::Together
+    state != State::Spinning || place != Place::OneCore
 }
 
 const TABLES: [Table; 7] = [
     Table { what: "empty call", is_in: |_, _| true, make: calls::empty },
     Table { what: "64 empty calls together", is_in: |_, _| true, make: calls::together },
-    Table { what: "nearest", is_in: can_run, make: samples::nearest },
-    Table { what: "chase", is_in: can_run, make: samples::chase },
-    Table { what: "filter_aggregate", is_in: can_run, make: samples::aggregate },
+    Table { what: "nearest of 10,000 x 128 float32", is_in: can_run, make: samples::nearest },
+    Table { what: "chase of 1,000 keys", is_in: can_run, make: samples::chase },
+    Table { what: "filter_aggregate, 2,000 hashes", is_in: can_run, make: samples::aggregate },
     Table {
-        what: "p99 of another client's GETs",
+        what: "p99 of another client's GETs, functions of 10 us at half load",
         is_in: |state, place| can_run(state, place) && place == Place::Apart,
         make: others::tail,
     },
-    Table { what: "GETs of another client beside idle links", is_in: can_run, make: others::links },
+    Table { what: "GETs of another client beside 80 idle links", is_in: can_run, make: others::links },
 ];
 
 fn main() -> ExitCode {
@@ -108,8 +109,10 @@ fn run(arguments: &Arguments) -> Result<()> {
         };
         let tables: Vec<(&Table, Place)> = Place::ALL
             .into_iter()
-            .filter(|&place| place != Place::Apart || built.has_two_processors())
-            .flat_map(|place| TABLES.iter().filter(move |table| wanted(table, place)).map(move |table| (table, place)))
+            .filter(|&place| place != Place::Apart || built.processors() > 1)
+            .flat_map(|place| {
+                TABLES.iter().filter(move |table| wanted(table, place)).map(move |table| (table, place))
+            })
             .collect();
         if tables.is_empty() {
             continue;
@@ -118,12 +121,13 @@ fn run(arguments: &Arguments) -> Result<()> {
         if version.is_empty() {
             version.clone_from(&fixture.version);
             if !arguments.json {
-                println!("{version}, {} rounds, times by ratio of the same round", arguments.rounds);
+                println!("{version}, {} rounds, {} processors", arguments.rounds, built.processors());
             }
         }
         for (table, place) in tables {
             let rig = fixture.rig(place)?;
             let mut group = (table.make)(&rig)?;
+            group.title = title(table.what, state, place);
             group.run(arguments.rounds.into(), &interrupted)?;
             match arguments.json {
                 true => told.push(report::to_json(&group)),
@@ -134,10 +138,19 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     if version.is_empty() {
         let word = arguments.only.as_deref().unwrap_or_default();
-        return Err(format!("no table has {word:?} in its title: try `empty`, `chase`, `asleep` or `pinned`").into());
+        return Err(format!(
+            "no table has {word:?} in its title: try `empty`, `chase`, `asleep` or `pinned`"
+        )
+        .into());
     }
     if arguments.json {
-        let all: Value = json!({"server": version, "rounds": arguments.rounds, "tables": told});
+        let all: Value = json!({
+            "server": version,
+            "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end(),
+            "processors": built.processors(),
+            "rounds": arguments.rounds,
+            "tables": told,
+        });
         println!("{}", serde_json::to_string_pretty(&all)?);
     }
     Ok(())
@@ -153,6 +166,7 @@ fn find(program: &Path) -> Result<PathBuf> {
     };
     let found = places.into_iter().find(|path| path.is_file());
     found.ok_or_else(|| {
-        format!("there is no server {}: install redis-server, or name one with --server", program.display()).into()
+        format!("there is no server {}: install redis-server, or name one with --server", program.display())
+            .into()
     })
 }

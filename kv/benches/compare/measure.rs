@@ -68,8 +68,8 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub(crate) fn new(title: String) -> Group<'a> {
-        Group { title, subject: 0, cases: Vec::new(), bounds: Vec::new(), notes: Vec::new() }
+    pub(crate) fn new() -> Group<'a> {
+        Group { title: String::new(), subject: 0, cases: Vec::new(), bounds: Vec::new(), notes: Vec::new() }
     }
 
     /// Adds a case.

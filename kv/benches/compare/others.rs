@@ -15,7 +15,7 @@ use crate::client::{Client, request};
 use crate::data::FIRST;
 use crate::measure::{Group, Limit, Result, quantile};
 use crate::server::until;
-use crate::setup::{Fixture, Rig, title};
+use crate::setup::{Fixture, Rig};
 
 /// GETs of one measurement.
 const GETS: usize = 3000;
@@ -100,7 +100,7 @@ fn iterations(link: &Link, library: &Library) -> Result<u64> {
 /// # Errors
 /// None so far.
 pub(crate) fn tail<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
-    let mut group = Group::new(rig.title("p99 of another client's GETs, functions of 10 us at half load"));
+    let mut group = Group::new();
     let least = Rc::new(Cell::new(f64::INFINITY));
     let library = rig.fixture.built.library_file("work");
     let shared = least.clone();
@@ -132,7 +132,9 @@ pub(crate) fn tail<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     group.subject("with functions", move || measure(true));
     group.case("without", move || without(false));
     group.bound("without", Limit::Longer(30_000.0));
-    group.note(move || format!("Functions took at least {:.0} % of the server's time in each round.", 100.0 * least.get()));
+    group.note(move || {
+        format!("Functions took at least {:.0} % of the server's time in each round.", 100.0 * least.get())
+    });
     group.note(|| {
         "Three on two cores: the server, and on the other core the client and the source, which wakes every 20 us in both cases."
             .to_owned()
@@ -149,7 +151,7 @@ const IDLE: usize = 80;
 /// When a library cannot be opened.
 pub(crate) fn links<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     let fixture = rig.fixture;
-    let mut group = Group::new(title("GETs of another client beside idle links", fixture.state, rig.place));
+    let mut group = Group::new();
     let library = fixture.library("empty")?;
     let gets = move || -> Result<f64> {
         let get = request(&[b"GET", FIRST]);

@@ -59,7 +59,8 @@ pub(crate) fn table(group: &Group<'_>) -> String {
     }
     columns(&mut text, &rows);
     if !group.bounds.is_empty() {
-        let mut rows = vec![[format!("bound of {subject}"), "median (p10 to p90)".to_owned(), "holds".to_owned()]];
+        let mut rows =
+            vec![[format!("bound of {subject}"), "median (p10 to p90)".to_owned(), "holds".to_owned()]];
         for bound in &group.bounds {
             let held = group.held(bound);
             let show = |figure| match bound.limit {

@@ -43,7 +43,7 @@ fn elements(part: &Part) -> Result<&[Part]> {
 /// When a library cannot be opened.
 pub(crate) fn chase<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     let library = rig.fixture.library("chase")?;
-    let mut group = Group::new(rig.title("chase of 1,000 keys"));
+    let mut group = Group::new();
     group.subject("farjump", move || {
         rig.time(10, || check(&number(&rig.call(&library, FIRST)?, 0)?, &(LINKS as i64)))
     });
@@ -75,7 +75,9 @@ pub(crate) fn chase<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     if rig.place == Place::Apart {
         group.bound("client, GET by GET", Limit::Sooner(300.0));
     }
-    group.note(|| "Pipelined commands cannot do it: each key is known by the value of the one before.".to_owned());
+    group.note(|| {
+        "Pipelined commands cannot do it: each key is known by the value of the one before.".to_owned()
+    });
     group.note(|| "The module reuses the name of look-ups, so that the bound for reused names is that of each chase.".to_owned());
     Ok(group)
 }
@@ -119,8 +121,10 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     // The key, and the query at a multiple of 4 bytes.
     let payload = [b"vectors\0", &bytes[..]].concat();
     let wanted = number(&rig.call(&library, &payload)?, 0)?;
-    let mut group = Group::new(rig.title("nearest of 10,000 x 128 float32"));
-    group.subject("farjump", move || rig.time(10, || check(&number(&rig.call(&library, &payload)?, 0)?, &wanted)));
+    let mut group = Group::new();
+    group.subject("farjump", move || {
+        rig.time(10, || check(&number(&rig.call(&library, &payload)?, 0)?, &wanted))
+    });
     let command = request(&[b"COMPARE.NEAREST", b"vectors", &bytes]);
     group.case("module in C", move || {
         rig.time(10, || {
@@ -147,7 +151,8 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
             check(&nearest_of(vectors, &of_client), &wanted)
         })
     });
-    let gets: Vec<u8> = (0..VECTORS).flat_map(|index| request(&[b"GET", data::vector_key(index).as_bytes()])).collect();
+    let gets: Vec<u8> =
+        (0..VECTORS).flat_map(|index| request(&[b"GET", data::vector_key(index).as_bytes()])).collect();
     group.case("10,000 keys, GETs pipelined", move || {
         rig.time(1, || {
             let client = &mut rig.client.borrow_mut();
@@ -176,7 +181,8 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
                 let process = &mut process.borrow_mut();
                 process.write_line("go");
                 let line = process.line();
-                let (time, index) = line.split_once(' ').ok_or_else(|| format!("nearest.py printed {line:?}"))?;
+                let (time, index) =
+                    line.split_once(' ').ok_or_else(|| format!("nearest.py printed {line:?}"))?;
                 check(&index.parse()?, &wanted)?;
                 Ok(time.parse()?)
             });
@@ -193,7 +199,7 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
 pub(crate) fn aggregate<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     let wanted = (100, (100..200).sum::<i64>() * 2);
     let library = rig.fixture.library("filter_aggregate")?;
-    let mut group = Group::new(rig.title("filter_aggregate, 2,000 hashes"));
+    let mut group = Group::new();
     let payload: Vec<u8> = FILTER.iter().flat_map(|word| [*word, b"\0"].concat()).collect();
     group.subject("farjump", move || {
         rig.time(5, || {
@@ -232,7 +238,8 @@ fn filter(client: &mut Client, together: usize) -> Result<(i64, i64)> {
         position = client.bytes(next).to_vec();
         let names: Vec<Vec<u8>> = elements(names)?.iter().map(|name| client.bytes(name).to_vec()).collect();
         for names in names.chunks(together) {
-            let requests: Vec<u8> = names.iter().flat_map(|name| request(&[b"HMGET", name, field, summed])).collect();
+            let requests: Vec<u8> =
+                names.iter().flat_map(|name| request(&[b"HMGET", name, field, summed])).collect();
             client.pipeline(&requests, names.len(), |client, part| {
                 let Part::Array(fields) = &part else { return };
                 let [value, other] = &fields[..] else { return };

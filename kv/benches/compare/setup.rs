@@ -47,18 +47,18 @@ pub(crate) enum Place {
     /// The server on one processor, all else on another.
     Apart,
     /// All on one processor.
-    Together,
+    OneCore,
     /// Wherever the system puts them.
     Unpinned,
 }
 
 impl Place {
-    pub(crate) const ALL: [Place; 3] = [Place::Apart, Place::Together, Place::Unpinned];
+    pub(crate) const ALL: [Place; 3] = [Place::Apart, Place::OneCore, Place::Unpinned];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Place::Apart => "pinned to two cores",
-            Place::Together => "pinned to one core",
+            Place::OneCore => "pinned to one core",
             Place::Unpinned => "unpinned",
         }
     }
@@ -107,9 +107,9 @@ impl Built {
         self.folder.path().join(name)
     }
 
-    /// Whether there are two processors.
-    pub(crate) fn has_two_processors(&self) -> bool {
-        self.processors.len() > 1
+    /// Number of processors that this process may use.
+    pub(crate) fn processors(&self) -> usize {
+        self.processors.len()
     }
 
     /// The file of a function.
@@ -126,7 +126,8 @@ impl Built {
     }
 
     fn build(&self, name: &str, input: PathBuf, cflags: Vec<String>) -> Result<()> {
-        let options = Options { inputs: vec![input], output: self.library_file(name), cflags, ..Options::default() };
+        let options =
+            Options { inputs: vec![input], output: self.library_file(name), cflags, ..Options::default() };
         build(&options).map_err(|error| format!("{name} cannot be built: {error}"))?;
         Ok(())
     }
@@ -159,7 +160,7 @@ impl Built {
         };
         let (own, others) = match place {
             Place::Apart => (one(0), one(1)),
-            Place::Together => (one(0), one(0)),
+            Place::OneCore => (one(0), one(0)),
             Place::Unpinned => (self.allowed, self.allowed),
         };
         sched_setaffinity(None, &own)?;
@@ -260,11 +261,6 @@ pub(crate) struct Rig<'f> {
 }
 
 impl Rig<'_> {
-    /// The title of a group.
-    pub(crate) fn title(&self, what: &str) -> String {
-        title(what, self.fixture.state, self.place)
-    }
-
     /// Calls a function, and returns its reply.
     ///
     /// # Errors
