@@ -1,6 +1,6 @@
 //! The target in the server.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
@@ -11,6 +11,7 @@ use crate::api::{self, Level, Watched};
 use crate::code::Code;
 use crate::functions;
 use crate::options::Options;
+use crate::watcher::Watcher;
 
 thread_local! {
     /// The module, on the server's main thread, while it is loaded.
@@ -19,6 +20,10 @@ thread_local! {
 
 /// The module's state.
 pub(crate) struct Host {
+    /// Descriptors that the loop watches. The first field: they go before what they watch.
+    watched: RefCell<Vec<Watched>>,
+    /// Reports functions that take too long.
+    pub(crate) watcher: OnceCell<Watcher>,
     /// Settings, or what is wrong with them.
     options: Result<Options, String>,
     /// What the settings ask for and is not done.
@@ -29,8 +34,6 @@ pub(crate) struct Host {
     pub(crate) target: RefCell<Option<Target<'static>>>,
     /// Code that commands call.
     pub(crate) code: RefCell<Code>,
-    /// Descriptors that the loop watches. Empty before the target is dropped.
-    watched: RefCell<Vec<Watched>>,
     /// Ends the server's sleep when it is written.
     kick: RefCell<Option<OwnedFd>>,
     pub(crate) turns: Turns,
@@ -101,12 +104,13 @@ impl Host {
         };
         let problem = options.as_ref().err().cloned().or(key_problem);
         Host {
+            watched: RefCell::new(Vec::new()),
+            watcher: OnceCell::new(),
             problem: RefCell::new(problem),
             options,
             warnings,
             target: RefCell::new(None),
             code: RefCell::new(code),
-            watched: RefCell::new(Vec::new()),
             kick: RefCell::new(None),
             turns: Turns::default(),
         }
@@ -169,12 +173,12 @@ impl Host {
                 host.turns.rung.set(true);
             }
         })?;
-        // Declared behind: it goes before what it watches.
         let kicked = Watched::new(kick.as_fd(), || {
             if let Some(host) = get() {
                 host.take_kick();
             }
         })?;
+        self.watcher.set(Watcher::start(options.limit)?).map_err(|_| "functions are watched already")?;
         api::log(Level::Notice, &format!("listening at {}", target.address()));
         *self.target.borrow_mut() = Some(target);
         *self.kick.borrow_mut() = Some(kick);

@@ -203,8 +203,7 @@ impl State {
 
     /// Keeps a string for the next name of its length. Not one of a key that was not found: the server tells other
     /// modules of it, which may keep the string.
-    fn keep_name(&mut self, name: Str) {
-        let len = name.bytes().len();
+    fn keep_name(&mut self, name: Str, len: usize) {
         if len > LONGEST_KEPT_NAME {
             return;
         }

@@ -69,6 +69,19 @@ fn a_function_that_crashes_ends_the_server_and_leaves_whole_calls_and_a_report()
 }
 
 #[test]
+fn functions_that_take_too_long_are_reported_while_they_run_and_at_their_end() {
+    on_each(|program| {
+        let server = Start::new(program).args("limit 10").run();
+        let mut client = server.client();
+        assert_eq!(run_ops(&server.link(), "spin 500"), ["0"]);
+        let log = server.log();
+        assert!(log.contains("have been running for") && log.contains("functions (links) took"), "{log}");
+        assert_ne!(client.info("farjump", "farjump_slow_runs").as_deref(), Some("0"));
+        drop(server.shut_down());
+    });
+}
+
+#[test]
 fn keys_of_other_nodes_of_a_cluster_are_refused() {
     on_each(|program| {
         let server = Start::new(program).options("--cluster-enabled yes").args("load yes").run();
