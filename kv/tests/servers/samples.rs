@@ -47,6 +47,65 @@ fn the_nearest_of_many_vectors_is_found() {
 }
 
 #[test]
+fn the_nearest_vectors_come_in_order() {
+    on_each(|program| {
+        let server = Start::new(program).run();
+        // The distance from the first vector grows with the index.
+        let blob: Vec<u8> = (0..300).flat_map(|index| bytes(&[0.0, (index * 7 % 300) as f32])).collect();
+        server.client().run(&[b"SET", b"vectors", &blob]).worked();
+        let (link, topk) = (server.link(), library("topk"));
+        let call = |wanted: u32| {
+            let payload = [&wanted.to_le_bytes()[..], b"vectors\0", &bytes(&[0.0, 0.0])].concat();
+            link.inject(&topk, &payload).unwrap().wait(PATIENCE)
+        };
+        for wanted in [1, 2, 10, 128] {
+            let reply = call(wanted).unwrap();
+            let found: Vec<(u64, f32)> = reply
+                .chunks_exact(12)
+                .map(|one| {
+                    let (index, distance) = one.split_at(8);
+                    (
+                        u64::from_le_bytes(index.try_into().unwrap()),
+                        f32::from_le_bytes(distance.try_into().unwrap()),
+                    )
+                })
+                .collect();
+            // 7 and 300 have no common factor: each distance is there once.
+            let expected: Vec<(u64, f32)> = (0..wanted as u64)
+                .map(|distance| (distance * 43 % 300, (distance * distance) as f32))
+                .collect();
+            assert_eq!(found, expected);
+        }
+        for wrong in [0, 129] {
+            let error = call(wrong).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 128"), "{error}");
+        }
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn a_bloom_filter_misses_no_item() {
+    on_each(|program| {
+        let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
+        let bloom = library("bloom");
+        let ask = |link: &Link, operation: &str, item: usize| {
+            let payload = format!("{operation}item {item}");
+            link.inject(&bloom, payload.as_bytes()).unwrap().wait(PATIENCE).unwrap()[0]
+        };
+        let link = server.link();
+        assert_eq!(ask(&link, "?", 0), 0);
+        assert!((0..500).all(|item| ask(&link, "+", item) <= 1));
+        let server = server.kill_and_start_again();
+        let link = server.link();
+        assert!((0..500).all(|item| ask(&link, "?", item) == 1));
+        let false_ones = (500..1500).filter(|item| ask(&link, "?", *item) == 1).count();
+        assert!(false_ones < 5, "{false_ones} of 1000 others seem to be there");
+        drop(server.shut_down());
+    });
+}
+
+#[test]
 fn a_function_in_rust_adds_up_hashes_by_prefix_without_unsafe_code() {
     let folder = tempfile::tempdir().unwrap();
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
