@@ -165,7 +165,7 @@ impl Host {
         if !options.allow.is_empty() {
             builder = builder.allow_code(options.allow.iter().copied());
         }
-        let target = builder.build().map_err(|error| with_causes(&error))?;
+        let target = builder.build().map_err(|error| with_advice(with_causes(&error)))?;
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("no descriptor for an event: {error}: raise the limit of open files"))?;
         let rung = Watched::new(target.as_fd(), || {
@@ -221,6 +221,16 @@ impl Host {
         if let Ok(mut target) = self.target.try_borrow_mut() {
             drop(target.take());
         }
+    }
+}
+
+/// Adds to the reason of a target that cannot place code what systemd's units forbid.
+fn with_advice(problem: String) -> String {
+    match problem.contains("executable") {
+        true => format!(
+            "{problem}; if systemd starts the server: `systemctl edit` its unit, and put MemoryDenyWriteExecute=no below [Service]"
+        ),
+        false => problem,
     }
 }
 

@@ -67,12 +67,13 @@ pub(crate) struct Start<'a> {
     program: &'a Path,
     options: Vec<OsString>,
     module: Vec<OsString>,
+    prepare: fn(&mut Command),
 }
 
 impl<'a> Start<'a> {
     /// A server with the module, which listens at a socket in the server's folder.
     pub(crate) fn new(program: &'a Path) -> Start<'a> {
-        Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()] }
+        Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()], prepare: |_| {} }
     }
 
     /// Adds options of the server's.
@@ -93,6 +94,12 @@ impl<'a> Start<'a> {
         self
     }
 
+    /// Has the command prepared before it starts.
+    pub(crate) fn prepared(mut self, prepare: fn(&mut Command)) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
     /// Starts it, and waits until it answers.
     #[track_caller]
     pub(crate) fn run(self) -> Server {
@@ -106,14 +113,14 @@ impl<'a> Start<'a> {
         options.push("--loadmodule".into());
         options.push(module().into());
         options.extend(self.module);
-        let process = start(self.program, folder.path(), &options);
+        let process = start(self.program, folder.path(), &options, self.prepare);
         let server = Server { process, folder, program: self.program.to_owned(), options };
         server.client();
         server
     }
 }
 
-fn start(program: &Path, folder: &Path, options: &[OsString]) -> Process {
+fn start(program: &Path, folder: &Path, options: &[OsString], prepare: fn(&mut Command)) -> Process {
     let mut command = Command::new(program);
     // One that was unpacked and not installed has its libraries beside it.
     let libraries = program.ancestors().nth(2).map(|root| root.join("lib/x86_64-linux-gnu"));
@@ -124,6 +131,7 @@ fn start(program: &Path, folder: &Path, options: &[OsString]) -> Process {
     command.args(["--save", "", "--appendonly", "no", "--logfile", "log", "--repl-diskless-sync-delay", "0"]);
     command.args(["--enable-module-command", "yes", "--enable-debug-command", "yes", "--dir"]).arg(folder);
     command.args(options).stdin(Stdio::null()).current_dir(folder);
+    prepare(&mut command);
     Process::start(&mut command)
 }
 
@@ -185,7 +193,7 @@ impl Server {
     #[track_caller]
     pub(crate) fn kill_and_start_again(mut self) -> Server {
         self.process.kill_and_wait();
-        let process = start(&self.program, self.folder.path(), &self.options);
+        let process = start(&self.program, self.folder.path(), &self.options, |_| {});
         let server = Server { process, folder: self.folder, program: self.program, options: self.options };
         server.client();
         server
