@@ -984,6 +984,12 @@ farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *o
 farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
 
 /**
+ * Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
+ * farjump_target_options_set_prefault().
+ */
+farjump_status_t farjump_link_options_set_prefault(farjump_link_options_t *options, bool prefault);
+
+/**
  * The spinning of a wait before it sleeps.
  */
 farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
@@ -1550,6 +1556,13 @@ farjump_status_t farjump_target_options_set_store_capacity(farjump_target_option
  * and at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
  */
 farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
+
+/**
+ * Whether a mailbox has all of its memory when its link is made. Default: no: over `shm` it takes memory as frames first
+ * come to it, from 256 KiB up to its size.
+ */
+farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options,
+                                                     bool prefault);
 
 /**
  * The spinning before sleep when there is nothing to do.

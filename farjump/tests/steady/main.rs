@@ -4,6 +4,7 @@ mod awaited;
 mod closed;
 mod counting;
 mod idle;
+mod mailboxes;
 mod peers;
 mod refused;
 mod released;
