@@ -1761,8 +1761,9 @@ farjump_status_t farjump_target_wait(farjump_target_t *target, uint64_t timeout_
 farjump_status_t farjump_target_arm(farjump_target_t *target, uint64_t *longest_ns);
 
 /**
- * Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() reads the
- * event that woke it from the system.
+ * Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll() reads
+ * the event that woke it from the system. Of more than four sources over `shm`, those that have brought nothing
+ * stay armed: farjump_target_fd() may become readable by their first frame.
  */
 farjump_status_t farjump_target_disarm(farjump_target_t *target);
 

@@ -1,5 +1,6 @@
 //! The steady state: a message allocates nothing, takes no contended lock, and makes no system call.
 
+mod armed;
 mod awaited;
 mod closed;
 mod counting;

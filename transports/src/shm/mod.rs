@@ -243,6 +243,10 @@ unsafe impl LocalMemory for ShmLocal {
         Some(self.doorbell.descriptor())
     }
 
+    fn stays_armed(&self) -> bool {
+        true
+    }
+
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
         // Wake-ups of earlier frames are discarded first. A discarded wake-up belongs to a frame stored
         // before it, so core's poll, which follows, finds that frame.
