@@ -1,5 +1,5 @@
 //! State of a connected link. [`injecting`] sends calls, [`waiting`] takes outcomes, [`control`] reads control messages,
-//! [`batching`] fills frames with small calls, and [`large`] sends frames that exceed the link's own mailbox.
+//! [`batching`] fills frames with small calls, [`grouping`] wakes the target for several, and [`large`] sends frames that exceed the link's own mailbox.
 //! [`event_loop`] sleeps in an event loop of the caller's, and [`codes`] releases those of closed libraries.
 
 mod batching;
@@ -10,6 +10,7 @@ mod event_loop;
 #[cfg(feature = "build")]
 mod exchange;
 mod forward;
+mod grouping;
 mod injecting;
 mod large;
 mod settings;
