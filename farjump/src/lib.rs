@@ -45,7 +45,7 @@ pub use error::{
 };
 #[cfg(feature = "bitcode")]
 pub use executor::BitcodeUse;
-pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn, OwnCode};
+pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn, OwnCode, at_call_end};
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{

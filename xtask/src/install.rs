@@ -19,11 +19,12 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 const NATIVE: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 
 /// The headers, by their folder. `ucp_ifunc.h` is the papers' API.
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("c/include", "farjump.h"),
     ("c/include", "ucp_ifunc.h"),
     ("ifuncs/include", "farjump_ifunc.h"),
     ("ifuncs/include", "farjump_code.h"),
+    ("kv/include", "farjump_kv.h"),
 ];
 
 /// The licences of farjump, and of the font in its program.
@@ -44,6 +45,9 @@ pub(crate) struct Options {
     /// Builds nothing: takes this archive, which cargo made of farjump-c, and leaves the programs out.
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
+    /// Also builds the module for Redis and Valkey, which becomes lib/farjump-kv.so.
+    #[arg(long, conflicts_with = "archive")]
+    kv: bool,
 }
 
 /// Runs the chore.
@@ -62,6 +66,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
                 "dev" => build.args(as_for_tests()),
                 _ => build.args(["--package", "farjump-c", "--package", "farjump-cli"]),
             };
+            let build = build.args(options.kv.then_some(["--package", "farjump-kv"]).into_iter().flatten());
             let build = build.args(["--lib", "--bin", "farjump", "--bin", "farjump_compiler"]);
             if !build.limit(LIMIT).run()?.status.success() {
                 return Err(Failed::Because("what was to be installed cannot be built".to_owned()));
@@ -87,6 +92,9 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     for program in &programs {
         prefix.copy(program, "bin")?;
     }
+    if let (true, Some(built)) = (options.kv, archive.parent()) {
+        replace(&built.join("libfarjump_kv.so"), &prefix.folder.join("lib/farjump-kv.so"))?;
+    }
     for licence in LICENCES {
         prefix.copy(&root().join(licence), DOCUMENTS)?;
     }
@@ -105,7 +113,8 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let prefix = Workspace::load(false, interrupt)?.target().join("prefix");
     // Files of an earlier version must not be found.
     drop(fs::remove_dir_all(&prefix));
-    run(&Options { prefix: prefix.clone(), profile: "dev".to_owned(), archive: None }, interrupt)?;
+    let options = Options { prefix: prefix.clone(), profile: "dev".to_owned(), archive: None, kv: true };
+    run(&options, interrupt)?;
     let notices = prefix.join(DOCUMENTS).join("THIRD-PARTY.txt");
     let text = fs::read_to_string(&notices).map_err(failed("reading", &notices))?;
     if !text.contains("libc 0.") || text.lines().count() < 1000 {

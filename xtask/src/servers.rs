@@ -43,14 +43,14 @@ pub(crate) struct Server {
     pub(crate) libraries: Option<PathBuf>,
 }
 
+/// Servers that are not there, and why.
+pub(crate) type Missing = Vec<(String, String)>;
+
 /// The servers that are there or can be had, and why others are not.
 ///
 /// # Errors
 /// When interrupted, or a package cannot be unpacked.
-pub(crate) fn all(
-    folder: &Path,
-    interrupt: &Interrupt,
-) -> Result<(Vec<Server>, Vec<(String, String)>), Failed> {
+pub(crate) fn all(folder: &Path, interrupt: &Interrupt) -> Result<(Vec<Server>, Missing), Failed> {
     let (mut servers, mut missing) = (Vec::new(), Vec::new());
     let mut add = |name: &'static str, got: Outcome<Server>| match got {
         Outcome::Here(server) => servers.push(server),

@@ -1,10 +1,13 @@
 //! `cargo xtask test`: all tests, counted.
 
+use std::env;
+
 use crate::emulated;
 use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::python;
+use crate::servers;
 use crate::step::{QUICKLY_BUILT, Verdict};
 use crate::suite::{charge, suite, summarise};
 use crate::test_programs::{EVERY_TEST, TestPrograms};
@@ -157,7 +160,15 @@ pub(crate) fn of_workspace(
     let run = cargo(interrupt).args(EVERY_TEST).args(packages::features());
     let run = run.args(["--", "--show-output"]).args(filters);
     let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
-    suite("tests", run, filters.is_empty())
+    if !filters.is_empty() || device.is_some() {
+        return suite("tests", run, filters.is_empty());
+    }
+    let folder = Workspace::load(false, interrupt)?.target().join("servers");
+    let (servers, missing) = servers::all(&folder, interrupt)?;
+    let programs = env::join_paths(servers.iter().map(|server| &server.program)).unwrap_or_default();
+    let mut tally = suite("tests", run.env("FARJUMP_KV_SERVERS", programs), true)?;
+    tally.skipped.extend(missing.into_iter().map(|(name, why)| (format!("the module in {name}"), why)));
+    Ok(tally)
 }
 
 /// Builds the tests of the workspace. Those of the documentation are built when they run.

@@ -47,6 +47,8 @@ pub(crate) struct Context {
     uses_objects: bool,
     /// The source of a request to the store.
     pub(super) source: u64,
+    /// Work for the end of the running call.
+    at_end: Option<fn()>,
 }
 
 /// Largest alignment of a copy, in bytes: that of a payload.
@@ -81,6 +83,7 @@ impl Context {
             objects: None,
             uses_objects: false,
             source: 0,
+            at_end: None,
         }
     }
 
@@ -128,6 +131,12 @@ impl Context {
     fn ended(&mut self) -> Ended {
         let overflowed = std::mem::take(&mut self.overflowed);
         let returned = !self.panicked && !overflowed;
+        let work = self.at_end.take();
+        if let Some(work) = work
+            && catch_unwind(work).is_err()
+        {
+            log::error!("what the program does at the end of a call has panicked");
+        }
         if std::mem::take(&mut self.uses_objects)
             && let Some(objects) = &mut self.objects
         {
@@ -135,6 +144,9 @@ impl Context {
             if returned && !self.forwarding.has_requests() {
                 return Ended::Returned;
             }
+        }
+        if returned && work.is_some() && !self.forwarding.has_requests() {
+            return Ended::Returned;
         }
         if returned {
             return Ended::Forwarded;
@@ -146,6 +158,19 @@ impl Context {
         self.reply.clear();
         Ended::ReplyTooLarge
     }
+}
+
+/// Runs `work` when the call that runs on this thread has ended, however it ends, and before its reply is sent. For
+/// functions that a program exports and that lend injected code something until its end. Of several, the last counts.
+/// Returns `false`, and runs nothing, if no call runs on this thread.
+///
+/// A call that asks for nothing pays nothing.
+pub fn at_call_end(work: fn()) -> bool {
+    let Some(context) = NonNull::new(CURRENT.get()) else { return false };
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let context = unsafe { &mut *context.as_ptr() };
+    (context.diverted, context.at_end) = (true, Some(work));
+    true
 }
 
 /// Address of the code that a call on this thread has entered. Safe in a signal handler.

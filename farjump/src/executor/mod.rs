@@ -54,6 +54,7 @@ pub(crate) use bitcode::{Finished, Settled};
 pub use builder::ExecutorBuilder;
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready, Unbound};
+pub use context::at_call_end;
 pub(crate) use context::{Context, Ended, running};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};

@@ -5,6 +5,7 @@ mod admin;
 mod awaiting;
 mod batches;
 mod buffers;
+mod call_ends;
 mod calls;
 mod closed_libraries;
 mod code;

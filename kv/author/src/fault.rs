@@ -1,0 +1,45 @@
+//! Why a function got nothing.
+
+use core::ffi::c_int;
+
+/// Why the server gave nothing, or took nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The key holds a value of another type.
+    WrongType,
+    /// The user may not, or is off.
+    Denied,
+    /// The server holds writes back: CLIENT PAUSE, or a failover.
+    Paused,
+    /// The server uses more than its maxmemory.
+    NoMemory,
+    /// A read-only replica, or `FJ.CALL_RO`.
+    ReadOnly,
+    /// The key belongs to another node of the cluster.
+    OtherSlot,
+    /// The server answered an error.
+    Failed,
+    /// An argument is not possible.
+    BadArgument,
+    /// 64 MiB of copies, or 64 cursors: more than one call may have.
+    TooMany,
+}
+
+impl Fault {
+    /// The meaning of a number of `farjump_kv.h`. Stale numbers do not come up here, nor does another thread.
+    #[cold]
+    pub(crate) fn of(number: c_int) -> Fault {
+        match number {
+            -1 => Fault::WrongType,
+            -2 => Fault::Denied,
+            -3 => Fault::Paused,
+            -4 => Fault::NoMemory,
+            -5 => Fault::ReadOnly,
+            -6 => Fault::OtherSlot,
+            -9 => Fault::BadArgument,
+            -10 => Fault::TooMany,
+            _ => Fault::Failed,
+        }
+    }
+}

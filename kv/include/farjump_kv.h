@@ -1,0 +1,206 @@
+/* farjump_kv.h - what functions may call that run in Redis or Valkey, in C and C++.
+ *
+ * The module farjump-kv.so opens a farjump target in the server. target_args is a `struct farjump_kv *`, which functions
+ * only pass on:
+ *
+ *     #include <farjump_ifunc.h>
+ *     #include <farjump_kv.h>
+ *
+ *     FARJUMP_COPY_ARGS(length)
+ *
+ *     FARJUMP_IFUNC void length_main(void *payload, size_t payload_size, void *target_args)
+ *     {
+ *         struct farjump_kv *kv = target_args;
+ *         struct kv_bytes value;
+ *         int got = kv_get(kv, payload, payload_size, &value);
+ *         uint64_t length = got == KV_OK ? value.len : 0;
+ *         if (got < 0)
+ *             kv_fail(kv);
+ *         farjump_reply(&length, sizeof length);
+ *     }
+ *
+ * RESULTS
+ * Each function returns KV_OK (0), KV_ABSENT (1) if there is no such key, field or further element, or one of the negative
+ * numbers below. Then kv_error() has a sentence to it. Results are written for KV_OK alone. A pointer to a result may be
+ * NULL.
+ *
+ * LIFETIMES
+ * Lent bytes are read-only. They are valid until the function ends, or until its first write (kv_set, kv_command and the
+ * like). A pointer that is used later reads whatever lies there then: that is an error of the function's author. Cursors
+ * and replies are numbers. One that is used after its end is refused (KV_STALE). They end with the function, and cursors
+ * also with the first write.
+ *
+ * NAMES
+ * Keys, fields and members are bytes with a length: they may have zeros. Nothing is kept of them.
+ *
+ * TRANSACTIONS
+ * All that a function writes, and all that other functions of the same turn write, reaches replicas and the append-only file
+ * as one transaction. Nothing is rolled back after an error.
+ *
+ * RIGHTS
+ * Functions of links act as the user that the module was loaded with (`user NAME`; otherwise `default`), those of FJ.CALL as
+ * the client's user. Rules about commands and keys hold: kv_get needs `get`, kv_type and kv_len `type`, kv_hget `hget`,
+ * kv_lindex `lindex`, kv_zscore `zscore`, kv_zrange `zrangebyscore`, kv_xrange `xrange`, kv_fields `hgetall`, kv_members
+ * `smembers`, kv_scan `scan`. Writes need their commands. Functions run in database 0, those of FJ.CALL in the client's.
+ *
+ * THREADS
+ * All functions are for the thread that the function runs on. On another one they return KV_NO_CALL.
+ */
+#ifndef FARJUMP_KV_H
+#define FARJUMP_KV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The server's data. */
+struct farjump_kv;
+
+/* Bytes that are lent. */
+struct kv_bytes {
+    const void *data;
+    size_t len;
+};
+
+#define KV_OK 0
+#define KV_ABSENT 1 /* there is no such key, field or member, or no further element */
+
+#define KV_WRONG_TYPE (-1)    /* the key holds a value of another type */
+#define KV_DENIED (-2)        /* the user may not, or is off */
+#define KV_PAUSED (-3)        /* the server holds writes back: CLIENT PAUSE, or a failover */
+#define KV_NO_MEMORY (-4)     /* the server uses more than its maxmemory */
+#define KV_READ_ONLY (-5)     /* a read-only replica, or FJ.CALL_RO */
+#define KV_OTHER_SLOT (-6)    /* the key belongs to another node of the cluster */
+#define KV_STALE (-7)         /* the cursor or reply has ended */
+#define KV_FAILED (-8)        /* the server answered an error */
+#define KV_BAD_ARGUMENT (-9)  /* an argument is not possible */
+#define KV_TOO_MANY (-10)     /* 64 MiB of copies, or 64 cursors: more than one call may have */
+#define KV_NO_CALL (-11)      /* no function runs on this thread */
+
+/* kv_error - the sentence to the last error of this thread. Not zero-terminated; valid until the next error. */
+int kv_error(struct farjump_kv *kv, struct kv_bytes *text);
+
+/* ---- Reading ---- */
+
+/* kv_type - the type of a key. Returns one of these, or an error. */
+int kv_type(struct farjump_kv *kv, const void *key, size_t key_len);
+
+#define KV_NONE 0
+#define KV_STRING 1
+#define KV_LIST 2
+#define KV_HASH 3
+#define KV_SET 4
+#define KV_ZSET 5
+#define KV_MODULE 6
+#define KV_STREAM 7
+
+/* kv_len - the number of elements of a key, or of bytes of a string. */
+int kv_len(struct farjump_kv *kv, const void *key, size_t key_len, size_t *len);
+
+/* kv_get - the bytes of a string, where the server has them: nothing is copied. A string of at most 44 bytes, or of digits,
+ * takes some bytes more of the server's memory afterwards, and OBJECT ENCODING shows `raw`. */
+int kv_get(struct farjump_kv *kv, const void *key, size_t key_len, struct kv_bytes *value);
+
+/* kv_hget - the value of a hash's field; a copy. */
+int kv_hget(struct farjump_kv *kv, const void *key, size_t key_len, const void *field, size_t field_len,
+            struct kv_bytes *value);
+
+/* kv_lindex - an element of a list, the first for 0, the last for -1; a copy. Cheap in order. */
+int kv_lindex(struct farjump_kv *kv, const void *key, size_t key_len, int64_t index, struct kv_bytes *value);
+
+/* kv_zscore - the score of a sorted set's member. */
+int kv_zscore(struct farjump_kv *kv, const void *key, size_t key_len, const void *member, size_t member_len,
+              double *score);
+
+/* kv_zrange - opens a cursor over a sorted set's members with scores from `min` to `max`, both included (-INFINITY and
+ * INFINITY for all), by rising scores, or by falling ones if `reverse` is not 0. kv_zset_next goes through them. */
+int kv_zrange(struct farjump_kv *kv, const void *key, size_t key_len, double min, double max, int reverse,
+              uint64_t *cursor);
+int kv_zset_next(struct farjump_kv *kv, uint64_t cursor, struct kv_bytes *member, double *score);
+
+/* kv_xrange - opens a cursor over a stream's entries with ids from `first` to `last`, both included; NULL is the first, and
+ * the last, of all. kv_stream_next goes to the next entry, and kv_pair_next through that entry's fields. */
+struct kv_stream_id {
+    uint64_t ms;
+    uint64_t seq;
+};
+int kv_xrange(struct farjump_kv *kv, const void *key, size_t key_len, const struct kv_stream_id *first,
+              const struct kv_stream_id *last, int reverse, uint64_t *cursor);
+int kv_stream_next(struct farjump_kv *kv, uint64_t cursor, struct kv_stream_id *id, size_t *fields);
+
+/* kv_fields, kv_members - open a cursor over copies of all of a hash's fields, or of a set's members, in no order.
+ * kv_pair_next goes through fields and values, kv_name_next through members. */
+int kv_fields(struct farjump_kv *kv, const void *key, size_t key_len, uint64_t *cursor);
+int kv_members(struct farjump_kv *kv, const void *key, size_t key_len, uint64_t *cursor);
+int kv_pair_next(struct farjump_kv *kv, uint64_t cursor, struct kv_bytes *field, struct kv_bytes *value);
+int kv_name_next(struct farjump_kv *kv, uint64_t cursor, struct kv_bytes *name);
+
+/* kv_scan - opens a cursor over names of keys that begin with `prefix`, as SCAN finds them: about `most` keys of the
+ * database are looked at, from *position on (0 at first), and *position is where to go on from, 0 at the end. A name may
+ * come twice. kv_name_next goes through them. */
+int kv_scan(struct farjump_kv *kv, const void *prefix, size_t prefix_len, size_t most, uint64_t *position,
+            uint64_t *cursor);
+
+/* kv_close - ends a cursor before the function ends. */
+int kv_close(struct farjump_kv *kv, uint64_t cursor);
+
+/* ---- Writing ---- */
+
+/* kv_set, kv_del, kv_expire, kv_hset, kv_zadd - SET, DEL, PEXPIRE, HSET and ZADD. kv_del and kv_expire return KV_ABSENT for
+ * a key that is not there. */
+int kv_set(struct farjump_kv *kv, const void *key, size_t key_len, const void *value, size_t value_len);
+int kv_del(struct farjump_kv *kv, const void *key, size_t key_len);
+int kv_expire(struct farjump_kv *kv, const void *key, size_t key_len, int64_t milliseconds);
+int kv_hset(struct farjump_kv *kv, const void *key, size_t key_len, const void *field, size_t field_len,
+            const void *value, size_t value_len);
+int kv_zadd(struct farjump_kv *kv, const void *key, size_t key_len, const void *member, size_t member_len,
+            double score);
+
+/* kv_command - runs any command that a script may run, but none of this module's: `count` words, of which the first is its
+ * name. An error that it answers is KV_FAILED. The reply is a number for kv_reply. It ends, with what kv_reply has lent,
+ * at the next command or write. Ends all cursors, as the command may write. */
+int kv_command(struct farjump_kv *kv, const struct kv_bytes *words, size_t count, uint64_t *reply);
+
+/* kv_reply - a part of a reply: the whole for depth 0, otherwise the element that the indexes `path` lead to. KV_ABSENT if
+ * there is none. */
+struct kv_part {
+    int32_t type;          /* one of KV_REPLY_... */
+    uint32_t reserved;
+    int64_t integer;       /* of an integer */
+    struct kv_bytes bytes; /* of a string */
+    size_t len;            /* number of an array's elements, or of a string's bytes */
+};
+int kv_reply(struct farjump_kv *kv, uint64_t reply, const size_t *path, size_t depth, struct kv_part *part);
+
+#define KV_REPLY_STRING 0
+#define KV_REPLY_INTEGER 2
+#define KV_REPLY_ARRAY 3
+#define KV_REPLY_NULL 4
+
+/* ---- What came with FJ.CALL ---- */
+
+/* kv_keys, kv_args - the numbers of keys and of arguments; 0 for calls by a link. The payload is the first argument.
+ * kv_key, kv_arg - one of them. KV_ABSENT if there is none. */
+int kv_keys(struct farjump_kv *kv);
+int kv_key(struct farjump_kv *kv, size_t index, struct kv_bytes *key);
+int kv_args(struct farjump_kv *kv);
+int kv_arg(struct farjump_kv *kv, size_t index, struct kv_bytes *arg);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef FARJUMP_IFUNC_H
+/* kv_fail - ends the call with the sentence to the last error. Needs farjump_ifunc.h, included before. */
+__attribute__((noreturn)) static inline void kv_fail(struct farjump_kv *kv)
+{
+    struct kv_bytes text = {"", 0};
+    kv_error(kv, &text);
+    farjump_panic((const char *)text.data, text.len);
+}
+#endif
+
+#endif

@@ -1,0 +1,76 @@
+//! filter_aggregate: counts the hashes whose names begin with a prefix and in which a field lies between two numbers, and
+//! adds up another field of theirs.
+//!
+//! The payload has five words, each with a zero behind it: the prefix, the field to filter by, the least and the greatest
+//! number, and the field to add up. The reply is two 64-bit numbers: how many hashes, and the sum. Fields that are missing
+//! or no whole numbers leave a hash out.
+//!
+//! `farjump build` compiles a crate with this file that depends on `farjump-ifunc` and `farjump-kv-ifunc`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+use farjump_ifunc::{fail, ifunc};
+use farjump_kv_ifunc::{Fault, Kv};
+
+/// Keys of the database that are looked at before others of its bounds are checked.
+const STEP: usize = 1000;
+
+#[ifunc(name = "filter_aggregate")]
+fn aggregate(payload: &[u8], kv: &mut Kv) -> [i64; 2] {
+    let mut words = payload.split(|&byte| byte == 0);
+    let mut word = || words.next().unwrap_or_default();
+    let (prefix, field, least, greatest, summed) = (word(), word(), word(), word(), word());
+    let (Some(least), Some(greatest)) = (number(least), number(greatest)) else {
+        fail("the payload has no two whole numbers: PREFIX, FIELD, LEAST, GREATEST, SUMMED, each with a zero behind it")
+    };
+    match sum(kv, prefix, (field, least, greatest), summed) {
+        Ok(sums) => sums,
+        Err(fault) => kv.fail(fault),
+    }
+}
+
+fn sum(kv: &Kv, prefix: &[u8], filter: (&[u8], i64, i64), summed: &[u8]) -> Result<[i64; 2], Fault> {
+    let (mut count, mut sum, mut position) = (0_i64, 0_i64, 0);
+    let (field, least, greatest) = filter;
+    loop {
+        let (names, next) = kv.scan(prefix, STEP, position)?;
+        for name in names {
+            let name = name?;
+            let found = match kv.hget(name, field) {
+                Err(Fault::WrongType) => continue,
+                found => found?,
+            };
+            let Some(value) = found.and_then(number) else { continue };
+            if value < least || value > greatest {
+                continue;
+            }
+            let Some(value) = kv.hget(name, summed)?.and_then(number) else { continue };
+            (count, sum) = (count.wrapping_add(1), sum.wrapping_add(value));
+        }
+        position = next;
+        if position == 0 {
+            return Ok([count, sum]);
+        }
+    }
+}
+
+/// A whole number as text.
+fn number(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value = 0_i64;
+    for &digit in digits {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_sub(digit)?;
+    }
+    if negative { Some(value) } else { value.checked_neg() }
+}

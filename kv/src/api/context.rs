@@ -1,0 +1,135 @@
+//! Contexts: what the server lends a callback.
+
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use super::functions::functions;
+use super::keys::Key;
+use super::replies::Reply;
+use super::strings::{Str, c_text};
+use super::types::{CLIENT_UNIX_SOCKET, ClientInfo, OK, READ, RawContext, RawString};
+
+/// The context of a callback that the server has called. Valid for `'a`, which ends with the callback.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    raw: NonNull<RawContext>,
+    lent: PhantomData<&'a RawContext>,
+}
+
+impl<'a> Context<'a> {
+    /// # Safety
+    /// `raw` must be a context that the server has passed to a callback that does not return during `'a`.
+    pub(super) unsafe fn new(raw: *mut RawContext) -> Option<Context<'a>> {
+        NonNull::new(raw).map(|raw| Context { raw, lent: PhantomData })
+    }
+
+    pub(super) fn raw(&self) -> *mut RawContext {
+        self.raw.as_ptr()
+    }
+
+    /// The state of the server: [`context_flags`](super::context_flags).
+    pub(crate) fn flags(&self) -> c_int {
+        // SAFETY: the context is valid.
+        unsafe { functions().get_context_flags()(self.raw()) }
+    }
+
+    /// Replies an error. The text begins with its code in capitals, or gets `ERR`.
+    pub(crate) fn reply_error(&self, text: &str) {
+        let code = text.split(' ').next().unwrap_or_default();
+        let has_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+        let text = c_text(&if has_code { text.to_owned() } else { format!("ERR {text}") });
+        // SAFETY: the context is valid and the text zero-terminated; the server copies it.
+        unsafe { functions().reply_with_error()(self.raw(), text.as_ptr()) };
+    }
+
+    /// Replies a bulk string.
+    pub(crate) fn reply_bytes(&self, bytes: &[u8]) {
+        // SAFETY: the context is valid; the server copies the bytes.
+        unsafe { functions().reply_with_string_buffer()(self.raw(), bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    pub(crate) fn reply_integer(&self, number: i64) {
+        // SAFETY: the context is valid.
+        unsafe { functions().reply_with_long_long()(self.raw(), number) };
+    }
+
+    /// Replies an array, whose elements are the next `len` replies.
+    pub(crate) fn reply_array(&self, len: usize) {
+        // SAFETY: the context is valid.
+        unsafe { functions().reply_with_array()(self.raw(), len as std::ffi::c_long) };
+    }
+
+    pub(crate) fn reply_null(&self) {
+        // SAFETY: the context is valid.
+        unsafe { functions().reply_with_null()(self.raw()) };
+    }
+
+    /// Opens a key for reading; `None` if there is none of this name.
+    pub(crate) fn open(&self, name: &Str) -> Option<Key<'_>> {
+        // SAFETY: context and name are alive. A key that is opened to read is null if it is absent.
+        unsafe { Key::new(functions().open_key()(self.raw(), name.raw(), READ)) }
+    }
+
+    /// Runs a command with the flags of `format` (a format of `RM_Call` without arguments). `None` if the server runs
+    /// nothing and says nothing: for a format that it does not know.
+    pub(crate) fn call(&self, name: &CStr, flags: &CallFlags, args: &[Str]) -> Option<Reply> {
+        let raw: Vec<*mut RawString> = args.iter().map(Str::raw).collect();
+        // SAFETY: the context is valid. The format ends with `v`, for which the server takes a pointer to strings and their
+        // number; it takes references of its own.
+        unsafe {
+            Reply::owned(functions().call()(
+                self.raw(),
+                name.as_ptr(),
+                flags.0.as_ptr(),
+                raw.as_ptr(),
+                raw.len(),
+            ))
+        }
+    }
+
+    /// The name of the user whose command runs; `None` if nobody's does.
+    pub(crate) fn user_name(&self) -> Option<Vec<u8>> {
+        // SAFETY: the context is valid. The string's reference is the caller's.
+        let name = unsafe { Str::owned(functions().get_current_user_name()(self.raw())) };
+        name.map(|name| name.bytes().to_vec())
+    }
+
+    /// Whether the client of the command is on this machine, by a Unix socket or a loopback address.
+    pub(crate) fn client_is_local(&self) -> bool {
+        let mut info = ClientInfo { version: 1, flags: 0, id: 0, address: [0; 46], port: 0, database: 0 };
+        // SAFETY: the context is valid.
+        let id = unsafe { functions().get_client_id()(self.raw()) };
+        // SAFETY: the structure is of the version that it states, which the server fills in.
+        if unsafe { functions().get_client_info_by_id()(&raw mut info, id) } != OK {
+            return false;
+        }
+        let address = CStr::from_bytes_until_nul(&info.address).ok().and_then(|text| text.to_str().ok());
+        let address = address.and_then(|text| text.parse::<std::net::IpAddr>().ok());
+        info.flags & CLIENT_UNIX_SOCKET != 0 || address.is_some_and(|ip| ip.to_canonical().is_loopback())
+    }
+
+    /// Whether the server asks where the keys of the command are, and the command is not to run.
+    pub(crate) fn asks_for_keys(&self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { functions().is_keys_position_request()(self.raw()) != 0 }
+    }
+
+    /// Answers that argument `position` is a key, used as `flags` say ([`key_flags`](super::key_flags)).
+    pub(crate) fn key_at(&self, position: usize, flags: u64) {
+        // SAFETY: the context is valid, and the server checks positions against the arguments.
+        unsafe { functions().key_at_pos_with_flags()(self.raw(), position as c_int, flags as c_int) };
+    }
+}
+
+/// How [`Context::call`] runs a command.
+pub(crate) struct CallFlags(&'static CStr);
+
+impl CallFlags {
+    /// Writes reach replicas and the append-only file; as a script would be let; errors are replies.
+    pub(crate) const WRITE: CallFlags = CallFlags(c"!SEv");
+    /// As [`CallFlags::WRITE`], and commands that write are refused.
+    pub(crate) const READ: CallFlags = CallFlags(c"WSEv");
+    /// For this module's own command around the functions of links: its writes reach replicas and the append-only file.
+    pub(crate) const RUN: CallFlags = CallFlags(c"!Ev");
+}

@@ -1,0 +1,84 @@
+//! The server's event loop.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::panic::catch_unwind;
+
+use super::context::Context;
+use super::functions::functions;
+use super::types::{AFTER_SLEEP, BEFORE_SLEEP, EVENT_LOOP, OK, READABLE, RawContext, RawEvent};
+
+/// What the module does in each turn of the loop. Not called while a script is busy, another module yields, or data load.
+pub(crate) trait Hooks {
+    /// Before the loop sleeps: replies of clients are written after it.
+    fn before_sleep(context: &Context<'_>);
+    /// After the loop has slept, before commands are read.
+    fn after_sleep(context: &Context<'_>);
+}
+
+/// Has the server call `H` in each turn, until the module is unloaded. Returns whether it will.
+pub(crate) fn subscribe<H: Hooks>(context: &Context<'_>) -> bool {
+    // SAFETY: the context is valid, and the callback has the type that the server calls.
+    unsafe { functions().subscribe_to_server_event()(context.raw(), EVENT_LOOP, turn::<H>) == OK }
+}
+
+unsafe extern "C" fn turn<H: Hooks>(context: *mut RawContext, _: RawEvent, part: u64, _: *mut c_void) {
+    // SAFETY: the server passes a context that is valid until this returns.
+    let Some(context) = (unsafe { Context::new(context) }) else { return };
+    // What has panicked has said so on standard error; the server goes on.
+    let _ = catch_unwind(std::panic::AssertUnwindSafe(|| match part {
+        BEFORE_SLEEP => H::before_sleep(&context),
+        AFTER_SLEEP => H::after_sleep(&context),
+        _ => {}
+    }));
+}
+
+/// A descriptor that the loop watches. The function is called whenever it is readable, also inside busy scripts: it may use
+/// nothing of the server's.
+#[derive(Debug)]
+pub(crate) struct Watched(RawFd);
+
+impl Watched {
+    /// Watches a descriptor, which has to stay open for as long as the result lives.
+    ///
+    /// # Errors
+    /// The reason, if the server does not.
+    pub(crate) fn new(descriptor: BorrowedFd<'_>, work: fn()) -> Result<Watched, String> {
+        let fd = descriptor.as_raw_fd();
+        // SAFETY: the descriptor is open. The callback has the type that the server calls, and gets a function's address.
+        let added = unsafe { functions().event_loop_add()(fd, READABLE, readable, work as *mut c_void) };
+        match added {
+            OK => Ok(Watched(fd)),
+            _ => Err(format!(
+                "the server's event loop takes no descriptor {fd}: raise its maxclients, or close files"
+            )),
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor was added, and is still open.
+        unsafe { functions().event_loop_del()(self.0, READABLE) };
+    }
+}
+
+unsafe extern "C" fn readable(_: c_int, work: *mut c_void, _: c_int) {
+    // SAFETY: `Watched::new` has passed the address of such a function.
+    let work = unsafe { std::mem::transmute::<*mut c_void, fn()>(work) };
+    let _ = catch_unwind(work);
+}
+
+/// Has `work` called once, after so many milliseconds. The loop has to turn once more to heed it.
+pub(crate) fn set_timer(context: &Context<'_>, milliseconds: u32, work: fn()) {
+    // SAFETY: the context is valid. The callback has the type that the server calls, and gets a function's address.
+    unsafe { functions().create_timer()(context.raw(), milliseconds.into(), elapsed, work as *mut c_void) };
+}
+
+unsafe extern "C" fn elapsed(_: *mut RawContext, work: *mut c_void) {
+    // SAFETY: `set_timer` has passed the address of such a function.
+    let work = unsafe { std::mem::transmute::<*mut c_void, fn()>(work) };
+    let _ = catch_unwind(work);
+}
+
+const _: () = assert!(size_of::<fn()>() == size_of::<*mut c_void>());

@@ -1,0 +1,53 @@
+//! The module's part of INFO.
+
+use std::ffi::{CStr, c_int};
+use std::panic::catch_unwind;
+
+use super::context::Context;
+use super::functions::functions;
+use super::strings::c_text;
+use super::types::{InfoFn, OK, RawInfo};
+
+/// What a module says in INFO.
+pub(crate) trait InfoSource {
+    /// Adds its fields.
+    fn add_to(info: &Info);
+    /// Adds them in a crash report: allocates nothing, waits for nothing.
+    fn add_to_crash_report(info: &Info);
+}
+
+/// An answer to INFO under way.
+pub(crate) struct Info(*mut RawInfo);
+
+impl Info {
+    /// Adds a field. The server puts the module's name before it.
+    pub(crate) fn text(&self, field: &CStr, value: &str) {
+        let value = c_text(value);
+        // SAFETY: the answer is under way, and both texts are zero-terminated; the server copies them.
+        unsafe { functions().info_add_field_cstring()(self.0, field.as_ptr(), value.as_ptr()) };
+    }
+
+    pub(crate) fn number(&self, field: &CStr, value: u64) {
+        // SAFETY: as in `text`.
+        unsafe { functions().info_add_field_ulonglong()(self.0, field.as_ptr(), value) };
+    }
+}
+
+/// Has the server ask `S` for fields. Returns whether it will.
+pub(crate) fn provide<S: InfoSource>(context: &Context<'_>) -> bool {
+    let callback: InfoFn = add::<S>;
+    // SAFETY: the context is valid, and the callback has the type that the server calls.
+    unsafe { functions().register_info_func()(context.raw(), callback) == OK }
+}
+
+unsafe extern "C" fn add<S: InfoSource>(info: *mut RawInfo, in_crash_report: c_int) {
+    // SAFETY: the server passes an answer that it is making. The section has the module's name.
+    if unsafe { functions().info_add_section()(info, c"".as_ptr()) } != OK {
+        return;
+    }
+    let info = Info(info);
+    let _ = catch_unwind(std::panic::AssertUnwindSafe(|| match in_crash_report {
+        0 => S::add_to(&info),
+        _ => S::add_to_crash_report(&info),
+    }));
+}

@@ -1,0 +1,72 @@
+//! Bindings to the module interface of Redis and Valkey: the functions that this module uses, found through
+//! `RM_GetApi`, behind types that keep its rules. The only part of the module that calls the server.
+//!
+//! The server calls modules on its main thread alone, and a context is valid until the callback returns that it was
+//! passed to. So a [`Context`] exists only as a reference inside callbacks, and whatever is opened in one is closed before
+//! it ends ([`Lent`]).
+
+mod commands;
+mod context;
+mod cursors;
+mod entry;
+mod events;
+mod functions;
+mod info;
+mod keys;
+mod lent;
+mod replies;
+mod strings;
+mod types;
+mod users;
+
+pub(crate) use commands::{Args, Command, KeysOf, register};
+pub(crate) use context::{CallFlags, Context};
+pub(crate) use cursors::{Cursor, Item};
+pub(crate) use entry::{Loading, stay_loaded};
+pub(crate) use events::{Hooks, Watched, set_timer, subscribe};
+pub(crate) use info::{Info, InfoSource, provide};
+pub(crate) use keys::Key;
+pub(crate) use lent::{Lent, MAX_CURSORS};
+pub(crate) use replies::{Reply, ReplyRef};
+pub(crate) use strings::Str;
+pub(crate) use types::{StreamId, context_flags, key_flags, key_type, reply_type};
+pub(crate) use users::User;
+
+use functions::functions;
+
+/// The level of a line in the server's log.
+#[derive(Clone, Copy)]
+pub(crate) enum Level {
+    Warning,
+    Notice,
+    Verbose,
+    Debug,
+}
+
+/// Writes a line into the server's log. May be called on any thread.
+pub(crate) fn log(level: Level, text: &str) {
+    let level = match level {
+        Level::Warning => c"warning",
+        Level::Notice => c"notice",
+        Level::Verbose => c"verbose",
+        Level::Debug => c"debug",
+    };
+    let text = strings::c_text(text);
+    // SAFETY: both texts and the format are zero-terminated, and the format takes one text. Without a context the server
+    // logs for no module in particular, which it lets any thread do.
+    unsafe {
+        functions().log()(std::ptr::null_mut(), level.as_ptr(), c"<farjump> %s".as_ptr(), text.as_ptr())
+    };
+}
+
+/// The server's monotonic clock in microseconds.
+pub(crate) fn now() -> u64 {
+    // SAFETY: it takes nothing.
+    unsafe { functions().monotonic_microseconds()() }
+}
+
+/// Whether writes would not reach replicas and the append-only file now: during CLIENT PAUSE and a failover.
+pub(crate) fn must_not_write() -> bool {
+    // SAFETY: it takes nothing. It is called on the server's thread, as contexts exist only there.
+    unsafe { functions().avoid_replica_traffic()() != 0 }
+}

@@ -1,0 +1,277 @@
+//! The module's commands.
+
+use std::time::Instant;
+
+use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
+use crate::code::{KEY, Kept};
+use crate::functions::{self, Bytes, Door};
+use crate::host::{self, Host};
+use crate::options::MayLoad;
+use crate::watcher::Watcher;
+use crate::{hooks, own_calls};
+
+/// Adds all of them to the server. Returns whether it took them.
+pub(crate) fn register(context: &Context<'_>) -> bool {
+    api::register::<RunLinks>(context)
+        & api::register::<Load>(context)
+        & api::register::<Call>(context)
+        & api::register::<CallReadOnly>(context)
+        & api::register::<List>(context)
+        & api::register::<Delete>(context)
+        & api::register::<Stats>(context)
+}
+
+/// The module, unless it has no target. Then the command is answered.
+fn target_of(context: &Context<'_>) -> Option<std::rc::Rc<Host>> {
+    let host = host::get();
+    let refusal = match &host {
+        Some(host) => host.refusal(),
+        None => Some("NOTARGET the module is being unloaded".to_owned()),
+    };
+    match refusal {
+        Some(refusal) => {
+            context.reply_error(&refusal);
+            None
+        }
+        None => host,
+    }
+}
+
+/// Runs the functions that links have brought. For the hooks alone.
+pub(crate) struct RunLinks;
+
+impl Command for RunLinks {
+    const NAME: &'static std::ffi::CStr = c"FJ._RUN";
+    const FLAGS: &'static std::ffi::CStr = c"";
+    const SUMMARY: &'static std::ffi::CStr = c"Runs the functions that links have brought. Internal.";
+    const ARITY: i32 = 1;
+
+    fn run(context: &Context<'_>, _: &Args<'_>) {
+        let host = host::get().filter(|host| host.turns.in_hook.replace(false));
+        let Some(host) = host else {
+            return context.reply_error("FJ._RUN is for the module itself: call code by FJ.CALL");
+        };
+        let user = host.options().map_or_else(Vec::new, |options| options.user.as_bytes().to_vec());
+        let door = Door { user, may_write: true, keys: Vec::new(), args: Vec::new() };
+        let start = Instant::now();
+        let run = host.watcher.get().map(Watcher::run);
+        let polled = functions::during(context, door, || hooks::poll(&host));
+        drop(run);
+        host.note_time(start, "links");
+        match polled {
+            Some(Ok(())) => context.reply_null(),
+            Some(Err(problem)) => {
+                host.fail(problem);
+                context.reply_error("the target has failed: INFO farjump says why");
+            }
+            None => context.reply_error("functions run already"),
+        }
+    }
+}
+
+/// Loads code.
+struct Load;
+
+impl Command for Load {
+    const NAME: &'static std::ffi::CStr = c"FJ.LOAD";
+    const FLAGS: &'static std::ffi::CStr = c"write deny-oom admin";
+    const SUMMARY: &'static std::ffi::CStr = c"Loads an ifunc library under a name.";
+    const ARITY: i32 = 3;
+
+    fn run(context: &Context<'_>, args: &Args<'_>) {
+        let Some(host) = target_of(context) else { return };
+        let may_load = host.options().map_or(MayLoad::No, |options| options.load);
+        if may_load == MayLoad::No || may_load == MayLoad::Local && !context.client_is_local() {
+            return context.reply_error(&format!(
+                "FJ.LOAD is not allowed, as the module was loaded with `load {}`: load it with `load local` or `load yes`",
+                may_load.name()
+            ));
+        }
+        let cpu = match &*host.target.borrow() {
+            Some(target) => target.cpu().clone(),
+            None => return context.reply_error("NOTARGET the target has ended"),
+        };
+        match host.code.borrow_mut().load(context, args.get(1), args.get(2), &cpu) {
+            Ok((id, kept)) => {
+                let kept = match kept {
+                    Kept::Key => format!("kept in the key {}", String::from_utf8_lossy(KEY)),
+                    Kept::Memory => {
+                        "in memory until the server ends: to keep it, load the module with code-key FILE"
+                            .to_owned()
+                    }
+                    Kept::Node => "in memory of this node until the server ends".to_owned(),
+                };
+                context.reply_array(2);
+                context.reply_bytes(id.to_string().as_bytes());
+                context.reply_bytes(kept.as_bytes());
+            }
+            Err(error) => context.reply_error(&error),
+        }
+    }
+}
+
+/// Calls loaded code.
+struct Call;
+
+impl Command for Call {
+    const NAME: &'static std::ffi::CStr = c"FJ.CALL";
+    const FLAGS: &'static std::ffi::CStr = c"write deny-oom getkeys-api";
+    const SUMMARY: &'static std::ffi::CStr = c"Calls loaded code.";
+    const ARITY: i32 = -3;
+    const KEYS: KeysOf = KeysOf::Counted(key_flags::RW | key_flags::ACCESS | key_flags::UPDATE);
+
+    fn run(context: &Context<'_>, args: &Args<'_>) {
+        call(context, args, true);
+    }
+}
+
+/// Calls loaded code that only reads.
+struct CallReadOnly;
+
+impl Command for CallReadOnly {
+    const NAME: &'static std::ffi::CStr = c"FJ.CALL_RO";
+    const FLAGS: &'static std::ffi::CStr = c"readonly getkeys-api";
+    const SUMMARY: &'static std::ffi::CStr = c"Calls loaded code, which may only read.";
+    const ARITY: i32 = -3;
+    const KEYS: KeysOf = KeysOf::Counted(key_flags::RO | key_flags::ACCESS);
+
+    fn run(context: &Context<'_>, args: &Args<'_>) {
+        call(context, args, false);
+    }
+}
+
+fn call(context: &Context<'_>, args: &Args<'_>, may_write: bool) {
+    let Some(host) = target_of(context) else { return };
+    let count = std::str::from_utf8(args.get(2)).ok().and_then(|count| count.parse::<usize>().ok());
+    let Some(count) = count.filter(|count| *count <= args.len().saturating_sub(3)) else {
+        return context.reply_error(
+            "the number of keys is no number, or larger than what follows: write FJ.CALL name numkeys key... arg...",
+        );
+    };
+    match call_with(&host, context, args, count, may_write) {
+        Ok(reply) if reply.is_empty() => context.reply_null(),
+        Ok(reply) => context.reply_bytes(&reply),
+        Err(error) => context.reply_error(&error),
+    }
+}
+
+fn call_with(
+    host: &Host,
+    context: &Context<'_>,
+    args: &Args<'_>,
+    keys: usize,
+    may_write: bool,
+) -> Result<Vec<u8>, String> {
+    let inside = || "FJ.CALL inside a call would wait for itself: make one call of both".to_owned();
+    let mut target = host.target.try_borrow_mut().map_err(|_| inside())?;
+    let target = target.as_mut().ok_or("NOTARGET the target has ended")?;
+    let mut code = host.code.try_borrow_mut().map_err(|_| inside())?;
+    let allowed = host.options().map_or(&[][..], |options| &options.allow);
+    let found = code.find(context, args.get(1), target.cpu(), allowed)?;
+    let Some(loaded) = found else {
+        let name = String::from_utf8_lossy(args.get(1)).into_owned();
+        return Err(format!("NOCODE no code is loaded under {name:?}: load it by FJ.LOAD"));
+    };
+    let door = Door {
+        user: context.user_name().unwrap_or_else(|| b"default".to_vec()),
+        may_write,
+        keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
+        args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),
+    };
+    let payload = args.get(3 + keys);
+    let start = Instant::now();
+    let run = host.watcher.get().map(Watcher::run);
+    let replied = functions::during(context, door, || own_calls::call(target, &loaded.library, payload));
+    drop(run);
+    let figures = &mut loaded.figures;
+    figures.calls += 1;
+    figures.microseconds += host.note_time(start, loaded.library.name());
+    figures.failed += u64::from(!matches!(replied, Some(Ok(_))));
+    replied.unwrap_or_else(|| Err(inside()))
+}
+
+/// Lists loaded code.
+struct List;
+
+impl Command for List {
+    const NAME: &'static std::ffi::CStr = c"FJ.LIST";
+    const FLAGS: &'static std::ffi::CStr = c"readonly";
+    const SUMMARY: &'static std::ffi::CStr = c"Lists loaded code.";
+    const ARITY: i32 = 1;
+
+    fn run(context: &Context<'_>, _: &Args<'_>) {
+        let Some(host) = target_of(context) else { return };
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let fields = context.call(c"hkeys", &api::CallFlags::READ, &[api::Str::new(KEY)]);
+        if let Some(fields) = &fields {
+            let fields = fields.root();
+            let all = (0..fields.len()).filter_map(|index| fields.element(index));
+            names.extend(all.filter_map(|field| field.bytes().strip_prefix(b"c:")).map(<[u8]>::to_vec));
+        }
+        let code = host.code.borrow();
+        let only_here = code.iter().filter(|(_, loaded)| !loaded.is_in_key());
+        names.extend(only_here.map(|(name, _)| name.to_vec()));
+        names.sort();
+        names.dedup();
+        context.reply_array(names.len());
+        names.iter().for_each(|name| context.reply_bytes(name));
+    }
+}
+
+/// Deletes loaded code.
+struct Delete;
+
+impl Command for Delete {
+    const NAME: &'static std::ffi::CStr = c"FJ.DELETE";
+    const FLAGS: &'static std::ffi::CStr = c"write admin";
+    const SUMMARY: &'static std::ffi::CStr = c"Deletes loaded code.";
+    const ARITY: i32 = 2;
+
+    fn run(context: &Context<'_>, args: &Args<'_>) {
+        let Some(host) = target_of(context) else { return };
+        let deleted = host.code.borrow_mut().delete(context, args.get(1));
+        match deleted {
+            Ok(deleted) => context.reply_integer(i64::from(deleted)),
+            Err(error) => context.reply_error(&error),
+        }
+    }
+}
+
+/// Figures of loaded code.
+struct Stats;
+
+impl Command for Stats {
+    const NAME: &'static std::ffi::CStr = c"FJ.STATS";
+    const FLAGS: &'static std::ffi::CStr = c"readonly";
+    const SUMMARY: &'static std::ffi::CStr = c"Calls, failed calls and microseconds of loaded code.";
+    const ARITY: i32 = 1;
+
+    fn run(context: &Context<'_>, _: &Args<'_>) {
+        let Some(host) = target_of(context) else { return };
+        let code = host.code.borrow();
+        context.reply_array(code.len());
+        for (name, loaded) in code.iter() {
+            context.reply_array(4);
+            context.reply_bytes(name);
+            context.reply_integer(loaded.figures.calls.cast_signed());
+            context.reply_integer(loaded.figures.failed.cast_signed());
+            context.reply_integer(loaded.figures.microseconds.cast_signed());
+        }
+    }
+}
+
+impl Host {
+    /// Notes the time that functions took, and reports it if it was too long. Returns it in microseconds.
+    fn note_time(&self, start: Instant, what: &str) -> u64 {
+        let took = start.elapsed();
+        let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let turns = &self.turns;
+        turns.runs.set(turns.runs.get() + 1);
+        turns.longest.set(turns.longest.get().max(microseconds));
+        if self.options().is_some_and(|options| took > options.limit) {
+            turns.slow.set(turns.slow.get() + 1);
+            log::warn!("functions ({what}) took {} ms, and other clients waited", took.as_millis());
+        }
+        microseconds
+    }
+}

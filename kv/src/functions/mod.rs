@@ -1,0 +1,240 @@
+//! What injected functions may do with the server's data: `farjump_kv.h`.
+
+mod access;
+mod boundary;
+mod fault;
+mod reads;
+mod writes;
+
+use std::cell::{Cell, RefCell};
+
+use access::Access;
+pub(crate) use boundary::exports;
+use fault::{Code, Fault, shown};
+
+use crate::api::{Context, Lent, Reply, Str};
+
+/// Most bytes of copies that one call may have at a time.
+const MOST_LENT: usize = 64 << 20;
+/// Longest name for which a string is kept.
+const LONGEST_KEPT_NAME: usize = 255;
+
+thread_local! {
+    /// The server's data as the functions see it that run on this thread.
+    static KV: Kv = const { Kv::new() };
+}
+
+/// Bytes that are lent to a function.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Bytes {
+    pub(crate) data: *const u8,
+    pub(crate) len: usize,
+}
+
+impl Bytes {
+    pub(crate) fn of(bytes: &[u8]) -> Bytes {
+        Bytes { data: bytes.as_ptr(), len: bytes.len() }
+    }
+}
+
+/// The user for whom functions run, and what their door lets them do.
+pub(crate) struct Door {
+    /// The user's name.
+    pub(crate) user: Vec<u8>,
+    /// Whether writes are let.
+    pub(crate) may_write: bool,
+    /// Keys that came with the command.
+    pub(crate) keys: Vec<Bytes>,
+    /// Arguments that came with the command.
+    pub(crate) args: Vec<Bytes>,
+}
+
+/// The server's data, while functions run.
+struct Kv {
+    lent: Lent,
+    state: RefCell<State>,
+    /// Whether the end of the running call is to be heeded.
+    heeds_end: Cell<bool>,
+}
+
+/// What functions that run have.
+struct State {
+    door: Option<Door>,
+    /// What the user may do; found out at the first access.
+    access: Option<Access>,
+    in_cluster: bool,
+    /// One string for each length of names, rewritten for each look-up.
+    names: Vec<Option<Str>>,
+    /// Copies that are lent until the call ends.
+    copies: Vec<Copy>,
+    copied: usize,
+    /// The reply of the last command, and its number.
+    reply: Option<(u64, Reply)>,
+    /// The number of the next cursor or reply.
+    next: u64,
+    /// The sentence to the last error.
+    error: String,
+}
+
+/// A copy that is lent to the running call.
+enum Copy {
+    Str(Str),
+    Vec(Vec<u8>),
+}
+
+/// Figures of INFO.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Figures {
+    pub(crate) writes: u64,
+    pub(crate) refused: u64,
+}
+
+thread_local! {
+    static FIGURES: Cell<Figures> = const { Cell::new(Figures { writes: 0, refused: 0 }) };
+}
+
+/// Writes made, and accesses refused, since the module was loaded.
+pub(crate) fn figures() -> Figures {
+    FIGURES.get()
+}
+
+fn count(change: impl FnOnce(&mut Figures)) {
+    let mut figures = FIGURES.get();
+    change(&mut figures);
+    FIGURES.set(figures);
+}
+
+impl Kv {
+    const fn new() -> Kv {
+        Kv {
+            lent: Lent::new(),
+            state: RefCell::new(State {
+                door: None,
+                access: None,
+                in_cluster: false,
+                names: Vec::new(),
+                copies: Vec::new(),
+                copied: 0,
+                reply: None,
+                next: 1,
+                error: String::new(),
+            }),
+            heeds_end: Cell::new(false),
+        }
+    }
+
+    /// Ends what the running call has been lent.
+    fn end_call(&self) {
+        self.heeds_end.set(false);
+        self.lent.close_cursors();
+        let mut state = self.state.borrow_mut();
+        state.copies.clear();
+        state.copied = 0;
+        state.reply = None;
+    }
+
+    /// Something that came with the running call.
+    fn with_door<T>(&self, take: impl FnOnce(&Door) -> T) -> Result<T, Fault> {
+        let state = self.state.borrow();
+        let door = state.door.as_ref();
+        door.map(take).ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))
+    }
+
+    /// Has the server's data given back when the running call ends.
+    fn heed_end(&self) {
+        if !self.heeds_end.get() {
+            self.heeds_end.set(farjump::at_call_end(|| KV.with(Kv::end_call)));
+        }
+    }
+}
+
+/// Runs `work`, inside which functions have the server's data through `context`. `None` if functions run already.
+pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -> T) -> Option<T> {
+    /// Ends everything, also when a panic unwinds.
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            KV.with(|kv| {
+                kv.end_call();
+                let mut state = kv.state.borrow_mut();
+                (state.door, state.access) = (None, None);
+            });
+        }
+    }
+    KV.with(|kv| {
+        let mut state = kv.state.borrow_mut();
+        if state.door.is_some() {
+            return None;
+        }
+        state.door = Some(door);
+        state.in_cluster = context.flags() & crate::api::context_flags::CLUSTER != 0;
+        drop(state);
+        // Dropped behind the context's guard: keys are closed while the context is valid.
+        let end = End;
+        let result = kv.lent.during(context, work);
+        drop(end);
+        Some(result)
+    })
+}
+
+/// Whether functions run.
+pub(crate) fn are_running() -> bool {
+    KV.with(|kv| kv.state.try_borrow().map_or(true, |state| state.door.is_some()))
+}
+
+impl State {
+    /// Notes why a function got nothing.
+    #[cold]
+    fn note(&mut self, fault: Fault) -> i32 {
+        count(|figures| figures.refused += u64::from(fault.code != Code::WrongType));
+        self.error = fault.text;
+        fault.code as i32
+    }
+
+    /// The string of this name: one that is kept, if names of this length are.
+    fn name(&mut self, bytes: &[u8]) -> Str {
+        if let Some(Some(kept)) = self.names.get_mut(bytes.len()).map(Option::take) {
+            let mut kept = kept;
+            kept.overwrite(bytes);
+            return kept;
+        }
+        Str::new(bytes)
+    }
+
+    /// Keeps a string for the next name of its length. Not one of a key that was not found: the server tells other
+    /// modules of it, which may keep the string.
+    fn keep_name(&mut self, name: Str, len: usize) {
+        if len > LONGEST_KEPT_NAME {
+            return;
+        }
+        if self.names.len() <= len {
+            self.names.resize_with(len + 1, || None);
+        }
+        self.names[len] = Some(name);
+    }
+
+    /// Lends a copy until the call ends.
+    fn lend(&mut self, copy: Copy) -> Result<Bytes, Fault> {
+        let bytes = match &copy {
+            Copy::Str(copy) => Bytes::of(copy.bytes()),
+            Copy::Vec(copy) => Bytes::of(copy),
+        };
+        self.copied = self.copied.saturating_add(bytes.len + size_of::<Copy>());
+        if self.copied > MOST_LENT {
+            let text = format!(
+                "this call has copies of more than {} MiB: read strings, which are not copied, or less in one call",
+                MOST_LENT >> 20
+            );
+            return Err(Fault::new(Code::TooMany, text));
+        }
+        self.copies.push(copy);
+        Ok(bytes)
+    }
+}
+
+/// The fault of a key that another node of the cluster has.
+fn other_slot(key: &[u8]) -> Fault {
+    let text = format!("key {} belongs to another node of the cluster: call its node", shown(key));
+    Fault::new(Code::OtherSlot, text)
+}

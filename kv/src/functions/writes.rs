@@ -1,0 +1,178 @@
+//! Writing, by commands that reach replicas and the append-only file.
+
+use std::ffi::CString;
+
+use super::fault::{Code, Fault, shown};
+use super::{Bytes, Kv, count, other_slot, reads::stale};
+use crate::api::{CallFlags, Reply, ReplyRef, Str, context_flags, must_not_write, reply_type};
+
+/// Commands that need no memory: allowed when there is none.
+const FREEING: [&str; 22] = [
+    "del",
+    "unlink",
+    "expire",
+    "pexpire",
+    "expireat",
+    "pexpireat",
+    "persist",
+    "hdel",
+    "srem",
+    "spop",
+    "zrem",
+    "zpopmin",
+    "zpopmax",
+    "zremrangebyscore",
+    "zremrangebyrank",
+    "lpop",
+    "rpop",
+    "lrem",
+    "ltrim",
+    "xdel",
+    "xtrim",
+    "flushdb",
+];
+
+/// What keeps writes back now.
+enum Bar {
+    None,
+    Paused,
+    Replica,
+    Door,
+    Memory,
+}
+
+/// A reply, or an element of one, as functions see it.
+pub(super) struct Answer {
+    /// [`reply_type`].
+    pub(super) kind: i32,
+    pub(super) integer: i64,
+    pub(super) bytes: Bytes,
+    pub(super) len: usize,
+}
+
+impl Kv {
+    /// Runs a command, and returns its reply. An error that it answers is one of the call.
+    pub(super) fn run(&self, command: &[&[u8]]) -> Result<Reply, Fault> {
+        let Some((name, args)) = command.split_first() else {
+            return Err(Fault::new(Code::BadArgument, "a command has no name"));
+        };
+        let Ok(c_name) = CString::new(*name) else {
+            let text = format!("no command has a zero in its name: {}", shown(name));
+            return Err(Fault::new(Code::BadArgument, text));
+        };
+        if name.len() >= 3 && name[..3].eq_ignore_ascii_case(b"fj.") {
+            let text =
+                format!("functions cannot run {}: a call inside a call would wait for itself", shown(name));
+            return Err(Fault::new(Code::BadArgument, text));
+        }
+        self.check_command(command)?;
+        // What the last one replied ends with this one.
+        self.state.borrow_mut().reply = None;
+        let words: Vec<Str> = args.iter().map(|word| Str::new(word)).collect();
+        let bar = self.bar(name)?;
+        let flags = match bar {
+            Bar::None => {
+                // An open key has no reference to its value.
+                self.lent.close_cursors();
+                CallFlags::WRITE
+            }
+            _ => CallFlags::READ,
+        };
+        let answer = self.lent.with(|context| context.call(&c_name, &flags, &words)).flatten();
+        let Some(answer) = answer else {
+            return Err(Fault::new(Code::Failed, format!("the server does not run {}", shown(name))));
+        };
+        match answer.error() {
+            None => Ok(answer),
+            Some(error) => Err(self.failed(&error, bar, command)),
+        }
+    }
+
+    /// As [`Kv::run`], for commands that only write.
+    pub(super) fn write(&self, command: &[&[u8]]) -> Result<Reply, Fault> {
+        let answer = self.run(command)?;
+        count(|figures| figures.writes += 1);
+        Ok(answer)
+    }
+
+    /// Runs any command, and keeps its reply up to the next one, under the number that is returned.
+    pub(super) fn command(&self, command: &[&[u8]]) -> Result<u64, Fault> {
+        let reply = self.run(command)?;
+        self.heed_end();
+        let mut state = self.state.borrow_mut();
+        let number = state.next;
+        state.next += 1;
+        state.reply = Some((number, reply));
+        Ok(number)
+    }
+
+    /// An element of a reply: `path` are the indexes to it from the whole on.
+    pub(super) fn answer(&self, number: u64, path: &[usize]) -> Result<Option<Answer>, Fault> {
+        let state = self.state.borrow();
+        let kept = state.reply.as_ref().filter(|(kept, _)| *kept == number);
+        let (_, reply) = kept.ok_or_else(|| stale("reply"))?;
+        let element = path.iter().try_fold(reply.root(), |part: ReplyRef<'_>, &index| part.element(index));
+        Ok(element.map(|element| {
+            let kind = element.kind();
+            Answer {
+                kind,
+                integer: if kind == reply_type::INTEGER { element.integer() } else { 0 },
+                bytes: Bytes::of(element.bytes()),
+                len: if kind == reply_type::ARRAY { element.len() } else { element.bytes().len() },
+            }
+        }))
+    }
+
+    /// What keeps the command `name` from writing.
+    fn bar(&self, name: &[u8]) -> Result<Bar, Fault> {
+        let may_write = self.state.borrow().door.as_ref().is_some_and(|door| door.may_write);
+        let flags = self.lent.with(|context| context.flags());
+        let flags = flags.ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))?;
+        // A write that is not propagated while it should be ends the server.
+        Ok(if must_not_write() {
+            Bar::Paused
+        } else if !may_write {
+            Bar::Door
+        } else if flags & context_flags::READONLY != 0 {
+            Bar::Replica
+        } else if flags & context_flags::OOM != 0
+            && FREEING.iter().all(|freeing| !name.eq_ignore_ascii_case(freeing.as_bytes()))
+        {
+            Bar::Memory
+        } else {
+            Bar::None
+        })
+    }
+
+    /// The fault of a command that answered an error.
+    fn failed(&self, error: &str, bar: Bar, command: &[&[u8]]) -> Fault {
+        let name = shown(command[0]);
+        if error.contains("non local key") {
+            return other_slot(command.get(1).unwrap_or(&&b""[..]));
+        }
+        if error.contains("WRONGTYPE") {
+            return Fault::new(Code::WrongType, format!("{name}: {error}"));
+        }
+        if error.starts_with("READONLY") {
+            return Fault::new(Code::ReadOnly, format!("{name}: {error}"));
+        }
+        if !error.contains("while write is not allowed") {
+            return Fault::new(Code::Failed, format!("{name}: {error}"));
+        }
+        let (code, why) = match bar {
+            Bar::Paused => (
+                Code::Paused,
+                "the server holds writes back (CLIENT PAUSE, or a failover): call again when that is over",
+            ),
+            Bar::Replica => (Code::ReadOnly, "the server is a read-only replica: call its primary"),
+            Bar::Memory => (
+                Code::NoMemory,
+                "the server uses more than its maxmemory: delete keys, or call again when others have gone",
+            ),
+            Bar::Door | Bar::None => {
+                (Code::ReadOnly, "the call may only read: use FJ.CALL instead of FJ.CALL_RO")
+            }
+        };
+        Fault::new(code, format!("{name} does not write: {why}"))
+    }
+}

@@ -1,0 +1,260 @@
+//! The target in the server.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use farjump::Target;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::api::{self, Level, Watched};
+use crate::code::Code;
+use crate::functions;
+use crate::options::Options;
+use crate::watcher::Watcher;
+
+thread_local! {
+    /// The module, on the server's main thread, while it is loaded.
+    static HOST: RefCell<Option<Rc<Host>>> = const { RefCell::new(None) };
+}
+
+/// The module's state.
+pub(crate) struct Host {
+    /// Descriptors that the loop watches. The first field: they go before what they watch.
+    watched: RefCell<Vec<Watched>>,
+    /// Reports functions that take too long.
+    pub(crate) watcher: OnceCell<Watcher>,
+    /// Settings, or what is wrong with them.
+    options: Result<Options, String>,
+    /// What the settings ask for and is not done.
+    pub(crate) warnings: Vec<String>,
+    /// What keeps the target from listening.
+    problem: RefCell<Option<String>>,
+    /// The target, once it listens. Borrowed while functions run.
+    pub(crate) target: RefCell<Option<Target<'static>>>,
+    /// Code that commands call.
+    pub(crate) code: RefCell<Code>,
+    /// Ends the server's sleep when it is written.
+    kick: RefCell<Option<OwnedFd>>,
+    pub(crate) turns: Turns,
+}
+
+/// State of the turns in the event loop.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// Whether the target's descriptor was readable.
+    pub(crate) rung: Cell<bool>,
+    /// Whether the target is armed.
+    pub(crate) armed: Cell<bool>,
+    /// When it was armed, by the server's clock in microseconds.
+    pub(crate) armed_at: Cell<u64>,
+    /// Whether a timer is to end a nap.
+    pub(crate) has_timer: Cell<bool>,
+    /// Whether the target was opened, or that was tried.
+    pub(crate) opened: Cell<bool>,
+    /// Set by the hooks around the internal command: a client that runs it is refused.
+    pub(crate) in_hook: Cell<bool>,
+    /// Frames that ran in the last run.
+    pub(crate) ran: Cell<usize>,
+    /// Runs of the internal command.
+    pub(crate) runs: Cell<u64>,
+    /// Times that the target was armed.
+    pub(crate) arms: Cell<u64>,
+    /// Runs that took longer than the limit.
+    pub(crate) slow: Cell<u64>,
+    /// The longest run in microseconds.
+    pub(crate) longest: Cell<u64>,
+}
+
+/// The module on this thread; `None` on threads that are not the server's main thread.
+pub(crate) fn get() -> Option<Rc<Host>> {
+    HOST.try_with(|host| host.try_borrow().ok().and_then(|host| host.clone())).ok().flatten()
+}
+
+/// Puts a module in, or ends the one that is.
+pub(crate) fn set(host: Option<Host>) {
+    let old = HOST.with(|slot| std::mem::replace(&mut *slot.borrow_mut(), host.map(Rc::new)));
+    if let Some(old) = old {
+        old.close();
+    }
+}
+
+impl Host {
+    /// A module with these arguments, in a server that lacks these functions.
+    pub(crate) fn new(args: &[Vec<u8>], missing: &[&str]) -> Host {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut parsed = Options::parse(args, processors);
+        if !missing.is_empty() {
+            parsed = Err(format!(
+                "the server's module interface lacks {}: use Redis 7.0, Valkey 8.0, or a later one",
+                missing.join(", ")
+            ));
+        }
+        let (options, warnings) = match parsed {
+            Ok((options, warnings)) => (Ok(options), warnings),
+            Err(problem) => (Err(problem), Vec::new()),
+        };
+        for warning in &warnings {
+            api::log(Level::Warning, warning);
+        }
+        let code = Code::new(options.as_ref().ok().and_then(|options| options.code_key.as_deref()));
+        let (code, key_problem) = match code {
+            Ok(code) => (code, None),
+            Err(problem) => (Code::default(), Some(problem)),
+        };
+        let problem = options.as_ref().err().cloned().or(key_problem);
+        Host {
+            watched: RefCell::new(Vec::new()),
+            watcher: OnceCell::new(),
+            problem: RefCell::new(problem),
+            options,
+            warnings,
+            target: RefCell::new(None),
+            code: RefCell::new(code),
+            kick: RefCell::new(None),
+            turns: Turns::default(),
+        }
+    }
+
+    pub(crate) fn options(&self) -> Option<&Options> {
+        self.options.as_ref().ok()
+    }
+
+    /// What keeps the target from listening, if something does.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.borrow().clone()
+    }
+
+    /// What commands answer if there is no target.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        match (self.problem(), self.turns.opened.get()) {
+            (Some(problem), _) => Some(format!("NOTARGET farjump does not listen: {problem}")),
+            (None, false) => Some("NOTARGET farjump does not listen yet: try again".to_owned()),
+            (None, true) => None,
+        }
+    }
+
+    /// Opens the target. What fails becomes the problem.
+    pub(crate) fn open(&self) {
+        self.turns.opened.set(true);
+        if self.problem.borrow().is_some() {
+            return;
+        }
+        let Some(options) = self.options() else { return };
+        match self.try_open(options) {
+            Ok(()) => {}
+            Err(problem) => self.fail(problem),
+        }
+    }
+
+    fn try_open(&self, options: &Options) -> Result<(), String> {
+        let mut builder = Target::listen(&options.address)
+            .args_owned(Marker { _reserved: [0; 2] })
+            .exports(functions::exports())
+            .arena_size(options.code_room)
+            .mailbox_size(options.mailbox)
+            .max_sources(options.max_links)
+            .crash_report(true)
+            .program(&server_name());
+        if let Some(transport) = &options.transport {
+            builder = builder.transport(transport);
+        }
+        if let Some(file) = &options.key_file {
+            builder = builder.key_file(file);
+        }
+        if !options.allow.is_empty() {
+            builder = builder.allow_code(options.allow.iter().copied());
+        }
+        let target = builder.build().map_err(|error| with_advice(with_causes(&error)))?;
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| format!("no descriptor for an event: {error}: raise the limit of open files"))?;
+        let rung = Watched::new(target.as_fd(), || {
+            if let Some(host) = get() {
+                host.turns.rung.set(true);
+            }
+        })?;
+        let kicked = Watched::new(kick.as_fd(), || {
+            if let Some(host) = get() {
+                host.take_kick();
+            }
+        })?;
+        self.watcher.set(Watcher::start(options.limit)?).map_err(|_| "functions are watched already")?;
+        api::log(Level::Notice, &format!("listening at {}", target.address()));
+        *self.target.borrow_mut() = Some(target);
+        *self.kick.borrow_mut() = Some(kick);
+        *self.watched.borrow_mut() = vec![rung, kicked];
+        if options.spin {
+            self.kick();
+        }
+        Ok(())
+    }
+
+    /// Ends the server's next sleep at once.
+    pub(crate) fn kick(&self) {
+        if let Some(kick) = &*self.kick.borrow() {
+            // It can only fail where it was written already.
+            let _ = rustix::io::write(kick, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Lets the server sleep again, unless it is never to.
+    fn take_kick(&self) {
+        if self.options().is_some_and(|options| options.spin) {
+            return;
+        }
+        if let Some(kick) = &*self.kick.borrow() {
+            let _ = rustix::io::read(kick, &mut [0_u8; 8]);
+        }
+    }
+
+    /// Closes the target, for this reason.
+    pub(crate) fn fail(&self, problem: String) {
+        api::log(Level::Warning, &format!("no target: {problem}"));
+        *self.problem.borrow_mut() = Some(problem);
+        self.close();
+    }
+
+    fn close(&self) {
+        // The loop must not watch descriptors that are closed.
+        self.watched.borrow_mut().clear();
+        drop(self.kick.borrow_mut().take());
+        if let Ok(mut target) = self.target.try_borrow_mut() {
+            drop(target.take());
+        }
+    }
+}
+
+/// Adds to the reason of a target that cannot place code what systemd's units forbid.
+fn with_advice(problem: String) -> String {
+    match problem.contains("executable") {
+        true => format!(
+            "{problem}; if systemd starts the server: `systemctl edit` its unit, and put MemoryDenyWriteExecute=no below [Service]"
+        ),
+        false => problem,
+    }
+}
+
+/// The server's name: its file may have another, as one file is several programs.
+fn server_name() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    if name.trim().is_empty() { "server".to_owned() } else { name.trim().to_owned() }
+}
+
+/// The type of `target_args`: only its address is of use, and that only as a sign that it is this module's.
+struct Marker {
+    _reserved: [u64; 2],
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,60 @@
+//! `INFO farjump`.
+
+use crate::api::{self, Context, Info, InfoSource};
+use crate::functions;
+use crate::host;
+
+struct Fields;
+
+/// Has the server show the module's state.
+pub(crate) fn provide(context: &Context<'_>) -> bool {
+    api::provide::<Fields>(context)
+}
+
+impl InfoSource for Fields {
+    fn add_to(info: &Info) {
+        let Some(host) = host::get() else { return };
+        let turns = &host.turns;
+        info.text(c"version", env!("CARGO_PKG_VERSION"));
+        let problem = host.problem();
+        let target = host.target.try_borrow();
+        let is_running = target.is_err();
+        let target = target.as_ref().ok().and_then(|target| target.as_ref());
+        info.number(c"listening", u64::from(is_running || target.is_some()));
+        if let Some(problem) = problem {
+            info.text(c"problem", &problem);
+        }
+        for warning in &host.warnings {
+            info.text(c"warning", warning);
+        }
+        if let Some(options) = host.options() {
+            info.text(c"user", &options.user);
+            info.text(c"load", options.load.name());
+            info.number(c"linger_us", options.linger.as_micros() as u64);
+            info.number(c"spin", u64::from(options.spin));
+        }
+        if let Some(target) = target {
+            let stats = target.stats();
+            info.text(c"address", &target.address());
+            info.number(c"links", target.sources() as u64);
+            info.number(c"calls", stats.frames);
+            info.number(c"images", target.images().len() as u64);
+        }
+        if let Ok(code) = host.code.try_borrow() {
+            info.number(c"loaded", code.len() as u64);
+        }
+        let figures = functions::figures();
+        info.number(c"writes", figures.writes);
+        info.number(c"refused", figures.refused);
+        info.number(c"runs", turns.runs.get());
+        info.number(c"arms", turns.arms.get());
+        info.number(c"slow_runs", turns.slow.get());
+        info.number(c"longest_run_us", turns.longest.get());
+    }
+
+    fn add_to_crash_report(info: &Info) {
+        let Some(host) = host::get() else { return };
+        info.number(c"function_running", u64::from(functions::are_running()));
+        info.number(c"runs", host.turns.runs.get());
+    }
+}

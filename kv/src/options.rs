@@ -1,0 +1,185 @@
+//! The arguments of `loadmodule`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use farjump::CodeId;
+
+/// Who may load code by `FJ.LOAD`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MayLoad {
+    /// No client.
+    No,
+    /// Clients on this machine.
+    Local,
+    /// All clients that the server's users let.
+    Yes,
+}
+
+impl MayLoad {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            MayLoad::No => "no",
+            MayLoad::Local => "local",
+            MayLoad::Yes => "yes",
+        }
+    }
+}
+
+/// The module's settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Address of the target: `unix:PATH` or `tcp:HOST:PORT`.
+    pub(crate) address: String,
+    /// File with the keys of sources over TCP.
+    pub(crate) key_file: Option<PathBuf>,
+    /// The only transport, by name.
+    pub(crate) transport: Option<String>,
+    /// Time for which the target is polled on after work.
+    pub(crate) linger: Duration,
+    /// Whether the server's loop never sleeps.
+    pub(crate) spin: bool,
+    /// The user of the server that links act as.
+    pub(crate) user: String,
+    pub(crate) load: MayLoad,
+    /// File with the key that authenticates code in keys.
+    pub(crate) code_key: Option<PathBuf>,
+    /// Ids of the code that may come in; empty if all may.
+    pub(crate) allow: Vec<CodeId>,
+    /// Capacity for placed code in bytes.
+    pub(crate) code_room: usize,
+    /// Size of a source's mailbox in bytes.
+    pub(crate) mailbox: usize,
+    /// Most sources at a time.
+    pub(crate) max_links: usize,
+    /// Time of a turn after which it is reported.
+    pub(crate) limit: Duration,
+}
+
+/// Longest time to linger: commands of clients wait meanwhile.
+const LONGEST_LINGER: Duration = Duration::from_millis(1);
+
+impl Options {
+    /// Parses arguments on a machine with so many processors. Returns the settings, and warnings.
+    ///
+    /// # Errors
+    /// What is wrong with which argument, and what to write instead.
+    pub(crate) fn parse(args: &[Vec<u8>], processors: usize) -> Result<(Options, Vec<String>), String> {
+        let mut words =
+            Words { args: args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect() };
+        words.args.reverse();
+        let address = words.args.pop().ok_or(
+            "no address is given: write `loadmodule farjump-kv.so unix:/run/redis/farjump.sock`, or tcp:HOST:PORT",
+        )?;
+        if !(address.starts_with("unix:") || address.starts_with("tcp:")) {
+            return Err(format!(
+                "the first argument is {address:?}: give the address there, as unix:PATH or tcp:HOST:PORT"
+            ));
+        }
+        let mut options = Options {
+            address,
+            key_file: None,
+            transport: None,
+            linger: Duration::ZERO,
+            spin: false,
+            user: "default".to_owned(),
+            load: MayLoad::No,
+            code_key: None,
+            allow: Vec::new(),
+            code_room: 1 << 20,
+            mailbox: 256 << 10,
+            max_links: 256,
+            limit: Duration::from_secs(1),
+        };
+        while let Some(word) = words.args.pop() {
+            match &*word {
+                "key" => options.key_file = Some(words.value("key", "a file")?.into()),
+                "transport" => options.transport = Some(words.value("transport", "a transport's name")?),
+                "linger" => options.linger = Duration::from_micros(words.number("linger", "microseconds")?),
+                "spin" => options.spin = true,
+                "user" => options.user = words.value("user", "the name of a user of the server")?,
+                "load" => {
+                    options.load = match &*words.value("load", "no, local or yes")? {
+                        "no" => MayLoad::No,
+                        "local" => MayLoad::Local,
+                        "yes" => MayLoad::Yes,
+                        other => return Err(format!("load {other:?} is unknown: write no, local or yes")),
+                    }
+                }
+                "code-key" => options.code_key = Some(words.value("code-key", "a file")?.into()),
+                "allow" => {
+                    let id = words.value("allow", "a code id of 32 hexadecimal digits")?;
+                    options.allow.push(parse_id(&id)?);
+                }
+                "code-room" => options.code_room = words.size("code-room")?,
+                "mailbox" => options.mailbox = words.size("mailbox")?,
+                "max-links" => options.max_links = words.size("max-links")?,
+                "limit" => options.limit = Duration::from_millis(words.number("limit", "milliseconds")?),
+                other => {
+                    return Err(format!(
+                        "the argument {other:?} is unknown: write one of key, transport, linger, spin, user, load, \
+                         code-key, allow, code-room, mailbox, max-links, limit"
+                    ));
+                }
+            }
+        }
+        if options.linger > LONGEST_LINGER {
+            return Err(format!(
+                "linger {} is too long, as clients wait meanwhile: give at most {} microseconds",
+                options.linger.as_micros(),
+                LONGEST_LINGER.as_micros()
+            ));
+        }
+        if options.key_file.is_some() && !options.address.starts_with("tcp:") {
+            return Err(
+                "key applies to tcp: addresses alone: leave it away, or listen at tcp:HOST:PORT".to_owned()
+            );
+        }
+        let mut warnings = Vec::new();
+        if processors < 2 && (options.spin || !options.linger.is_zero()) {
+            (options.spin, options.linger) = (false, Duration::ZERO);
+            warnings.push(
+                "linger and spin are off: with one processor they would keep sources from running".to_owned(),
+            );
+        }
+        Ok((options, warnings))
+    }
+}
+
+/// Arguments that are left, the last one first.
+struct Words {
+    args: Vec<String>,
+}
+
+impl Words {
+    fn value(&mut self, name: &str, what: &str) -> Result<String, String> {
+        self.args.pop().ok_or_else(|| format!("{name} has no value: write {what} behind it"))
+    }
+
+    fn number(&mut self, name: &str, unit: &str) -> Result<u64, String> {
+        let text = self.value(name, &format!("a number of {unit}"))?;
+        text.parse().map_err(|_| format!("{name} {text:?} is no number: write one of {unit}"))
+    }
+
+    fn size(&mut self, name: &str) -> Result<usize, String> {
+        match self.number(name, "units")? {
+            0 => Err(format!("{name} 0 leaves nothing: give a larger number")),
+            number => usize::try_from(number).map_err(|_| format!("{name} {number} is too large")),
+        }
+    }
+}
+
+/// Parses a code id.
+fn parse_id(text: &str) -> Result<CodeId, String> {
+    let mut id = [0; 16];
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    for (index, byte) in id.iter_mut().enumerate().filter(|_| digits) {
+        *byte = u8::from_str_radix(&text[2 * index..][..2], 16).unwrap_or_default();
+    }
+    match digits {
+        true => Ok(CodeId(id)),
+        false => Err(format!(
+            "allow {text:?} is no code id: write 32 hexadecimal digits, as `farjump inspect` shows them"
+        )),
+    }
+}

@@ -1,0 +1,153 @@
+//! Loading and unloading, and arguments.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::resp::Value;
+use crate::server::{Start, library, module, on_each, run_ops, until};
+use farjump_fixtures::process::PATIENCE;
+
+#[test]
+fn one_file_loads_into_each_server_and_links_get_replies() {
+    on_each(|program| {
+        let server = Start::new(program).run();
+        let mut client = server.client();
+        client.say("MSET a b b c c end").worked();
+        let reply = server.link().inject(&library("chase"), b"a").unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(*reply, [&3_u64.to_le_bytes()[..], b"end"].concat());
+        assert_eq!(client.info("farjump", "farjump_listening").as_deref(), Some("1"));
+        assert_eq!(client.info("farjump", "farjump_calls").as_deref(), Some("1"));
+        assert!(client.info("commandstats", "cmdstat_FJ._RUN").is_some(), "runs are counted by the server");
+        let socket = server.path("fj.sock");
+        assert!(socket.exists());
+        drop(server.shut_down());
+        assert!(!socket.exists(), "SHUTDOWN leaves no socket");
+    });
+}
+
+#[test]
+fn arguments_that_are_wrong_stand_in_info_the_log_and_each_answer_and_the_server_goes_on() {
+    let cases: [(&[&str], &str); 12] = [
+        (&[], "no address is given"),
+        (&["fj.sock"], "give the address there, as unix:PATH or tcp:HOST:PORT"),
+        (&["unix:fj.sock", "lingr", "5"], "\"lingr\" is unknown"),
+        (&["unix:fj.sock", "linger"], "linger has no value"),
+        (&["unix:fj.sock", "linger", "soon"], "\"soon\" is no number"),
+        (&["unix:fj.sock", "linger", "2000000"], "give at most 1000 microseconds"),
+        (&["unix:fj.sock", "load", "maybe"], "write no, local or yes"),
+        (&["unix:fj.sock", "key", "file"], "key applies to tcp: addresses alone"),
+        (&["unix:fj.sock", "allow", "xyz"], "32 hexadecimal digits"),
+        (&["unix:fj.sock", "transport", "pigeon"], "pigeon"),
+        (&["unix:/no/such/folder/fj.sock"], "/no/such/folder"),
+        (&["unix:fj.sock", "code-key", "/no/such/key"], "/no/such/key"),
+    ];
+    on_each(|program| {
+        for (args, problem) in cases {
+            let server = Start::new(program).only(args).run();
+            let mut client = server.client();
+            let in_info = client.info("farjump", "farjump_problem");
+            assert!(in_info.as_ref().is_some_and(|text| text.contains(problem)), "{args:?}: {in_info:?}");
+            assert_eq!(client.info("farjump", "farjump_listening").as_deref(), Some("0"), "{args:?}");
+            assert!(server.log().contains(problem), "{args:?}: {}", server.log());
+            for command in
+                ["FJ.LIST", "FJ.STATS", "FJ.LOAD a b", "FJ.CALL a 0", "FJ.CALL_RO a 0", "FJ.DELETE a"]
+            {
+                let answer = client.say(command);
+                let error = answer.error();
+                assert!(error.starts_with("NOTARGET ") && error.contains(problem), "{command}: {error}");
+            }
+            drop(server.shut_down());
+        }
+    });
+}
+
+#[test]
+fn the_module_is_unloaded_and_loaded_again_while_the_server_runs() {
+    on_each(|program| {
+        let server = Start::new(program).run();
+        let mut client = server.client();
+        let path = module();
+        for round in 0..3 {
+            let link = server.link();
+            assert_eq!(run_ops(&link, "set k v; get k"), ["0", " v0"], "{round}");
+            client.say("MODULE UNLOAD farjump").worked();
+            assert!(!server.path("fj.sock").exists());
+            assert!(client.say("FJ.LIST").error().contains("unknown command"));
+            let load = [b"MODULE", &b"LOAD"[..], path.as_os_str().as_encoded_bytes(), b"unix:fj.sock"];
+            client.run(&load).worked();
+            until("the target to listen", || server.path("fj.sock").exists());
+            drop(link);
+        }
+        assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn commands_of_other_clients_arm_no_idle_target() {
+    on_each(|program| {
+        let server = Start::new(program).run();
+        let mut client = server.client();
+        let links: Vec<_> = (0..16).map(|_| server.link()).collect();
+        for link in &links {
+            assert_eq!(run_ops(link, "type none"), ["0"]);
+        }
+        let arms = |client: &mut crate::resp::Client| {
+            client.info("farjump", "farjump_arms").unwrap().parse::<u64>().unwrap()
+        };
+        let (mut before, mut quiet) = (arms(&mut client), 0);
+        // Twice a second the target looks; a machine that is slow lets that happen in many of the rounds, not in all.
+        for _ in 0..200 {
+            (0..20).for_each(|_| assert_eq!(client.say("PING"), Value::Status("PONG".to_owned())));
+            let now = arms(&mut client);
+            quiet += u32::from(now == before);
+            before = now;
+        }
+        assert!(quiet > 0, "each command arms the target");
+        drop(links);
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_takes_over() {
+    on_each(|program| {
+        let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
+        assert_eq!(run_ops(&server.link(), "set k v"), ["0"]);
+        let server = server.kill_and_start_again();
+        assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
+        assert!(fs::metadata(server.path("fj.sock")).is_ok());
+        drop(server.shut_down());
+    });
+}
+
+/// Has a program run as Debian's units have it: no memory becomes executable that was writable.
+fn deny_write_execute(command: &mut Command) {
+    const PR_SET_MDWE: i32 = 65;
+    const REFUSE_EXEC_GAIN: u64 = 1;
+    // SAFETY: a system call is all that runs between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0_u64, 0_u64, 0_u64) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+}
+
+#[test]
+fn a_server_that_may_not_make_code_starts_and_says_what_to_change() {
+    let mut probe = Command::new("true");
+    deny_write_execute(&mut probe);
+    if probe.status().is_err() {
+        println!("skipped: this kernel has no PR_SET_MDWE, which came with Linux 6.3");
+        return;
+    }
+    on_each(|program| {
+        let server = Start::new(program).prepared(deny_write_execute).run();
+        let problem = server.client().info("farjump", "farjump_problem").unwrap_or_default();
+        assert!(problem.contains("executable") && problem.contains("MemoryDenyWriteExecute=no"), "{problem}");
+        assert!(server.client().say("FJ.LIST").error().contains("MemoryDenyWriteExecute=no"));
+        drop(server.shut_down());
+    });
+}

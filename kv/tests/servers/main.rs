@@ -1,0 +1,14 @@
+//! What users see of the module, in each server that is there: Redis and Valkey are started with it in folders of their
+//! own, and end with the test.
+
+mod calls;
+mod commands;
+mod habits;
+mod loading;
+mod reads;
+mod resp;
+mod rights;
+mod samples;
+mod server;
+mod transports;
+mod writes;
