@@ -198,10 +198,22 @@ impl Server {
     /// Ends it by SIGKILL once its append-only file is written, and starts it again in its folder.
     #[track_caller]
     pub(crate) fn kill_and_start_again(mut self) -> Server {
-        if self.runs() {
-            self.write_file();
-        }
+        self.write_file();
         self.process.kill_and_wait();
+        self.start_again()
+    }
+
+    /// Starts a server that has crashed again in its folder. Returns what it wrote to standard error, too.
+    #[track_caller]
+    pub(crate) fn start_after_crash(mut self) -> (Server, String) {
+        until("the server to end", || !self.runs());
+        let gone = Process::start(&mut Command::new("true"));
+        let done = std::mem::replace(&mut self.process, gone).finish();
+        assert!(done.code > 128, "it ended by {}", done.code);
+        (self.start_again(), done.err)
+    }
+
+    fn start_again(self) -> Server {
         let process = start(&self.program, self.folder.path(), &self.options, |_| {});
         let server = Server { process, folder: self.folder, program: self.program, options: self.options };
         server.client();
