@@ -10,4 +10,5 @@ mod resp;
 mod rights;
 mod samples;
 mod server;
+mod transports;
 mod writes;
