@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The distance of two vectors, as the sample has it. */
+#include "vectors.h"
+
 typedef struct context context;
 typedef struct string string;
 typedef struct key key;
@@ -26,27 +29,6 @@ static const char *(*string_bytes)(const string *, size_t *);
 static int (*reply_null)(context *);
 static int (*reply_bytes)(context *, const char *, size_t);
 static int (*reply_error)(context *, const char *);
-
-/* As in nearest.c. */
-typedef float loose __attribute__((aligned(1), may_alias));
-
-static float distance(const loose *a, const float *b, size_t dims)
-{
-    float sums[8] = {0};
-    float rest = 0;
-    size_t i = 0;
-
-    for (; i + 8 <= dims; i += 8)
-        for (size_t lane = 0; lane < 8; lane++) {
-            float d = a[i + lane] - b[i + lane];
-            sums[lane] += d * d;
-        }
-    for (; i < dims; i++)
-        rest += (a[i] - b[i]) * (a[i] - b[i]);
-    for (size_t lane = 0; lane < 8; lane++)
-        rest += sums[lane];
-    return rest;
-}
 
 static int nearest(context *ctx, string **argv, int argc)
 {

@@ -1,0 +1,110 @@
+/// The distance of two vectors, with eight sums as in the sample.
+fn distance(vector: &[u8], query: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 8];
+    for (values, wanted) in vector.chunks_exact(32).zip(query.chunks_exact(8)) {
+        for lane in 0..8 {
+            let bytes = [values[4 * lane], values[4 * lane + 1], values[4 * lane + 2], values[4 * lane + 3]];
+            let difference = f32::from_le_bytes(bytes) - wanted[lane];
+            sums[lane] += difference * difference;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// The index of the nearest of these vectors.
+fn nearest_of<'v>(vectors: impl Iterator<Item = &'v [u8]>, query: &[f32]) -> i64 {
+    let mut best = (f32::INFINITY, 0);
+    for (index, vector) in vectors.enumerate() {
+        let distance = distance(vector, query);
+        if distance < best.0 {
+            best = (distance, index as i64);
+        }
+    }
+    best.1
+}
+
+/// The nearest of 10,000 vectors.
+///
+/// # Errors
+/// When a library cannot be opened.
+pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
+    let library = rig.fixture.library("nearest")?;
+    let bytes = data::query();
+    let query: Vec<f32> = bytes
+        .chunks_exact(4)
+        .map(|value| f32::from_le_bytes(value.try_into().expect("chunks have 4 bytes")))
+        .collect();
+    // The key, and the query at a multiple of 4 bytes.
+    let payload = [b"vectors\0", &bytes[..]].concat();
+    let wanted = number(&rig.call(&library, &payload)?, 0)?;
+    let mut group = Group::new();
+    group.subject("farjump", move || {
+        rig.time(10, || check(&number(&rig.call(&library, &payload)?, 0)?, &wanted))
+    });
+    let command = request(&[b"COMPARE.NEAREST", b"vectors", &bytes]);
+    group.case("module in C", move || {
+        rig.time(10, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&command)?;
+            check(&number(client.bytes(&reply), 0)?, &wanted)
+        })
+    });
+    let fcall = request(&[b"FCALL", b"nearest", b"1", b"vectors", &bytes]);
+    group.case("Lua", move || {
+        rig.time(1, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&fcall)?;
+            check(&parsed(client.bytes(&reply))?, &wanted)
+        })
+    });
+    let get = request(&[b"GET", b"vectors"]);
+    let of_client = query.clone();
+    group.case("GET and client", move || {
+        rig.time(2, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&get)?;
+            let vectors = client.bytes(&reply).chunks_exact(4 * of_client.len());
+            check(&nearest_of(vectors, &of_client), &wanted)
+        })
+    });
+    let gets: Vec<u8> =
+        (0..VECTORS).flat_map(|index| request(&[b"GET", data::vector_key(index).as_bytes()])).collect();
+    group.case("10,000 keys, GETs pipelined", move || {
+        rig.time(1, || {
+            let client = &mut rig.client.borrow_mut();
+            let (mut index, mut best) = (0, (f32::INFINITY, 0));
+            client.pipeline(&gets, VECTORS, |client, part| {
+                let distance = distance(client.bytes(&part), &query);
+                if distance < best.0 {
+                    best = (distance, index);
+                }
+                index += 1;
+            })?;
+            check(&best.1, &wanted)
+        })
+    });
+    group.bound("module in C", Limit::TimesAsLong(1.3));
+    group.bound("GET and client", Limit::Sooner(20.0));
+    group.bound("GET and NumPy", Limit::Sooner(50.0));
+    group.bound("Lua", Limit::Sooner(230.0));
+    match &rig.fixture.built.python {
+        Some(python) => {
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/compare/nearest.py");
+            let mut command = Command::new(python);
+            command.arg(script).arg(rig.fixture.server.path("s")).stdin(Stdio::piped());
+            let process = RefCell::new(Process::start(&mut command));
+            group.case("GET and NumPy", move || {
+                let process = &mut process.borrow_mut();
+                process.write_line("go");
+                let line = process.line();
+                let (time, index) =
+                    line.split_once(' ').ok_or_else(|| format!("nearest.py printed {line:?}"))?;
+                check(&index.parse()?, &wanted)?;
+                Ok(time.parse()?)
+            });
+        }
+        None => group.note(|| "NumPy was not measured: name a Python that has it with --python.".to_owned()),
+    }
+    Ok(group)
+}
+
