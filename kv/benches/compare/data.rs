@@ -40,6 +40,30 @@ pub(crate) fn vector_key(index: usize) -> String {
 /// The name of the first key of the chase.
 pub(crate) const FIRST: &[u8] = b"chase:0";
 
+/// Bits of the Bloom filter of the sample `bloom`.
+const BITS: u32 = 65_536;
+/// An item that is in it.
+pub(crate) const ITEM: &[u8] = b"item 77";
+
+/// The bits that an item sets, as the sample computes them.
+pub(crate) fn bloom_bits(item: &[u8]) -> [u32; 7] {
+    let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = item.iter().fold(0xcbf2_9ce4_8422_2325, fnv);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = hash ^ (hash >> 33);
+    let (first, step) = (hash as u32, (hash >> 32) as u32 | 1);
+    std::array::from_fn(|index| first.wrapping_add(step.wrapping_mul(index as u32)) % BITS)
+}
+
+/// A filter with 1,000 items.
+fn bloom() -> Vec<u8> {
+    let mut filter = vec![0; BITS as usize / 8];
+    for bit in (0..1000).flat_map(|item| bloom_bits(format!("item {item}").as_bytes())) {
+        filter[bit as usize / 8] |= 0x80_u8 >> (bit % 8);
+    }
+    filter
+}
+
 /// Commands that write all data.
 pub(crate) fn commands() -> impl Iterator<Item = Vec<u8>> {
     let mut numbers = Numbers(1);
@@ -59,5 +83,15 @@ pub(crate) fn commands() -> impl Iterator<Item = Vec<u8>> {
         let (name, price, stock) = (format!("item:{index}"), index.to_string(), (2 * index).to_string());
         request(&[b"HSET", name.as_bytes(), b"price", price.as_bytes(), b"stock", stock.as_bytes()])
     });
-    [request(&[b"SET", b"query", &query()]), all].into_iter().chain(single).chain(chase).chain(hashes)
+    let user =
+        |user: usize| format!("{{\"id\": {user}, \"name\": \"user {user}\", \"tags\": [\"a\", \"b\"]}}");
+    let users: Vec<String> = (0..100).map(user).collect();
+    let document = format!("{{\"version\": 1, \"users\": [{}]}}", users.join(", "));
+    let others = [
+        request(&[b"SET", b"query", &query()]),
+        request(&[b"SET", b"document", document.as_bytes()]),
+        request(&[b"SET", b"bloom", &bloom()]),
+        all,
+    ];
+    others.into_iter().chain(single).chain(chase).chain(hashes)
 }

@@ -15,6 +15,7 @@ mod samples;
 #[path = "../../tests/servers/server.rs"]
 mod server;
 mod setup;
+mod vectors;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -68,11 +69,14 @@ fn can_run(state: State, place: Place) -> bool {
     state != State::Spinning || place != Place::OneCore
 }
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 10] = [
     Table { what: "empty call", is_in: |_, _| true, make: calls::empty },
     Table { what: "64 empty calls together", is_in: |_, _| true, make: calls::together },
-    Table { what: "nearest of 10,000 x 128 float32", is_in: can_run, make: samples::nearest },
+    Table { what: "nearest of 10,000 x 128 float32", is_in: can_run, make: vectors::nearest },
     Table { what: "chase of 1,000 keys", is_in: can_run, make: samples::chase },
+    Table { what: "topk, 10 of 10,000 x 128 float32", is_in: can_run, make: vectors::topk },
+    Table { what: "bloom, 7 of 65,536 bits", is_in: can_run, make: samples::bloom },
+    Table { what: "json_path, a text of 5 KB", is_in: can_run, make: samples::json_path },
     Table { what: "filter_aggregate, 2,000 hashes", is_in: can_run, make: samples::aggregate },
     Table {
         what: "p99 of another client's GETs, functions of 10 us at half load",

@@ -1,17 +1,12 @@
 //! The samples, beside the same in Lua, in pipelined commands and in code of the client's. Each way has to find the same.
 
-use std::cell::RefCell;
-use std::process::{Command, Stdio};
-
-use farjump_fixtures::process::Process;
-
 use crate::client::{Client, Part, request};
 use crate::data::{self, FILTER, FIRST, LINKS, VECTORS};
 use crate::measure::{Group, Limit, Result};
 use crate::setup::{Place, Rig};
 
 /// Checks that a way finds what it has to.
-fn check<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<()> {
+pub(crate) fn check<T: PartialEq + std::fmt::Debug + ?Sized>(found: &T, wanted: &T) -> Result<()> {
     match found == wanted {
         true => Ok(()),
         false => Err(format!("it found {found:?}, where {wanted:?} is right").into()),
@@ -19,18 +14,18 @@ fn check<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<()> {
 }
 
 /// A number of 64 bits in a function's reply.
-fn number(reply: &[u8], at: usize) -> Result<i64> {
+pub(crate) fn number(reply: &[u8], at: usize) -> Result<i64> {
     let bytes = reply.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
     Ok(i64::from_le_bytes(bytes.ok_or("the function's reply is too short")?))
 }
 
 /// A whole number as text.
-fn parsed(text: &[u8]) -> Result<i64> {
+pub(crate) fn parsed(text: &[u8]) -> Result<i64> {
     Ok(std::str::from_utf8(text)?.parse()?)
 }
 
 /// The elements of an array.
-fn elements(part: &Part) -> Result<&[Part]> {
+pub(crate) fn elements(part: &Part) -> Result<&[Part]> {
     match part {
         Part::Array(elements) => Ok(elements),
         other => Err(format!("{other:?} is no array").into()),
@@ -112,7 +107,7 @@ pub(crate) fn aggregate<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     group.case("client, HMGET by HMGET", move || {
         rig.time(1, || check(&filter(&mut rig.client.borrow_mut(), 1)?, &wanted))
     });
-    group.note(|| format!("The database has {} keys more, which each way passes over.", VECTORS + LINKS + 2));
+    group.note(|| format!("The database has {} keys more, which each way passes over.", VECTORS + LINKS + 4));
     Ok(group)
 }
 
@@ -145,4 +140,85 @@ fn filter(client: &mut Client, together: usize) -> Result<(i64, i64)> {
             return Ok((count, sum));
         }
     }
+}
+
+/// Looks for an item in a Bloom filter.
+///
+/// # Errors
+/// When a library cannot be opened.
+pub(crate) fn bloom<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
+    let library = rig.fixture.library("bloom")?;
+    let mut group = Group::new();
+    let payload = [b"?", data::ITEM].concat();
+    group.subject("farjump", move || rig.time(50, || check(&rig.call(&library, &payload)?[..], &[1][..])));
+    let bits = data::bloom_bits(data::ITEM).map(|bit| bit.to_string());
+    let mut words: Vec<&[u8]> = vec![b"FCALL", b"bloom", b"1", b"bloom"];
+    words.extend(bits.iter().map(|bit| bit.as_bytes()));
+    let fcall = request(&words);
+    group.case("Lua, GETBITs", move || {
+        rig.time(50, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&fcall)?;
+            check(&parsed(client.bytes(&reply))?, &1)
+        })
+    });
+    let getbits: Vec<u8> =
+        bits.iter().flat_map(|bit| request(&[b"GETBIT", b"bloom", bit.as_bytes()])).collect();
+    let count = bits.len();
+    group.case("GETBITs pipelined", move || {
+        rig.time(50, || {
+            let client = &mut rig.client.borrow_mut();
+            let mut set = 0;
+            client
+                .pipeline(&getbits, count, |client, part| set += usize::from(client.bytes(&part) == b"1"))?;
+            check(&set, &count)
+        })
+    });
+    let get = request(&[b"GET", b"bloom"]);
+    group.case("GET and client", move || {
+        rig.time(50, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&get)?;
+            let filter = client.bytes(&reply);
+            let is_set =
+                |bit: u32| filter.get(bit as usize / 8).is_some_and(|byte| byte & (0x80 >> (bit % 8)) != 0);
+            check(&data::bloom_bits(data::ITEM).into_iter().all(is_set), &true)
+        })
+    });
+    group.note(|| {
+        "Clients compute the bits for Lua and GETBIT: Lua has no whole numbers of 64 bits.".to_owned()
+    });
+    Ok(group)
+}
+
+/// A value in a JSON text.
+///
+/// # Errors
+/// When a library cannot be opened.
+pub(crate) fn json_path<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
+    let library = rig.fixture.library("json_path")?;
+    let mut group = Group::new();
+    let payload = b"document\0users\x0050\0name\0";
+    group.subject("farjump", move || {
+        rig.time(20, || check(&rig.call(&library, payload)?[..], &b"\"user 50\""[..]))
+    });
+    let fcall = request(&[b"FCALL", b"json_path", b"1", b"document", b"users", b"50", b"name"]);
+    group.case("Lua, cjson", move || {
+        rig.time(20, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&fcall)?;
+            check(client.bytes(&reply), &b"user 50"[..])
+        })
+    });
+    let get = request(&[b"GET", b"document"]);
+    group.case("GET and client", move || {
+        rig.time(20, || {
+            let client = &mut rig.client.borrow_mut();
+            let reply = client.run(&get)?;
+            let document: serde_json::Value = serde_json::from_slice(client.bytes(&reply))?;
+            check(&document["users"][50]["name"].as_str(), &Some("user 50"))
+        })
+    });
+    group.note(|| "Commands of the server alone cannot do it, pipelined or not.".to_owned());
+    Ok(group)
 }

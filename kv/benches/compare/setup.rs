@@ -87,13 +87,24 @@ impl Built {
         let python = has_numpy.is_ok_and(|done| done.status.success()).then(|| python.to_owned());
         let built = Built { folder: tempfile::tempdir()?, program, python, allowed, processors };
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        for source in ["benches/ifuncs/empty.c", "benches/ifuncs/work.c", "samples/chase.c"] {
-            built.ifunc(&package.join(source), &[])?;
+        for source in
+            ["benches/ifuncs/empty.c", "benches/ifuncs/work.c", "samples/chase.c", "samples/bloom.c"]
+        {
+            built.ifunc(&package.join(source), "", &[])?;
         }
-        built.ifunc(&package.join("samples/nearest.c"), &VECTORISED)?;
-        built.aggregate(package)?;
+        // As its own text says that it is built, and for this processor.
+        built.ifunc(&package.join("samples/nearest.c"), "_plain", &[])?;
+        for source in ["samples/nearest.c", "samples/topk.c"] {
+            built.ifunc(&package.join(source), "", &VECTORISED)?;
+        }
+        for sample in ["filter_aggregate", "json_path"] {
+            built.rust_sample(package, sample)?;
+        }
         let mut cc = Command::new("cc");
         cc.args(VECTORISED).args(["-shared", "-fPIC", "-Wall", "-Wextra", "-o"]).arg(built.path("module.so"));
+        for folder in ["samples", "include", "../ifuncs/include"] {
+            cc.arg("-I").arg(package.join(folder));
+        }
         let done = cc.arg(package.join("benches/compare/module.c")).output();
         let done = done.map_err(|error| format!("cc does not start: {error}: install a C compiler"))?;
         if !done.status.success() {
@@ -117,35 +128,37 @@ impl Built {
         self.path(&format!("lib{name}.so"))
     }
 
-    fn ifunc(&self, source: &Path, flags: &[&str]) -> Result<()> {
+    /// Builds the function of a C file. What is behind its name tells builds with other flags apart.
+    fn ifunc(&self, source: &Path, behind: &str, flags: &[&str]) -> Result<()> {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
         let mut cflags = vec![format!("-I{}", package.join("include").display())];
         cflags.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        self.build(&name, source.to_owned(), cflags)
+        let output = self.library_file(&format!("{name}{behind}"));
+        self.build(&name, Options { inputs: vec![source.to_owned()], output, cflags, ..Options::default() })
     }
 
-    fn build(&self, name: &str, input: PathBuf, cflags: Vec<String>) -> Result<()> {
-        let options =
-            Options { inputs: vec![input], output: self.library_file(name), cflags, ..Options::default() };
+    fn build(&self, name: &str, options: Options) -> Result<()> {
+        let options = Options { name: Some(name.to_owned()), ..options };
         build(&options).map_err(|error| format!("{name} cannot be built: {error}"))?;
         Ok(())
     }
 
-    /// The sample in Rust, which is a crate's.
-    fn aggregate(&self, package: &Path) -> Result<()> {
+    /// Builds a sample in Rust, which is a crate's.
+    fn rust_sample(&self, package: &Path, name: &str) -> Result<()> {
         let at = |path: &str| package.join(path).display().to_string();
         let manifest = format!(
-            "[package]\nname = \"filter_aggregate\"\nedition = \"2024\"\n[lib]\npath = {:?}\n[dependencies]\n\
+            "[package]\nname = {name:?}\nedition = \"2024\"\n[lib]\npath = {:?}\n[dependencies]\n\
              farjump-ifunc = {{ path = {:?} }}\nfarjump-kv-ifunc = {{ path = {:?} }}\n[workspace]\n",
-            at("samples/filter_aggregate.rs"),
+            at(&format!("samples/{name}.rs")),
             at("../ifuncs/rust"),
             at("author")
         );
-        let folder = self.path("filter_aggregate");
+        let folder = self.path(name);
         fs::create_dir(&folder)?;
         fs::write(folder.join("Cargo.toml"), manifest)?;
-        self.build("filter_aggregate", folder, Vec::new())
+        let output = self.library_file(name);
+        self.build(name, Options { inputs: vec![folder], output, ..Options::default() })
     }
 
     /// Pins this process, and a server if there is one.
@@ -175,7 +188,7 @@ impl Built {
 }
 
 /// For this machine's processor.
-const VECTORISED: [&str; 3] = ["-O3", "-march=native", "-ffast-math"];
+const VECTORISED: [&str; 2] = ["-O3", "-march=native"];
 
 /// A server in one of the states.
 pub(crate) struct Fixture<'b> {
