@@ -82,6 +82,31 @@ impl Client {
         self.reply()
     }
 
+    /// Runs a command that replies a bulk string, and reads as hiredis does: 16 KiB at a time onto a buffer that grows, of which
+    /// the caller gets a copy.
+    ///
+    /// # Errors
+    /// When the reply is no bulk string, and when the connection has ended.
+    pub(crate) fn run_as_hiredis(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        self.send(request)?;
+        let (mut all, mut piece) = (Vec::new(), [0; 16 << 10]);
+        loop {
+            let read = match self.stream.read(&mut piece) {
+                Ok(0) => return Err("the server has closed the connection".into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            all.extend_from_slice(&piece[..read]);
+            let Some(line) = all.iter().take(32).position(|&byte| byte == b'\n') else { continue };
+            let len = all[..line].strip_prefix(b"$").map(<[u8]>::trim_ascii);
+            let len = len.and_then(|len| std::str::from_utf8(len).ok()?.parse::<usize>().ok());
+            let len = len.ok_or("the server replied no bulk string")?;
+            if all.len() >= line + 1 + len + 2 {
+                return Ok(all[line + 1..][..len].to_vec());
+            }
+        }
+    }
+
     /// Sends commands together and reads their replies.
     ///
     /// # Errors

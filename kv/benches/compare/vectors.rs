@@ -79,7 +79,14 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     });
     let get = request(&[b"GET", b"vectors"]);
     let of_client = query.clone();
-    group.case("GET and client", move || {
+    let (of_hiredis, same) = (query.clone(), get.clone());
+    group.case("GET and client, read as hiredis does", move || {
+        rig.time(2, || {
+            let reply = rig.client.borrow_mut().run_as_hiredis(&same)?;
+            check(&nearest_of(reply.chunks_exact(4 * of_hiredis.len()), &of_hiredis), &wanted)
+        })
+    });
+    group.case("GET and client, memory kept", move || {
         rig.time(2, || {
             let client = &mut rig.client.borrow_mut();
             let reply = client.run(&get)?;
@@ -103,7 +110,8 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
         })
     });
     group.bound("module in C", Limit::TimesAsLong(1.3));
-    group.bound("GET and client", Limit::Sooner(20.0));
+    group.bound("GET and client, read as hiredis does", Limit::Sooner(20.0));
+    group.bound("GET and client, memory kept", Limit::Sooner(20.0));
     group.bound("GET and NumPy", Limit::Sooner(50.0));
     group.bound("Lua", Limit::Sooner(230.0));
     match &rig.fixture.built.python {
@@ -159,7 +167,7 @@ pub(crate) fn topk<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     });
     let get = request(&[b"GET", b"vectors"]);
     let values = query.clone();
-    group.case("GET and client", move || {
+    group.case("GET and client, memory kept", move || {
         rig.time(2, || {
             let client = &mut rig.client.borrow_mut();
             let reply = client.run(&get)?;
