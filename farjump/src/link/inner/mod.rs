@@ -1,6 +1,7 @@
 //! State of a connected link. [`injecting`] sends calls, [`waiting`] takes outcomes, [`control`] reads control messages,
-//! [`batching`] fills frames with small calls, [`grouping`] wakes the target for several, and [`large`] sends frames that exceed the link's own mailbox.
-//! [`event_loop`] sleeps in an event loop of the caller's, and [`codes`] releases those of closed libraries.
+//! [`batching`] fills frames with small calls, [`grouping`] wakes the target once for several, and [`large`] sends
+//! frames that exceed the link's own mailbox. [`event_loop`] sleeps in an event loop of the caller's, and [`codes`]
+//! releases those of closed libraries.
 
 mod batching;
 mod codes;
