@@ -5,7 +5,7 @@
  * query follows, at the next multiple of 4 bytes from the payload's start.
  *
  * The reply is a uint64_t, the index of the vector, and a float, the distance. There is none if there are no vectors.
- * Built by: farjump build nearest.c --cflag -Ikv/include -o libnearest.so */
+ * Built by: farjump build nearest.c -o libnearest.so */
 #include "vectors.h"
 
 FARJUMP_COPY_ARGS(nearest)
