@@ -15,6 +15,8 @@ use crate::host::{self, Host};
 const LONGEST_ARMED: u64 = 500_000;
 /// Polls in one run.
 const MOST_POLLS: usize = 16;
+/// Time after which a run polls no more: clients wait meanwhile. A poll takes up to 64 calls of each link.
+const MOST_TIME: Duration = Duration::from_micros(100);
 /// Sleeps of at least this take no timer: the server's loop turns more often by itself.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 /// Longest lingering in a run, as a multiple of the setting.
@@ -104,16 +106,16 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let Some(target) = &mut *target else { return Ok(()) };
     let linger = host.options().map_or(Duration::ZERO, |options| options.linger);
     let mut all = 0;
+    let start = Instant::now();
     for _ in 0..MOST_POLLS {
         let ran = target.poll().map_err(|error| host::with_causes(&error))?;
         all += ran;
-        if ran == 0 {
+        if ran == 0 || start.elapsed() >= MOST_TIME {
             break;
         }
     }
     if all != 0 && !linger.is_zero() {
-        let start = Instant::now();
-        let mut last = start;
+        let mut last = Instant::now();
         while last.elapsed() < linger && start.elapsed() < linger * MOST_LINGERS {
             match target.poll().map_err(|error| host::with_causes(&error))? {
                 0 => std::hint::spin_loop(),
