@@ -60,19 +60,24 @@ pub(crate) struct Server {
     folder: TempDir,
     program: PathBuf,
     options: Vec<OsString>,
+    restrict: Restrict,
 }
+
+/// Prepares the command that starts a server.
+type Restrict = fn(&mut Command);
 
 /// How a server is started.
 pub(crate) struct Start<'a> {
     program: &'a Path,
     options: Vec<OsString>,
     module: Vec<OsString>,
+    restrict: Restrict,
 }
 
 impl<'a> Start<'a> {
     /// A server with the module, which listens at a socket in the server's folder.
     pub(crate) fn new(program: &'a Path) -> Start<'a> {
-        Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()] }
+        Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()], restrict: |_| () }
     }
 
     /// Adds options of the server's.
@@ -93,6 +98,12 @@ impl<'a> Start<'a> {
         self
     }
 
+    /// Has it start, and start again, under this restriction.
+    pub(crate) fn within(mut self, restrict: Restrict) -> Self {
+        self.restrict = restrict;
+        self
+    }
+
     /// Starts it, and waits until it answers.
     #[track_caller]
     pub(crate) fn run(self) -> Server {
@@ -106,14 +117,15 @@ impl<'a> Start<'a> {
         options.push("--loadmodule".into());
         options.push(module().into());
         options.extend(self.module);
-        let process = start(self.program, folder.path(), &options);
-        let server = Server { process, folder, program: self.program.to_owned(), options };
+        let process = start(self.program, folder.path(), &options, self.restrict);
+        let (program, restrict) = (self.program.to_owned(), self.restrict);
+        let server = Server { process, folder, program, options, restrict };
         server.client();
         server
     }
 }
 
-fn start(program: &Path, folder: &Path, options: &[OsString]) -> Process {
+fn start(program: &Path, folder: &Path, options: &[OsString], restrict: Restrict) -> Process {
     let mut command = Command::new(program);
     // One that was unpacked and not installed has its libraries beside it.
     let libraries = program.ancestors().nth(2).map(|root| root.join("lib/x86_64-linux-gnu"));
@@ -124,6 +136,7 @@ fn start(program: &Path, folder: &Path, options: &[OsString]) -> Process {
     command.args(["--save", "", "--appendonly", "no", "--logfile", "log", "--repl-diskless-sync-delay", "0"]);
     command.args(["--enable-module-command", "yes", "--enable-debug-command", "yes", "--dir"]).arg(folder);
     command.args(options).stdin(Stdio::null()).current_dir(folder);
+    restrict(&mut command);
     Process::start(&mut command)
 }
 
@@ -185,8 +198,8 @@ impl Server {
     #[track_caller]
     pub(crate) fn kill_and_start_again(mut self) -> Server {
         self.process.kill_and_wait();
-        let process = start(&self.program, self.folder.path(), &self.options);
-        let server = Server { process, folder: self.folder, program: self.program, options: self.options };
+        let process = start(&self.program, self.folder.path(), &self.options, self.restrict);
+        let server = Server { process, ..self };
         server.client();
         server
     }
