@@ -4,10 +4,13 @@
 mod calls;
 mod commands;
 mod habits;
+mod hardened;
+mod kills;
 mod loading;
 mod reads;
 mod resp;
 mod rights;
 mod samples;
 mod server;
+mod states;
 mod writes;
