@@ -50,7 +50,8 @@ fn a_full_server_evicts_what_functions_have_written_and_loses_count_of_none() {
                 }
             }
             // The server evicts before a client's command, and at no other time.
-            client.say("PING").worked();
+            client.run(&[b"SET", format!("client:{round}").as_bytes(), &[b'c'; 10_000]]).worked();
+            written += 1;
         }
         client.say("CONFIG SET maxmemory 0").worked();
         let evicted: i64 = client.info("stats", "evicted_keys").unwrap().parse().unwrap();
