@@ -1139,6 +1139,12 @@ farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *o
 farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
 
 /**
+ * Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
+ * farjump_target_options_set_prefault().
+ */
+farjump_status_t farjump_link_options_set_prefault(farjump_link_options_t *options, bool prefault);
+
+/**
  * The spinning of a wait before it sleeps.
  */
 farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
@@ -1707,6 +1713,13 @@ farjump_status_t farjump_target_options_set_store_capacity(farjump_target_option
 farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
 
 /**
+ * Whether a mailbox has all of its memory when its link is made. Default: no: over `shm` it takes memory as frames first
+ * come to it, from 256 KiB up to its size.
+ */
+farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options,
+                                                     bool prefault);
+
+/**
  * The spinning before sleep when there is nothing to do.
  */
 farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t *options,
@@ -1903,8 +1916,9 @@ farjump_status_t farjump_target_wait(farjump_target_t *target, uint64_t timeout_
 farjump_status_t farjump_target_arm(farjump_target_t *target, uint64_t *longest_ns);
 
 /**
- * Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() reads the
- * event that woke it from the system.
+ * Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll() reads
+ * the event that woke it from the system. Of more than four sources over `shm`, those that have brought nothing
+ * stay armed: farjump_target_fd() may become readable by their first frame.
  */
 farjump_status_t farjump_target_disarm(farjump_target_t *target);
 

@@ -160,8 +160,8 @@ int kv_zadd(struct farjump_kv *kv, const void *key, size_t key_len, const void *
             double score);
 
 /* kv_command - runs any command that a script may run, but none of this module's: `count` words, of which the first is its
- * name. An error that it answers is KV_FAILED. The reply is a number for kv_reply, valid until the function ends. Ends all
- * cursors, as the command may write. */
+ * name. An error that it answers is KV_FAILED. The reply is a number for kv_reply. It ends, with what kv_reply has lent,
+ * at the next command or write. Ends all cursors, as the command may write. */
 int kv_command(struct farjump_kv *kv, const struct kv_bytes *words, size_t count, uint64_t *reply);
 
 /* kv_reply - a part of a reply: the whole for depth 0, otherwise the element that the indexes `path` lead to. KV_ABSENT if

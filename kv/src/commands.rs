@@ -7,6 +7,7 @@ use crate::code::{KEY, Kept};
 use crate::functions::{self, Bytes, Door};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
+use crate::watcher::Watcher;
 use crate::{hooks, own_calls};
 
 /// Adds all of them to the server. Returns whether it took them.
@@ -53,7 +54,9 @@ impl Command for RunLinks {
         let user = host.options().map_or_else(Vec::new, |options| options.user.as_bytes().to_vec());
         let door = Door { user, may_write: true, keys: Vec::new(), args: Vec::new() };
         let start = Instant::now();
+        let run = host.watcher.get().map(Watcher::run);
         let polled = functions::during(context, door, || hooks::poll(&host));
+        drop(run);
         host.note_time(start, "links");
         match polled {
             Some(Ok(())) => context.reply_null(),
@@ -177,7 +180,9 @@ fn call_with(
     };
     let payload = args.get(3 + keys);
     let start = Instant::now();
+    let run = host.watcher.get().map(Watcher::run);
     let replied = functions::during(context, door, || own_calls::call(target, &loaded.library, payload));
+    drop(run);
     let figures = &mut loaded.figures;
     figures.calls += 1;
     figures.microseconds += host.note_time(start, loaded.library.name());

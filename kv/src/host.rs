@@ -1,6 +1,6 @@
 //! The target in the server.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
@@ -11,6 +11,7 @@ use crate::api::{self, Level, Watched};
 use crate::code::Code;
 use crate::functions;
 use crate::options::Options;
+use crate::watcher::Watcher;
 
 thread_local! {
     /// The module, on the server's main thread, while it is loaded.
@@ -19,6 +20,10 @@ thread_local! {
 
 /// The module's state.
 pub(crate) struct Host {
+    /// Descriptors that the loop watches. The first field: they go before what they watch.
+    watched: RefCell<Vec<Watched>>,
+    /// Reports functions that take too long.
+    pub(crate) watcher: OnceCell<Watcher>,
     /// Settings, or what is wrong with them.
     options: Result<Options, String>,
     /// What the settings ask for and is not done.
@@ -29,8 +34,6 @@ pub(crate) struct Host {
     pub(crate) target: RefCell<Option<Target<'static>>>,
     /// Code that commands call.
     pub(crate) code: RefCell<Code>,
-    /// Descriptors that the loop watches. Empty before the target is dropped.
-    watched: RefCell<Vec<Watched>>,
     /// Ends the server's sleep when it is written.
     kick: RefCell<Option<OwnedFd>>,
     pub(crate) turns: Turns,
@@ -101,12 +104,13 @@ impl Host {
         };
         let problem = options.as_ref().err().cloned().or(key_problem);
         Host {
+            watched: RefCell::new(Vec::new()),
+            watcher: OnceCell::new(),
             problem: RefCell::new(problem),
             options,
             warnings,
             target: RefCell::new(None),
             code: RefCell::new(code),
-            watched: RefCell::new(Vec::new()),
             kick: RefCell::new(None),
             turns: Turns::default(),
         }
@@ -147,6 +151,9 @@ impl Host {
         let mut builder = Target::listen(&options.address)
             .args_owned(Marker { _reserved: [0; 2] })
             .exports(functions::exports())
+            // Compilers make calls of these out of loops and comparisons, beside those that every target offers.
+            .export("bcmp", libc::memcmp as unsafe extern "C" fn(_, _, _) -> _)
+            .export("strlen", libc::strlen as unsafe extern "C" fn(_) -> _)
             .arena_size(options.code_room)
             .mailbox_size(options.mailbox)
             .max_sources(options.max_links)
@@ -161,7 +168,7 @@ impl Host {
         if !options.allow.is_empty() {
             builder = builder.allow_code(options.allow.iter().copied());
         }
-        let target = builder.build().map_err(|error| with_causes(&error))?;
+        let target = builder.build().map_err(|error| with_advice(with_causes(&error)))?;
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("no descriptor for an event: {error}: raise the limit of open files"))?;
         let rung = Watched::new(target.as_fd(), || {
@@ -169,12 +176,12 @@ impl Host {
                 host.turns.rung.set(true);
             }
         })?;
-        // Declared behind: it goes before what it watches.
         let kicked = Watched::new(kick.as_fd(), || {
             if let Some(host) = get() {
                 host.take_kick();
             }
         })?;
+        self.watcher.set(Watcher::start(options.limit)?).map_err(|_| "functions are watched already")?;
         api::log(Level::Notice, &format!("listening at {}", target.address()));
         *self.target.borrow_mut() = Some(target);
         *self.kick.borrow_mut() = Some(kick);
@@ -217,6 +224,16 @@ impl Host {
         if let Ok(mut target) = self.target.try_borrow_mut() {
             drop(target.take());
         }
+    }
+}
+
+/// Adds to the reason of a target that cannot place code what systemd's units forbid.
+fn with_advice(problem: String) -> String {
+    match problem.contains("executable") {
+        true => format!(
+            "{problem}; if systemd starts the server: `systemctl edit` its unit, and put MemoryDenyWriteExecute=no below [Service]"
+        ),
+        false => problem,
     }
 }
 

@@ -20,6 +20,7 @@ mod info;
 mod logger;
 mod options;
 mod own_calls;
+mod watcher;
 
 use api::{Level, Loading};
 use host::Host;

@@ -231,8 +231,7 @@ pub enum Error {
     /// This process may not run code from memory that it wrote.
     #[error(
         "this process may not make memory executable ({source}): SELinux without execmem, a noexec policy, systemd's \
-         MemoryDenyWriteExecute= or a seccomp filter forbids it; a target needs it, so allow it for this program (in a unit \
-         of systemd's: `systemctl edit UNIT`, and MemoryDenyWriteExecute=no below [Service])"
+         MemoryDenyWriteExecute= or a seccomp filter forbids it; a target needs it, so allow it for this program"
     )]
     ExecForbidden {
         /// The system's error.

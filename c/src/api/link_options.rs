@@ -35,6 +35,7 @@ pub struct farjump_link_options_t {
     connect_timeout: Option<u64>,
     send_timeout: Option<u64>,
     reply_mailbox_size: Option<usize>,
+    prefault: bool,
     wait: Option<WaitPolicy>,
     control_interval: Option<u64>,
     key: Option<Key>,
@@ -56,6 +57,7 @@ impl farjump_link_options_t {
         let builder = set(builder, self.connect_timeout.map(duration), LinkBuilder::connect_timeout);
         let builder = set(builder, self.send_timeout.map(duration), LinkBuilder::send_timeout);
         let builder = set(builder, self.reply_mailbox_size, LinkBuilder::reply_mailbox_size);
+        let builder = builder.prefault(self.prefault);
         let builder = set(builder, self.wait, LinkBuilder::wait_policy);
         let builder = set(builder, self.control_interval.map(duration), LinkBuilder::control_interval);
         let builder = set(builder, self.key.clone(), LinkBuilder::key);
@@ -223,6 +225,16 @@ pub unsafe extern "C" fn farjump_link_options_set_reply_mailbox_size(
     bytes: usize,
 ) -> farjump_status_t {
     change!(options, options.reply_mailbox_size = Some(bytes))
+}
+
+/// Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
+/// farjump_target_options_set_prefault().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_prefault(
+    options: *mut farjump_link_options_t,
+    prefault: bool,
+) -> farjump_status_t {
+    change!(options, options.prefault = prefault)
 }
 
 /// The spinning of a wait before it sleeps.

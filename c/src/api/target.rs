@@ -238,8 +238,9 @@ pub unsafe extern "C" fn farjump_target_arm(
     })
 }
 
-/// Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() reads the
-/// event that woke it from the system.
+/// Ends the sleep: sources that call need not wake the target any more, and the next farjump_target_poll() reads
+/// the event that woke it from the system. Of more than four sources over `shm`, those that have brought nothing
+/// stay armed: farjump_target_fd() may become readable by their first frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {

@@ -63,6 +63,16 @@ pub unsafe extern "C" fn farjump_target_options_set_mailbox_size(
     change!(options, options.mailbox = Some(bytes))
 }
 
+/// Whether a mailbox has all of its memory when its link is made. Default: no: over `shm` it takes memory as frames first
+/// come to it, from 256 KiB up to its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_prefault(
+    options: *mut farjump_target_options_t,
+    prefault: bool,
+) -> farjump_status_t {
+    change!(options, options.prefault = prefault)
+}
+
 /// The spinning before sleep when there is nothing to do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_wait_policy(

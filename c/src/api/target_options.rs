@@ -92,6 +92,7 @@ pub struct farjump_target_options_t {
     pub(crate) arena_size: Option<usize>,
     pub(crate) store: Option<(usize, usize)>,
     pub(crate) mailbox: Option<usize>,
+    pub(crate) prefault: bool,
     pub(crate) wait: Option<WaitPolicy>,
     pub(crate) stall_timeout: Option<u64>,
     pub(crate) handshake_timeout: Option<u64>,
@@ -149,6 +150,7 @@ impl farjump_target_options_t {
         let builder = builder
             .process_symbols(self.process_symbols)
             .allow_export(self.allow_export)
+            .prefault(self.prefault)
             .ucx_tcp(self.ucx_tcp)
             .clear(self.clear)
             .perf_map(self.perf_map)

@@ -96,6 +96,7 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     WORKS(farjump_target_options_set_handshake_timeout(options, PATIENCE));
     WORKS(farjump_target_options_set_control_interval(options, 1000000));
     WORKS(farjump_target_options_set_program(options, "a server in C"));
+    WORKS(farjump_target_options_set_prefault(options, true));
     WORKS(farjump_target_options_set_transport(options, "shm"));
     WORKS(farjump_target_options_set_ucx_tcp(options, false));
     WORKS(farjump_target_options_set_wait_policy(options, (farjump_wait_policy_t){0, 0, 1, 0}));

@@ -29,6 +29,7 @@ static void connect_to(const char *address)
     farjump_link_options_t *options;
     WORKS(farjump_link_options_new(&options));
     WORKS(farjump_link_options_set_program(options, "a C program"));
+    WORKS(farjump_link_options_set_prefault(options, true));
     WORKS(farjump_link_options_set_connect_timeout(options, PATIENCE));
     WORKS(farjump_link_options_on_refused(options, on_refused, &refusals));
     WORKS(farjump_link_connect(address, options, &link_));

@@ -329,6 +329,15 @@ impl Channel {
         }
     }
 
+    /// Whether an armed channel may stay so while its process works: [`Channel::descriptor`] then becomes readable at the
+    /// next frame.
+    pub fn stays_armed(&self) -> bool {
+        match &self.path {
+            Path::OneSided(path) => self.is_mapped && path.local.stays_armed(),
+            Path::TwoSided(_) => false,
+        }
+    }
+
     /// Whether frames of a peer that has ended may still come, until `poll` returns [`Cause::PeerGone`].
     pub fn has_end(&self) -> bool {
         match &self.path {

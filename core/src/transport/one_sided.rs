@@ -176,6 +176,13 @@ pub unsafe trait LocalMemory: Send {
         None
     }
 
+    /// Whether the descriptor, while this endpoint says that it sleeps, becomes readable by each wake-up, without another
+    /// call of this value and whatever its process does meanwhile. Then an endpoint that is idle may stay asleep while its
+    /// process works.
+    fn stays_armed(&self) -> bool {
+        false
+    }
+
     /// Called on the way to sleep, after core stored "asleep" in the peer's region and before it polls once
     /// more. Makes the two appear in that order to the peer (by a full fence, or by `membarrier` if the peer
     /// relies on [`RemoteMemory::store_load_ordered`]), and discards wake-ups that were not read. Returns

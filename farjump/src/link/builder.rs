@@ -49,6 +49,7 @@ impl LinkBuilder {
                 passed_over: Vec::new(),
                 connect_timeout: Duration::from_secs(5),
                 reply_ring: DEFAULT_REPLY_RING,
+                prefault: false,
                 program: None,
                 tcp: TcpOptions::default(),
                 #[cfg(feature = "build")]
@@ -105,6 +106,13 @@ impl LinkBuilder {
     /// up to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
     pub fn reply_mailbox_size(mut self, bytes: usize) -> Self {
         self.settings.reply_ring = bytes;
+        self
+    }
+
+    /// Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
+    /// [`TargetBuilder::prefault`](crate::TargetBuilder::prefault).
+    pub fn prefault(mut self, prefault: bool) -> Self {
+        self.settings.prefault = prefault;
         self
     }
 

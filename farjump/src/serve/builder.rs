@@ -378,6 +378,14 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether a mailbox has all of its memory when its link is made. Default: no: over `shm` it takes memory as frames first
+    /// come to it, from 256 KiB up to its size, which takes the source of a stream a page fault for each 4 KiB of the first
+    /// lap. Where the system counts what it promises (`vm.overcommit_memory` 2) it has all in any case.
+    pub fn prefault(mut self, prefault: bool) -> Self {
+        self.settings.prefault = prefault;
+        self
+    }
+
     /// The spinning before sleep when there is nothing to do. Where this machine's timer sends no events, or while there
     /// is more than one source, turns that wait for one ([`WaitPolicy::events_only`]) pause instead.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {

@@ -103,6 +103,8 @@ pub struct Target<'a> {
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
+    /// When the idle sessions that stay armed were last looked at.
+    last_sweep: Instant,
     /// The last field: what is above may use the value that it owns.
     target_args: TargetArgs,
     args: PhantomData<&'a mut ()>,
@@ -201,6 +203,7 @@ impl<'a> Target<'a> {
             watch,
             stopper,
             next_id: 0,
+            last_sweep: Instant::now(),
             target_args,
             args: PhantomData,
         })

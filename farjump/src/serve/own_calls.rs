@@ -120,10 +120,6 @@ impl Target<'_> {
     }
 
     /// The payload that `args` makes, in the scratch buffer, and its length; or why it may not come in.
-    #[expect(
-        clippy::type_complexity,
-        reason = "the outer error is the library's, the inner one the target's"
-    )]
     fn own_payload(
         &mut self,
         code: OwnCode<'_>,

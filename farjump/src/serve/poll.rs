@@ -221,6 +221,10 @@ impl Target<'_> {
                 Err(end) => self.end(index, end),
             }
         }
+        if all && self.rounds != 0 {
+            // It has not slept for some thousand polls: now polling in turn costs less than asking the system.
+            self.disarm_idle();
+        }
         let few = self.sessions.are_few();
         self.sessions.settle(|session| session.class(all, few));
         if all {
@@ -255,6 +259,12 @@ impl Target<'_> {
                             // The rest of its messages has its turn soon.
                             Ok(()) if self.sessions[index].control.has_unread() => {
                                 self.sessions.make_busy(index)
+                            }
+                            Ok(()) if self.sessions[index].is_left_armed() => {
+                                match self.with_session(index, Session::silence) {
+                                    Ok(()) => self.sessions.make_busy(index),
+                                    Err(end) => self.end(index, end),
+                                }
                             }
                             Ok(()) => {}
                             Err(end) => self.end(index, end),

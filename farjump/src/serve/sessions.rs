@@ -150,6 +150,13 @@ impl<T> Sessions<T> {
         self.note_all_busy();
     }
 
+    /// Makes a session that is polled in turn one whose events the system reports. Another one takes its index.
+    pub(super) fn report(&mut self, index: usize) {
+        debug_assert!((self.busy..self.polled).contains(&index));
+        self.polled -= 1;
+        self.all.swap(index, self.polled);
+    }
+
     /// Makes the next poll cover all sessions.
     pub(super) fn sweep(&mut self) {
         self.sweep = true;

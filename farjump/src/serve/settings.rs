@@ -13,6 +13,7 @@ use farjump_core::wait::WaitPolicy;
 use farjump_os::cpu::detected;
 
 use super::session::LargeFrames;
+use crate::open_channel::AT_ONCE;
 use crate::policy::at_least;
 use crate::{Error, Limited, ServeError};
 
@@ -25,6 +26,8 @@ const DEFAULT_ARENA_SIZE: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) mailbox: usize,
+    /// Whether mailboxes have all of their memory when a link is made.
+    pub(super) prefault: bool,
     pub(super) wait: WaitPolicy,
     pub(super) stall_timeout: Duration,
     pub(super) handshake_timeout: Duration,
@@ -48,6 +51,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             mailbox: DEFAULT_MAILBOX,
+            prefault: false,
             wait: crate::wait::default_wait(),
             stall_timeout: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(2),
@@ -79,6 +83,7 @@ impl Settings {
     /// Handshake options of a target that began in `epoch`.
     pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
         let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
+        let request = if self.prefault { request } else { request.at_once(AT_ONCE) };
         let mut options = ArrivalOptions::new(&*self.program, epoch, request);
         options.longest_delivered = self.longest_delivered();
         options.patience = self.handshake_timeout;

@@ -101,6 +101,11 @@ impl Target<'_> {
         while index < self.sessions.polled() {
             match self.with_session(index, Session::arm) {
                 Ok(Rest::None) => return Ok(None),
+                Ok(Rest::Sleep) if index >= self.sessions.busy() && self.sessions[index].stay_armed() => {
+                    // Its doorbell says when it is to be looked at again. Another one takes its index.
+                    self.sessions.report(index);
+                    continue;
+                }
                 Ok(Rest::Sleep) => {}
                 Ok(Rest::Nap) => longest = longest.min(nap),
                 Err(end) => {
@@ -129,11 +134,18 @@ impl Target<'_> {
         Ok(Some(longest))
     }
 
-    /// Ends the sleep: sources need not wake the target any more, and the next [`Target::poll`] asks the
-    /// system for the event that woke it.
+    /// Ends the sleep: sources that call need not wake the target any more, and the next [`Target::poll`] asks the
+    /// system for the event that woke it. Of more than four sources over `shm`, those that have brought nothing stay armed, so
+    /// that a turn costs the same with few and with many: [`Target::as_fd`] may become readable by their first frame.
     pub fn disarm(&mut self) {
-        self.shared.executor.clock.set();
+        let now = self.shared.executor.clock.set();
+        if now.saturating_duration_since(self.last_sweep) >= LONGEST_SLEEP {
+            self.last_sweep = now;
+            self.disarm_idle();
+        }
         self.sessions.sweep();
+        // The next poll asks first which of the idle ones have rung.
+        self.polls_to_ask = 0;
         // The next poll has everything due.
         (self.polls, self.rounds, self.last_control) = (u8::MAX, u8::MAX, None);
         self.shared.forwards.disarm();
@@ -146,7 +158,27 @@ impl Target<'_> {
         }
     }
 
-    /// A descriptor that becomes readable when there is work while armed.
+    /// Disarms the idle sessions that stayed armed, and has them polled: now and then, so that a lost wake-up costs time and
+    /// no frame.
+    pub(super) fn disarm_idle(&mut self) {
+        let mut index = self.sessions.polled();
+        while index < self.sessions.len() {
+            if !self.sessions[index].is_left_armed() {
+                index += 1;
+                continue;
+            }
+            match self.with_session(index, Session::silence) {
+                Ok(()) => {
+                    self.sessions.make_busy(index);
+                    index += 1;
+                }
+                // Another one took its index.
+                Err(end) => self.end(index, end),
+            }
+        }
+    }
+
+    /// A descriptor that becomes readable when there is work while armed, and at times also otherwise.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }

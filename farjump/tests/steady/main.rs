@@ -1,9 +1,11 @@
 //! The steady state: a message allocates nothing, takes no contended lock, and makes no system call.
 
+mod armed;
 mod awaited;
 mod closed;
 mod counting;
 mod idle;
+mod mailboxes;
 mod peers;
 mod refused;
 mod released;

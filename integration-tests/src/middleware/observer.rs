@@ -219,6 +219,10 @@ unsafe impl LocalMemory for ObservedLocal {
         self.inner.descriptor()
     }
 
+    fn stays_armed(&self) -> bool {
+        self.inner.stays_armed()
+    }
+
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
         let result = self.inner.before_sleep();
         self.link.observed(Action::Arm { promised: matches!(result, Ok(true)) }, result)

@@ -133,9 +133,12 @@ fn each_call_wakes_a_target_that_sleeps_again_and_a_group_of_them_wakes_it_once(
     }
 }
 
+/// Something that is done to the link of a call.
+type Look = fn(&Sleeper, u32);
+
 #[test]
 fn whatever_looks_for_an_outcome_wakes_the_target_for_a_group_that_was_not_finished() {
-    let looks: [(&str, fn(&Sleeper, u32)); 5] = [
+    let looks: [(&str, Look); 5] = [
         ("poll", |sleeper, call| {
             let mut call = sleeper.pending(call);
             assert!(call.poll().unwrap().is_none());

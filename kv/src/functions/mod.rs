@@ -69,7 +69,8 @@ struct State {
     /// Copies that are lent until the call ends.
     copies: Vec<Copy>,
     copied: usize,
-    replies: Vec<(u64, Reply)>,
+    /// The reply of the last command, and its number.
+    reply: Option<(u64, Reply)>,
     /// The number of the next cursor or reply.
     next: u64,
     /// The sentence to the last error.
@@ -115,7 +116,7 @@ impl Kv {
                 names: Vec::new(),
                 copies: Vec::new(),
                 copied: 0,
-                replies: Vec::new(),
+                reply: None,
                 next: 1,
                 error: String::new(),
             }),
@@ -130,7 +131,7 @@ impl Kv {
         let mut state = self.state.borrow_mut();
         state.copies.clear();
         state.copied = 0;
-        state.replies.clear();
+        state.reply = None;
     }
 
     /// Something that came with the running call.
@@ -203,8 +204,7 @@ impl State {
 
     /// Keeps a string for the next name of its length. Not one of a key that was not found: the server tells other
     /// modules of it, which may keep the string.
-    fn keep_name(&mut self, name: Str) {
-        let len = name.bytes().len();
+    fn keep_name(&mut self, name: Str, len: usize) {
         if len > LONGEST_KEPT_NAME {
             return;
         }

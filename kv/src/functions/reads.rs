@@ -37,7 +37,7 @@ impl Kv {
         let found =
             found.unwrap_or_else(|| Err(Fault::new(Code::NoCall, "no function runs on this thread")))?;
         if found.is_some() {
-            self.state.borrow_mut().keep_name(name);
+            self.state.borrow_mut().keep_name(name, key.len());
         }
         Ok(found)
     }

@@ -66,6 +66,8 @@ impl Kv {
             return Err(Fault::new(Code::BadArgument, text));
         }
         self.check_command(command)?;
+        // What the last one replied ends with this one.
+        self.state.borrow_mut().reply = None;
         let words: Vec<Str> = args.iter().map(|word| Str::new(word)).collect();
         let bar = self.bar(name)?;
         let flags = match bar {
@@ -93,21 +95,21 @@ impl Kv {
         Ok(answer)
     }
 
-    /// Runs any command, and keeps its reply, under the number that is returned.
+    /// Runs any command, and keeps its reply up to the next one, under the number that is returned.
     pub(super) fn command(&self, command: &[&[u8]]) -> Result<u64, Fault> {
         let reply = self.run(command)?;
         self.heed_end();
         let mut state = self.state.borrow_mut();
         let number = state.next;
         state.next += 1;
-        state.replies.push((number, reply));
+        state.reply = Some((number, reply));
         Ok(number)
     }
 
     /// An element of a reply: `path` are the indexes to it from the whole on.
     pub(super) fn answer(&self, number: u64, path: &[usize]) -> Result<Option<Answer>, Fault> {
         let state = self.state.borrow();
-        let kept = state.replies.iter().find(|(kept, _)| *kept == number);
+        let kept = state.reply.as_ref().filter(|(kept, _)| *kept == number);
         let (_, reply) = kept.ok_or_else(|| stale("reply"))?;
         let element = path.iter().try_fold(reply.root(), |part: ReplyRef<'_>, &index| part.element(index));
         Ok(element.map(|element| {

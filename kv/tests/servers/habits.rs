@@ -59,11 +59,26 @@ fn a_function_that_crashes_ends_the_server_and_leaves_whole_calls_and_a_report()
         let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
         let link = server.link();
         assert_eq!(run_ops(&link, "set a 1; set b 1"), ["0", "0"]);
+        server.write_file();
         assert!(try_ops(&link, "set a 2; crash; set b 2").is_err());
         until("the server to end", || !server.runs());
         let server = server.kill_and_start_again();
         assert_eq!(run_ops(&server.link(), "get a; get b"), [" 10", " 10"]);
         assert!(server.log().contains("farjump"), "the server's report has the module's fields");
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn functions_that_take_too_long_are_reported_while_they_run_and_at_their_end() {
+    on_each(|program| {
+        let server = Start::new(program).args("limit 10").run();
+        let mut client = server.client();
+        assert_eq!(run_ops(&server.link(), "spin 1000"), ["0"]);
+        // The reply left before the end was noted.
+        until("the log to say so", || server.log().contains("functions (links) took"));
+        assert!(server.log().contains("have been running for"), "{}", server.log());
+        assert_ne!(client.info("farjump", "farjump_slow_runs").as_deref(), Some("0"));
         drop(server.shut_down());
     });
 }

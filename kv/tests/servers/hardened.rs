@@ -98,7 +98,7 @@ fn can_start(restrict: fn(&mut Command)) -> bool {
 
 /// What users see of a server under `restrict`.
 fn is_refused_and_said(program: &Path, restrict: fn(&mut Command)) {
-    let server = Start::new(program).within(restrict).run();
+    let server = Start::new(program).prepared(restrict).run();
     let mut client = server.client();
     client.say("SET k v").worked();
     assert_eq!(client.say("GET k"), Value::Bulk(b"v".into()), "the server serves");

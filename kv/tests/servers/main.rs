@@ -13,4 +13,5 @@ mod rights;
 mod samples;
 mod server;
 mod states;
+mod transports;
 mod writes;

@@ -99,6 +99,9 @@ fn cursors_end_with_their_call_and_with_a_write() {
             assert!(error.contains("asked to"), "{error}");
         }
         assert_eq!(run_ops(&link, "zrange z 0 9 0; znext"), ["0", " low 10"]);
+        // A reply ends with the next command.
+        let replies = run_ops(&link, "command zrange z 0 -1; element 1; element 2; set k v; element 0");
+        assert_eq!(replies, ["3 0", " high0", "1", "0", "-7"]);
         // Cursors of other kinds are refused, and too many.
         assert_eq!(run_ops(&link, "zrange z 0 9 0; xnext"), ["0", "-9"]);
         let many = vec!["zrange z 0 9 0"; 65].join("; ");

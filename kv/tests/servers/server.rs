@@ -60,24 +60,20 @@ pub(crate) struct Server {
     folder: TempDir,
     program: PathBuf,
     options: Vec<OsString>,
-    restrict: Restrict,
 }
-
-/// Prepares the command that starts a server.
-type Restrict = fn(&mut Command);
 
 /// How a server is started.
 pub(crate) struct Start<'a> {
     program: &'a Path,
     options: Vec<OsString>,
     module: Vec<OsString>,
-    restrict: Restrict,
+    prepare: fn(&mut Command),
 }
 
 impl<'a> Start<'a> {
     /// A server with the module, which listens at a socket in the server's folder.
     pub(crate) fn new(program: &'a Path) -> Start<'a> {
-        Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()], restrict: |_| () }
+        Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()], prepare: |_| {} }
     }
 
     /// Adds options of the server's.
@@ -98,9 +94,9 @@ impl<'a> Start<'a> {
         self
     }
 
-    /// Has it start, and start again, under this restriction.
-    pub(crate) fn within(mut self, restrict: Restrict) -> Self {
-        self.restrict = restrict;
+    /// Has the command prepared before it starts.
+    pub(crate) fn prepared(mut self, prepare: fn(&mut Command)) -> Self {
+        self.prepare = prepare;
         self
     }
 
@@ -117,15 +113,14 @@ impl<'a> Start<'a> {
         options.push("--loadmodule".into());
         options.push(module().into());
         options.extend(self.module);
-        let process = start(self.program, folder.path(), &options, self.restrict);
-        let (program, restrict) = (self.program.to_owned(), self.restrict);
-        let server = Server { process, folder, program, options, restrict };
+        let process = start(self.program, folder.path(), &options, self.prepare);
+        let server = Server { process, folder, program: self.program.to_owned(), options };
         server.client();
         server
     }
 }
 
-fn start(program: &Path, folder: &Path, options: &[OsString], restrict: Restrict) -> Process {
+fn start(program: &Path, folder: &Path, options: &[OsString], prepare: fn(&mut Command)) -> Process {
     let mut command = Command::new(program);
     // One that was unpacked and not installed has its libraries beside it.
     let libraries = program.ancestors().nth(2).map(|root| root.join("lib/x86_64-linux-gnu"));
@@ -136,7 +131,7 @@ fn start(program: &Path, folder: &Path, options: &[OsString], restrict: Restrict
     command.args(["--save", "", "--appendonly", "no", "--logfile", "log", "--repl-diskless-sync-delay", "0"]);
     command.args(["--enable-module-command", "yes", "--enable-debug-command", "yes", "--dir"]).arg(folder);
     command.args(options).stdin(Stdio::null()).current_dir(folder);
-    restrict(&mut command);
+    prepare(&mut command);
     Process::start(&mut command)
 }
 
@@ -194,12 +189,21 @@ impl Server {
         self.folder
     }
 
-    /// Ends it by SIGKILL, and starts it again in its folder.
+    /// Waits until the append-only file has what functions have written: replies of commands come behind it.
+    #[track_caller]
+    pub(crate) fn write_file(&self) {
+        drop(self.client());
+    }
+
+    /// Ends it by SIGKILL once its append-only file is written, and starts it again in its folder.
     #[track_caller]
     pub(crate) fn kill_and_start_again(mut self) -> Server {
+        if self.runs() {
+            self.write_file();
+        }
         self.process.kill_and_wait();
-        let process = start(&self.program, self.folder.path(), &self.options, self.restrict);
-        let server = Server { process, ..self };
+        let process = start(&self.program, self.folder.path(), &self.options, |_| {});
+        let server = Server { process, folder: self.folder, program: self.program, options: self.options };
         server.client();
         server
     }
@@ -216,11 +220,10 @@ pub(crate) fn library_file(name: &str) -> PathBuf {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
         let places = ["tests/ifuncs", "samples"].map(|place| package.join(place).join(format!("{name}.c")));
         let source = places.into_iter().find(|source| source.is_file()).expect("there is such a source");
-        let include = format!("-I{}", package.join("include").display());
         let options = Options {
             inputs: vec![source],
             output: output.clone(),
-            cflags: vec![include, "-Wall".to_owned(), "-Wextra".to_owned()],
+            cflags: vec!["-Wall".to_owned(), "-Wextra".to_owned()],
             ..Options::default()
         };
         let report = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));

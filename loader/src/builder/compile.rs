@@ -13,9 +13,10 @@ use super::objects::{self, Linkable};
 use super::rules::{CodeModel, Rules};
 use super::{Options, bitcode, llvm_version, rust, temp_folder};
 
-const HEADERS: [(&str, &str); 2] = [
+const HEADERS: [(&str, &str); 3] = [
     ("farjump_ifunc.h", include_str!("../../embedded/farjump_ifunc.h")),
     ("farjump_code.h", include_str!("../../embedded/farjump_code.h")),
+    ("farjump_kv.h", include_str!("../../embedded/farjump_kv.h")),
 ];
 
 /// Flags for every language. They give small position-independent code with a section for each function, so

@@ -25,7 +25,7 @@ use farjump_core::transport::{
 use farjump_os::deferred_close::DeferredFd;
 
 use doorbell::{Button, Doorbell};
-use region::Region;
+use region::{Pages, Region};
 
 use crate::executable_alias::ExecutableAlias;
 use crate::membarrier::{self, Barriers};
@@ -55,7 +55,7 @@ impl Shm {
     /// # Errors
     /// A sentence for people.
     pub fn usable() -> Result<Capabilities, String> {
-        Region::create(PAGE, PAGE).map(|_| Shm.capabilities()).map_err(|cause| {
+        Region::create(PAGE, PAGE, Pages::Ordinary).map(|_| Shm.capabilities()).map_err(|cause| {
             format!("{cause}: it needs Linux 3.17 or later and a sandbox that allows memfd_create and mmap")
         })
     }
@@ -82,8 +82,11 @@ impl Transport for Shm {
         if request.max_frame > max_frame {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
         }
+        let whole = request.is_second || request.at_once >= request.region_len;
+        let pages = if whole { Pages::Huge } else { Pages::Ordinary };
         Ok(Box::new(UnconnectedShm {
-            region: Region::create(request.region_len, request.at_once).map_err(failed)?,
+            region: Region::create(request.region_len, request.at_once, pages).map_err(failed)?,
+            pages,
             doorbell: Doorbell::create().map_err(failed)?,
             barriers: Barriers::of_this_process(),
         }))
@@ -93,6 +96,7 @@ impl Transport for Shm {
 /// An unconnected endpoint.
 struct UnconnectedShm {
     region: Region,
+    pages: Pages,
     doorbell: Doorbell,
     barriers: Barriers,
 }
@@ -119,7 +123,7 @@ impl UnconnectedEndpoint for UnconnectedShm {
                 "{count} descriptors came with it and it has 2; it must come over a Unix socket"
             )))
         })?;
-        let region = Region::of_peer(memfd, len).map_err(failed)?;
+        let region = Region::of_peer(memfd, len, self.pages).map_err(failed)?;
         let bell = Button::of_peer(button).map_err(failed)?;
         let ours = self.barriers;
         Ok(Endpoint::OneSided {
@@ -237,6 +241,10 @@ unsafe impl LocalMemory for ShmLocal {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.doorbell.descriptor())
+    }
+
+    fn stays_armed(&self) -> bool {
+        true
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {

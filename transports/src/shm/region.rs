@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use farjump_core::transport::Cause;
 use farjump_os::deferred_close::DeferredFd;
@@ -20,6 +21,8 @@ use super::{MAX_REGION, PAGE};
 const TMPFS: i64 = 0x0102_1994;
 /// Length in bytes from which a region is worth huge pages.
 const HUGE: usize = 2 * 1024 * 1024;
+/// Says `2` where the system promises no memory that it might not have (proc_sys_vm(5)).
+const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 /// Unit of `st_blocks`, in bytes (stat(3type)).
 const BLOCK: u64 = 512;
 /// Most bytes of a region that are mapped page by page during a handshake: this takes well under a
@@ -27,6 +30,22 @@ const BLOCK: u64 = 512;
 const POPULATED: usize = 8 << 20;
 /// Bytes at the start of a region that have memory when it is handed over.
 pub(super) const ALLOCATED: usize = 64 << 10;
+
+/// The pages of a region, if the system lets its user choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pages {
+    /// Ordinary ones: the region takes memory as it is used.
+    Ordinary,
+    /// Huge ones where they pay: the region is used as a whole.
+    Huge,
+}
+
+/// Whether a page without memory may find none when it is used, which ends the process by a signal: where the system
+/// counts what it promises. Elsewhere it takes memory from another process, as it does for all that allocates.
+fn may_lack_pages() -> bool {
+    static STRICT: OnceLock<bool> = OnceLock::new();
+    *STRICT.get_or_init(|| std::fs::read(OVERCOMMIT).is_ok_and(|policy| policy.first() == Some(&b'2')))
+}
 
 /// Shared memory mapped here for reading and writing. It cannot shrink, so no access to it lies behind its
 /// end. A forked child has private copies of the pages that it writes.
@@ -39,10 +58,12 @@ pub(super) struct Region {
 
 impl Region {
     /// Makes a zeroed region of `len` bytes, with memory for the first `at_once` bytes: a lack of memory is
-    /// an error now, and not a signal that kills the process at the first write.
-    pub(super) fn create(len: usize, at_once: usize) -> Result<Region, Cause> {
+    /// an error now, and not a signal that kills the process at the first write. The rest gets memory as it is used. Of
+    /// ordinary pages all have memory at once where the system may have none left for one that is used later.
+    pub(super) fn create(len: usize, at_once: usize, pages: Pages) -> Result<Region, Cause> {
         check_len(len)?;
-        let at_once = at_once.max(ALLOCATED).min(len);
+        let grows = pages == Pages::Huge || !may_lack_pages();
+        let at_once = if grows { at_once.max(ALLOCATED).min(len) } else { len };
         let failed =
             |what: &str, errno: Errno| system(&format!("{what} shared memory of {len} bytes"), errno);
         // Sizing it would end this process (SIGXFSZ).
@@ -59,7 +80,7 @@ impl Region {
         ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", errno))?;
         let map = map(memfd.as_fd(), len)?;
         // Before the allocation, so that it can use huge pages.
-        advise(&map, at_once, Advice::PopulateWrite);
+        advise(&map, at_once, Advice::PopulateWrite, pages);
         fallocate(&memfd, FallocateFlags::empty(), 0, at_once as u64)
             .map_err(|errno| failed("allocating", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
@@ -68,10 +89,10 @@ impl Region {
     }
 
     /// Maps a region of a peer, whose length it claims to be `len` bytes. Trusts nothing about it.
-    pub(super) fn of_peer(memfd: DeferredFd, len: usize) -> Result<Region, Cause> {
+    pub(super) fn of_peer(memfd: DeferredFd, len: usize, pages: Pages) -> Result<Region, Cause> {
         let allocated = check_peers(memfd.as_fd(), len, || ())?;
         let map = map(memfd.as_fd(), len)?;
-        advise(&map, allocated, Advice::PopulateRead);
+        advise(&map, allocated, Advice::PopulateRead, pages);
         Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd })
     }
 
@@ -158,8 +179,8 @@ fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
 /// Maps the pages of the first `len` bytes now instead of at first touch, [`POPULATED`] at most; large pages
 /// if they pay. If the system supports neither (Linux before 5.14), only the first lap is slower, so errors
 /// are ignored.
-fn advise(map: &MmapRaw, len: usize, populate: Advice) {
-    if map.len() >= HUGE {
+fn advise(map: &MmapRaw, len: usize, populate: Advice, pages: Pages) {
+    if map.len() >= HUGE && pages == Pages::Huge {
         let _ = map.advise(Advice::HugePage);
     }
     let _ = map.advise_range(populate, 0, len.min(POPULATED));
@@ -179,7 +200,7 @@ mod tests {
 
     /// A region of this length with memory for all of it.
     fn create(len: usize) -> Region {
-        Region::create(len, len).unwrap()
+        Region::create(len, len, Pages::Huge).unwrap()
     }
 
     fn bytes_allocated(region: &Region) -> usize {
@@ -207,7 +228,7 @@ mod tests {
     }
 
     fn refused(memfd: impl Into<OwnedFd>, len: usize) -> String {
-        match Region::of_peer(memfd.into().into(), len) {
+        match Region::of_peer(memfd.into().into(), len, Pages::Huge) {
             Err(Cause::Address(what)) => what,
             Err(other) => panic!("refused for another reason: {other}"),
             Ok(_) => panic!("taken"),
@@ -229,7 +250,8 @@ mod tests {
     #[test]
     fn two_mappings_of_a_region_show_the_same_bytes() {
         let ours = create(PAGE);
-        let theirs = Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), PAGE).unwrap();
+        let theirs =
+            Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), PAGE, Pages::Huge).unwrap();
         assert_ne!(ours.base(), theirs.base());
         // SAFETY: both mappings are a page long, and only this thread uses them.
         unsafe {
@@ -357,7 +379,9 @@ mod tests {
     #[test]
     fn a_hole_that_the_peer_makes_later_reads_as_zeros() {
         let ours = create(4 * PAGE);
-        let theirs = Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), 4 * PAGE).unwrap();
+        let theirs =
+            Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), 4 * PAGE, Pages::Huge)
+                .unwrap();
         let last = 4 * PAGE - 1;
         // SAFETY: inside both mappings, which only this thread uses.
         unsafe { theirs.base().add(last).write_volatile(7) };
@@ -376,7 +400,7 @@ mod tests {
     fn no_more_than_a_bounded_part_of_a_peers_region_is_populated_when_it_connects() {
         for len in [PAGE, 4 << 20, POPULATED, 256 << 20] {
             let memfd = memfd(len, true, SealFlags::SHRINK);
-            let region = Region::of_peer(memfd.into(), len).unwrap();
+            let region = Region::of_peer(memfd.into(), len, Pages::Huge).unwrap();
             let mapped = bytes_mapped(&region);
             assert!(mapped <= POPULATED, "{mapped} of {len} bytes were mapped");
             // An ordinary mailbox is populated completely, if the system can do that.
@@ -388,11 +412,12 @@ mod tests {
     #[test]
     fn a_region_that_need_not_be_there_at_once_has_memory_as_it_is_used() {
         const LEN: usize = 256 << 20;
-        let region = Region::create(LEN, 0).unwrap();
+        let region = Region::create(LEN, 0, Pages::Huge).unwrap();
         // A huge page is the minimum where they are used.
         assert_eq!(region.len(), LEN);
         assert!((ALLOCATED..=HUGE).contains(&bytes_allocated(&region)), "{}", bytes_allocated(&region));
-        let theirs = Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), LEN).unwrap();
+        let theirs =
+            Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), LEN, Pages::Huge).unwrap();
         // SAFETY: inside both mappings, which only this thread uses.
         unsafe {
             theirs.base().add(LEN - 1).write_volatile(7);
@@ -406,17 +431,41 @@ mod tests {
     }
 
     #[test]
+    fn a_region_of_ordinary_pages_takes_a_page_for_each_that_is_used() {
+        if may_lack_pages() {
+            return println!("skipped: vm.overcommit_memory is 2 here");
+        }
+        let len = 4 << 20;
+        let region = Region::create(len, 2 * ALLOCATED, Pages::Ordinary).unwrap();
+        let memfd = region.memfd().try_clone_to_owned().unwrap();
+        let theirs = Region::of_peer(memfd.into(), len, Pages::Ordinary).unwrap();
+        assert_eq!(bytes_allocated(&region), 2 * ALLOCATED);
+        for used in [2 * ALLOCATED, len - 1] {
+            // SAFETY: inside the mapping, which only this thread uses.
+            unsafe { theirs.base().add(used).write_volatile(7) };
+        }
+        // Where the system gives huge pages to all that can have them, the pages are larger.
+        let most = 2 * ALLOCATED + 2 * HUGE;
+        assert!((2 * ALLOCATED + 2 * PAGE..=most).contains(&bytes_allocated(&region)));
+    }
+
+    #[test]
     fn lengths_that_no_region_can_have_are_refused() {
         for len in [0, 1, PAGE - 1, PAGE + 1] {
-            assert!(matches!(Region::create(len, len), Err(Cause::System(_))), "{len}");
+            assert!(matches!(Region::create(len, len, Pages::Huge), Err(Cause::System(_))), "{len}");
         }
-        assert!(matches!(Region::create(MAX_REGION + PAGE, 0), Err(Cause::TooLarge { max: MAX_REGION, .. })));
+        assert!(matches!(
+            Region::create(MAX_REGION + PAGE, 0, Pages::Huge),
+            Err(Cause::TooLarge { max: MAX_REGION, .. })
+        ));
     }
 
     #[test]
     fn what_a_forked_child_writes_reaches_no_peer() {
         let region = create(2 * PAGE);
-        let peers = Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), 2 * PAGE).unwrap();
+        let peers =
+            Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), 2 * PAGE, Pages::Huge)
+                .unwrap();
         let byte = |region: &Region| {
             // SAFETY: the region is mapped; nothing else uses it.
             unsafe { AtomicU8::from_ptr(region.base().as_ptr()) }.load(Ordering::SeqCst)

@@ -32,7 +32,7 @@ const WRAPPER: &str =
 const FUZZERS: [&str; 2] = ["fuzz", "conversations"];
 
 /// Parts of the project, each with the folder of its sources and the folders that are not counted.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     // Models run under loom alone.
     Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
     // Images are built by their author, from the author's own files.
@@ -43,6 +43,7 @@ const PARTS: [Part; 8] = [
     Part { name: "serve", folder: "farjump/src/serve/", without: &[] },
     Part { name: "executor", folder: "farjump/src/executor/", without: &["farjump/src/executor/crash/"] },
     Part { name: "link", folder: "farjump/src/link/", without: &[] },
+    Part { name: "handles", folder: "handles/src/", without: &[] },
 ];
 
 struct Part {

@@ -1,6 +1,7 @@
 //! State of a connected link. [`injecting`] sends calls, [`waiting`] takes outcomes, [`control`] reads control messages,
-//! [`batching`] fills frames with small calls, and [`large`] sends frames that exceed the link's own mailbox.
-//! [`reading`] reads the target's memory. [`event_loop`] sleeps in an event loop of the caller's, and [`codes`] releases those of closed libraries.
+//! [`batching`] fills frames with small calls, [`grouping`] wakes the target for several, and [`large`] sends frames that
+//! exceed the link's own mailbox. [`reading`] reads the target's memory. [`event_loop`] sleeps in an event loop of the
+//! caller's, and [`codes`] releases those of closed libraries.
 
 mod batching;
 mod codes;
@@ -10,6 +11,7 @@ mod event_loop;
 #[cfg(feature = "build")]
 mod exchange;
 mod forward;
+mod grouping;
 mod injecting;
 mod large;
 mod reading;

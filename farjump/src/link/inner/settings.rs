@@ -15,7 +15,7 @@ use farjump_transports::BackendOptions;
 use super::super::exact::PeerCompiler;
 use super::super::{CodeMissingHandler, PeerGoneHandler, RefusalHandler};
 use super::{Connection, TargetInfo};
-use crate::open_channel::{joined_channel, ring_len};
+use crate::open_channel::{AT_ONCE, joined_channel, ring_len};
 use crate::{Error, Mailbox, Mode};
 
 /// The choices of a source.
@@ -36,6 +36,8 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) passed_over: Vec<PassedOver>,
     pub(in crate::link) connect_timeout: Duration,
     pub(in crate::link) reply_ring: usize,
+    /// Whether the mailbox for replies has all of its memory when the link is made.
+    pub(in crate::link) prefault: bool,
     pub(in crate::link) program: Option<String>,
     pub(in crate::link) tcp: TcpOptions,
     /// The compiler of images for the target's CPU, if they are wanted.
@@ -50,7 +52,9 @@ impl Settings {
         let ring = ring_len(Mailbox::Replies, self.reply_ring)?;
         let region = mailbox::region_len(ring);
         let program = self.program.clone().unwrap_or_else(crate::program_name);
-        let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));
+        let request = OpenRequest::new(region, ring);
+        let request = if self.prefault { request } else { request.at_once(AT_ONCE) };
+        let mut options = SourceOptions::new(program, request);
         options.tcp = self.tcp.clone();
         let deadline = self.connect_deadline();
         let mut handshake = match connect_target(&address, &mut self.transports, &options, deadline) {

@@ -45,6 +45,21 @@ impl Session {
         Ok(())
     }
 
+    /// Has a channel stay armed that [`Session::arm`] has prepared for a sleep, while others work. `false` if it cannot: it
+    /// has more to do than to wait for a frame.
+    pub(in crate::serve) fn stay_armed(&mut self) -> bool {
+        self.events.is_armed = self.channel.stays_armed()
+            && !self.head.is_blocked()
+            && !self.control.is_leaving()
+            && !self.has_large();
+        self.events.is_armed
+    }
+
+    /// Whether it was left armed by [`Session::stay_armed`].
+    pub(in crate::serve) fn is_left_armed(&self) -> bool {
+        self.events.is_armed && self.channel.stays_armed()
+    }
+
     /// Whether frames have come since the last such query, or wait here.
     fn has_brought(&mut self) -> bool {
         let received = self.channel.received();
@@ -56,7 +71,10 @@ impl Session {
     /// is one of few, which are polled rather than armed.
     pub(in crate::serve) fn class(&mut self, all: bool, few: bool) -> Found {
         let reports_frames = self.events.reports_frames;
-        self.events.is_armed = false;
+        if std::mem::take(&mut self.events.is_armed) && self.channel.stays_armed() {
+            // Something else made it busy. The next poll returns an error.
+            let _ = self.channel.disarm();
+        }
         if !reports_frames && !all {
             Found::Unknown
         } else if self.has_brought() {

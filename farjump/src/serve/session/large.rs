@@ -332,6 +332,11 @@ impl Session {
         Ok(released?)
     }
 
+    /// Whether there is a large mailbox, or one is on its way.
+    pub(in crate::serve) fn has_large(&self) -> bool {
+        !matches!(self.large.state, State::Absent)
+    }
+
     /// Periodic tasks for the large mailbox.
     pub(in crate::serve) fn tend_large(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         match &mut self.large.state {

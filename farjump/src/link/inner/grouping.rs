@@ -1,0 +1,42 @@
+//! Groups: calls that wake a sleeping target once.
+
+use farjump_loader::Library;
+
+use super::Inner;
+use crate::Error;
+
+impl Inner {
+    /// [`Inner::inject`], without waking the target: [`Inner::wake_for_group`] follows. After an error it is woken, for
+    /// the calls before.
+    pub(in super::super) fn inject_grouped<const WANTS_REPLY: bool>(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        wants_credit: bool,
+    ) -> Result<usize, Box<Error>> {
+        self.connection.channel.begin_group();
+        let injected = self.inject::<WANTS_REPLY>(library, args, wants_credit);
+        self.connection.channel.end_group();
+        if injected.is_err() {
+            // Its own error would come with the next call.
+            let _ = self.wake_for_group();
+        }
+        injected
+    }
+
+    /// Wakes the target, if it sleeps, for the calls of [`Inner::inject_grouped`]. To be called before anything is awaited
+    /// that the target does.
+    #[inline]
+    pub(in super::super) fn wake_for_group(&mut self) -> Result<(), Error> {
+        if self.connection.channel.owes_wake() { self.wake_for_calls() } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_for_calls(&mut self) -> Result<(), Error> {
+        match self.connection.channel.wake_for_group() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+}

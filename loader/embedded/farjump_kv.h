@@ -1,0 +1,1 @@
+../../kv/include/farjump_kv.h
