@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use farjump::{Library, Link};
 use farjump_fixtures::helper_process::{end_with_parent, role, say, test_in_role};
-use farjump_fixtures::process::{PATIENCE, Process};
+use farjump_fixtures::process::{PATIENCE, Process, kill};
 use farjump_fixtures::this_test;
 use farjump_fixtures::watchdog::Watchdog;
 use fastrand::Rng;
+use rustix::process::Signal;
 
 use crate::resp::{Client, Value};
 use crate::server::{Server, Start, library_file, on_each, ops, until};
@@ -59,10 +59,15 @@ fn call_until_killed(socket: &str, library: &str, name: &str) -> ! {
     unreachable!("numbers do not end")
 }
 
+fn process_id(server: &Server) -> u32 {
+    let told = server.client().info("server", "process_id").expect("servers tell their process id");
+    told.parse().expect("it is a number")
+}
+
 /// Descriptors that a server has open.
 fn descriptors(server: &Server) -> usize {
-    let pid = server.client().info("server", "process_id").expect("servers tell their process id");
-    fs::read_dir(Path::new("/proc").join(pid).join("fd")).expect("the server runs").count()
+    let folder = format!("/proc/{}/fd", process_id(server));
+    fs::read_dir(folder).expect("the server runs").count()
 }
 
 #[test]
@@ -139,7 +144,10 @@ fn a_server_that_is_killed_has_whole_calls_in_its_append_only_file() {
                     }
                 }
             });
+            let pid = process_id(&server);
             thread::sleep(Duration::from_micros(random.u64(0..8_000)));
+            kill(pid, Signal::KILL);
+            until("the server to end", || !server.runs());
             server = server.kill_and_start_again();
             let sent = source.join().unwrap();
             let kept = whole_calls(&mut server.client(), "k");
