@@ -23,8 +23,8 @@ impl Target<'_> {
     ///
     /// The code takes the way of code that a source brings in mode cached or always: the same allow-list and limits, and the
     /// same store. Code that is in the store runs as it is there, statics included. New code is linked, and other code goes
-    /// if it needs the space. The rights of sources and [`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory)
-    /// have no part in it. The function gets the target's arguments, and a payload of its own memory, aligned as it asks.
+    /// if it needs the space. The rights of sources and
+    /// [`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory) have no part in it. The function gets the target's arguments, and a payload of its own memory, aligned as it asks.
     ///
     /// Messages that it sends on ([`ForwardLimits`]) go from the next [`Target::poll`] on: poll, also if the target is armed.
     /// Their outcomes do not become part of the reply, and are dropped.

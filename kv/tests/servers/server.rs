@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,7 @@ use farjump::build::{Options, build};
 use farjump::{Error, Library, Link};
 use farjump_fixtures::process::{PATIENCE, Process, runs, wait_for};
 use farjump_fixtures::watchdog::Watchdog;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::resp::{Client, Value};
@@ -132,6 +134,13 @@ fn start(program: &Path, folder: &Path, options: &[OsString], prepare: fn(&mut C
     command.args(["--enable-module-command", "yes", "--enable-debug-command", "yes", "--dir"]).arg(folder);
     command.args(options).stdin(Stdio::null()).current_dir(folder);
     prepare(&mut command);
+    // A test that its watchdog ends drops nothing: its servers end with the thread that has started them.
+    // SAFETY: a system call is all that runs between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+        })
+    };
     Process::start(&mut command)
 }
 
@@ -198,10 +207,22 @@ impl Server {
     /// Ends it by SIGKILL once its append-only file is written, and starts it again in its folder.
     #[track_caller]
     pub(crate) fn kill_and_start_again(mut self) -> Server {
-        if self.runs() {
-            self.write_file();
-        }
+        self.write_file();
         self.process.kill_and_wait();
+        self.start_again()
+    }
+
+    /// Starts a server that has crashed again in its folder. Returns what it wrote to standard error, too.
+    #[track_caller]
+    pub(crate) fn start_after_crash(mut self) -> (Server, String) {
+        until("the server to end", || !self.runs());
+        let gone = Process::start(&mut Command::new("true"));
+        let done = std::mem::replace(&mut self.process, gone).finish();
+        assert!(done.code > 128, "it ended by {}", done.code);
+        (self.start_again(), done.err)
+    }
+
+    fn start_again(self) -> Server {
         let process = start(&self.program, self.folder.path(), &self.options, |_| {});
         let server = Server { process, folder: self.folder, program: self.program, options: self.options };
         server.client();
