@@ -16,7 +16,7 @@ use session::Session;
 use crate::workbench::finish;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 12] = [
+const WITH_COMMANDS: [&str; 13] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
@@ -29,6 +29,7 @@ const WITH_COMMANDS: [&str; 12] = [
     "docs/writing-ifuncs.md",
     "examples/graph/README.md",
     "fuzz/README.md",
+    "kv/README.md",
 ];
 
 /// Documents that `cargo xtask figures` writes: their blocks are what measurements printed.
