@@ -37,7 +37,8 @@ fn whole_calls(client: &mut Client, name: &str) -> u64 {
     assert_eq!(number(client.say(&format!("GET b:{name}"))), calls, "{name}");
     let listed = client.say(&format!("LRANGE l:{name} 0 -1"));
     let listed: Vec<u64> = listed.elements().iter().map(|value| number(value.clone())).collect();
-    assert!(listed.iter().copied().eq(1..=calls), "{name}: {calls} calls, and {listed:?}");
+    let (len, last) = (listed.len(), listed.last());
+    assert!(listed.iter().copied().eq(1..=calls), "{name}: {calls} calls, and {len} numbers up to {last:?}");
     calls
 }
 
@@ -68,6 +69,18 @@ fn process_id(server: &Server) -> u32 {
 fn descriptors(server: &Server) -> usize {
     let folder = format!("/proc/{}/fd", process_id(server));
     fs::read_dir(folder).expect("the server runs").count()
+}
+
+/// Has the server write a new append-only file.
+#[track_caller]
+fn rewrite_file(server: &Server) {
+    server.client().say("BGREWRITEAOF").worked();
+    until("the rewriting to end", || {
+        let mut client = server.client();
+        ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+            .iter()
+            .all(|field| client.info("persistence", field).as_deref() == Some("0"))
+    });
 }
 
 #[test]
@@ -147,11 +160,13 @@ fn a_server_that_is_killed_has_whole_calls_in_its_append_only_file() {
             let pid = process_id(&server);
             thread::sleep(Duration::from_micros(random.u64(0..8_000)));
             kill(pid, Signal::KILL);
-            until("the server to end", || !server.runs());
-            server = server.kill_and_start_again();
+            (server, _) = server.start_after_crash();
             let sent = source.join().unwrap();
             let kept = whole_calls(&mut server.client(), "k");
             assert!((whole..=sent).contains(&kept), "{whole} were there, {sent} were sent, {kept} are there");
+            // A server that is killed amid a write leaves a transaction without its end. Redis 7.0 cuts the file inside that
+            // transaction, appends to it, and runs the rest of it at its next start. A new file has no such end.
+            rewrite_file(&server);
             whole = kept;
         }
         assert!(whole > 0, "no call was kept");

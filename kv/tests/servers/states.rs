@@ -69,12 +69,10 @@ fn a_server_that_shuts_down_saves_what_functions_have_written() {
         let link = server.link();
         assert_eq!(run_ops(&link, "command incr n"), ["2 10"]);
         let source = thread::spawn(move || count_until(&link, "none"));
-        let mut client = server.client();
         until("calls to run", || server.client().say("GET n").text().parse::<u64>().unwrap() > 10);
-        client.send(&[b"SHUTDOWN", b"SAVE"]);
-        until("the server to end", || !server.runs());
+        let folder = server.shut_down_by(b"SAVE");
         let answered = source.join().unwrap();
-        let server = server.kill_and_start_again();
+        let server = Start::new(program).run_in(folder);
         let kept: u64 = server.client().say("GET n").text().parse().unwrap();
         // The last call may have run without its reply being seen.
         assert!((answered..=answered + 1).contains(&kept), "{answered} were answered, {kept} are there");
