@@ -29,14 +29,19 @@ fn written_by(name: &str, number: u64) -> Vec<u8> {
 /// Checks that the data of `name` are those of whole calls, in order. Returns how many.
 #[track_caller]
 fn whole_calls(client: &mut Client, name: &str) -> u64 {
-    let number = |value: Value| match value {
+    let number = |value: &Value| match value {
         Value::Nil => 0,
         value => value.text().parse::<u64>().expect("a counter is a number"),
     };
-    let calls = number(client.say(&format!("GET a:{name}")));
-    assert_eq!(number(client.say(&format!("GET b:{name}"))), calls, "{name}");
-    let listed = client.say(&format!("LRANGE l:{name} 0 -1"));
-    let listed: Vec<u64> = listed.elements().iter().map(|value| number(value.clone())).collect();
+    client.say("MULTI").worked();
+    for read in [format!("GET a:{name}"), format!("GET b:{name}"), format!("LRANGE l:{name} 0 -1")] {
+        client.say(&read).worked();
+    }
+    let seen = client.say("EXEC").worked();
+    let [first, second, list] = seen.elements() else { panic!("{seen:?}") };
+    let calls = number(first);
+    assert_eq!(number(second), calls, "{name}");
+    let listed: Vec<u64> = list.elements().iter().map(number).collect();
     let (len, last) = (listed.len(), listed.last());
     assert!(listed.iter().copied().eq(1..=calls), "{name}: {calls} calls, and {len} numbers up to {last:?}");
     calls
