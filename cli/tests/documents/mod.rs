@@ -16,18 +16,20 @@ use session::Session;
 use crate::workbench::finish;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 11] = [
+const WITH_COMMANDS: [&str; 13] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
     "docs/operations.md",
     "docs/perf.md",
+    "docs/redis.md",
     "docs/ucp-ifunc.md",
     "docs/vm-test.md",
     "docs/writing-a-transport.md",
     "docs/writing-ifuncs.md",
     "examples/graph/README.md",
     "fuzz/README.md",
+    "kv/README.md",
 ];
 
 /// Documents that `cargo xtask figures` writes: their blocks are what measurements printed.
@@ -70,6 +72,10 @@ fn lacks(block: &Block) -> Option<String> {
         if let Some(example) = word.strip_prefix("example ") {
             let there = session::examples().join(example).exists();
             return (!there).then(|| format!("cargo built no example {example} with this test"));
+        }
+        if let Some(module) = word.strip_prefix("module ") {
+            let there = session::modules().join(format!("lib{module}.so")).exists();
+            return (!there).then(|| format!("cargo built no module {module} with this test"));
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let there = std::env::split_paths(&path).any(|folder| folder.join(word).exists());

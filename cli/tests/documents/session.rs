@@ -46,6 +46,11 @@ pub(crate) fn examples() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_farjump")).with_file_name("examples")
 }
 
+/// Folder of the modules for servers, which `cargo test --workspace` builds too.
+pub(crate) fn modules() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_farjump")).with_file_name("deps")
+}
+
 /// A shell, and the folder that it began in; both end with this.
 pub(crate) struct Session {
     shell: Option<Process>,
@@ -77,6 +82,7 @@ impl Session {
         }
         shell.env("HOME", bench.path("home")).env("REPOSITORY", root()).env("CARGO", env!("CARGO"));
         shell.env("EXAMPLES", examples()).env("LIBRARIES", programs.join("deps"));
+        shell.env("MODULES", modules());
         let shell = Process::start(shell.stdin(Stdio::piped()));
         let group = Pid::from_raw(shell.pid().cast_signed()).expect("no process has the id 0");
         Session { shell: Some(shell), group, bench }

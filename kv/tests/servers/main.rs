@@ -4,11 +4,14 @@
 mod calls;
 mod commands;
 mod habits;
+mod hardened;
+mod kills;
 mod loading;
 mod reads;
 mod resp;
 mod rights;
 mod samples;
 mod server;
+mod states;
 mod transports;
 mod writes;

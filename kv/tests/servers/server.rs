@@ -190,8 +190,14 @@ impl Server {
 
     /// Ends it as SHUTDOWN does, and checks that it ends well. Returns its folder.
     #[track_caller]
-    pub(crate) fn shut_down(mut self) -> TempDir {
-        self.client().send(&[b"SHUTDOWN", b"NOSAVE"]);
+    pub(crate) fn shut_down(self) -> TempDir {
+        self.shut_down_by(b"NOSAVE")
+    }
+
+    /// As [`Server::shut_down`], with a modifier of SHUTDOWN.
+    #[track_caller]
+    pub(crate) fn shut_down_by(mut self, modifier: &[u8]) -> TempDir {
+        self.client().send(&[b"SHUTDOWN", modifier]);
         until("the server to end", || !runs(self.process.pid()));
         let status = self.process.wait();
         assert!(status.success(), "{status}: {}", self.log());
