@@ -16,7 +16,7 @@ use session::Session;
 use crate::workbench::finish;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 13] = [
+const WITH_COMMANDS: [&str; 14] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
@@ -30,6 +30,7 @@ const WITH_COMMANDS: [&str; 13] = [
     "examples/graph/README.md",
     "fuzz/README.md",
     "kv/README.md",
+    "kv/benches/README.md",
 ];
 
 /// Documents that `cargo xtask figures` writes: their blocks are what measurements printed.
