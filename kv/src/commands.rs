@@ -268,7 +268,7 @@ impl Host {
         let turns = &self.turns;
         turns.runs.set(turns.runs.get() + 1);
         turns.longest.set(turns.longest.get().max(microseconds));
-        if self.options().is_some_and(|options| took > options.limit) {
+        if took > self.limit.get() {
             turns.slow.set(turns.slow.get() + 1);
             log::warn!("functions ({what}) took {} ms, and other clients waited", took.as_millis());
         }

@@ -104,7 +104,7 @@ fn run(host: &Host, context: &Context<'_>) {
 pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut target = host.target.try_borrow_mut().map_err(|_| "the target is in use".to_owned())?;
     let Some(target) = &mut *target else { return Ok(()) };
-    let linger = host.options().map_or(Duration::ZERO, |options| options.linger);
+    let linger = host.linger.get();
     let mut all = 0;
     let start = Instant::now();
     for _ in 0..MOST_POLLS {

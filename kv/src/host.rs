@@ -3,6 +3,8 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use farjump::Target;
 use rustix::event::{EventfdFlags, eventfd};
@@ -10,8 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::api::{self, Level, Watched};
 use crate::code::Code;
 use crate::functions;
-use crate::options::Options;
-use crate::watcher::Watcher;
+use crate::options::{DEFAULT_LIMIT, Options};
+use crate::watcher::{Limit, Watcher};
 
 thread_local! {
     /// The module, on the server's main thread, while it is loaded.
@@ -26,6 +28,9 @@ pub(crate) struct Host {
     pub(crate) watcher: OnceCell<Watcher>,
     /// Settings, or what is wrong with them.
     options: Result<Options, String>,
+    /// Those of them that change while the server runs.
+    pub(crate) linger: Cell<Duration>,
+    pub(crate) limit: Arc<Limit>,
     /// What the settings ask for and is not done.
     pub(crate) warnings: Vec<String>,
     /// What keeps the target from listening.
@@ -107,6 +112,8 @@ impl Host {
             watched: RefCell::new(Vec::new()),
             watcher: OnceCell::new(),
             problem: RefCell::new(problem),
+            linger: Cell::new(options.as_ref().map_or(Duration::ZERO, |options| options.linger)),
+            limit: Arc::new(Limit::new(options.as_ref().map_or(DEFAULT_LIMIT, |options| options.limit))),
             options,
             warnings,
             target: RefCell::new(None),
@@ -181,7 +188,9 @@ impl Host {
                 host.take_kick();
             }
         })?;
-        self.watcher.set(Watcher::start(options.limit)?).map_err(|_| "functions are watched already")?;
+        self.watcher
+            .set(Watcher::start(Arc::clone(&self.limit))?)
+            .map_err(|_| "functions are watched already")?;
         api::log(Level::Notice, &format!("listening at {}", target.address()));
         *self.target.borrow_mut() = Some(target);
         *self.kick.borrow_mut() = Some(kick);

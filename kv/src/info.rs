@@ -30,7 +30,8 @@ impl InfoSource for Fields {
         if let Some(options) = host.options() {
             info.text(c"user", &options.user);
             info.text(c"load", options.load.name());
-            info.number(c"linger_us", options.linger.as_micros() as u64);
+            info.number(c"linger_us", host.linger.get().as_micros() as u64);
+            info.number(c"limit_ms", host.limit.get().as_millis() as u64);
             info.number(c"spin", u64::from(options.spin));
         }
         if let Some(target) = target {

@@ -7,6 +7,7 @@
 //! | `functions` | what injected functions may call |
 //! | `host`, `hooks` | the target, and its turns in the server's event loop |
 //! | `commands`, `code` | the commands of clients, and the code that they load |
+//! | `options`, `settings` | the arguments of `loadmodule`, and what `CONFIG SET` changes |
 
 #![deny(missing_docs)]
 
@@ -20,6 +21,7 @@ mod info;
 mod logger;
 mod options;
 mod own_calls;
+mod settings;
 mod watcher;
 
 use api::{Level, Loading};
@@ -37,7 +39,7 @@ fn load(loading: Loading<'_>) {
     host::set(Some(host));
     let mut added = info::provide(&context) & commands::register(&context);
     if missing.is_empty() {
-        added &= hooks::subscribe(&context);
+        added &= hooks::subscribe(&context) & settings::register(&context);
     }
     if !added {
         api::log(Level::Warning, "the server did not take all of the module's commands and events");

@@ -56,8 +56,10 @@ pub(crate) struct Options {
     pub(crate) limit: Duration,
 }
 
+/// Time of functions after which the log says so.
+pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 /// Longest time to linger: commands of clients wait meanwhile.
-const LONGEST_LINGER: Duration = Duration::from_millis(1);
+pub(crate) const LONGEST_LINGER: Duration = Duration::from_millis(1);
 
 impl Options {
     /// Parses arguments on a machine with so many processors. Returns the settings, and warnings.
@@ -89,7 +91,7 @@ impl Options {
             code_room: 1 << 20,
             mailbox: 256 << 10,
             max_links: 256,
-            limit: Duration::from_secs(1),
+            limit: DEFAULT_LIMIT,
         };
         while let Some(word) = words.args.pop() {
             match &*word {

@@ -6,8 +6,29 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two looks.
+/// Shortest and longest time between two looks.
 const SHORTEST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The time of functions after which they are reported. Whoever has it may change it.
+#[derive(Debug)]
+pub(crate) struct Limit(AtomicU64);
+
+impl Limit {
+    pub(crate) fn new(limit: Duration) -> Limit {
+        let new = Limit(AtomicU64::new(0));
+        new.set(limit);
+        new
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, limit: Duration) {
+        self.0.store(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
 
 /// A thread that looks now and then for how long functions have been running. It never wakes the server's.
 #[derive(Debug)]
@@ -25,21 +46,21 @@ pub(crate) struct Watcher {
 pub(crate) struct Run<'w>(&'w Watcher);
 
 impl Watcher {
-    /// Starts to watch for runs longer than `limit`.
+    /// Starts to watch for runs longer than `limit`, as it is at each look.
     ///
     /// # Errors
     /// Why there is no thread.
-    pub(crate) fn start(limit: Duration) -> Result<Watcher, String> {
+    pub(crate) fn start(limit: Arc<Limit>) -> Result<Watcher, String> {
         let (ends, ended) = mpsc::channel();
         let (began, origin) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let seen = Arc::clone(&began);
         let watch = move || {
             let mut reported = 0;
-            while ended.recv_timeout(limit.max(SHORTEST)) == Err(RecvTimeoutError::Timeout) {
+            while ended.recv_timeout(limit.get().clamp(SHORTEST, LONGEST)) == Err(RecvTimeoutError::Timeout) {
                 let began = seen.load(Ordering::Relaxed);
                 let now = origin.elapsed().as_micros() as u64;
                 let took = Duration::from_micros(now.saturating_sub(began));
-                if began != 0 && began != reported && took > limit {
+                if began != 0 && began != reported && took > limit.get() {
                     reported = began;
                     log::warn!(
                         "functions have been running for {} ms, and other clients wait: farjump stops none",

@@ -1,6 +1,6 @@
 //! Functions of the server, found by name when the module is loaded.
 
-use std::ffi::{c_char, c_double, c_int, c_long, c_longlong, c_void};
+use std::ffi::{c_char, c_double, c_int, c_long, c_longlong, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::types::*;
@@ -118,6 +118,9 @@ functions! {
     event_loop_del = "EventLoopDel": fn(c_int, c_int) -> c_int;
     subscribe_to_server_event = "SubscribeToServerEvent": fn(*mut RawContext, RawEvent, EventFn) -> c_int;
     create_timer = "CreateTimer": fn(*mut RawContext, c_longlong, TimerFn, *mut c_void) -> u64;
+    // Settings.
+    register_numeric_config = "RegisterNumericConfig": fn(*mut RawContext, *const c_char, c_longlong, c_uint, c_longlong, c_longlong, GetNumberFn, SetNumberFn, *const c_void, *mut c_void) -> c_int;
+    load_configs = "LoadConfigs": fn(*mut RawContext) -> c_int;
     // INFO.
     register_info_func = "RegisterInfoFunc": fn(*mut RawContext, InfoFn) -> c_int;
     info_add_section = "InfoAddSection": fn(*mut RawInfo, *const c_char) -> c_int;

@@ -12,6 +12,7 @@ mod resp;
 mod rights;
 mod samples;
 mod server;
+mod settings;
 mod states;
 mod transports;
 mod writes;

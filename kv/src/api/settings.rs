@@ -1,0 +1,76 @@
+//! Settings that `CONFIG SET` changes while the server runs.
+
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ops::RangeInclusive;
+use std::panic::catch_unwind;
+use std::ptr;
+
+use super::context::Context;
+use super::functions::functions;
+use super::types::{OK, RawString};
+
+/// A setting that is a number.
+pub(crate) trait NumberSetting {
+    /// Its name behind the module's, as in `farjump.NAME`.
+    const NAME: &'static CStr;
+    /// What the server lets through to [`NumberSetting::set`].
+    const RANGE: RangeInclusive<i64>;
+
+    fn get() -> i64;
+
+    /// # Errors
+    /// Why it stays as it is, for the client that asked.
+    fn set(value: i64) -> Result<(), String>;
+}
+
+/// Adds a setting, whose value now is its default. While a module is loaded alone, and before [`set_from_file`].
+pub(crate) fn add_number<S: NumberSetting>(context: &Context<'_>) -> bool {
+    let (least, most) = S::RANGE.into_inner();
+    // SAFETY: the context is valid, and the name zero-terminated; the server copies it. The callbacks have the types that
+    // the server calls; there is none for a change of several settings at once.
+    let added = unsafe {
+        functions().register_numeric_config()(
+            context.raw(),
+            S::NAME.as_ptr(),
+            S::get(),
+            0,
+            least,
+            most,
+            get::<S>,
+            set::<S>,
+            ptr::null(),
+            ptr::null_mut(),
+        )
+    };
+    added == OK
+}
+
+/// Has the server set what its configuration says of the settings that were added.
+pub(crate) fn set_from_file(context: &Context<'_>) -> bool {
+    // SAFETY: the context is that of a module that is being loaded.
+    unsafe { functions().load_configs()(context.raw()) == OK }
+}
+
+unsafe extern "C" fn get<S: NumberSetting>(_: *const c_char, _: *mut c_void) -> c_longlong {
+    catch_unwind(S::get).unwrap_or_default()
+}
+
+unsafe extern "C" fn set<S: NumberSetting>(
+    _: *const c_char,
+    value: c_longlong,
+    _: *mut c_void,
+    error: *mut *mut RawString,
+) -> c_int {
+    let problem = match catch_unwind(|| S::set(value)) {
+        Ok(Ok(())) => return OK,
+        Ok(Err(problem)) => problem,
+        Err(_) => "the module failed".to_owned(),
+    };
+    if !error.is_null() {
+        // SAFETY: the bytes are valid for their length, and copied. The server frees the string that it finds here.
+        unsafe {
+            *error = functions().create_string()(ptr::null_mut(), problem.as_ptr().cast(), problem.len());
+        }
+    }
+    1
+}

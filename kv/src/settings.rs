@@ -1,0 +1,56 @@
+//! The settings that change while the server runs: `CONFIG SET farjump.linger`, `farjump.limit`.
+
+use std::ffi::CStr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::api::{self, Context, NumberSetting};
+use crate::host;
+use crate::options::LONGEST_LINGER;
+
+/// Has the server take the settings, whose defaults are the module's arguments.
+pub(crate) fn register(context: &Context<'_>) -> bool {
+    let added = api::add_number::<Linger>(context) & api::add_number::<Limit>(context);
+    // A server unloads a module that adds settings and does not have them set.
+    api::set_from_file(context) & added
+}
+
+/// Microseconds for which the target is polled on after work.
+struct Linger;
+
+impl NumberSetting for Linger {
+    const NAME: &CStr = c"linger";
+    const RANGE: RangeInclusive<i64> = 0..=LONGEST_LINGER.as_micros() as i64;
+
+    fn get() -> i64 {
+        host::get().map_or(0, |host| host.linger.get().as_micros() as i64)
+    }
+
+    fn set(value: i64) -> Result<(), String> {
+        let Some(host) = host::get() else { return Ok(()) };
+        if value != 0 && std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+            return Err("with one processor lingering would keep sources from running".to_owned());
+        }
+        host.linger.set(Duration::from_micros(value.unsigned_abs()));
+        Ok(())
+    }
+}
+
+/// Milliseconds of functions after which the log says so.
+struct Limit;
+
+impl NumberSetting for Limit {
+    const NAME: &CStr = c"limit";
+    const RANGE: RangeInclusive<i64> = 0..=i64::MAX;
+
+    fn get() -> i64 {
+        host::get().map_or(0, |host| i64::try_from(host.limit.get().as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn set(value: i64) -> Result<(), String> {
+        if let Some(host) = host::get() {
+            host.limit.set(Duration::from_millis(value.unsigned_abs()));
+        }
+        Ok(())
+    }
+}
