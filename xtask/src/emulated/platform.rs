@@ -216,6 +216,7 @@ const RISCV64: &[Tests] = &[
         skipped: &[&[
             ("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED),
             ("eviction::", NOT_TOLD),
+            ("code_goes_for_code_that_the_program_calls", NOT_TOLD),
             ("in_place::", NOT_TOLD),
             ("admin::", SAME_CODE),
             ("large::", SAME_CODE),
