@@ -335,7 +335,7 @@ impl FrameRunner {
         unsafe { executor.count(code.usage) };
         Ok(match ended {
             Ended::Panicked => RunOutcome::Panicked { frame_len, message: executor.reply() },
-            Ended::Returned => RunOutcome::Done { frame_len, reply: executor.reply() },
+            Ended::Returned | Ended::Held => RunOutcome::Done { frame_len, reply: executor.reply() },
             Ended::ReplyTooLarge => {
                 let text = "the function ran and replied more than the executor's limit: set a larger one"
                     .to_owned();

@@ -45,7 +45,9 @@ pub use error::{
 };
 #[cfg(feature = "bitcode")]
 pub use executor::BitcodeUse;
-pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn, OwnCode, at_call_end};
+pub use executor::{
+    CodeTable, Executor, ExecutorBuilder, Export, ExportFn, OwnCode, at_call_end, hold_reply,
+};
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{

@@ -4,6 +4,9 @@
 //! written becomes one transaction of the append-only file and of replicas. A descriptor's callback, which also runs inside
 //! busy scripts, only notes that the target was rung. The target stays armed until then: to arm it costs other clients
 //! time, for each link.
+//!
+//! Where there is an append-only file, the reply to a call that has written is held until the server has written that file,
+//! which it does between the two hooks: before it sleeps, behind the first.
 
 use std::time::{Duration, Instant};
 
@@ -45,6 +48,7 @@ impl Hooks for Turn {
 
     fn after_sleep(context: &Context<'_>) {
         let Some(host) = host::get() else { return };
+        host.release_replies();
         if !host.turns.armed.get() && host.target.borrow().is_some() {
             run(&host, context);
         }
@@ -64,6 +68,10 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
     run(host, context);
     if host.options().is_some_and(|options| options.spin) {
         return;
+    }
+    if host.holds_replies() {
+        // The sleep that follows is to end at once, as replies leave after it.
+        host.kick();
     }
     for _ in 0..2 {
         match arm(host) {

@@ -201,6 +201,21 @@ impl Host {
         Ok(())
     }
 
+    /// Whether replies are held until the append-only file is written.
+    pub(crate) fn holds_replies(&self) -> bool {
+        let target = self.target.try_borrow();
+        target.is_ok_and(|target| target.as_ref().is_some_and(Target::holds_replies))
+    }
+
+    /// Sends the replies that were held: what their calls wrote is in the append-only file.
+    pub(crate) fn release_replies(&self) {
+        if let Ok(mut target) = self.target.try_borrow_mut()
+            && let Some(target) = &mut *target
+        {
+            target.release_replies();
+        }
+    }
+
     /// Ends the server's next sleep at once.
     pub(crate) fn kick(&self) {
         if let Some(kick) = &*self.kick.borrow() {

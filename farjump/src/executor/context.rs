@@ -49,6 +49,8 @@ pub(crate) struct Context {
     pub(super) source: u64,
     /// Work for the end of the running call.
     at_end: Option<fn()>,
+    /// Whether the reply of the running call is to be held.
+    holds: bool,
 }
 
 /// Largest alignment of a copy, in bytes: that of a payload.
@@ -59,6 +61,8 @@ const MAX_ALIGN: usize = 1 << MAX_ALIGN_LOG2;
 pub(crate) enum Ended {
     /// It returned.
     Returned,
+    /// It returned, and its reply is to be held.
+    Held,
     /// It called `farjump_panic`; the reply is the message.
     Panicked,
     /// It replied more than the limit; the reply is empty.
@@ -84,6 +88,7 @@ impl Context {
             uses_objects: false,
             source: 0,
             at_end: None,
+            holds: false,
         }
     }
 
@@ -137,16 +142,13 @@ impl Context {
         {
             log::error!("what the program does at the end of a call has panicked");
         }
-        if std::mem::take(&mut self.uses_objects)
-            && let Some(objects) = &mut self.objects
-        {
+        let uses_objects = std::mem::take(&mut self.uses_objects) && self.objects.is_some();
+        if uses_objects && let Some(objects) = &mut self.objects {
             objects.call_ended(returned, &mut self.reply);
-            if returned && !self.forwarding.has_requests() {
-                return Ended::Returned;
-            }
         }
-        if returned && work.is_some() && !self.forwarding.has_requests() {
-            return Ended::Returned;
+        let holds = std::mem::take(&mut self.holds);
+        if returned && (uses_objects || work.is_some() || holds) && !self.forwarding.has_requests() {
+            return if holds { Ended::Held } else { Ended::Returned };
         }
         if returned {
             return Ended::Forwarded;
@@ -170,6 +172,19 @@ pub fn at_call_end(work: fn()) -> bool {
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context.as_ptr() };
     (context.diverted, context.at_end) = (true, Some(work));
+    true
+}
+
+/// Has the target hold the reply of the call that runs on this thread until [`Target::release_replies`](crate::Target::release_replies),
+/// and with it what tells its source that the call has run ([`Link::flush`](crate::Link::flush)). For functions that a program
+/// exports and that do something which is durable, or visible to others, only later: an append to a log. Calls that panic,
+/// reply too much, or are sent on to other targets are not held, nor those that targets have sent back here. Returns
+/// `false` if no call runs on this thread.
+pub fn hold_reply() -> bool {
+    let Some(context) = NonNull::new(CURRENT.get()) else { return false };
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let context = unsafe { &mut *context.as_ptr() };
+    (context.diverted, context.holds) = (true, true);
     true
 }
 

@@ -55,7 +55,7 @@ impl DirectCaller {
         let ended = unsafe { self.0.call(main, payload, len, target_args, usize::MAX) };
         match ended {
             Ended::Panicked => CallOutcome::Panicked(self.0.reply()),
-            Ended::Returned | Ended::ReplyTooLarge | Ended::Forwarded => {
+            Ended::Returned | Ended::Held | Ended::ReplyTooLarge | Ended::Forwarded => {
                 CallOutcome::Returned(self.0.reply())
             }
         }

@@ -134,7 +134,7 @@ impl Executor {
     /// Whether the call of `name` that ended so ran to its end: the reply is then in [`Executor::reply`].
     pub(crate) fn check_ended(&self, name: &str, ended: Ended) -> Result<(), Error> {
         match ended {
-            Ended::Returned | Ended::Forwarded => Ok(()),
+            Ended::Returned | Ended::Held | Ended::Forwarded => Ok(()),
             Ended::Panicked => {
                 let message = plain(&String::from_utf8_lossy(self.reply()), usize::MAX);
                 Err(Error::Call(CallError::Panicked { ifunc: name.to_owned(), message }))

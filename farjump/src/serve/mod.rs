@@ -185,6 +185,7 @@ impl<'a> Target<'a> {
                 mailbox: settings.mailbox,
                 large_frames: settings.large_frames(),
                 handshake_timeout: settings.handshake_timeout,
+                holds: false,
             },
             settings,
             polls: 0,

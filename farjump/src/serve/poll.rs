@@ -35,6 +35,32 @@ impl Target<'_> {
         self.poll_boxed().map_err(|error| *error)
     }
 
+    /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
+    pub fn holds_replies(&self) -> bool {
+        self.shared.holds
+    }
+
+    /// Sends the replies that are held ([`hold_reply`](crate::hold_reply)): what their calls did holds now. Those for which
+    /// there is no credit go as soon as there is some.
+    pub fn release_replies(&mut self) {
+        if !std::mem::take(&mut self.shared.holds) {
+            return;
+        }
+        let mut index = 0;
+        while index < self.sessions.len() {
+            let id = self.sessions[index].id;
+            match self.sessions[index].release_replies() {
+                Ok(false) => {}
+                Ok(true) => self.sessions.make_busy(index),
+                Err(stop) => self.end(index, stop),
+            }
+            // Otherwise another one has come here.
+            if index < self.sessions.len() && self.sessions[index].id == id {
+                index += 1;
+            }
+        }
+    }
+
     /// [`Target::poll`], with a result that travels in registers.
     #[inline(never)]
     fn poll_boxed(&mut self) -> Result<usize, Box<Error>> {

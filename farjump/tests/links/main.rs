@@ -22,6 +22,7 @@ mod fork;
 #[cfg(target_arch = "x86_64")]
 mod forwarded_images;
 mod forwarding;
+mod held_replies;
 mod helper;
 mod hostile_sources;
 mod hostile_targets;

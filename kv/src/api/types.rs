@@ -91,6 +91,7 @@ pub(crate) mod context_flags {
     use std::ffi::c_int;
     pub(crate) const READONLY: c_int = 1 << 4;
     pub(crate) const CLUSTER: c_int = 1 << 5;
+    pub(crate) const AOF: c_int = 1 << 6;
     pub(crate) const OOM: c_int = 1 << 10;
     pub(crate) const LOADING: c_int = 1 << 13;
     pub(crate) const ASYNC_LOADING: c_int = 1 << 23;

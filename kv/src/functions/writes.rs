@@ -74,6 +74,11 @@ impl Kv {
             Bar::None => {
                 // An open key has no reference to its value.
                 self.lent.close_cursors();
+                self.lent.with(|context| {
+                    if context.flags() & context_flags::AOF != 0 {
+                        farjump::hold_reply();
+                    }
+                });
                 CallFlags::WRITE
             }
             _ => CallFlags::READ,

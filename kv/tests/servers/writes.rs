@@ -20,7 +20,10 @@ fn what_functions_write_is_there_after_a_kill_and_at_a_replica() {
         assert!(client.info("farjump", "farjump_writes").unwrap().parse::<u32>().unwrap() >= 6);
         let check = "get s; hget h f; zscore z m; type gone; len l";
         let expected = [" v0", " v0", "50", "0", "20"];
-        assert_eq!(client.say("WAIT 1 60000"), crate::resp::Value::Integer(1));
+        // WAIT would be for writes of this client.
+        until("the transaction to arrive", || {
+            matches!(replica.client().say("EXISTS l"), crate::resp::Value::Integer(1))
+        });
         assert_eq!(run_ops(&replica.link(), check), expected);
         assert!(matches!(copy.say("PTTL s"), crate::resp::Value::Integer(1..)));
         // A read-only replica takes no writes of functions.

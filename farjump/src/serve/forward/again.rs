@@ -73,8 +73,8 @@ impl Forwards {
         unsafe { executor.count(code.usage) };
         let caller = again.caller;
         let outcome = match ended {
-            Ended::Returned if !caller.wants_reply => None,
-            Ended::Returned => Some(Outcome::Done(ReplyBytes::from_slice(executor.reply()))),
+            Ended::Returned | Ended::Held if !caller.wants_reply => None,
+            Ended::Returned | Ended::Held => Some(Outcome::Done(ReplyBytes::from_slice(executor.reply()))),
             Ended::Panicked => Some(Outcome::Panicked(executor.reply().to_vec())),
             Ended::ReplyTooLarge => caller.wants_reply.then_some(Outcome::Overlong),
             Ended::Forwarded => {

@@ -64,7 +64,11 @@ impl Session {
             Kind::CallInPlace => self.call_in_place(held, shared),
             Kind::Flush => {
                 let sent = self.control.refusals_sent().to_le_bytes();
-                let replied = self.send_reply(header.token, ReplyStatus::Done, &sent, false);
+                // What was held ran before.
+                let replied = match self.is_holding() {
+                    true => self.hold(Some(header.token), &sent, &mut shared.holds),
+                    false => self.send_reply(header.token, ReplyStatus::Done, &sent, false),
+                };
                 self.release_held(held)?;
                 replied
             }

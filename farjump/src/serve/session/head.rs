@@ -101,6 +101,8 @@ pub(super) enum BlockedOn {
         token: u32,
         len: usize,
     },
+    /// The program's release of replies that it holds, of which there are many.
+    Release,
     /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
     /// replies.
     Reading,
@@ -135,6 +137,18 @@ impl HeadFrame {
     /// Waits for something that ends by itself or by the source.
     pub(super) fn block(&mut self, on: BlockedOn) {
         self.blocked_on = on;
+    }
+
+    /// Ends the wait for the program's release.
+    pub(super) fn released(&mut self) {
+        if matches!(self.blocked_on, BlockedOn::Release) {
+            self.blocked_on = BlockedOn::NextTurn;
+        }
+    }
+
+    /// Whether nothing keeps replies back.
+    pub(super) fn may_reply(&self) -> bool {
+        matches!(self.blocked_on, BlockedOn::Nothing | BlockedOn::NextTurn)
     }
 
     /// Waits until the source has read its refusals, unless something else is awaited.
@@ -258,6 +272,10 @@ impl Session {
         if !self.can_go_on(shared)? {
             return Ok(None);
         }
+        self.send_released()?;
+        if self.head.is_blocked() {
+            return Ok(None);
+        }
         match self.head.frame.take() {
             Some(held) => self.run_held(*held, shared).map(Some),
             None => Ok(Some(0)),
@@ -318,6 +336,11 @@ impl Session {
                 self.codes.table.budget.give_back(bytes.len());
                 self.send_reply(token, status, &bytes, false)?;
                 Ok(!self.head.is_blocked())
+            }
+            BlockedOn::Release if self.control.is_source_gone() => Ok(true),
+            BlockedOn::Release => {
+                self.head.blocked_on = BlockedOn::Release;
+                Ok(false)
             }
             BlockedOn::Reading => {
                 self.control.flush()?;

@@ -8,6 +8,7 @@ mod end;
 mod events;
 mod forward;
 mod head;
+mod held_replies;
 mod in_place;
 mod large;
 mod reply;
@@ -29,6 +30,7 @@ pub(super) use self::end::{End, Stop, cut};
 pub(super) use self::events::ChannelEvents;
 use self::forward::Passing;
 use self::head::{BlockedOn, HeadFrame, HeldFrame};
+use self::held_replies::HeldReplies;
 pub(super) use self::large::LargeFrames;
 use self::large::LargeMailbox;
 use self::reply::{Replies, reply};
@@ -62,6 +64,8 @@ pub(super) struct Shared {
     pub(super) large_frames: LargeFrames,
     /// Time limit of a source's accepting a large mailbox.
     pub(super) handshake_timeout: Duration,
+    /// Whether a session has held a reply since the last release.
+    pub(super) holds: bool,
 }
 
 // The fields that every call uses come first, side by side, from the start of a line.
@@ -78,6 +82,8 @@ pub(super) struct Session {
     /// Number of polls so far, of a channel that needs progress.
     polls: u8,
     passing: Passing,
+    /// Replies that the program holds, if it does.
+    held_replies: Option<Box<HeldReplies>>,
 }
 
 /// What is left to do after a call of [`Session::poll`].
@@ -113,6 +119,7 @@ impl Session {
             channel,
             polls: 0,
             passing: Passing::default(),
+            held_replies: None,
         }
     }
 
@@ -367,6 +374,8 @@ impl Session {
         Ok(match (self.head.blocked_on(), armed) {
             // They come on the control connection, which is watched in any case.
             (BlockedOn::Code(_) | BlockedOn::Manifest(_), _) => Rest::Sleep,
+            // The program releases them when it likes.
+            (BlockedOn::Release, _) => Rest::Sleep,
             // It is watched too.
             #[cfg(feature = "bitcode")]
             (BlockedOn::Compiler(_), _) => Rest::Sleep,

@@ -45,6 +45,9 @@ impl Session {
         if ended == Ended::Forwarded {
             return self.forward(header, code, shared);
         }
+        if ended == Ended::Held {
+            return self.hold(wants_reply.then_some(token), shared.executor.reply(), &mut shared.holds);
+        }
         if ended == Ended::ReplyTooLarge {
             if !wants_reply {
                 return Ok(());
