@@ -22,22 +22,25 @@ const FIRST_NAP: Duration = Duration::from_micros(20);
 impl Inner {
     /// Whether the object of this handle is to be lent: it is not mapped here, and the transport reads memory.
     pub(crate) fn reads(&self, handle: &Handle) -> bool {
-        // The length of a reserved object is not known.
-        let is_worth_it = handle.len == 0 || handle.len >= MIN_LENT;
-        self.reads_memory && is_worth_it && self.region().is_err()
+        // The handle of a reserved object does not say its length: it comes in frames.
+        self.reads_memory && handle.len >= MIN_LENT && self.region().is_err()
     }
 }
 
 impl Client {
     /// Reads a claimed object by the key of its loan, and releases it. `None` if it is not read that way.
+    ///
+    /// Memory for all of it is registered before the first byte comes. So an owner does not get to say how much: the handle
+    /// does.
     pub(crate) fn read(
         &self,
+        handle: &Handle,
         claimed: Claimed,
         loan: &[u8],
         patience: &mut Patience<'_>,
     ) -> Result<Option<ReadBytes>, Error> {
         let Ok(len) = usize::try_from(claimed.len) else { return Ok(None) };
-        if loan.is_empty() || len == 0 {
+        if loan.is_empty() || len == 0 || claimed.len != handle.len {
             return Ok(None);
         }
         let mut pace = Pace { looks: 0, nap: FIRST_NAP };

@@ -65,7 +65,7 @@ impl Client {
     /// As [`Client::get`], and [`Error::Interrupted`].
     pub fn get_with(&self, handle: &Handle, patience: &mut Patience<'_>) -> Result<View, Error> {
         match self.0.claim(handle, patience)? {
-            Ok((claimed, loan)) => self.view(claimed, &loan, patience),
+            Ok((claimed, loan)) => self.view(handle, claimed, &loan, patience),
             Err(_) => Err(Error::Unset { number: handle.number }),
         }
     }
@@ -78,7 +78,7 @@ impl Client {
         let mut nap = Duration::from_micros(50);
         loop {
             let word = match self.0.claim(handle, patience)? {
-                Ok((claimed, loan)) => return self.view(claimed, &loan, patience),
+                Ok((claimed, loan)) => return self.view(handle, claimed, &loan, patience),
                 Err(word) => word,
             };
             if !patience.may_go_on() {
@@ -109,14 +109,20 @@ impl Client {
     }
 
     /// The view of a claimed object, and the key of its loan if it is lent.
-    fn view(&self, claimed: Claimed, loan: &[u8], patience: &mut Patience<'_>) -> Result<View, Error> {
+    fn view(
+        &self,
+        handle: &Handle,
+        claimed: Claimed,
+        loan: &[u8],
+        patience: &mut Patience<'_>,
+    ) -> Result<View, Error> {
         if let Ok(region) = self.0.region() {
             let Some(data) = region.at(claimed.offset, claimed.len) else {
                 return Err(self.0.protocol("an object that it gave lies outside its memory"));
             };
             return Ok(View::of_client(Arc::clone(&self.0), data, claimed));
         }
-        if let Some(bytes) = self.read(claimed, loan, patience)? {
+        if let Some(bytes) = self.read(handle, claimed, loan, patience)? {
             return Ok(View::of_read(bytes));
         }
         let pulled = self.pull(claimed, patience);
