@@ -1,14 +1,17 @@
 //! Requests whose caller gives up before the owner replies leave nothing with the owner.
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farjump::Target;
-use farjump::objects::{Lent, ObjectError, ObjectListing, ObjectState, Objects, Region, Request};
+use farjump::objects::{ObjectState, Objects, Request};
 use farjump_handles::{
     Client, Error, Handle, Patience, PublisherOptions, Service, Store, StreamFault, SubscriberOptions,
 };
+use support::Answering;
 
 /// An owner whose target answers only while a test has it polled.
 struct Owner {
@@ -131,73 +134,26 @@ fn what_an_abandoned_request_has_made_goes() {
     }
 }
 
-/// A store's service that answers a commit when its caller has given up.
-#[derive(Debug)]
-struct Late {
-    service: Service,
-    is_committing: Arc<AtomicBool>,
-    has_given_up: Arc<AtomicBool>,
-}
-
-impl Objects for Late {
-    fn listening(&mut self, address: &str) {
-        self.service.listening(address);
-    }
-
-    fn request(
-        &mut self,
-        source: u64,
-        request: Request<'_>,
-        reply: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<(), String> {
+#[test]
+fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
+    let (is_committing, has_given_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    // A commit is answered when its caller has given up.
+    let (committing, given_up) = (Arc::clone(&is_committing), Arc::clone(&has_given_up));
+    let answer = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
         const COMMIT: u8 = 4;
         let mut op = [0];
         request.copy_to(0, &mut op);
         if op == [COMMIT] {
-            self.is_committing.store(true, Ordering::Release);
+            committing.store(true, Ordering::Release);
             let end = Instant::now() + Duration::from_secs(60);
-            while !self.has_given_up.load(Ordering::Acquire) {
+            while !given_up.load(Ordering::Acquire) {
                 assert!(Instant::now() < end, "the client does not give up");
                 std::thread::yield_now();
             }
         }
-        self.service.request(source, request, reply, limit)
-    }
-
-    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
-        self.service.resolve(handle)
-    }
-
-    fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
-        self.service.create(len)
-    }
-
-    fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>) {
-        self.service.call_ended(returned, reply);
-    }
-
-    fn source_ended(&mut self, source: u64) {
-        self.service.source_ended(source);
-    }
-
-    fn region(&self, may_write: bool) -> Option<Region<'_>> {
-        self.service.region(may_write)
-    }
-
-    fn list(&self, most: usize) -> ObjectListing {
-        self.service.list(most)
-    }
-}
-
-#[test]
-fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
-    let (is_committing, has_given_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let mut owner = Owner::serving(true, |service| Late {
-        service,
-        is_committing: Arc::clone(&is_committing),
-        has_given_up: Arc::clone(&has_given_up),
-    });
+        service.request(source, request, reply, limit)
+    };
+    let mut owner = Owner::serving(true, |service| Answering { service, answer });
     let give_up_at_commit =
         |owner: &mut Owner, act: fn(&Client, &Handle, &mut Patience<'_>) -> Result<(), Error>| {
             let reserved = owner.polled(|client| client.reserve("").unwrap());

@@ -1,12 +1,15 @@
 //! Objects of a store, used through links: from this process, and through TCP as from another machine.
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Lent, ObjectError, ObjectListing, ObjectState, Objects, Region, Request};
+use farjump::objects::{ObjectState, Objects, Request};
 use farjump::{Key, Target, TargetThread};
 use farjump_handles::{Client, Error, GoneWhy, Handle, Patience, Service, Store};
+use support::Answering;
 
 /// A store at a target of its own, and how clients reach it.
 struct Owner {
@@ -396,65 +399,6 @@ fn objects_come_through_the_frames_of_ucx() {
     }
 }
 
-/// An owner that changes the offset of each claim's reply: of an object, or of the word to wait for.
-#[derive(Debug)]
-struct Liar {
-    honest: Service,
-    offset: u64,
-    claims: Arc<AtomicUsize>,
-}
-
-impl Objects for Liar {
-    fn listening(&mut self, address: &str) {
-        self.honest.listening(address);
-    }
-
-    fn request(
-        &mut self,
-        source: u64,
-        request: Request<'_>,
-        reply: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<(), String> {
-        const CLAIM: u8 = 5;
-        let mut op = [0];
-        request.copy_to(0, &mut op);
-        self.claims.fetch_add(usize::from(op[0] == CLAIM), Ordering::Relaxed);
-        self.honest.request(source, request, reply, limit)?;
-        let at = match (op[0], reply.first()) {
-            (CLAIM, Some(0)) => 9,
-            (CLAIM, Some(3)) => 1,
-            _ => return Ok(()),
-        };
-        reply[at..at + 8].copy_from_slice(&self.offset.to_le_bytes());
-        Ok(())
-    }
-
-    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
-        self.honest.resolve(handle)
-    }
-
-    fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
-        self.honest.create(len)
-    }
-
-    fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>) {
-        self.honest.call_ended(returned, reply);
-    }
-
-    fn source_ended(&mut self, source: u64) {
-        self.honest.source_ended(source);
-    }
-
-    fn region(&self, may_write: bool) -> Option<Region<'_>> {
-        self.honest.region(may_write)
-    }
-
-    fn list(&self, most: usize) -> ObjectListing {
-        self.honest.list(most)
-    }
-}
-
 #[test]
 fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -462,7 +406,24 @@ fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() 
         let address = format!("unix:{}", folder.path().join(format!("{number}.sock")).display());
         let store = Store::options().capacity(1 << 20).build().unwrap();
         let claims = Arc::new(AtomicUsize::new(0));
-        let liar = Liar { honest: store.service(), offset, claims: Arc::clone(&claims) };
+        let counted = Arc::clone(&claims);
+        // The offset of each claim's reply is changed: of an object, or of the word to wait for.
+        let answer =
+            move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
+                const CLAIM: u8 = 5;
+                let mut op = [0];
+                request.copy_to(0, &mut op);
+                counted.fetch_add(usize::from(op[0] == CLAIM), Ordering::Relaxed);
+                service.request(source, request, reply, limit)?;
+                let at = match (op[0], reply.first()) {
+                    (CLAIM, Some(0)) => 9,
+                    (CLAIM, Some(3)) => 1,
+                    _ => return Ok(()),
+                };
+                reply[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+                Ok(())
+            };
+        let liar = Answering { service: store.service(), answer };
         let _target = Target::listen(&address).objects(liar).build().unwrap().spawn().unwrap();
         let client = Client::connect(&address).unwrap();
         let reserved = client.reserve("").unwrap();

@@ -8,10 +8,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farjump::Target;
-use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Objects, Request};
 use farjump_handles::{Client, Error, Handle, Patience, PublisherOptions, Service, Store, SubscriberOptions};
 
 use crate::assert_words;
+use answering::Answering;
+
+#[path = "../../../handles/tests/support/mod.rs"]
+mod answering;
 
 /// The length that stands for a reply of the store's own.
 pub(crate) const HONEST: u16 = u16::MAX;
@@ -35,73 +39,38 @@ struct Script {
     next: Option<Service>,
 }
 
-/// An owner that replies what the input says.
-#[derive(Debug)]
-struct Scripted {
-    script: Arc<Mutex<Script>>,
-    service: Service,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Objects for Scripted {
-    fn listening(&mut self, address: &str) {
-        self.service.listening(address);
+/// Answers what the input says.
+fn answer(
+    script: &Mutex<Script>,
+    service: &mut Service,
+    source: u64,
+    request: Request<'_>,
+    reply: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), String> {
+    const HELLO: u8 = 0;
+    // Write, Release, and Release of streams: their replies are not read.
+    const ONE_WAY: [u8; 3] = [3, 6, 69];
+    let mut op = [0];
+    request.copy_to(0, &mut op);
+    let mut script = lock(script);
+    if op[0] == HELLO
+        && let Some(next) = script.next.take()
+    {
+        *service = next;
     }
-
-    fn request(
-        &mut self,
-        source: u64,
-        request: Request<'_>,
-        reply: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<(), String> {
-        const HELLO: u8 = 0;
-        // Write, Release, and Release of streams: their replies are not read.
-        const ONE_WAY: [u8; 3] = [3, 6, 69];
-        let mut op = [0];
-        request.copy_to(0, &mut op);
-        let mut script = lock(&self.script);
-        if op[0] == HELLO
-            && let Some(next) = script.next.take()
-        {
-            self.service = next;
+    let scripted = if ONE_WAY.contains(&op[0]) { None } else { script.replies.pop_front() };
+    drop(script);
+    match scripted {
+        Some(Some(bytes)) => {
+            reply.extend(&bytes[..bytes.len().min(limit)]);
+            Ok(())
         }
-        let scripted = if ONE_WAY.contains(&op[0]) { None } else { script.replies.pop_front() };
-        drop(script);
-        match scripted {
-            Some(Some(bytes)) => {
-                reply.extend(&bytes[..bytes.len().min(limit)]);
-                Ok(())
-            }
-            _ => self.service.request(source, request, reply, limit),
-        }
-    }
-
-    fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError> {
-        self.service.resolve(handle)
-    }
-
-    fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
-        self.service.create(len)
-    }
-
-    fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>) {
-        self.service.call_ended(returned, reply);
-    }
-
-    fn source_ended(&mut self, source: u64) {
-        self.service.source_ended(source);
-    }
-
-    fn region(&self, may_write: bool) -> Option<Region<'_>> {
-        self.service.region(may_write)
-    }
-
-    fn list(&self, most: usize) -> ObjectListing {
-        self.service.list(most)
+        _ => service.request(source, request, reply, limit),
     }
 }
 
@@ -116,7 +85,11 @@ struct Owner {
 static OWNER: LazyLock<Owner> = LazyLock::new(|| {
     let address = format!("unix:@farjump-fuzz-replies-{}", std::process::id());
     let script = Arc::new(Mutex::new(Script { replies: VecDeque::new(), next: None }));
-    let scripted = Scripted { script: Arc::clone(&script), service: service() };
+    let read = Arc::clone(&script);
+    let answer = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
+        answer(&read, service, source, request, reply, limit)
+    };
+    let scripted = Answering { service: service(), answer };
     let target = Target::listen(&address).objects(scripted).build().expect("the address is free");
     // It serves until the process ends: an abstract address leaves nothing behind.
     std::mem::forget(target.spawn().expect("a thread"));
