@@ -43,6 +43,10 @@ impl Hooks for Turn {
         }
         if host.target.borrow().is_some() {
             before_sleep(&host, context);
+            if host.holds_replies() {
+                // The sleep that follows is to end at once, as replies leave after it.
+                host.kick();
+            }
         }
     }
 
@@ -68,10 +72,6 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
     run(host, context);
     if host.options().is_some_and(|options| options.spin) {
         return;
-    }
-    if host.holds_replies() {
-        // The sleep that follows is to end at once, as replies leave after it.
-        host.kick();
     }
     for _ in 0..2 {
         match arm(host) {
