@@ -124,7 +124,11 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     }
     if all != 0 && !linger.is_zero() {
         let mut last = Instant::now();
-        while last.elapsed() < linger && start.elapsed() < linger * MOST_LINGERS {
+        // Not where a source waits for this processor: its next call would come only behind the lingering.
+        while !target.may_share_processor()
+            && last.elapsed() < linger
+            && start.elapsed() < linger * MOST_LINGERS
+        {
             match target.poll().map_err(|error| host::with_causes(&error))? {
                 0 => std::hint::spin_loop(),
                 ran => {
@@ -133,6 +137,10 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
                 }
             }
         }
+    }
+    // The server does not sleep: it spins, or a reply has no credit yet.
+    if all == 0 && target.may_share_processor() {
+        std::thread::yield_now();
     }
     host.turns.ran.set(all);
     Ok(())

@@ -59,7 +59,7 @@ impl Target<'_> {
 
     /// Returns whether a source that brought frames lately may be waiting for the processor that this thread
     /// runs on. Polling would keep it from running: yield (`std::thread::yield_now`). For a loop of the
-    /// caller's around [`Target::poll`], every 64 polls without result or so; [`Target::run`] does it itself.
+    /// caller's around [`Target::poll`] that spins, every 64 polls without result or so; [`Target::run`] does it itself.
     ///
     /// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
     /// their processors by this. Over other transports the result is `true` for every source on this machine.
@@ -97,6 +97,8 @@ impl Target<'_> {
         self.check_process()?;
         let mut longest = LONGEST_SLEEP;
         let nap = self.idle.nap();
+        // Sources that wake this thread make way for it if it fell asleep on their processor.
+        self.may_share_processor();
         let mut index = 0;
         while index < self.sessions.polled() {
             match self.with_session(index, Session::arm) {

@@ -14,9 +14,16 @@ impl Inner {
         args: &[u8],
         wants_credit: bool,
     ) -> Result<usize, Box<Error>> {
+        // Others follow, so the first one is no lone call: the target would give the reply to that one the rest of its mailbox,
+        // and wait for credit with the second.
+        let follows =
+            (WANTS_REPLY && self.pending.slots.none_in_flight()).then(|| self.pending.slots.open(u16::MAX));
         self.connection.channel.begin_group();
         let injected = self.inject::<WANTS_REPLY>(library, args, wants_credit);
         self.connection.channel.end_group();
+        if let Some(token) = follows.flatten() {
+            self.pending.slots.close(token);
+        }
         if injected.is_err() {
             // Its own error would come with the next call.
             let _ = self.wake_for_group();

@@ -72,6 +72,9 @@ impl HeldFrame {
     }
 }
 
+/// Times that a session is not let sleep for want of credit.
+const LOOKS_FOR_CREDIT: u8 = 32;
+
 /// The obstacle to a session's next frame.
 // A tag of its own: each call compares it.
 #[repr(u8)]
@@ -116,12 +119,14 @@ pub(super) struct HeadFrame {
     frame: Option<Box<HeldFrame>>,
     /// When a frame was first seen without its end.
     partial_since: Option<Instant>,
+    /// Times that the session did without a nap since it was blocked.
+    looks: u8,
 }
 
 impl HeadFrame {
     /// No frame.
     pub(super) fn new() -> HeadFrame {
-        HeadFrame { blocked_on: BlockedOn::Nothing, frame: None, partial_since: None }
+        HeadFrame { blocked_on: BlockedOn::Nothing, frame: None, partial_since: None, looks: 0 }
     }
 
     /// Whether arrived frames have to wait for something else.
@@ -137,6 +142,15 @@ impl HeadFrame {
     /// Waits for something that ends by itself or by the source.
     pub(super) fn block(&mut self, on: BlockedOn) {
         self.blocked_on = on;
+        self.looks = 0;
+    }
+
+    /// Whether to look once more for credit before a nap. A source that runs returns it in a few microseconds, which no
+    /// doorbell reports.
+    pub(super) fn looks_again(&mut self) -> bool {
+        let again = self.looks < LOOKS_FOR_CREDIT && matches!(self.blocked_on, BlockedOn::Credit { .. });
+        self.looks += u8::from(again);
+        again
     }
 
     /// Ends the wait for the program's release.

@@ -363,7 +363,7 @@ impl Session {
         if self.head.is_blocked() {
             self.progress(true, shared)?;
         }
-        if self.sums_large() {
+        if self.sums_large() || self.head.looks_again() {
             return Ok(Rest::None);
         }
         // Also if its frames cannot run now: the doorbell's past signals are silenced.
