@@ -10,20 +10,26 @@
 
 use std::time::{Duration, Instant};
 
+use farjump::Target;
+
 use crate::api::{self, CallFlags, Command, Context, Hooks, context_flags};
 use crate::commands::RunLinks;
 use crate::host::{self, Host};
 
 /// Longest time to stay armed without a look, in microseconds: a lost wake delays and never hangs.
 const LONGEST_ARMED: u64 = 500_000;
-/// Polls in one run.
-const MOST_POLLS: usize = 16;
-/// Time after which a run polls no more: clients wait meanwhile. A poll takes up to 64 calls of each link.
-const MOST_TIME: Duration = Duration::from_micros(100);
+/// Time after which a run polls no more: clients wait meanwhile.
+const MOST_TIME: Duration = Duration::from_micros(25);
+/// Most calls of a link in one poll.
+const MOST_CALLS: u64 = 64;
+/// Most calls of a link in the first poll, of which nothing is known.
+pub(crate) const FIRST_CALLS: usize = 8;
+/// Time to linger in a run after the last call. The rest of the setting is lingered by turns of the loop, which serves clients.
+const LINGER_INSIDE: Duration = Duration::from_micros(5);
+/// Turns of a server that does not sleep in which nothing runs as the links' memory shows no call.
+const MOST_SKIPPED: u32 = 15;
 /// Sleeps of at least this take no timer: the server's loop turns more often by itself.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
-/// Longest lingering in a run, as a multiple of the setting.
-const MOST_LINGERS: u32 = 8;
 
 struct Turn;
 
@@ -54,7 +60,7 @@ impl Hooks for Turn {
         let Some(host) = host::get() else { return };
         host.release_replies();
         if !host.turns.armed.get() && host.target.borrow().is_some() {
-            run(&host, context);
+            run_if_due(&host, context);
         }
     }
 }
@@ -67,11 +73,15 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
     }
     if turns.armed.replace(false) {
         disarm(host);
+        run(host, context);
+    } else {
+        run_if_due(host, context);
     }
-    turns.rung.set(false);
-    run(host, context);
-    if host.options().is_some_and(|options| options.spin) {
+    if host.spins() {
         return;
+    }
+    if turns.has_more.get() || lingers(host) {
+        return host.kick();
     }
     for _ in 0..2 {
         match arm(host) {
@@ -95,8 +105,45 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
     host.kick();
 }
 
+/// Runs functions of links if there may be some. For a server that does not sleep: the internal command takes longer than
+/// the rest of its turn.
+fn run_if_due(host: &Host, context: &Context<'_>) {
+    let turns = &host.turns;
+    let may_have = host.target.borrow().as_ref().is_some_and(Target::may_have_frames);
+    // A server that spins never silences the links' bells.
+    let was_rung = turns.rung.get() && !host.spins();
+    if may_have || was_rung || turns.has_more.get() || turns.skipped.get() >= MOST_SKIPPED {
+        return run(host, context);
+    }
+    turns.skipped.set(turns.skipped.get() + 1);
+    make_way(host);
+}
+
+/// Lets a source run that waits for this processor.
+fn make_way(host: &Host) {
+    if shares_processor(host) {
+        std::thread::yield_now();
+    }
+}
+
+fn shares_processor(host: &Host) -> bool {
+    let mut target = host.target.borrow_mut();
+    target.as_mut().is_some_and(Target::may_share_processor)
+}
+
+/// Whether the server is to stay awake for the next call. Not where a source waits for this processor: its next call would
+/// come only behind the lingering.
+fn lingers(host: &Host) -> bool {
+    let linger = host.linger.get();
+    !linger.is_zero()
+        && host.turns.last_call.get().is_some_and(|last| last.elapsed() < linger)
+        && !shares_processor(host)
+}
+
 /// Runs functions of links, inside the internal command.
 fn run(host: &Host, context: &Context<'_>) {
+    host.turns.rung.set(false);
+    host.turns.skipped.set(0);
     host.turns.in_hook.set(true);
     let answer = context.call(RunLinks::NAME, &CallFlags::RUN, &[]);
     host.turns.in_hook.set(false);
@@ -112,38 +159,41 @@ fn run(host: &Host, context: &Context<'_>) {
 pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut target = host.target.try_borrow_mut().map_err(|_| "the target is in use".to_owned())?;
     let Some(target) = &mut *target else { return Ok(()) };
-    let linger = host.linger.get();
-    let mut all = 0;
+    let linger = host.linger.get().min(LINGER_INSIDE);
+    let turns = &host.turns;
     let start = Instant::now();
-    for _ in 0..MOST_POLLS {
+    let (mut now, mut last) = (start, None);
+    let mut has_more = true;
+    while now - start < MOST_TIME {
         let ran = target.poll().map_err(|error| host::with_causes(&error))?;
-        all += ran;
-        if ran == 0 || start.elapsed() >= MOST_TIME {
+        let before = std::mem::replace(&mut now, Instant::now());
+        if ran != 0 {
+            last = Some(now);
+            turns.batch.set(next_batch(turns.batch.get(), ran, now - before));
+            target.set_batch(turns.batch.get());
+        } else if last.is_none_or(|last| now - last >= linger) || target.may_share_processor() {
+            has_more = false;
             break;
+        } else {
+            std::hint::spin_loop();
         }
     }
-    if all != 0 && !linger.is_zero() {
-        let mut last = Instant::now();
-        // Not where a source waits for this processor: its next call would come only behind the lingering.
-        while !target.may_share_processor()
-            && last.elapsed() < linger
-            && start.elapsed() < linger * MOST_LINGERS
-        {
-            match target.poll().map_err(|error| host::with_causes(&error))? {
-                0 => std::hint::spin_loop(),
-                ran => {
-                    all += ran;
-                    last = Instant::now();
-                }
-            }
-        }
-    }
-    // The server does not sleep: it spins, or a reply has no credit yet.
-    if all == 0 && target.may_share_processor() {
+    turns.has_more.set(has_more);
+    if last.is_some() {
+        turns.last_call.set(last);
+    } else if target.may_share_processor() {
+        // The server does not sleep: it spins, or a reply has no credit yet.
         std::thread::yield_now();
     }
-    host.turns.ran.set(all);
     Ok(())
+}
+
+/// The most calls of a link in the next poll, where the last one ran `ran` calls in this time: as many as run in time, so that
+/// clients need not wait for a queue of long ones.
+fn next_batch(batch: usize, ran: usize, took: Duration) -> usize {
+    let each = (took.as_nanos() as u64 / ran as u64).max(1);
+    let fit = (MOST_TIME.as_nanos() as u64 / each).clamp(1, MOST_CALLS) as usize;
+    fit.min(2 * batch.max(FIRST_CALLS / 2))
 }
 
 fn arm(host: &Host) -> Result<Option<Duration>, String> {

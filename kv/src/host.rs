@@ -4,16 +4,16 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump::Target;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::api::{self, Level, Watched};
 use crate::code::Code;
-use crate::functions;
 use crate::options::{DEFAULT_LIMIT, Options};
 use crate::watcher::{Limit, Watcher};
+use crate::{functions, hooks};
 
 thread_local! {
     /// The module, on the server's main thread, while it is loaded.
@@ -59,8 +59,14 @@ pub(crate) struct Turns {
     pub(crate) opened: Cell<bool>,
     /// Set by the hooks around the internal command: a client that runs it is refused.
     pub(crate) in_hook: Cell<bool>,
-    /// Frames that ran in the last run.
-    pub(crate) ran: Cell<usize>,
+    /// Whether the last run ended for its time, and not for want of calls.
+    pub(crate) has_more: Cell<bool>,
+    /// When the last call of a link ended.
+    pub(crate) last_call: Cell<Option<Instant>>,
+    /// Most calls of a link in one poll.
+    pub(crate) batch: Cell<usize>,
+    /// Turns since the last run of a server that does not sleep.
+    pub(crate) skipped: Cell<u32>,
     /// Runs of the internal command.
     pub(crate) runs: Cell<u64>,
     /// Times that the target was armed.
@@ -127,6 +133,11 @@ impl Host {
         self.options.as_ref().ok()
     }
 
+    /// Whether the server's loop never sleeps.
+    pub(crate) fn spins(&self) -> bool {
+        self.options().is_some_and(|options| options.spin)
+    }
+
     /// What keeps the target from listening, if something does.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
@@ -175,7 +186,8 @@ impl Host {
         if !options.allow.is_empty() {
             builder = builder.allow_code(options.allow.iter().copied());
         }
-        let target = builder.build().map_err(|error| with_advice(with_causes(&error)))?;
+        let mut target = builder.build().map_err(|error| with_advice(with_causes(&error)))?;
+        target.set_batch(hooks::FIRST_CALLS);
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("no descriptor for an event: {error}: raise the limit of open files"))?;
         let rung = Watched::new(target.as_fd(), || {
@@ -226,7 +238,7 @@ impl Host {
 
     /// Lets the server sleep again, unless it is never to.
     fn take_kick(&self) {
-        if self.options().is_some_and(|options| options.spin) {
+        if self.spins() {
             return;
         }
         if let Some(kick) = &*self.kick.borrow() {

@@ -253,6 +253,14 @@ impl Channel {
         }
     }
 
+    /// Whether a poll may find a frame: `false` if a mapped mailbox shows none, `true` where only a poll can tell.
+    pub fn may_have_frames(&self) -> bool {
+        match &self.path {
+            Path::OneSided(path) => path.may_have_frames(),
+            Path::TwoSided(_) => true,
+        }
+    }
+
     /// Lends other memory of this process to the peer; `None` where the transport does not.
     pub fn lender(&self) -> Option<Box<dyn Lender>> {
         match &self.path {

@@ -262,7 +262,7 @@ pub(super) async fn drive<D: Driven>(
     driven: &D,
     mut sleep: impl AsyncFnMut(Duration) -> io::Result<()>,
 ) -> Result<(), Error> {
-    let Some(mut waiter) = driven.with(|link| Waiter::new(link.inner.borrow().settings.wait)) else {
+    let Some(mut waiter) = driven.with(|link| Waiter::new(link.inner.borrow().settings.task_wait)) else {
         return Ok(());
     };
     loop {

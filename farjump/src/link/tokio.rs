@@ -26,7 +26,7 @@ pub(super) struct Reactor {
 
 impl Reactor {
     fn new(link: &Link, tasks: &Arc<Tasks>) -> Result<Reactor, Error> {
-        let waiter = Waiter::new(link.inner.borrow().settings.wait);
+        let waiter = Waiter::new(link.inner.borrow().settings.task_wait);
         Ok(Reactor {
             waiter,
             sleeper: Sleeper::new(link.as_fd()?)?,

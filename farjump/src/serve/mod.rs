@@ -40,7 +40,7 @@ use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
 use handlers::Handlers;
 use scratch::Scratch;
-use session::{Session, Shared};
+use session::{BATCH, Session, Shared};
 use sessions::Sessions;
 use settings::Settings;
 use target_args::TargetArgs;
@@ -177,6 +177,7 @@ impl<'a> Target<'a> {
             sessions: Sessions::new(),
             shared: Shared {
                 executor,
+                batch: BATCH,
                 handlers,
                 stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),

@@ -35,6 +35,22 @@ impl Target<'_> {
         self.poll_boxed().map_err(|error| *error)
     }
 
+    /// Has polls run at most `frames` frames of each source, and of a source that brings more the others in later polls. For
+    /// programs with other work, which measure how long the functions take. At least 1; the default is 64. A batch of
+    /// messages is one frame.
+    pub fn set_batch(&mut self, frames: usize) {
+        self.shared.batch = frames.max(1);
+    }
+
+    /// Whether a poll may find frames: `false` where the memory of all sources shows none, but for those whose frames make
+    /// [`Target::as_fd`] readable. `true` if that is not known without a poll, as over transports through which frames come
+    /// only by it. For a program that has to prepare for what functions do. Polls do more than to run frames, so it calls
+    /// [`Target::poll`] now and then in any case.
+    pub fn may_have_frames(&self) -> bool {
+        self.shared.forwards.is_active()
+            || self.sessions[..self.sessions.polled()].iter().any(Session::may_have_frames)
+    }
+
     /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
     pub fn holds_replies(&self) -> bool {
         self.shared.holds

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use super::{ChannelParams, SendError, failed, protocol, ring_of};
 use crate::frame::{Flags, Header, Layout, Plan, Trailer};
 use crate::mailbox::{
-    CONSUMED_AT, CONTROL_LEN, Finished, Inbound, NoSpace, Outbound, STATE_AT, Seen, State, Waker,
+    CONSUMED_AT, CONTROL_LEN, FastPoll, Finished, Inbound, NoSpace, Outbound, STATE_AT, Seen, State, Waker,
 };
 use crate::memory::{Memory, Region, Ring};
 use crate::sync::{Handover, release};
@@ -184,6 +184,15 @@ impl OneSided {
     #[inline(always)]
     pub(super) fn is_mapped(&self) -> bool {
         self.is_mapped
+    }
+
+    /// See [`Channel::may_have_frames`](super::Channel::may_have_frames).
+    pub(super) fn may_have_frames(&self) -> bool {
+        !self.is_mapped
+            || self.holds
+            || self.inbound.is_summing()
+            || self.notices() != self.notice
+            || !matches!(self.inbound.poll_fast(), FastPoll::Nothing)
     }
 
     #[inline(always)]

@@ -23,7 +23,10 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) address: String,
     pub(in crate::link) mode: Mode,
     pub(in crate::link) send_timeout: Duration,
+    /// For calls that wait.
     pub(in crate::link) wait: WaitPolicy,
+    /// For tasks, which let others run between their turns.
+    pub(in crate::link) task_wait: WaitPolicy,
     pub(in crate::link) control_interval: Duration,
     pub(in crate::link) on_refused: Option<RefusalHandler>,
     pub(in crate::link) on_peer_gone: Option<PeerGoneHandler>,

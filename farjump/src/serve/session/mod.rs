@@ -41,8 +41,8 @@ use crate::executor::{Callable, CodeTable, Ended, Executor};
 use crate::link::summary;
 use crate::wait::Rest;
 
-/// Frames of one source that run before the next source's turn.
-const BATCH: usize = 64;
+/// Frames of one source that run before the next source's turn, unless the program wants another number.
+pub(in crate::serve) const BATCH: usize = 64;
 /// Polls of a source of messages, of which each makes progress of its own, from one call of `progress` to the
 /// next.
 const POLLS_TO_PROGRESS: u8 = 8;
@@ -50,6 +50,8 @@ const POLLS_TO_PROGRESS: u8 = 8;
 /// State that all sessions of a target share.
 pub(super) struct Shared {
     pub(super) executor: Executor,
+    /// Frames of one source that run before the next source's turn. Not 0.
+    pub(super) batch: usize,
     pub(super) handlers: Handlers,
     /// Time limit of the rest of a frame after its signal.
     pub(super) stall_timeout: Duration,
@@ -123,7 +125,12 @@ impl Session {
         }
     }
 
-    /// Takes up to [`BATCH`] frames. Returns how many ran.
+    /// Whether a poll may find something.
+    pub(super) fn may_have_frames(&self) -> bool {
+        self.head.is_blocked() || self.control.has_unread() || self.channel.may_have_frames()
+    }
+
+    /// Takes up to a batch of frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         if self.channel.is_mapped() { self.poll_plain::<Mapped>(shared) } else { self.poll_moved(shared) }
@@ -188,7 +195,7 @@ impl Session {
                             None => return Ok(ran),
                             Some(more) => ran += more,
                         }
-                        if ran >= BATCH {
+                        if ran >= shared.batch {
                             return Ok(ran);
                         }
                         continue 'frames;
@@ -229,13 +236,13 @@ impl Session {
                 unsafe { shared.executor.count(usage) };
                 call.release()?;
                 ran += 1;
-                if ran == BATCH {
+                if ran == shared.batch {
                     return Ok(ran);
                 }
             };
             self.end_call(frame, end, shared)?;
             ran += 1;
-            if ran == BATCH {
+            if ran == shared.batch {
                 return Ok(ran);
             }
         }
@@ -293,7 +300,7 @@ impl Session {
                 more => return Ok(ran + more.unwrap_or(0)),
             }
         }
-        while ran < BATCH {
+        while ran < shared.batch {
             match self.channel.poll_fast() {
                 FastPoll::Nothing => return Ok(ran),
                 FastPoll::Frame(frame) => {
