@@ -46,7 +46,8 @@ pub use error::{
 #[cfg(feature = "bitcode")]
 pub use executor::BitcodeUse;
 pub use executor::{
-    CodeTable, Executor, ExecutorBuilder, Export, ExportFn, OwnCode, at_call_end, hold_reply,
+    CodeTable, Executor, ExecutorBuilder, Export, ExportFn, LastCall, OwnCode, at_call_end, caller,
+    caller_number, hold_reply,
 };
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;

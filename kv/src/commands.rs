@@ -8,7 +8,7 @@ use crate::functions::{self, Bytes, Door};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
 use crate::watcher::Watcher;
-use crate::{hooks, own_calls};
+use crate::{hooks, own_calls, ran};
 
 /// Adds all of them to the server. Returns whether it took them.
 pub(crate) fn register(context: &Context<'_>) -> bool {
@@ -44,20 +44,25 @@ impl Command for RunLinks {
     const NAME: &'static std::ffi::CStr = c"FJ._RUN";
     const FLAGS: &'static std::ffi::CStr = c"";
     const SUMMARY: &'static std::ffi::CStr = c"Runs the functions that links have brought. Internal.";
-    const ARITY: i32 = 1;
+    /// The argument gets the names of what ran, so that SLOWLOG and MONITOR show them.
+    const ARITY: i32 = 2;
 
-    fn run(context: &Context<'_>, _: &Args<'_>) {
+    fn run(context: &Context<'_>, args: &Args<'_>) {
         let host = host::get().filter(|host| host.turns.in_hook.replace(false));
         let Some(host) = host else {
             return context.reply_error("FJ._RUN is for the module itself: call code by FJ.CALL");
         };
         let user = host.options().map_or_else(Vec::new, |options| options.user.as_bytes().to_vec());
-        let door = Door { user, may_write: true, keys: Vec::new(), args: Vec::new() };
+        let by_key = host.options().is_some_and(|options| !options.key_users.is_empty());
+        let door = Door { user, by_key, may_write: true, keys: Vec::new(), args: Vec::new() };
         let start = Instant::now();
         let run = host.watcher.get().map(Watcher::run);
         let polled = functions::during(context, door, || hooks::poll(&host));
         drop(run);
-        host.note_time(start, "links");
+        let ran = host.turns.last_run.borrow();
+        args.append(context, 1, &ran.shown());
+        host.note_time(start, ran.function(), || ran.shown_with_caller());
+        drop(ran);
         match polled {
             Some(Ok(())) => context.reply_null(),
             Some(Err(problem)) => {
@@ -174,6 +179,7 @@ fn call_with(
     };
     let door = Door {
         user: context.user_name().unwrap_or_else(|| b"default".to_vec()),
+        by_key: false,
         may_write,
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
         args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),
@@ -185,7 +191,8 @@ fn call_with(
     drop(run);
     let figures = &mut loaded.figures;
     figures.calls += 1;
-    figures.microseconds += host.note_time(start, loaded.library.name());
+    let name = loaded.library.name();
+    figures.microseconds += host.note_time(start, name, || format!("{name}, by FJ.CALL"));
     figures.failed += u64::from(!matches!(replied, Some(Ok(_))));
     replied.unwrap_or_else(|| Err(inside()))
 }
@@ -261,8 +268,9 @@ impl Command for Stats {
 }
 
 impl Host {
-    /// Notes the time that functions took, and reports it if it was too long. Returns it in microseconds.
-    fn note_time(&self, start: Instant, what: &str) -> u64 {
+    /// Notes the time that functions took, most of it `function`, and reports it if it was too long. Returns it in
+    /// microseconds.
+    fn note_time(&self, start: Instant, function: &str, what: impl FnOnce() -> String) -> u64 {
         let took = start.elapsed();
         let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let turns = &self.turns;
@@ -270,8 +278,9 @@ impl Host {
         turns.longest.set(turns.longest.get().max(microseconds));
         if took > self.limit.get() {
             turns.slow.set(turns.slow.get() + 1);
-            log::warn!("functions ({what}) took {} ms, and other clients waited", took.as_millis());
+            log::warn!("functions ({}) took {} ms, and other clients waited", what(), took.as_millis());
         }
+        ran::note_latency(function, took);
         microseconds
     }
 }

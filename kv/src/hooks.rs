@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use farjump::Target;
 
-use crate::api::{self, CallFlags, Command, Context, Hooks, context_flags};
+use crate::api::{self, Command, Context, Hooks, context_flags};
 use crate::commands::RunLinks;
 use crate::host::{self, Host};
 
@@ -73,10 +73,8 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
     }
     if turns.armed.replace(false) {
         disarm(host);
-        run(host, context);
-    } else {
-        run_if_due(host, context);
     }
+    run_if_due(host, context);
     if host.spins() {
         return;
     }
@@ -145,7 +143,7 @@ fn run(host: &Host, context: &Context<'_>) {
     host.turns.rung.set(false);
     host.turns.skipped.set(0);
     host.turns.in_hook.set(true);
-    let answer = context.call(RunLinks::NAME, &CallFlags::RUN, &[]);
+    let answer = context.call_to_extend(RunLinks::NAME);
     host.turns.in_hook.set(false);
     if let Some(error) = answer.and_then(|answer| answer.error()) {
         log::error!("functions of links do not run: {error}");
@@ -164,11 +162,14 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let start = Instant::now();
     let (mut now, mut last) = (start, None);
     let mut has_more = true;
+    let mut calls = turns.last_run.borrow_mut();
+    calls.begin();
     while now - start < MOST_TIME {
         let ran = target.poll().map_err(|error| host::with_causes(&error))?;
         let before = std::mem::replace(&mut now, Instant::now());
         if ran != 0 {
             last = Some(now);
+            calls.add(target, ran, now - before);
             turns.batch.set(next_batch(turns.batch.get(), ran, now - before));
             target.set_batch(turns.batch.get());
         } else if last.is_none_or(|last| now - last >= linger) || target.may_share_processor() {

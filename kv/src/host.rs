@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::api::{self, Level, Watched};
 use crate::code::Code;
 use crate::options::{DEFAULT_LIMIT, Options};
+use crate::ran::LastRun;
 use crate::watcher::{Limit, Watcher};
 use crate::{functions, hooks};
 
@@ -63,6 +64,8 @@ pub(crate) struct Turns {
     pub(crate) has_more: Cell<bool>,
     /// When the last call of a link ended.
     pub(crate) last_call: Cell<Option<Instant>>,
+    /// What links had run in the last run.
+    pub(crate) last_run: RefCell<LastRun>,
     /// Most calls of a link in one poll.
     pub(crate) batch: Cell<usize>,
     /// Turns since the last run of a server that does not sleep.

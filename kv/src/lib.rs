@@ -6,6 +6,7 @@
 //! | `api` | bindings to the server; all unsafe code but that of the next |
 //! | `functions` | what injected functions may call |
 //! | `host`, `hooks` | the target, and its turns in the server's event loop |
+//! | `ran` | names of functions that ran, for the server's lists of slow commands |
 //! | `commands`, `code` | the commands of clients, and the code that they load |
 //! | `options`, `settings` | the arguments of `loadmodule`, and what `CONFIG SET` changes |
 
@@ -21,6 +22,7 @@ mod info;
 mod logger;
 mod options;
 mod own_calls;
+mod ran;
 mod settings;
 mod watcher;
 

@@ -41,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) spin: bool,
     /// The user of the server that links act as.
     pub(crate) user: String,
+    /// Names of keys of links, and the users that links with those act as.
+    pub(crate) key_users: Vec<(String, String)>,
     pub(crate) load: MayLoad,
     /// File with the key that authenticates code in keys.
     pub(crate) code_key: Option<PathBuf>,
@@ -85,6 +87,7 @@ impl Options {
             linger: Duration::ZERO,
             spin: false,
             user: "default".to_owned(),
+            key_users: Vec::new(),
             load: MayLoad::No,
             code_key: None,
             allow: Vec::new(),
@@ -100,6 +103,15 @@ impl Options {
                 "linger" => options.linger = Duration::from_micros(words.number("linger", "microseconds")?),
                 "spin" => options.spin = true,
                 "user" => options.user = words.value("user", "the name of a user of the server")?,
+                "key-user" => {
+                    let key =
+                        words.value("key-user", "the name of a key, and that of a user of the server")?;
+                    let user = words.value(&format!("key-user {key}"), "the name of a user of the server")?;
+                    if options.key_users.iter().any(|(named, _)| *named == key) {
+                        return Err(format!("key-user {key} is given twice: a link acts as one user"));
+                    }
+                    options.key_users.push((key, user));
+                }
                 "load" => {
                     options.load = match &*words.value("load", "no, local or yes")? {
                         "no" => MayLoad::No,
@@ -119,8 +131,8 @@ impl Options {
                 "limit" => options.limit = Duration::from_millis(words.number("limit", "milliseconds")?),
                 other => {
                     return Err(format!(
-                        "the argument {other:?} is unknown: write one of key, transport, linger, spin, user, load, \
-                         code-key, allow, code-room, mailbox, max-links, limit"
+                        "the argument {other:?} is unknown: write one of key, transport, linger, spin, user, key-user, \
+                         load, code-key, allow, code-room, mailbox, max-links, limit"
                     ));
                 }
             }
@@ -135,6 +147,11 @@ impl Options {
         if options.key_file.is_some() && !options.address.starts_with("tcp:") {
             return Err(
                 "key applies to tcp: addresses alone: leave it away, or listen at tcp:HOST:PORT".to_owned()
+            );
+        }
+        if !options.key_users.is_empty() && options.key_file.is_none() {
+            return Err(
+                "key-user needs links that come by a key: listen at tcp:HOST:PORT with `key FILE`".to_owned()
             );
         }
         let mut warnings = Vec::new();

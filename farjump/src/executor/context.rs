@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
+use farjump_control::PeerIdentity;
 use farjump_core::image::{CodeId, MAX_ALIGN_LOG2};
 
 use super::enter::{self, Caller, Foreign, Main};
@@ -51,7 +53,14 @@ pub(crate) struct Context {
     at_end: Option<fn()>,
     /// Whether the reply of the running call is to be held.
     holds: bool,
+    /// The source whose calls run; [`NO_SOURCE`] for the target's own.
+    caller: u64,
+    /// The processes behind the sources.
+    callers: Vec<(u64, Arc<PeerIdentity>)>,
 }
+
+/// The source of calls that the target's program makes. No source has this number.
+pub(crate) const NO_SOURCE: u64 = u64::MAX;
 
 /// Largest alignment of a copy, in bytes: that of a payload.
 const MAX_ALIGN: usize = 1 << MAX_ALIGN_LOG2;
@@ -89,12 +98,40 @@ impl Context {
             source: 0,
             at_end: None,
             holds: false,
+            caller: NO_SOURCE,
+            callers: Vec::new(),
         }
     }
 
     /// Reply of the last call.
     pub(crate) fn reply(&self) -> &[u8] {
         &self.reply
+    }
+
+    /// Has calls count as this source's from now on.
+    #[inline(always)]
+    pub(super) fn set_caller(&mut self, source: u64) {
+        self.caller = source;
+    }
+
+    /// Makes the process behind a source known.
+    pub(super) fn add_caller(&mut self, source: u64, peer: Arc<PeerIdentity>) {
+        self.callers.push((source, peer));
+    }
+
+    /// Forgets a source that has ended.
+    pub(super) fn remove_caller(&mut self, source: u64) {
+        self.callers.retain(|(one, _)| *one != source);
+    }
+
+    /// The process behind the source whose calls ran last.
+    pub(super) fn caller(&self) -> Option<&Arc<PeerIdentity>> {
+        self.callers.iter().find(|(source, _)| *source == self.caller).map(|(_, peer)| peer)
+    }
+
+    /// Address of the code that was called last; 0 before the first call.
+    pub(super) fn main(&self) -> u64 {
+        self.main
     }
 
     /// Destinations for calls, and the requests of the last call.
@@ -186,6 +223,30 @@ pub fn hold_reply() -> bool {
     let context = unsafe { &mut *context.as_ptr() };
     (context.diverted, context.holds) = (true, true);
     true
+}
+
+/// The number of the source whose call runs on this thread: another one for each link, never used again in a target. Takes as
+/// long as reading a variable, so that a function that a program exports can compare it with the last one. `None` if no call
+/// runs, or one of the program's own ([`Target::call`](crate::Target::call)).
+#[inline]
+pub fn caller_number() -> Option<u64> {
+    let context = NonNull::new(CURRENT.get())?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. Only this field is read.
+    let caller = unsafe { (&raw const (*context.as_ptr()).caller).read() };
+    (caller != NO_SOURCE).then_some(caller)
+}
+
+/// The process whose call runs on this thread, with the operator's name for the key by which it came, if it came by one. For
+/// functions that a program exports and that do not let each source do the same. A call that another target has sent on is
+/// that target's; one that a function has sent to its own target again is its first source's.
+/// `None` where [`caller_number`] is, and if the source has ended since.
+///
+/// Injected code is native code: what an exported function refuses it, it can do itself (`docs/security.md`).
+pub fn caller() -> Option<Arc<PeerIdentity>> {
+    let context = NonNull::new(CURRENT.get())?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends here.
+    let context = unsafe { &*context.as_ptr() };
+    context.caller().cloned()
 }
 
 /// Address of the code that a call on this thread has entered. Safe in a signal handler.

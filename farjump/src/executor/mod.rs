@@ -6,6 +6,7 @@ mod bind;
 #[cfg(feature = "bitcode")]
 mod bitcode;
 mod builder;
+mod callers;
 mod coarse_clock;
 mod code_table;
 mod context;
@@ -52,10 +53,11 @@ pub use bitcode::BitcodeUse;
 #[cfg(feature = "bitcode")]
 pub(crate) use bitcode::{Finished, Settled};
 pub use builder::ExecutorBuilder;
+pub use callers::LastCall;
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready, Unbound};
-pub(crate) use context::{Context, Ended, running};
-pub use context::{at_call_end, hold_reply};
+pub(crate) use context::{Context, Ended, NO_SOURCE, running};
+pub use context::{at_call_end, caller, caller_number, hold_reply};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
 pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};

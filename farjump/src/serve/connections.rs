@@ -238,6 +238,7 @@ impl Target<'_> {
         if let Some(objects) = self.shared.executor.objects() {
             objects.source_began(id, session.channel.lender());
         }
+        self.shared.executor.add_caller(id, &session.control.peer);
         self.shared.handlers.peer_joined(&session.control.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);

@@ -90,6 +90,7 @@ impl Target<'_> {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
         self.shared.forwards.source_ended(session.id);
+        self.shared.executor.remove_caller(session.id);
         if let Some(objects) = self.shared.executor.objects() {
             objects.source_ended(session.id);
         }
@@ -110,6 +111,7 @@ impl Target<'_> {
         for mut session in self.sessions.take() {
             session.close(why);
             self.unwatch(&session);
+            self.shared.executor.remove_caller(session.id);
             if let Some(objects) = self.shared.executor.objects() {
                 objects.source_ended(session.id);
             }

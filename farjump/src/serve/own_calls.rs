@@ -8,14 +8,14 @@ use farjump_loader::LinkedImage;
 use super::Target;
 use super::forward::{Caller, Outcome, Returned};
 use super::session::{Session, Shared};
-use crate::executor::{Callable, Chosen, Ended, Executor, OwnCode, Unbound, refused, running};
+use crate::executor::{Callable, Chosen, Ended, Executor, NO_SOURCE, OwnCode, Unbound, refused, running};
 use crate::link::{CANARY_LEN, ReplyBytes, run_payload_init};
 #[cfg(doc)]
 use crate::{CallError, ForwardLimits};
 use crate::{Error, Refusal, Reply, ServeError};
 
 /// The session of calls that come from no source. Sessions count from 0.
-const OWN: u64 = u64::MAX;
+const OWN: u64 = NO_SOURCE;
 
 impl Target<'_> {
     /// Runs code here, on this thread, without a link, and returns its reply: empty if it replied nothing. For programs
@@ -96,6 +96,7 @@ impl Target<'_> {
         let Shared { executor, forwards, .. } = &mut self.shared;
         executor.prepare_thread();
         let limit = executor.reply_limit();
+        executor.set_caller(NO_SOURCE);
         // SAFETY: `linked` holds the code. The payload is the scratch buffer's, of at least `len` bytes, and aligned as
         // the code asks; nothing else uses the buffer meanwhile. The caller answers for the rest.
         let ended = unsafe { executor.run(&callable, payload.cast(), len, limit) };

@@ -7,7 +7,7 @@ use super::epoll::{Event, Events};
 use super::session::{End, Session, Shared, Stop};
 use super::{Idle, Target, own_calls};
 use crate::Error;
-use crate::executor::{Executor, Unbound};
+use crate::executor::{Executor, LastCall, Unbound};
 use crate::link::Wanted;
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports
@@ -49,6 +49,12 @@ impl Target<'_> {
     pub fn may_have_frames(&self) -> bool {
         self.shared.forwards.is_active()
             || self.sessions[..self.sessions.polled()].iter().any(Session::may_have_frames)
+    }
+
+    /// The function that was called last, by a source or by the program. For programs that report calls which take long.
+    /// `None` before the first call, and for code that has been dropped since.
+    pub fn last_call(&self) -> Option<LastCall> {
+        self.shared.executor.last_call()
     }
 
     /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
@@ -391,6 +397,7 @@ impl Target<'_> {
             None => self.shared.executor.reply_limit(),
         };
         let Shared { forwards, executor, scratch, .. } = &mut self.shared;
+        executor.set_caller(caller.session);
         forwards.run_again(again, limit, executor, scratch);
     }
 

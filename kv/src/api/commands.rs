@@ -1,5 +1,6 @@
 //! Commands of the module's.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -41,6 +42,8 @@ pub(crate) enum KeysOf {
 /// The arguments of a command; the first is its name.
 pub(crate) struct Args<'a> {
     raw: &'a [*mut RawString],
+    /// Whether bytes of some were lent.
+    lent: Cell<bool>,
 }
 
 impl<'a> Args<'a> {
@@ -51,8 +54,21 @@ impl<'a> Args<'a> {
     /// The bytes of an argument; none if there are fewer arguments.
     pub(crate) fn get(&self, index: usize) -> &'a [u8] {
         let Some(raw) = self.raw.get(index) else { return &[] };
-        // SAFETY: the server lends the arguments for as long as the command runs, and nothing overwrites them.
+        self.lent.set(true);
+        // SAFETY: the server lends the arguments for as long as the command runs. `append` changes none of which bytes were
+        // lent.
         unsafe { bytes_of(*raw) }
+    }
+
+    /// Appends to an argument, for the lists in which the server shows commands that have run. Does nothing if bytes of
+    /// arguments were lent.
+    pub(crate) fn append(&self, context: &Context<'_>, index: usize, text: &str) {
+        let Some(raw) = self.raw.get(index).filter(|_| !self.lent.get()) else { return };
+        // SAFETY: context and text are valid, and the string is an argument of the running command, of whose bytes nobody
+        // here has a reference. The server refuses strings to which it has other references itself.
+        unsafe {
+            functions().string_append_buffer()(context.raw(), *raw, text.as_ptr().cast(), text.len());
+        }
     }
 
     /// The arguments from `start` to `end`.
@@ -130,7 +146,7 @@ unsafe extern "C" fn run<C: Command>(
     let Some(context) = (unsafe { Context::new(context) }) else { return OK };
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the server passes so many strings, which live until this returns.
-    let args = Args { raw: unsafe { std::slice::from_raw_parts(args, count) } };
+    let args = Args { raw: unsafe { std::slice::from_raw_parts(args, count) }, lent: Cell::new(false) };
     let ran = catch_unwind(AssertUnwindSafe(|| match C::KEYS {
         KeysOf::Counted(flags) if context.asks_for_keys() => tell_keys(&context, &args, flags),
         _ => C::run(&context, &args),

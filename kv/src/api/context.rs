@@ -88,6 +88,18 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Runs a command with one empty argument, which it may extend ([`Args::append`](super::Args::append)). Its writes reach
+    /// replicas and the append-only file.
+    pub(crate) fn call_to_extend(&self, name: &CStr) -> Option<Reply> {
+        let (text, len) = (c"", 0_usize);
+        // SAFETY: the context is valid. For `b` the server takes a pointer and a length, and makes a string of its own of so
+        // many bytes.
+        unsafe {
+            let flags = c"!Eb".as_ptr();
+            Reply::owned(functions().call()(self.raw(), name.as_ptr(), flags, text.as_ptr(), len))
+        }
+    }
+
     /// The name of the user whose command runs; `None` if nobody's does.
     pub(crate) fn user_name(&self) -> Option<Vec<u8>> {
         // SAFETY: the context is valid. The string's reference is the caller's.
@@ -130,6 +142,4 @@ impl CallFlags {
     pub(crate) const WRITE: CallFlags = CallFlags(c"!SEv");
     /// As [`CallFlags::WRITE`], and commands that write are refused.
     pub(crate) const READ: CallFlags = CallFlags(c"WSEv");
-    /// For this module's own command around the functions of links: its writes reach replicas and the append-only file.
-    pub(crate) const RUN: CallFlags = CallFlags(c"!Ev");
 }

@@ -68,6 +68,7 @@ functions! {
     // Strings.
     create_string = "CreateString": fn(*mut RawContext, *const c_char, usize) -> *mut RawString;
     free_string = "FreeString": fn(*mut RawContext, *mut RawString);
+    string_append_buffer = "StringAppendBuffer": fn(*mut RawContext, *mut RawString, *const c_char, usize) -> c_int;
     string_ptr_len = "StringPtrLen": fn(*const RawString, *mut usize) -> *const c_char;
     // Keys.
     open_key = "OpenKey": fn(*mut RawContext, *mut RawString, c_int) -> *mut RawKey;
@@ -112,6 +113,7 @@ functions! {
     get_context_flags = "GetContextFlags": fn(*mut RawContext) -> c_int;
     avoid_replica_traffic = "AvoidReplicaTraffic": fn() -> c_int;
     monotonic_microseconds = "MonotonicMicroseconds": fn() -> u64;
+    latency_add_sample = "LatencyAddSample": fn(*const c_char, c_longlong);
     log = "Log": fn(*mut RawContext, *const c_char, *const c_char; ...);
     // The event loop.
     event_loop_add = "EventLoopAdd": fn(c_int, c_int, EventLoopFn, *mut c_void) -> c_int;

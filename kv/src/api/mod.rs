@@ -67,6 +67,13 @@ pub(crate) fn now() -> u64 {
     unsafe { functions().monotonic_microseconds()() }
 }
 
+/// Adds a time to those of an event in LATENCY, unless it is below the server's threshold. For the server's thread.
+pub(crate) fn add_latency(event: &str, milliseconds: i64) {
+    let event = strings::c_text(event);
+    // SAFETY: the name is zero-terminated, and the server copies it.
+    unsafe { functions().latency_add_sample()(event.as_ptr(), milliseconds) };
+}
+
 /// Whether writes would not reach replicas and the append-only file now: during CLIENT PAUSE and a failover.
 pub(crate) fn must_not_write() -> bool {
     // SAFETY: it takes nothing. It is called on the server's thread, as contexts exist only there.

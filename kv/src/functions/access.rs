@@ -3,6 +3,7 @@
 use super::fault::{Code, Fault, shown};
 use super::{Kv, State};
 use crate::api::{CallFlags, Str, User};
+use crate::host;
 
 /// A user's rights, for one turn: no rule changes meanwhile.
 pub(super) enum Access {
@@ -38,6 +39,15 @@ impl Access {
     }
 }
 
+/// The user that the module's arguments name for the key of the call's link, if they name one.
+fn user_of_caller() -> Option<Vec<u8>> {
+    let caller = farjump::caller()?;
+    let key = caller.key.as_ref()?;
+    let host = host::get()?;
+    let users = &host.options()?.key_users;
+    users.iter().find(|(name, _)| name == key).map(|(_, user)| user.clone().into_bytes())
+}
+
 /// Commands of one word that have no keys. Users with few rights may run no other command of one word: the server would
 /// look for keys that are not there.
 const OF_ONE_WORD: [&str; 7] = ["dbsize", "info", "lastsave", "ping", "randomkey", "role", "time"];
@@ -48,7 +58,18 @@ impl State {
         let Some(door) = &self.door else {
             return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
         };
-        match self.access.get_or_insert_with(|| Access::of(&door.user)) {
+        if self.by_key {
+            let caller = farjump::caller_number();
+            if caller != self.caller {
+                (self.access, self.caller) = (None, caller);
+            }
+        }
+        let user = &mut self.user;
+        let find = || {
+            *user = if door.by_key { user_of_caller() } else { None }.unwrap_or_else(|| door.user.clone());
+            Access::of(user)
+        };
+        match self.access.get_or_insert_with(find) {
             Access::None(why) => Err(Fault::new(Code::Denied, why.clone())),
             access => Ok(access),
         }
@@ -61,7 +82,7 @@ impl State {
         if user.may(&command) {
             return Ok(());
         }
-        let user = self.door.as_ref().map_or_else(String::new, |door| shown(&door.user));
+        let user = shown(&self.user);
         let name = String::from_utf8_lossy(command[0].bytes());
         let key = command.get(1).map_or_else(String::new, |key| shown(key.bytes()));
         let text = format!("the user {user} may not run {name} {key}: allow it by ACL SETUSER");
@@ -71,7 +92,9 @@ impl State {
     /// Checks that the user may read `key` as `command` does, with this number of arguments behind the key.
     #[inline]
     pub(super) fn check_read(&mut self, command: &str, key: &[u8], more: usize) -> Result<(), Fault> {
-        if let Some(Access::All) = self.access {
+        if let Some(Access::All) = self.access
+            && !self.by_key
+        {
             return Ok(());
         }
         self.check(|| {

@@ -42,6 +42,8 @@ impl Bytes {
 pub(crate) struct Door {
     /// The user's name.
     pub(crate) user: Vec<u8>,
+    /// Whether the key of the link by which a call came may say that it is another user's.
+    pub(crate) by_key: bool,
     /// Whether writes are let.
     pub(crate) may_write: bool,
     /// Keys that came with the command.
@@ -61,8 +63,12 @@ struct Kv {
 /// What functions that run have.
 struct State {
     door: Option<Door>,
-    /// What the user may do; found out at the first access.
+    /// What the user may do; found out at the first access, and again at that of another caller, if users differ by caller.
     access: Option<Access>,
+    by_key: bool,
+    /// The link of which `access` is, and the user's name.
+    caller: Option<u64>,
+    user: Vec<u8>,
     in_cluster: bool,
     /// One string for each length of names, rewritten for each look-up.
     names: Vec<Option<Str>>,
@@ -112,6 +118,9 @@ impl Kv {
             state: RefCell::new(State {
                 door: None,
                 access: None,
+                by_key: false,
+                caller: None,
+                user: Vec::new(),
                 in_cluster: false,
                 names: Vec::new(),
                 copies: Vec::new(),
@@ -167,6 +176,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         if state.door.is_some() {
             return None;
         }
+        (state.by_key, state.caller) = (door.by_key, None);
         state.door = Some(door);
         state.in_cluster = context.flags() & crate::api::context_flags::CLUSTER != 0;
         drop(state);

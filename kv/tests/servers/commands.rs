@@ -10,9 +10,9 @@ fn the_internal_command_is_for_the_module_alone() {
     on_each(|program| {
         let server = Start::new(program).run();
         let mut client = server.client();
-        assert!(client.say("FJ._RUN").error().contains("for the module itself"));
+        assert!(client.say("FJ._RUN x").error().contains("for the module itself"));
         client.say("MULTI").worked();
-        client.say("FJ._RUN").worked();
+        client.say("FJ._RUN x").worked();
         assert!(client.say("EXEC").elements()[0].error().contains("for the module itself"));
         drop(server.shut_down());
     });

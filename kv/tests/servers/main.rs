@@ -13,6 +13,7 @@ mod rights;
 mod samples;
 mod server;
 mod settings;
+mod shown;
 mod states;
 mod transports;
 mod writes;

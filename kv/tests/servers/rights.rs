@@ -1,6 +1,9 @@
 //! Users of the server, for whom functions run.
 
-use crate::server::{Start, on_each, run_ops};
+use farjump::{Keys, Link};
+use farjump_fixtures::process::PATIENCE;
+
+use crate::server::{Start, library, on_each, ops, run_ops};
 
 #[test]
 fn links_act_as_the_user_that_the_module_names() {
@@ -46,6 +49,41 @@ fn links_act_as_the_user_that_the_module_names() {
         client.say("ACL DELUSER app").worked();
         assert_eq!(run_ops(&link, "get app:k"), ["-2"]);
         assert!(server.runs());
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn links_act_as_the_users_that_the_module_names_for_their_keys() {
+    on_each(|program| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        let keys = ["blue", "red", "green", "other"].map(|name| Keys::add(&file, name, None).unwrap());
+        let args = ["tcp:127.0.0.1:0", "key", "keys", "transport", "tcp", "user", "rest"];
+        let users = ["key-user", "blue", "b", "key-user", "red", "r", "key-user", "green", "nobody"];
+        let server = Start::new(program).only(&[&args[..], &users[..]].concat()).run_in(folder);
+        let mut client = server.client();
+        for user in ["b", "r", "rest"] {
+            client.say(&format!("ACL SETUSER {user} on ~{user}:* +@all")).worked();
+            client.say(&format!("SET {user}:k {user}")).worked();
+        }
+        let address = client.info("farjump", "farjump_address").unwrap();
+        let links = keys.map(|key| Link::builder(&address).transport("tcp").key(key).connect().unwrap());
+        let all = "get b:k; get r:k; get rest:k";
+        // Sent together, so that calls of several links run in one turn: each again, beside others' calls.
+        for _ in 0..20 {
+            let calls: Vec<_> =
+                links.iter().map(|link| link.inject(&library("ops"), &ops(all)).unwrap()).collect();
+            let replies = calls.into_iter().map(|call| call.wait(PATIENCE).unwrap());
+            let replies: Vec<_> = replies.map(|reply| String::from_utf8_lossy(&reply).into_owned()).collect();
+            assert_eq!(replies, [" b0\n-2\n-2\n", "-2\n r0\n-2\n", "-2\n-2\n-2\n", "-2\n-2\n rest0\n"]);
+        }
+        let told = |link, call: &str| run_ops(link, call)[1].clone();
+        assert!(told(&links[0], "set r:k v; error").contains("the user \"b\" may not run"));
+        assert!(told(&links[2], "get b:k; error").contains("no user \"nobody\""));
+        client.say("ACL SETUSER r off").worked();
+        assert!(told(&links[1], "get r:k; error").contains("is off"));
+        assert_eq!(run_ops(&links[0], "set b:k v; get b:k"), ["0", " v0"]);
         drop(server.shut_down());
     });
 }

@@ -133,6 +133,7 @@ impl Session {
     /// Takes up to a batch of frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        shared.executor.set_caller(self.id);
         if self.channel.is_mapped() { self.poll_plain::<Mapped>(shared) } else { self.poll_moved(shared) }
     }
 
