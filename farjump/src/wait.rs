@@ -52,11 +52,12 @@ pub(crate) fn default_wait() -> WaitPolicy {
     WaitPolicy::for_cores(processors(), 2)
 }
 
-/// Returns the waiting of a source for an outcome: it yields for some 150 microseconds before it sleeps. The outcome is
-/// under way, and a source that sleeps gets it only when the system has woken it, which takes 50 microseconds where a virtual
-/// processor has been given back.
+/// Returns the waiting of a source for an outcome: it pauses for more than 100 microseconds before it yields and sleeps. The
+/// outcome is under way, and a source that sleeps gets it only when the system has woken it, which takes 50 microseconds where
+/// a virtual processor has been given back. It does not yield earlier: what runs on its processor then runs for milliseconds.
 pub(crate) fn wait_for_outcome() -> WaitPolicy {
-    WaitPolicy { yields: 256, ..default_wait() }
+    let wait = default_wait();
+    WaitPolicy { pauses: 6 * wait.pauses, ..wait }
 }
 
 /// `policy` as this machine can follow it: without events where the timer sends none, as a wait for one could last until

@@ -117,9 +117,9 @@ impl LinkBuilder {
         self
     }
 
-    /// The spinning of a wait before it sleeps. Default: 4,000 turns that spin and 1,000 that pause, some 45 us together, then
-    /// 256 that yield the processor, some 150 us; 16 in tasks. On a machine with one processor it yields after 20 turns. Where this machine's timer sends no events, turns that wait for one
-    /// ([`WaitPolicy::events_only`]) pause instead.
+    /// The spinning of a wait before it sleeps. Default: 4,000 turns that spin, 6,000 that pause (1,000 in tasks), some 150 us
+    /// together, and 16 that yield the processor. On a machine with one processor it yields after 20 turns. Where this
+    /// machine's timer sends no events, turns that wait for one ([`WaitPolicy::events_only`]) pause instead.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
         self.settings.wait = crate::wait::followed_here(policy);
         self.settings.task_wait = self.settings.wait;
