@@ -1,6 +1,8 @@
-//! The servers that the module for Redis and Valkey is tested with: Debian's Redis, that of its backports, Valkey, and the
-//! newest of PyPI's. They are unpacked, not installed: Debian's packages would start services.
+//! The servers that the module for Redis and Valkey is tested with: Debian 12's Redis and, of its backports, Valkey; Debian
+//! 13's Redis; and the newest Valkey of PyPI's. They are unpacked, not installed: Debian's packages would start services.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::debs::{self, Outcome, Store};
@@ -8,21 +10,78 @@ use crate::packages;
 use crate::process::{Failed, Interrupt};
 use crate::wheels::Set;
 
-/// Debian's release, and where its Valkey comes from.
-const RELEASES: [&str; 2] = ["bookworm", "bookworm-backports"];
-/// The packages of each server, with those that it needs beside the C library.
-const PACKAGES: [(&str, &[&str], &str); 2] = [
-    (
-        "Redis 7.0 of Debian 12",
-        &["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1", "libsystemd0", "libssl3"],
-        "usr/bin/redis-server",
-    ),
-    (
-        "Valkey 8.0 of Debian's backports",
-        &["valkey-server", "valkey-tools", "libjemalloc2", "liblzf1", "libatomic1", "libsystemd0", "libssl3"],
-        "usr/bin/valkey-server",
-    ),
+/// A server of a release of Debian's.
+struct Packaged {
+    name: &'static str,
+    /// Folder of the packages.
+    folder: &'static str,
+    /// The releases that they are looked for in.
+    releases: &'static [&'static str],
+    /// The server's packages, with those of libraries that it needs.
+    packages: &'static [&'static str],
+    program: &'static str,
+    /// Whether the C library and the program's interpreter are among them, as this system's are older.
+    has_libc: bool,
+}
+
+const PACKAGED: [Packaged; 3] = [
+    Packaged {
+        name: "Redis 7.0 of Debian 12",
+        folder: "debian",
+        releases: &["bookworm", "bookworm-backports"],
+        packages: &[
+            "redis-server",
+            "redis-tools",
+            "libjemalloc2",
+            "liblzf1",
+            "libatomic1",
+            "libsystemd0",
+            "libssl3",
+        ],
+        program: "redis-server",
+        has_libc: false,
+    },
+    Packaged {
+        name: "Valkey 8.0 of Debian 12's backports",
+        folder: "debian",
+        releases: &["bookworm", "bookworm-backports"],
+        packages: &[
+            "valkey-server",
+            "valkey-tools",
+            "libjemalloc2",
+            "liblzf1",
+            "libatomic1",
+            "libsystemd0",
+            "libssl3",
+        ],
+        program: "valkey-server",
+        has_libc: false,
+    },
+    Packaged {
+        name: "Redis 8.0 of Debian 13",
+        folder: "debian13",
+        releases: &["trixie"],
+        packages: &[
+            "redis-server",
+            "redis-tools",
+            "libjemalloc2",
+            "liblzf1",
+            "libatomic1",
+            "libsystemd0",
+            "libssl3t64",
+            "libc6",
+            "libgcc-s1",
+            "libstdc++6",
+            "libcap2",
+            "zlib1g",
+            "libzstd1",
+        ],
+        program: "redis-server",
+        has_libc: true,
+    },
 ];
+/// The interpreter of programs for x86-64, of which the one test with a C library of its own is.
+const INTERPRETER: &str = "ld-linux-x86-64.so.2";
 /// The wheel with the newest Valkey.
 const WHEEL: Set<'_> = Set {
     what: "Valkey 9.1.2",
@@ -56,8 +115,12 @@ pub(crate) fn all(folder: &Path, interrupt: &Interrupt) -> Result<(Vec<Server>, 
         Outcome::Here(server) => servers.push(server),
         Outcome::Missing(why) => missing.push((name.to_owned(), why)),
     };
-    for (name, packages, program) in PACKAGES {
-        add(name, unpacked(&folder.join("debian"), (name, packages, program), interrupt)?);
+    for packaged in PACKAGED {
+        let got = match packaged.has_libc && !cfg!(target_arch = "x86_64") {
+            true => Outcome::Missing("only for x86-64".to_owned()),
+            false => unpacked(&folder.join(packaged.folder), &packaged, interrupt)?,
+        };
+        add(packaged.name, got);
     }
     let wheel = match WHEEL.folder(|_| Ok(()), interrupt)? {
         Ok(wheel) if cfg!(target_arch = "x86_64") => {
@@ -70,23 +133,40 @@ pub(crate) fn all(folder: &Path, interrupt: &Interrupt) -> Result<(Vec<Server>, 
     Ok((servers, missing))
 }
 
-fn unpacked(
-    folder: &Path,
-    (name, packages, program): (&'static str, &[&str], &str),
-    interrupt: &Interrupt,
-) -> Result<Outcome<Server>, Failed> {
+fn unpacked(folder: &Path, packaged: &Packaged, interrupt: &Interrupt) -> Result<Outcome<Server>, Failed> {
     if let Some(program) = ["apt-get", "dpkg-deb"].into_iter().find(|program| !packages::in_path(program)) {
         return Ok(Outcome::Missing(format!("{program} is not there")));
     }
     let Some(mirror) = debs::mirror() else {
         return Ok(Outcome::Missing("apt has no mirror of Debian's".to_owned()));
     };
-    let sources: String = RELEASES.iter().map(|release| debs::source(&mirror, release)).collect();
+    let sources: String = packaged.releases.iter().map(|release| debs::source(&mirror, release)).collect();
     let store = Store::viewing(folder, None, Some(&sources), interrupt)?;
-    let files = match store.fetch(&[&["download"], packages].concat())? {
+    let files = match store.fetch(&[&["download"], packaged.packages].concat())? {
         Outcome::Here(files) => files,
         Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
     };
-    let root = store.unpack(packages[0], &files)?;
-    Ok(Outcome::Here(Server { name, program: root.join(program), libraries: Some(root.join(LIBRARIES)) }))
+    let root = store.unpack(packaged.packages[0], &files)?;
+    let (program, libraries) = (root.join("usr/bin").join(packaged.program), root.join(LIBRARIES));
+    let name = packaged.name;
+    if !packaged.has_libc {
+        return Ok(Outcome::Here(Server { name, program, libraries: Some(libraries) }));
+    }
+    let started = root.join("with-libc").join(packaged.program);
+    write_starter(&started, &program, &libraries)?;
+    Ok(Outcome::Here(Server { name, program: started, libraries: None }))
+}
+
+/// Writes a script that runs `program` with the C library in `libraries`.
+fn write_starter(script: &Path, program: &Path, libraries: &Path) -> Result<(), Failed> {
+    let text = format!(
+        "#!/bin/sh\nexec '{}' --library-path '{}' --argv0 \"$0\" '{}' \"$@\"\n",
+        libraries.join(INTERPRETER).display(),
+        libraries.display(),
+        program.display()
+    );
+    let failed = |error| debs::failed(script, error);
+    fs::create_dir_all(script.parent().unwrap_or(script)).map_err(failed)?;
+    fs::write(script, text).map_err(failed)?;
+    fs::set_permissions(script, fs::Permissions::from_mode(0o755)).map_err(failed)
 }
