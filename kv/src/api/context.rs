@@ -130,6 +130,8 @@ impl CallFlags {
     pub(crate) const WRITE: CallFlags = CallFlags(c"!SEv");
     /// As [`CallFlags::WRITE`], and commands that write are refused.
     pub(crate) const READ: CallFlags = CallFlags(c"WSEv");
+    /// For questions about the server's state, also by commands that no script may run; those that write are refused.
+    pub(crate) const ASK: CallFlags = CallFlags(c"WEv");
     /// For this module's own command around the functions of links: its writes reach replicas and the append-only file.
     pub(crate) const RUN: CallFlags = CallFlags(c"!Ev");
 }

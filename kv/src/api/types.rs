@@ -49,6 +49,10 @@ pub(super) const OK: c_int = 0;
 pub(super) const API_VERSION: c_int = 1;
 /// `REDISMODULE_READ`.
 pub(super) const READ: c_int = 1;
+/// `REDISMODULE_OPEN_KEY_NOTOUCH`: the key does not count as used.
+pub(super) const NO_TOUCH: c_int = 1 << 16;
+/// `REDISMODULE_NOTIFY_EVICTED`.
+pub(super) const NOTIFY_EVICTED: c_int = 1 << 9;
 /// `REDISMODULE_EVENTLOOP_READABLE`.
 pub(super) const READABLE: c_int = 1;
 
@@ -92,6 +96,7 @@ pub(crate) mod context_flags {
     pub(crate) const READONLY: c_int = 1 << 4;
     pub(crate) const CLUSTER: c_int = 1 << 5;
     pub(crate) const AOF: c_int = 1 << 6;
+    pub(crate) const EVICT: c_int = 1 << 9;
     pub(crate) const OOM: c_int = 1 << 10;
     pub(crate) const LOADING: c_int = 1 << 13;
     pub(crate) const ASYNC_LOADING: c_int = 1 << 23;

@@ -2,6 +2,7 @@
 
 mod access;
 mod boundary;
+mod eviction;
 mod fault;
 mod reads;
 mod writes;
@@ -63,6 +64,8 @@ struct State {
     door: Option<Door>,
     /// What the user may do; found out at the first access.
     access: Option<Access>,
+    /// How the server evicts; asked at the first write for which it has no memory.
+    eviction: Option<eviction::Policy>,
     in_cluster: bool,
     /// One string for each length of names, rewritten for each look-up.
     names: Vec<Option<Str>>,
@@ -88,10 +91,12 @@ enum Copy {
 pub(crate) struct Figures {
     pub(crate) writes: u64,
     pub(crate) refused: u64,
+    /// Keys that made room for writes.
+    pub(crate) evicted: u64,
 }
 
 thread_local! {
-    static FIGURES: Cell<Figures> = const { Cell::new(Figures { writes: 0, refused: 0 }) };
+    static FIGURES: Cell<Figures> = const { Cell::new(Figures { writes: 0, refused: 0, evicted: 0 }) };
 }
 
 /// Writes made, and accesses refused, since the module was loaded.
@@ -112,6 +117,7 @@ impl Kv {
             state: RefCell::new(State {
                 door: None,
                 access: None,
+                eviction: None,
                 in_cluster: false,
                 names: Vec::new(),
                 copies: Vec::new(),
@@ -158,7 +164,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
             KV.with(|kv| {
                 kv.end_call();
                 let mut state = kv.state.borrow_mut();
-                (state.door, state.access) = (None, None);
+                (state.door, state.access, state.eviction) = (None, None, None);
             });
         }
     }

@@ -3,6 +3,7 @@
 
 mod calls;
 mod commands;
+mod eviction;
 mod habits;
 mod hardened;
 mod kills;

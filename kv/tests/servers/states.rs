@@ -30,39 +30,6 @@ fn count_until(link: &Link, refusal: &str) -> u64 {
 }
 
 #[test]
-fn a_full_server_evicts_what_functions_have_written_and_loses_count_of_none() {
-    on_each(|program| {
-        let server = Start::new(program).options("--maxmemory-policy allkeys-lru").run();
-        let mut client = server.client();
-        let link = server.link();
-        assert_eq!(run_ops(&link, "type none"), ["0"]);
-        let used: u64 = client.info("memory", "used_memory").unwrap().parse().unwrap();
-        client.say(&format!("CONFIG SET maxmemory {}", used + (2 << 20))).worked();
-        let value = "v".repeat(1000);
-        let (mut written, mut refused) = (0, 0);
-        for round in 0..100 {
-            let operations: Vec<_> = (0..50).map(|key| format!("set {round}:{key} {value}")).collect();
-            for line in run_ops(&link, &operations.join("; ")) {
-                match &*line {
-                    "0" => written += 1,
-                    "-4" => refused += 1,
-                    other => panic!("{other}"),
-                }
-            }
-            // The server evicts before a client's command, and at no other time.
-            client.run(&[b"SET", format!("client:{round}").as_bytes(), &[b'c'; 10_000]]).worked();
-            written += 1;
-        }
-        client.say("CONFIG SET maxmemory 0").worked();
-        let evicted: i64 = client.info("stats", "evicted_keys").unwrap().parse().unwrap();
-        assert!(evicted > 0 && refused > 0, "{written} were written, {refused} refused, {evicted} evicted");
-        assert_eq!(client.say("DBSIZE"), Value::Integer(written - evicted));
-        assert_eq!(run_ops(&link, "set last v; get last"), ["0", " v0"]);
-        drop(server.shut_down());
-    });
-}
-
-#[test]
 fn a_server_that_shuts_down_saves_what_functions_have_written() {
     on_each(|program| {
         let server = Start::new(program).run();
