@@ -93,6 +93,9 @@ pub(crate) mod reply_type {
 /// Flags of `RM_GetContextFlags`.
 pub(crate) mod context_flags {
     use std::ffi::c_int;
+    pub(crate) const SCRIPT: c_int = 1;
+    pub(crate) const MULTI: c_int = 1 << 1;
+    pub(crate) const REPLICA: c_int = 1 << 3;
     pub(crate) const READONLY: c_int = 1 << 4;
     pub(crate) const CLUSTER: c_int = 1 << 5;
     pub(crate) const AOF: c_int = 1 << 6;

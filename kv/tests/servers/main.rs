@@ -2,6 +2,7 @@
 //! own, and end with the test.
 
 mod calls;
+mod cluster;
 mod commands;
 mod eviction;
 mod habits;
