@@ -14,7 +14,7 @@ const MOST_TIME: u64 = 1000;
 const MOST_KEYS: usize = 1024;
 /// How far over its limit a server takes a write, as a part of the limit, if there was no time to evict enough. The server
 /// lets commands of clients run while it has not done evicting.
-const MOST_OVER: f32 = 0.125;
+const MOST_OVER: f32 = 0.25;
 /// Most keys in one DEL. The first has one key, and each has twice as many as the one before: until the turn ends, the memory
 /// of a command that goes to replicas may be more than that of one small key.
 const MOST_TOGETHER: usize = 16;
