@@ -71,7 +71,7 @@ struct kv_bytes {
 #define KV_WRONG_TYPE (-1)    /* the key holds a value of another type */
 #define KV_DENIED (-2)        /* the user may not, or is off */
 #define KV_PAUSED (-3)        /* the server holds writes back: CLIENT PAUSE, or a failover */
-#define KV_NO_MEMORY (-4)     /* the server uses more than its maxmemory */
+#define KV_NO_MEMORY (-4)     /* the server uses more than its maxmemory, and evicts nothing */
 #define KV_READ_ONLY (-5)     /* a read-only replica, or FJ.CALL_RO */
 #define KV_OTHER_SLOT (-6)    /* the key belongs to another node of the cluster */
 #define KV_STALE (-7)         /* the cursor or reply has ended */

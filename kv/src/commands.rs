@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
-use crate::code::{KEY, Kept};
+use crate::code::Kept;
 use crate::functions::{self, Bytes, Door};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
@@ -99,12 +99,15 @@ impl Command for Load {
         match host.code.borrow_mut().load(context, args.get(1), args.get(2), &cpu) {
             Ok((id, kept)) => {
                 let kept = match kept {
-                    Kept::Key => format!("kept in the key {}", String::from_utf8_lossy(KEY)),
+                    Kept::Key(key) => format!("kept in the key {}", String::from_utf8_lossy(&key)),
                     Kept::Memory => {
                         "in memory until the server ends: to keep it, load the module with code-key FILE"
                             .to_owned()
                     }
-                    Kept::Node => "in memory of this node until the server ends".to_owned(),
+                    Kept::Node => {
+                        "in memory until the server ends: this node has no slot, or the cluster is down"
+                            .to_owned()
+                    }
                 };
                 context.reply_array(2);
                 context.reply_bytes(id.to_string().as_bytes());
@@ -208,18 +211,7 @@ impl Command for List {
 
     fn run(context: &Context<'_>, _: &Args<'_>) {
         let Some(host) = target_of(context) else { return };
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        let fields = context.call(c"hkeys", &api::CallFlags::READ, &[api::Str::new(KEY)]);
-        if let Some(fields) = &fields {
-            let fields = fields.root();
-            let all = (0..fields.len()).filter_map(|index| fields.element(index));
-            names.extend(all.filter_map(|field| field.bytes().strip_prefix(b"c:")).map(<[u8]>::to_vec));
-        }
-        let code = host.code.borrow();
-        let only_here = code.iter().filter(|(_, loaded)| !loaded.is_in_key());
-        names.extend(only_here.map(|(name, _)| name.to_vec()));
-        names.sort();
-        names.dedup();
+        let names = host.code.borrow_mut().names(context);
         context.reply_array(names.len());
         names.iter().for_each(|name| context.reply_bytes(name));
     }

@@ -46,7 +46,9 @@ impl Hooks for Turn {
                 return;
             }
             host.open();
+            host.code.borrow_mut().want_all();
         }
+        look_at_code(&host, context);
         if host.target.borrow().is_some() {
             before_sleep(&host, context);
             if host.holds_replies() {
@@ -62,6 +64,16 @@ impl Hooks for Turn {
         if !host.turns.armed.get() && host.target.borrow().is_some() {
             run_if_due(&host, context);
         }
+    }
+}
+
+/// Compares loaded code with the keys of a cluster's node, when that is due.
+fn look_at_code(host: &Host, context: &Context<'_>) {
+    let (target, code) = (host.target.try_borrow(), host.code.try_borrow_mut());
+    if let (Ok(target), Ok(mut code), Some(options)) = (target, code, host.options())
+        && let Some(target) = &*target
+    {
+        code.look(context, target.cpu(), &options.allow);
     }
 }
 

@@ -47,6 +47,7 @@ impl InfoSource for Fields {
         let figures = functions::figures();
         info.number(c"writes", figures.writes);
         info.number(c"refused", figures.refused);
+        info.number(c"evicted", figures.evicted);
         info.number(c"runs", turns.runs.get());
         info.number(c"arms", turns.arms.get());
         info.number(c"slow_runs", turns.slow.get());

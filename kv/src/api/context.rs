@@ -142,4 +142,6 @@ impl CallFlags {
     pub(crate) const WRITE: CallFlags = CallFlags(c"!SEv");
     /// As [`CallFlags::WRITE`], and commands that write are refused.
     pub(crate) const READ: CallFlags = CallFlags(c"WSEv");
+    /// For questions about the server's state, also by commands that no script may run; those that write are refused.
+    pub(crate) const ASK: CallFlags = CallFlags(c"WEv");
 }

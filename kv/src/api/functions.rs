@@ -93,6 +93,13 @@ functions! {
     scan_cursor_create = "ScanCursorCreate": fn() -> *mut RawScanCursor;
     scan_cursor_destroy = "ScanCursorDestroy": fn(*mut RawScanCursor);
     scan_key = "ScanKey": fn(*mut RawKey, *mut RawScanCursor, ScanKeyFn, *mut c_void) -> c_int;
+    random_key = "RandomKey": fn(*mut RawContext) -> *mut RawString;
+    get_expire = "GetExpire": fn(*mut RawKey) -> c_longlong;
+    get_lru = "GetLRU": fn(*mut RawKey, *mut c_longlong) -> c_int;
+    get_lfu = "GetLFU": fn(*mut RawKey, *mut c_longlong) -> c_int;
+    get_selected_db = "GetSelectedDb": fn(*mut RawContext) -> c_int;
+    select_db = "SelectDb": fn(*mut RawContext, c_int) -> c_int;
+    notify_keyspace_event = "NotifyKeyspaceEvent": fn(*mut RawContext, c_int, *const c_char, *mut RawString) -> c_int;
     // Commands by name.
     call = "Call": fn(*mut RawContext, *const c_char, *const c_char; ...) -> *mut RawReply;
     free_call_reply = "FreeCallReply": fn(*mut RawReply);
@@ -111,6 +118,7 @@ functions! {
     get_client_info_by_id = "GetClientInfoById": fn(*mut ClientInfo, u64) -> c_int;
     // State of the server.
     get_context_flags = "GetContextFlags": fn(*mut RawContext) -> c_int;
+    get_used_memory_ratio = "GetUsedMemoryRatio": fn() -> f32;
     avoid_replica_traffic = "AvoidReplicaTraffic": fn() -> c_int;
     monotonic_microseconds = "MonotonicMicroseconds": fn() -> u64;
     latency_add_sample = "LatencyAddSample": fn(*const c_char, c_longlong);

@@ -49,6 +49,10 @@ pub(super) const OK: c_int = 0;
 pub(super) const API_VERSION: c_int = 1;
 /// `REDISMODULE_READ`.
 pub(super) const READ: c_int = 1;
+/// `REDISMODULE_OPEN_KEY_NOTOUCH`: the key does not count as used.
+pub(super) const NO_TOUCH: c_int = 1 << 16;
+/// `REDISMODULE_NOTIFY_EVICTED`.
+pub(super) const NOTIFY_EVICTED: c_int = 1 << 9;
 /// `REDISMODULE_EVENTLOOP_READABLE`.
 pub(super) const READABLE: c_int = 1;
 
@@ -89,9 +93,13 @@ pub(crate) mod reply_type {
 /// Flags of `RM_GetContextFlags`.
 pub(crate) mod context_flags {
     use std::ffi::c_int;
+    pub(crate) const SCRIPT: c_int = 1;
+    pub(crate) const MULTI: c_int = 1 << 1;
+    pub(crate) const REPLICA: c_int = 1 << 3;
     pub(crate) const READONLY: c_int = 1 << 4;
     pub(crate) const CLUSTER: c_int = 1 << 5;
     pub(crate) const AOF: c_int = 1 << 6;
+    pub(crate) const EVICT: c_int = 1 << 9;
     pub(crate) const OOM: c_int = 1 << 10;
     pub(crate) const LOADING: c_int = 1 << 13;
     pub(crate) const ASYNC_LOADING: c_int = 1 << 23;

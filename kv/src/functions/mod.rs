@@ -2,6 +2,7 @@
 
 mod access;
 mod boundary;
+mod eviction;
 mod fault;
 mod reads;
 mod writes;
@@ -69,6 +70,8 @@ struct State {
     /// The link of which `access` is, and the user's name.
     caller: Option<u64>,
     user: Vec<u8>,
+    /// How the server evicts; asked at the first write for which it has no memory.
+    eviction: Option<eviction::Policy>,
     in_cluster: bool,
     /// One string for each length of names, rewritten for each look-up.
     names: Vec<Option<Str>>,
@@ -94,10 +97,12 @@ enum Copy {
 pub(crate) struct Figures {
     pub(crate) writes: u64,
     pub(crate) refused: u64,
+    /// Keys that made room for writes.
+    pub(crate) evicted: u64,
 }
 
 thread_local! {
-    static FIGURES: Cell<Figures> = const { Cell::new(Figures { writes: 0, refused: 0 }) };
+    static FIGURES: Cell<Figures> = const { Cell::new(Figures { writes: 0, refused: 0, evicted: 0 }) };
 }
 
 /// Writes made, and accesses refused, since the module was loaded.
@@ -121,6 +126,7 @@ impl Kv {
                 by_key: false,
                 caller: None,
                 user: Vec::new(),
+                eviction: None,
                 in_cluster: false,
                 names: Vec::new(),
                 copies: Vec::new(),
@@ -167,7 +173,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
             KV.with(|kv| {
                 kv.end_call();
                 let mut state = kv.state.borrow_mut();
-                (state.door, state.access) = (None, None);
+                (state.door, state.access, state.eviction) = (None, None, None);
             });
         }
     }

@@ -1,6 +1,6 @@
 //! Writing, by commands that reach replicas and the append-only file.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use super::fault::{Code, Fault, shown};
 use super::{Bytes, Kv, count, other_slot, reads::stale};
@@ -31,6 +31,9 @@ const FREEING: [&str; 22] = [
     "xtrim",
     "flushdb",
 ];
+
+/// A part of the server's error for a command that writes where only others are let.
+const WRITES_NOTHING: &str = "while write is not allowed";
 
 /// What keeps writes back now.
 enum Bar {
@@ -66,10 +69,34 @@ impl Kv {
             return Err(Fault::new(Code::BadArgument, text));
         }
         self.check_command(command)?;
+        // The words may lie in keys, or in the last reply, that go before the command ends: from here on only copies are used.
+        let words: Vec<Str> = args.iter().map(|word| Str::new(word)).collect();
         // What the last one replied ends with this one.
         self.state.borrow_mut().reply = None;
-        let words: Vec<Str> = args.iter().map(|word| Str::new(word)).collect();
+        let name = c_name.to_bytes();
         let bar = self.bar(name)?;
+        let answer = self.run_under(&bar, &c_name, &words);
+        let is_refused = |answer: &Option<Reply>| {
+            let error = answer.as_ref().and_then(Reply::error);
+            error.is_some_and(|error| error.contains(WRITES_NOTHING))
+        };
+        // Only now it is known that the command writes.
+        let answer = if matches!(bar, Bar::Memory) && is_refused(&answer) && self.make_room(&words) {
+            self.run_under(&Bar::None, &c_name, &words)
+        } else {
+            answer
+        };
+        let Some(answer) = answer else {
+            return Err(Fault::new(Code::Failed, format!("the server does not run {}", shown(name))));
+        };
+        match answer.error() {
+            None => Ok(answer),
+            Some(error) => Err(failed(&error, &bar, name, &words)),
+        }
+    }
+
+    /// Has the server run a command, or refuse it if it writes and something bars writes.
+    fn run_under(&self, bar: &Bar, name: &CStr, words: &[Str]) -> Option<Reply> {
         let flags = match bar {
             Bar::None => {
                 // An open key has no reference to its value.
@@ -83,14 +110,7 @@ impl Kv {
             }
             _ => CallFlags::READ,
         };
-        let answer = self.lent.with(|context| context.call(&c_name, &flags, &words)).flatten();
-        let Some(answer) = answer else {
-            return Err(Fault::new(Code::Failed, format!("the server does not run {}", shown(name))));
-        };
-        match answer.error() {
-            None => Ok(answer),
-            Some(error) => Err(self.failed(&error, bar, command)),
-        }
+        self.lent.with(|context| context.call(name, &flags, words)).flatten()
     }
 
     /// As [`Kv::run`], for commands that only write.
@@ -148,36 +168,36 @@ impl Kv {
             Bar::None
         })
     }
+}
 
-    /// The fault of a command that answered an error.
-    fn failed(&self, error: &str, bar: Bar, command: &[&[u8]]) -> Fault {
-        let name = shown(command[0]);
-        if error.contains("non local key") {
-            return other_slot(command.get(1).unwrap_or(&&b""[..]));
-        }
-        if error.contains("WRONGTYPE") {
-            return Fault::new(Code::WrongType, format!("{name}: {error}"));
-        }
-        if error.starts_with("READONLY") {
-            return Fault::new(Code::ReadOnly, format!("{name}: {error}"));
-        }
-        if !error.contains("while write is not allowed") {
-            return Fault::new(Code::Failed, format!("{name}: {error}"));
-        }
-        let (code, why) = match bar {
-            Bar::Paused => (
-                Code::Paused,
-                "the server holds writes back (CLIENT PAUSE, or a failover): call again when that is over",
-            ),
-            Bar::Replica => (Code::ReadOnly, "the server is a read-only replica: call its primary"),
-            Bar::Memory => (
-                Code::NoMemory,
-                "the server uses more than its maxmemory: delete keys, or call again when others have gone",
-            ),
-            Bar::Door | Bar::None => {
-                (Code::ReadOnly, "the call may only read: use FJ.CALL instead of FJ.CALL_RO")
-            }
-        };
-        Fault::new(code, format!("{name} does not write: {why}"))
+/// The fault of a command that answered an error.
+fn failed(error: &str, bar: &Bar, name: &[u8], words: &[Str]) -> Fault {
+    let name = shown(name);
+    if error.contains("non local key") {
+        return other_slot(words.first().map_or(&b""[..], Str::bytes));
     }
+    if error.contains("WRONGTYPE") {
+        return Fault::new(Code::WrongType, format!("{name}: {error}"));
+    }
+    if error.starts_with("READONLY") {
+        return Fault::new(Code::ReadOnly, format!("{name}: {error}"));
+    }
+    if !error.contains(WRITES_NOTHING) {
+        return Fault::new(Code::Failed, format!("{name}: {error}"));
+    }
+    let (code, why) = match bar {
+        Bar::Paused => (
+            Code::Paused,
+            "the server holds writes back (CLIENT PAUSE, or a failover): call again when that is over",
+        ),
+        Bar::Replica => (Code::ReadOnly, "the server is a read-only replica: call its primary"),
+        Bar::Memory => (
+            Code::NoMemory,
+            "the server uses more than its maxmemory: delete keys, or call again when others have gone",
+        ),
+        Bar::Door | Bar::None => {
+            (Code::ReadOnly, "the call may only read: use FJ.CALL instead of FJ.CALL_RO")
+        }
+    };
+    Fault::new(code, format!("{name} does not write: {why}"))
 }

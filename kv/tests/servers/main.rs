@@ -2,7 +2,9 @@
 //! own, and end with the test.
 
 mod calls;
+mod cluster;
 mod commands;
+mod eviction;
 mod habits;
 mod hardened;
 mod kills;

@@ -1,13 +1,11 @@
-//! Changes of a server's state while functions write: its memory, its role, its cluster, its end.
+//! Changes of a server's state while functions write: its role, its end.
 
-use std::net::TcpListener;
-use std::path::Path;
 use std::thread;
 
 use farjump::Link;
 
-use crate::resp::{Client, Value};
-use crate::server::{Server, Start, library, on_each, run_ops, try_ops, until};
+use crate::resp::Value;
+use crate::server::{Start, on_each, run_ops, try_ops, until};
 
 /// The number that `command incr KEY` has written, from its line in a reply.
 fn counted(line: &str) -> Option<u64> {
@@ -27,39 +25,6 @@ fn count_until(link: &Link, refusal: &str) -> u64 {
         }
     }
     last
-}
-
-#[test]
-fn a_full_server_evicts_what_functions_have_written_and_loses_count_of_none() {
-    on_each(|program| {
-        let server = Start::new(program).options("--maxmemory-policy allkeys-lru").run();
-        let mut client = server.client();
-        let link = server.link();
-        assert_eq!(run_ops(&link, "type none"), ["0"]);
-        let used: u64 = client.info("memory", "used_memory").unwrap().parse().unwrap();
-        client.say(&format!("CONFIG SET maxmemory {}", used + (2 << 20))).worked();
-        let value = "v".repeat(1000);
-        let (mut written, mut refused) = (0, 0);
-        for round in 0..100 {
-            let operations: Vec<_> = (0..50).map(|key| format!("set {round}:{key} {value}")).collect();
-            for line in run_ops(&link, &operations.join("; ")) {
-                match &*line {
-                    "0" => written += 1,
-                    "-4" => refused += 1,
-                    other => panic!("{other}"),
-                }
-            }
-            // The server evicts before a client's command, and at no other time.
-            client.run(&[b"SET", format!("client:{round}").as_bytes(), &[b'c'; 10_000]]).worked();
-            written += 1;
-        }
-        client.say("CONFIG SET maxmemory 0").worked();
-        let evicted: i64 = client.info("stats", "evicted_keys").unwrap().parse().unwrap();
-        assert!(evicted > 0 && refused > 0, "{written} were written, {refused} refused, {evicted} evicted");
-        assert_eq!(client.say("DBSIZE"), Value::Integer(written - evicted));
-        assert_eq!(run_ops(&link, "set last v; get last"), ["0", " v0"]);
-        drop(server.shut_down());
-    });
 }
 
 #[test]
@@ -109,79 +74,5 @@ fn a_failover_loses_no_call_and_refuses_those_that_come_too_late() {
         assert!(server.runs() && other.runs());
         drop(other.shut_down());
         drop(server.shut_down());
-    });
-}
-
-/// A free port of the loopback for clients, and one for other nodes.
-fn two_ports() -> (u16, u16) {
-    let [clients, nodes] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("some port is free"));
-    let port = |listener: &TcpListener| listener.local_addr().expect("it listens").port();
-    (port(&clients), port(&nodes))
-}
-
-/// A node of a cluster, with its port.
-fn node(program: &Path) -> (Server, u16, u16) {
-    let (clients, nodes) = two_ports();
-    let options = format!("--cluster-enabled yes --bind 127.0.0.1 --port {clients} --cluster-port {nodes}");
-    (Start::new(program).options(&options).args("load yes").run(), clients, nodes)
-}
-
-/// Loads `ops` into a node, and calls it with this key.
-fn call(client: &mut Client, keys: &[&str], operations: &str) -> Value {
-    let code = std::fs::read(crate::server::library_file("ops")).expect("it was just built");
-    client.run(&[b"FJ.LOAD", b"ops", &code]).worked();
-    let (count, payload) = (keys.len().to_string(), crate::server::ops(operations));
-    let mut words = vec![&b"FJ.CALL"[..], b"ops", count.as_bytes()];
-    words.extend(keys.iter().map(|key| key.as_bytes()));
-    words.push(&payload);
-    client.run(&words)
-}
-
-#[test]
-fn each_node_of_a_cluster_serves_its_slots_and_sends_clients_to_the_others() {
-    // Keys of the slots 3300, 7365 and 12182, and the last slot of each node.
-    let (keys, last) = (["b", "hello-2", "foo"], [5460, 10922, 16383]);
-    drop(library("ops"));
-    on_each(|program| {
-        let nodes: Vec<_> = (0..3).map(|_| node(program)).collect();
-        let mut first = 0;
-        for ((server, ..), last) in nodes.iter().zip(last) {
-            server.client().say(&format!("CLUSTER ADDSLOTSRANGE {first} {last}")).worked();
-            first = last + 1;
-        }
-        for (_, clients, bus) in &nodes[1..] {
-            nodes[0].0.client().say(&format!("CLUSTER MEET 127.0.0.1 {clients} {bus}")).worked();
-        }
-        for (server, ..) in &nodes {
-            until("the node to know the cluster", || {
-                let told = server.client().say("CLUSTER INFO").text();
-                told.contains("cluster_state:ok") && told.contains("cluster_known_nodes:3")
-            });
-        }
-        let slot_of = |key: &str| match nodes[0].0.client().say(&format!("CLUSTER KEYSLOT {key}")) {
-            Value::Integer(slot) => slot,
-            other => panic!("{other:?}"),
-        };
-        let owner_of = |key: &str| last.iter().position(|last| slot_of(key) <= *last).expect("all are taken");
-        let owners = keys.map(owner_of);
-        for (index, (server, ..)) in nodes.iter().enumerate() {
-            let (mut client, link) = (server.client(), server.link());
-            for (key, owner) in keys.iter().zip(owners) {
-                let by_link = run_ops(&link, &format!("set {key} v; get {key}"));
-                let by_command = call(&mut client, &[key], &format!("set {key} v; get {key}"));
-                if owner == index {
-                    assert_eq!(by_link, ["0", " v0"], "{key}");
-                    assert_eq!(by_command.worked().text(), "0\n v0\n");
-                } else {
-                    assert_eq!(by_link, ["-6", "-6"], "{key}");
-                    let moved = format!("MOVED {} 127.0.0.1:{}", slot_of(key), nodes[owner].1);
-                    assert_eq!(by_command.error(), moved);
-                }
-            }
-            assert!(call(&mut client, &["b", "foo"], "keys").error().starts_with("CROSSSLOT"));
-        }
-        for (server, ..) in nodes {
-            drop(server.shut_down());
-        }
     });
 }

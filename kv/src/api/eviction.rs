@@ -1,0 +1,94 @@
+//! What eviction asks the server: random keys, and which of them to miss least.
+
+use std::ffi::c_int;
+
+use super::context::Context;
+use super::functions::functions;
+use super::keys::Key;
+use super::strings::Str;
+use super::types::{NO_TOUCH, NOTIFY_EVICTED, OK, READ};
+
+/// What decides which of several keys goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rank {
+    /// The time since it was last used.
+    Idle,
+    /// How seldom it is used.
+    Frequency,
+    /// How soon it expires.
+    Expiry,
+    /// Nothing.
+    None,
+}
+
+/// The server's memory that counts, as a part of its limit.
+pub(crate) fn used_memory() -> f32 {
+    // SAFETY: it takes nothing. It is called on the server's thread, as contexts exist only there.
+    unsafe { functions().get_used_memory_ratio()() }
+}
+
+impl Context<'_> {
+    /// The number of the database that commands use.
+    pub(crate) fn database(&self) -> c_int {
+        // SAFETY: the context is valid.
+        unsafe { functions().get_selected_db()(self.raw()) }
+    }
+
+    /// Runs `work` with another database selected; `None` if there is none of this number.
+    pub(crate) fn in_database<T>(&self, number: c_int, work: impl FnOnce() -> T) -> Option<T> {
+        /// Selects the first one again, also when a panic unwinds.
+        struct Back<'c>(&'c Context<'c>, c_int);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                // SAFETY: the context is valid, and the number is that of a database which was selected before.
+                unsafe { functions().select_db()(self.0.raw(), self.1) };
+            }
+        }
+        let back = Back(self, self.database());
+        // SAFETY: the context is valid; the server checks the number.
+        let selected = unsafe { functions().select_db()(self.raw(), number) };
+        let result = (selected == OK).then(work);
+        drop(back);
+        result
+    }
+
+    /// The name of some key; `None` if the database is empty. Keys that have expired may go by this.
+    pub(crate) fn random_key(&self) -> Option<Str> {
+        // SAFETY: the context is valid. It has no automatic memory, so the string's reference is the caller's.
+        unsafe { Str::owned(functions().random_key()(self.raw())) }
+    }
+
+    /// How much a key is to go rather than others: the more, the sooner. `None` if it is not there, or does not expire
+    /// although only keys count that do.
+    pub(crate) fn rank(&self, name: &Str, rank: Rank, only_volatile: bool) -> Option<i64> {
+        // SAFETY: context and name are alive. A key that is opened to read is null if it is absent.
+        let key = unsafe { Key::new(functions().open_key()(self.raw(), name.raw(), READ | NO_TOUCH)) }?;
+        // SAFETY: the key is open.
+        let expires = unsafe { functions().get_expire()(key.raw()) };
+        if only_volatile && expires < 0 {
+            return None;
+        }
+        let mut value = 0_i64;
+        match rank {
+            // SAFETY: the key is open, and the server writes the number.
+            Rank::Idle => unsafe { functions().get_lru()(key.raw(), &raw mut value) },
+            // SAFETY: as before.
+            Rank::Frequency => unsafe { functions().get_lfu()(key.raw(), &raw mut value) },
+            Rank::Expiry | Rank::None => OK,
+        };
+        Some(match rank {
+            Rank::Idle => value,
+            Rank::Frequency => -value,
+            Rank::Expiry => -expires,
+            Rank::None => 0,
+        })
+    }
+
+    /// Tells clients that watch the keyspace, and other modules, that a key was evicted.
+    pub(crate) fn notify_evicted(&self, key: &Str) {
+        // SAFETY: context and key are alive, and the text is zero-terminated.
+        unsafe {
+            functions().notify_keyspace_event()(self.raw(), NOTIFY_EVICTED, c"evicted".as_ptr(), key.raw())
+        };
+    }
+}

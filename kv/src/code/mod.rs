@@ -1,0 +1,370 @@
+//! Code that commands call: in memory, and in an ordinary key.
+//!
+//! The key [`KEY`], or one in a slot of each node of a cluster, is a hash with two fields for each name: `c:NAME` has the library, `s:NAME` its seal. Whoever may write
+//! keys may write these. So code in it runs only if the seal is one of the module's own key, or if its id is on the list of
+//! ids that may come in.
+
+mod slots;
+mod store;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::mem::take;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use blake3::Hash;
+use farjump::{CodeId, Cpu, Library};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use self::store::{LEAST_BETWEEN, Place, Store, in_cluster, may_write, refuse_together};
+use crate::api::{self, Context};
+use crate::host::with_causes;
+
+/// The name of the key, and what those of a cluster begin with.
+pub(crate) const KEY: &[u8] = b"farjump:code";
+/// The purpose of keys made from the file of the module's key.
+const PURPOSE: &str = "farjump-kv 2026-11 code in keys";
+/// Least bytes of that file.
+const LEAST_KEY: usize = 16;
+/// Most bytes of it that count.
+const MOST_KEY: u64 = 4096;
+
+/// Loaded code.
+#[derive(Default)]
+pub(crate) struct Code {
+    /// The key of seals, if the configuration names one.
+    key: Option<[u8; 32]>,
+    store: Store,
+    /// What [`Code::look`] is to do, and when it did, by the server's clock.
+    wants_check: bool,
+    wants_all: bool,
+    checked: Option<u64>,
+    /// The name for which all keys were last looked at.
+    sought: Option<Vec<u8>>,
+    loaded: HashMap<Vec<u8>, Loaded>,
+}
+
+/// A library, ready to be called.
+pub(crate) struct Loaded {
+    pub(crate) library: Library,
+    /// The key that it is in; `None` if it is in memory alone.
+    origin: Option<Origin>,
+    pub(crate) figures: Figures,
+}
+
+/// The key that has a library.
+struct Origin {
+    /// The seal in it, or [`NO_SEAL`] for code that runs because its id is on the list.
+    seal: Hash,
+    place: Place,
+    /// The library in a cluster, to be written again when the key's slot moves away; empty otherwise.
+    bytes: Vec<u8>,
+}
+
+/// No seal that a field can have.
+const NO_SEAL: [u8; 32] = [0; 32];
+
+/// Figures of calls by commands.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Figures {
+    pub(crate) calls: u64,
+    pub(crate) failed: u64,
+    pub(crate) microseconds: u64,
+}
+
+/// Where loaded code is.
+pub(crate) enum Kept {
+    /// In the key of this name.
+    Key(Vec<u8>),
+    /// In memory.
+    Memory,
+    /// In memory, as the node of a cluster has no slot.
+    Node,
+}
+
+impl Loaded {
+    fn in_memory(library: Library) -> Loaded {
+        Loaded { library, origin: None, figures: Figures::default() }
+    }
+}
+
+impl Origin {
+    fn new(context: &Context<'_>, seal: Hash, place: Place, bytes: &[u8]) -> Origin {
+        let bytes = if in_cluster(context) { bytes.to_vec() } else { Vec::new() };
+        Origin { seal, place, bytes }
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.seal != Hash::from(NO_SEAL)
+    }
+}
+
+impl Code {
+    /// No code yet. Its seals are made with the key in `file`.
+    ///
+    /// # Errors
+    /// Why the file has no key.
+    pub(crate) fn new(file: Option<&Path>) -> Result<Code, String> {
+        let Some(file) = file else { return Ok(Code::default()) };
+        let mut contents = Vec::new();
+        let read = File::open(file).and_then(|open| open.take(MOST_KEY).read_to_end(&mut contents));
+        read.map_err(|error| format!("code-key {}: {error}", file.display()))?;
+        if contents.len() < LEAST_KEY {
+            return Err(format!(
+                "code-key {} has {} bytes: put at least {LEAST_KEY} random ones there",
+                file.display(),
+                contents.len()
+            ));
+        }
+        let key = blake3::derive_key(PURPOSE, &contents);
+        Ok(Code { key: Some(key), ..Code::default() })
+    }
+
+    /// Number of libraries in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.loaded.len()
+    }
+
+    /// Names and libraries in memory.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &Loaded)> {
+        self.loaded.iter().map(|(name, loaded)| (&name[..], loaded))
+    }
+
+    fn seal(key: &[u8; 32], name: &[u8], library: &[u8]) -> Hash {
+        let mut hasher = blake3::Hasher::new_keyed(key);
+        hasher.update(&(name.len() as u64).to_le_bytes()).update(name).update(library);
+        hasher.finalize()
+    }
+
+    /// Takes a library under this name, for this CPU. Returns its code id, and where it is.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub(crate) fn load(
+        &mut self,
+        context: &Context<'_>,
+        name: &[u8],
+        bytes: &[u8],
+        cpu: &Cpu,
+    ) -> Result<(CodeId, Kept), String> {
+        refuse_together(context)?;
+        let (library, id) = open(bytes, cpu)?;
+        let mut loaded = Loaded::in_memory(library);
+        let mut kept = Kept::Memory;
+        if let Some(key) = &self.key {
+            kept = Kept::Node;
+            let places = self.store.all(context);
+            if let Some(place) = self.store.writable(context) {
+                let seal = Code::seal(key, name, bytes);
+                place.put(context, name, bytes, seal.as_bytes())?;
+                // Of code that came with slots of other nodes, this is the only one of the name from now on.
+                for other in places.into_iter().filter(|other| *other != place) {
+                    other.remove(context, name)?;
+                }
+                loaded.origin = Some(Origin::new(context, seal, place, bytes));
+                kept = Kept::Key(place.name());
+            }
+        }
+        self.loaded.insert(name.to_vec(), loaded);
+        Ok((id, kept))
+    }
+
+    /// Removes the code of this name; `false` if there is none.
+    ///
+    /// # Errors
+    /// Why it stays.
+    pub(crate) fn delete(&mut self, context: &Context<'_>, name: &[u8]) -> Result<bool, String> {
+        refuse_together(context)?;
+        let mut deleted = false;
+        if self.key.is_some() {
+            for place in self.store.all(context) {
+                deleted |= place.remove(context, name)?;
+            }
+        }
+        Ok(self.loaded.remove(name).is_some() | deleted)
+    }
+
+    /// Names of all code, sorted.
+    pub(crate) fn names(&mut self, context: &Context<'_>) -> Vec<Vec<u8>> {
+        let places = self.store.all(context);
+        let mut names: Vec<Vec<u8>> = places.into_iter().flat_map(|place| place.names(context)).collect();
+        let is_here = |loaded: &Loaded| match &loaded.origin {
+            None => true,
+            // Its slot has moved away, and the code has not been written again.
+            Some(origin) => origin.is_sealed() && !origin.place.is_own(context),
+        };
+        names.extend(self.iter().filter(|(_, loaded)| is_here(loaded)).map(|(name, _)| name.to_vec()));
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The library to run for this name; `None` if there is none. What is in the key counts, not what was there. In a cluster
+    /// it is the library in memory: [`Code::look`] compares it with the keys.
+    ///
+    /// # Errors
+    /// Why the code in the key is not run.
+    pub(crate) fn find(
+        &mut self,
+        context: &Context<'_>,
+        name: &[u8],
+        cpu: &Cpu,
+        allowed: &[CodeId],
+    ) -> Result<Option<&mut Loaded>, String> {
+        if !in_cluster(context) {
+            self.refresh(context, name, cpu, allowed)?;
+        } else if self.key.is_some() || !allowed.is_empty() {
+            self.wants_check |= self.checked.is_none_or(|checked| api::now() - checked >= LEAST_BETWEEN);
+            let was_sought = self.sought.take_if(|sought| sought == name).is_some() && !self.wants_all;
+            if !self.loaded.contains_key(name) && !was_sought && self.store.is_due() {
+                self.wants_all = true;
+                self.sought = Some(name.to_vec());
+                return Err("TRYAGAIN the node looks for code that has come with slots or from its primary"
+                    .to_owned());
+            }
+        }
+        Ok(self.loaded.get_mut(name))
+    }
+
+    /// Compares code in memory with the keys of a cluster's node, if a call has asked for that. For the hooks: inside a
+    /// command with keys Valkey looks for all keys where those of the command's slot are.
+    pub(crate) fn look(&mut self, context: &Context<'_>, cpu: &Cpu, allowed: &[CodeId]) {
+        let (wants_check, wants_all) = (take(&mut self.wants_check), take(&mut self.wants_all));
+        if !(wants_check || wants_all) || !in_cluster(context) {
+            return;
+        }
+        self.checked = Some(api::now());
+        let mut names: Vec<Vec<u8>> = self.loaded.keys().cloned().collect();
+        if wants_all {
+            let places = self.store.all(context);
+            names.extend(places.into_iter().flat_map(|place| place.names(context)));
+            // A replica runs no HKEYS for itself.
+            names.extend(self.sought.clone());
+        }
+        for name in names {
+            if let Err(error) = self.refresh(context, &name, cpu, allowed) {
+                log::warn!("code {:?} does not run: {error}", String::from_utf8_lossy(&name));
+            }
+        }
+    }
+
+    /// Has all keys looked at: those of a server that has started are not known.
+    pub(crate) fn want_all(&mut self) {
+        self.wants_all = self.key.is_some();
+    }
+
+    /// Has the library in memory be that of the key.
+    fn refresh(
+        &mut self,
+        context: &Context<'_>,
+        name: &[u8],
+        cpu: &Cpu,
+        allowed: &[CodeId],
+    ) -> Result<(), String> {
+        if !self.is_current(context, name) {
+            match self.store.find(context, name) {
+                Some(place) => self.take(context, name, place, cpu, allowed)?,
+                None if self.has_moved(context, name) => {
+                    if may_write(context) {
+                        self.write_again(context, name);
+                    }
+                }
+                None => drop(self.loaded.remove(name)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the library in memory is the one to run.
+    fn is_current(&self, context: &Context<'_>, name: &[u8]) -> bool {
+        let Some(loaded) = self.loaded.get(name) else { return false };
+        let Some(origin) = &loaded.origin else { return true };
+        origin.is_sealed() && sealed(context, origin.place, name) == Some(origin.seal)
+    }
+
+    /// Whether the library in memory came from a key that the server has no more because its slot has moved away.
+    fn has_moved(&self, context: &Context<'_>, name: &[u8]) -> bool {
+        let origin = self.loaded.get(name).and_then(|loaded| loaded.origin.as_ref());
+        origin.is_some_and(|origin| origin.is_sealed() && !origin.place.is_own(context))
+    }
+
+    /// Writes code into a key of this node, if it has a slot. Its seal stays: it is not of the key. Where the server does not
+    /// write, the code stays in memory, and the next call tries again.
+    fn write_again(&mut self, context: &Context<'_>, name: &[u8]) {
+        let Some(loaded) = self.loaded.get_mut(name) else { return };
+        if let (Some(origin), Some(place)) = (&mut loaded.origin, self.store.writable(context))
+            && place.put(context, name, &origin.bytes, origin.seal.as_bytes()).is_ok()
+        {
+            origin.place = place;
+        }
+    }
+
+    /// Takes the library that a key has under this name.
+    fn take(
+        &mut self,
+        context: &Context<'_>,
+        name: &[u8],
+        place: Place,
+        cpu: &Cpu,
+        allowed: &[CodeId],
+    ) -> Result<(), String> {
+        let old = self.loaded.remove(name);
+        let Some(stored) = place.field(context, b"c:", name) else { return Ok(()) };
+        let bytes = stored.bytes();
+        // Hashes are compared in constant time.
+        let seal = self.key.as_ref().map(|key| Code::seal(key, name, bytes));
+        let seal = seal.filter(|seal| sealed(context, place, name) == Some(*seal));
+        let (library, id) = open(bytes, cpu)?;
+        if seal.is_none() && !allowed.contains(&id) {
+            return Err(format!(
+                "BADCODE the code {id} in {} was not put there by this server's FJ.LOAD: load it again, or allow its id",
+                String::from_utf8_lossy(&place.name())
+            ));
+        }
+        let mut loaded = Loaded::in_memory(library);
+        // Figures stay where only the key is another.
+        if let Some(old) = old
+            && seal.is_some()
+            && old.origin.is_some_and(|origin| Some(origin.seal) == seal)
+        {
+            loaded.figures = old.figures;
+        }
+        loaded.origin = Some(match seal {
+            Some(seal) => Origin::new(context, seal, place, bytes),
+            // The next call looks again.
+            None => Origin { seal: Hash::from(NO_SEAL), place, bytes: Vec::new() },
+        });
+        self.loaded.insert(name.to_vec(), loaded);
+        Ok(())
+    }
+}
+
+/// The seal in a key.
+fn sealed(context: &Context<'_>, place: Place, name: &[u8]) -> Option<Hash> {
+    let found = place.field(context, b"s:", name)?;
+    <[u8; 32]>::try_from(found.bytes()).ok().map(Hash::from)
+}
+
+/// Opens a library, and finds its image for this CPU. Nothing of it runs.
+fn open(bytes: &[u8], cpu: &Cpu) -> Result<(Library, CodeId), String> {
+    let failed = |error: std::io::Error| format!("no memory for the library: {error}");
+    let memory = memfd_create("farjump-kv", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let mut file = File::from(memory);
+    file.write_all(bytes).map_err(failed)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let library = Library::open(&path).map_err(|error| {
+        let text = with_causes(&error).replace(&path, "the library");
+        format!("{text}: load what `farjump build` has made")
+    })?;
+    if !library.payload_is_args() {
+        return Err(format!(
+            "the library {} has payload routines, which would have to run in the server: use FARJUMP_COPY_ARGS",
+            library.name()
+        ));
+    }
+    let id =
+        library.image_for_cpu(cpu).map_err(|error| with_causes(&error).replace(&path, "the library"))?.id();
+    Ok((library, id))
+}

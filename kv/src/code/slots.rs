@@ -1,0 +1,46 @@
+//! Names of keys in a given slot of a cluster.
+
+use std::sync::OnceLock;
+
+use super::KEY;
+
+/// Slots of a cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// The name of the code's key in this slot: `farjump:code:{TAG}`. The slot of such a name is that of its tag.
+pub(super) fn key_in(slot: u16) -> Vec<u8> {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    let tag = TAGS.get_or_init(tags)[usize::from(slot % SLOTS)];
+    [KEY, format!(":{{{tag}}}").as_bytes()].concat()
+}
+
+/// For each slot the least number whose digits have that slot. All nodes and versions have the same.
+fn tags() -> Vec<u32> {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for number in 0_u32.. {
+        let tag = &mut tags[usize::from(slot_of(number.to_string().as_bytes()))];
+        if tag.is_none() {
+            *tag = Some(number);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    tags.into_iter().flatten().collect()
+}
+
+/// The slot of a tag.
+fn slot_of(tag: &[u8]) -> u16 {
+    crc16(tag) % SLOTS
+}
+
+/// CRC-16/XMODEM, which clusters use.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}

@@ -1,0 +1,179 @@
+//! The keys in which code lies: one, or in a cluster one in a slot of each node.
+
+use super::KEY;
+use super::slots::{SLOTS, key_in};
+use crate::api::{self, CallFlags, Context, Str, context_flags, key_type};
+
+/// Least time between two looks at all keys that may have code, in microseconds: one look takes about a millisecond.
+pub(super) const LEAST_BETWEEN: u64 = 50_000;
+
+/// A key that may have code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// [`KEY`].
+    Key,
+    /// The key in this slot.
+    Slot(u16),
+}
+
+/// The keys with code that this node is known to have.
+#[derive(Default)]
+pub(super) struct Store {
+    /// Those of a cluster's node. The first that has a name wins.
+    known: Vec<Place>,
+    /// When all were looked at, by the server's clock.
+    looked: Option<u64>,
+}
+
+impl Place {
+    /// The key's name.
+    pub(super) fn name(self) -> Vec<u8> {
+        match self {
+            Place::Key => KEY.to_vec(),
+            Place::Slot(slot) => key_in(slot),
+        }
+    }
+
+    /// A copy of the field of a name.
+    pub(super) fn field(self, context: &Context<'_>, prefix: &[u8], name: &[u8]) -> Option<Str> {
+        let key_name = Str::new(&self.name());
+        let key = context.open(&key_name)?;
+        if key.kind() != key_type::HASH {
+            return None;
+        }
+        key.field(&Str::new(&field(prefix, name)))
+    }
+
+    /// Whether the key would be this server's: in a cluster, whether the node has its slot. A replica has no keys but its
+    /// primary's.
+    pub(super) fn is_own(self, context: &Context<'_>) -> bool {
+        if !in_cluster(context) || context.flags() & context_flags::REPLICA != 0 {
+            return true;
+        }
+        let answer = context.call(c"exists", &CallFlags::READ, &[Str::new(&self.name())]);
+        answer.is_some_and(|answer| answer.error().is_none())
+    }
+
+    /// Writes the fields of a name.
+    ///
+    /// # Errors
+    /// Why the server does not.
+    pub(super) fn put(
+        self,
+        context: &Context<'_>,
+        name: &[u8],
+        library: &[u8],
+        seal: &[u8],
+    ) -> Result<(), String> {
+        let words = [&self.name()[..], &field(b"c:", name), library, &field(b"s:", name), seal];
+        write(context, c"hset", &words).map(|_| ())
+    }
+
+    /// Removes the fields of a name. Returns whether there were some.
+    ///
+    /// # Errors
+    /// Why the server does not.
+    pub(super) fn remove(self, context: &Context<'_>, name: &[u8]) -> Result<bool, String> {
+        let words = [&self.name()[..], &field(b"c:", name), &field(b"s:", name)];
+        Ok(write(context, c"hdel", &words)? != 0)
+    }
+
+    /// Names of the code in the key.
+    pub(super) fn names(self, context: &Context<'_>) -> Vec<Vec<u8>> {
+        let fields = context.call(c"hkeys", &CallFlags::READ, &[Str::new(&self.name())]);
+        let Some(fields) = &fields else { return Vec::new() };
+        let fields = fields.root();
+        let all = (0..fields.len()).filter_map(|index| fields.element(index));
+        all.filter_map(|field| field.bytes().strip_prefix(b"c:")).map(<[u8]>::to_vec).collect()
+    }
+}
+
+impl Store {
+    /// The keys with code that are known: in a cluster, those that are still this node's.
+    pub(super) fn known(&mut self, context: &Context<'_>) -> Vec<Place> {
+        if !in_cluster(context) {
+            return vec![Place::Key];
+        }
+        self.known.retain(|place| place.is_own(context));
+        self.known.clone()
+    }
+
+    /// All keys with code, after a look at each that there may be.
+    pub(super) fn all(&mut self, context: &Context<'_>) -> Vec<Place> {
+        if in_cluster(context) {
+            self.looked = Some(api::now());
+            for place in std::iter::once(Place::Key).chain((0..SLOTS).map(Place::Slot)) {
+                // Opening a key asks for no slot, and takes a fraction of a command.
+                let is_there = context.open(&Str::new(&place.name())).is_some();
+                if is_there && !self.known.contains(&place) && place.is_own(context) {
+                    self.known.push(place);
+                }
+            }
+        }
+        self.known(context)
+    }
+
+    /// Whether all keys may be looked at again.
+    pub(super) fn is_due(&self) -> bool {
+        self.looked.is_none_or(|looked| api::now() - looked >= LEAST_BETWEEN)
+    }
+
+    /// The first key that has code of this name. Looks at all keys if those that are known have none, now and then.
+    pub(super) fn find(&mut self, context: &Context<'_>, name: &[u8]) -> Option<Place> {
+        let has = |place: &Place| place.field(context, b"c:", name).is_some();
+        let found = self.known(context).into_iter().find(has);
+        if found.is_some() || !in_cluster(context) || !self.is_due() {
+            return found;
+        }
+        self.all(context).into_iter().find(has)
+    }
+
+    /// The key to write to; `None` if this node has no slot, or does not know the cluster.
+    pub(super) fn writable(&mut self, context: &Context<'_>) -> Option<Place> {
+        if let Some(known) = self.known(context).first() {
+            return Some(*known);
+        }
+        let place = (0..SLOTS).map(Place::Slot).find(|place| place.is_own(context))?;
+        self.known.push(place);
+        Some(place)
+    }
+}
+
+/// Whether the server is a node of a cluster.
+pub(super) fn in_cluster(context: &Context<'_>) -> bool {
+    context.flags() & context_flags::CLUSTER != 0
+}
+
+/// Refuses what uses keys of other slots where Valkey would look for them, and write them, in the wrong slot.
+pub(super) fn refuse_together(context: &Context<'_>) -> Result<(), String> {
+    const TOGETHER: std::ffi::c_int = context_flags::SCRIPT | context_flags::MULTI;
+    match in_cluster(context) && context.flags() & TOGETHER != 0 {
+        true => Err("in a cluster FJ.LOAD and FJ.DELETE are for themselves: take them out of the transaction or script".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Whether the server may write now, for itself.
+pub(super) fn may_write(context: &Context<'_>) -> bool {
+    const NO: std::ffi::c_int = context_flags::READONLY | context_flags::REPLICA | context_flags::OOM;
+    !api::must_not_write() && context.flags() & NO == 0
+}
+
+/// The name of a field.
+fn field(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+    [prefix, name].concat()
+}
+
+/// Runs a command that writes a key. Returns the number that it answers.
+fn write(context: &Context<'_>, command: &'static std::ffi::CStr, words: &[&[u8]]) -> Result<i64, String> {
+    if api::must_not_write() {
+        return Err("the server holds writes back (CLIENT PAUSE, or a failover): try again later".to_owned());
+    }
+    let words: Vec<Str> = words.iter().map(|word| Str::new(word)).collect();
+    let answer = context.call(command, &CallFlags::WRITE, &words);
+    let answer = answer.ok_or_else(|| "the server did not write the code's key".to_owned())?;
+    match answer.error() {
+        None => Ok(answer.root().integer()),
+        Some(error) => Err(error),
+    }
+}
