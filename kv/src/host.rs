@@ -105,7 +105,10 @@ impl Host {
             ));
         }
         let (options, warnings) = match parsed {
-            Ok((options, warnings)) => (Ok(options), warnings),
+            Ok((options, mut warnings)) => {
+                warnings.extend(options.unknown_keys());
+                (Ok(options), warnings)
+            }
             Err(problem) => (Err(problem), Vec::new()),
         };
         for warning in &warnings {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farjump::CodeId;
+use farjump::{CodeId, Keys};
 
 /// Who may load code by `FJ.LOAD`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,6 +162,27 @@ impl Options {
             );
         }
         Ok((options, warnings))
+    }
+}
+
+impl Options {
+    /// Warnings of keys that `key-user` names and the key file does not have. A file that cannot be read keeps the target
+    /// from listening, which is told of elsewhere.
+    pub(crate) fn unknown_keys(&self) -> Vec<String> {
+        let Some((file, keys)) = self.key_file.as_ref().and_then(|file| Some((file, Keys::read(file).ok()?)))
+        else {
+            return Vec::new();
+        };
+        let has = |name: &str| keys.iter().any(|key| key.name.as_deref() == Some(name));
+        let unknown = self.key_users.iter().filter(|(name, _)| !has(name));
+        let warn = |(name, user): &(String, String)| {
+            format!(
+                "key-user {name} {user}: {} had no key of that name when the module was loaded: add one by `farjump key`, \
+                 or correct the name",
+                file.display()
+            )
+        };
+        unknown.map(warn).collect()
     }
 }
 

@@ -61,13 +61,19 @@ impl State {
         if self.by_key {
             let caller = farjump::caller_number();
             if caller != self.caller {
-                (self.access, self.caller) = (None, caller);
+                self.caller = caller;
+                if let Some(access) = self.access.take() {
+                    self.others.push((std::mem::take(&mut self.user), access));
+                }
             }
         }
-        let user = &mut self.user;
+        let (user, others) = (&mut self.user, &mut self.others);
         let find = || {
             *user = if door.by_key { user_of_caller() } else { None }.unwrap_or_else(|| door.user.clone());
-            Access::of(user)
+            match others.iter().position(|(known, _)| known == user) {
+                Some(index) => others.swap_remove(index).1,
+                None => Access::of(user),
+            }
         };
         match self.access.get_or_insert_with(find) {
             Access::None(why) => Err(Fault::new(Code::Denied, why.clone())),

@@ -66,6 +66,9 @@ struct State {
     door: Option<Door>,
     /// What the user may do; found out at the first access, and again at that of another caller, if users differ by caller.
     access: Option<Access>,
+    /// What other users may do whose links have called in this turn.
+    others: Vec<(Vec<u8>, Access)>,
+    /// Whether users differ by caller.
     by_key: bool,
     /// The link of which `access` is, and the user's name.
     caller: Option<u64>,
@@ -123,6 +126,7 @@ impl Kv {
             state: RefCell::new(State {
                 door: None,
                 access: None,
+                others: Vec::new(),
                 by_key: false,
                 caller: None,
                 user: Vec::new(),
@@ -174,6 +178,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
                 kv.end_call();
                 let mut state = kv.state.borrow_mut();
                 (state.door, state.access, state.eviction) = (None, None, None);
+                state.others.clear();
             });
         }
     }

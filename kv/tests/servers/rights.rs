@@ -61,12 +61,18 @@ fn links_act_as_the_users_that_the_module_names_for_their_keys() {
         let keys = ["blue", "red", "green", "other"].map(|name| Keys::add(&file, name, None).unwrap());
         let args = ["tcp:127.0.0.1:0", "key", "keys", "transport", "tcp", "user", "rest"];
         let users = ["key-user", "blue", "b", "key-user", "red", "r", "key-user", "green", "nobody"];
+        let users = [&users[..], &["key-user", "absent", "b"]].concat();
         let server = Start::new(program).only(&[&args[..], &users[..]].concat()).run_in(folder);
         let mut client = server.client();
         for user in ["b", "r", "rest"] {
             client.say(&format!("ACL SETUSER {user} on ~{user}:* +@all")).worked();
             client.say(&format!("SET {user}:k {user}")).worked();
         }
+        let warning = client.info("farjump", "farjump_warning").unwrap();
+        assert!(
+            warning.contains("key-user absent b") && warning.contains("no key of that name"),
+            "{warning}"
+        );
         let address = client.info("farjump", "farjump_address").unwrap();
         let links = keys.map(|key| Link::builder(&address).transport("tcp").key(key).connect().unwrap());
         let all = "get b:k; get r:k; get rest:k";
