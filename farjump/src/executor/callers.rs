@@ -13,15 +13,15 @@ use super::Executor;
 pub struct LastCall {
     /// The function's name: letters, digits and other printable ASCII. Its author chose it.
     pub function: String,
-    /// The process that has called it; `None` for the program itself, and if the link has ended.
+    /// The process that has called it; `None` for the program itself.
     pub caller: Option<Arc<PeerIdentity>>,
 }
 
 impl Executor {
-    /// Has calls count as this source's, or the target's own, from now on.
+    /// Has calls count as this source's, or the target's own, from now on. Returns the source before.
     #[inline(always)]
-    pub(crate) fn set_caller(&mut self, source: u64) {
-        self.context.set_caller(source);
+    pub(crate) fn set_caller(&mut self, source: u64) -> u64 {
+        self.context.set_caller(source)
     }
 
     /// Makes the process behind a source known to the functions that it calls.
@@ -37,6 +37,6 @@ impl Executor {
     /// The function that was called last, and the process that has called it.
     pub(crate) fn last_call(&self) -> Option<LastCall> {
         let found = address_map::find(self.context.main())?;
-        Some(LastCall { function: found.name().to_owned(), caller: self.context.caller().cloned() })
+        Some(LastCall { function: found.name().to_owned(), caller: self.context.last_caller().cloned() })
     }
 }

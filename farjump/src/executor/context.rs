@@ -57,6 +57,8 @@ pub(crate) struct Context {
     caller: u64,
     /// The processes behind the sources.
     callers: Vec<(u64, Arc<PeerIdentity>)>,
+    /// The process whose calls ran last, if its link has ended since, and its source.
+    ended_caller: Option<(u64, Arc<PeerIdentity>)>,
 }
 
 /// The source of calls that the target's program makes. No source has this number.
@@ -100,6 +102,7 @@ impl Context {
             holds: false,
             caller: NO_SOURCE,
             callers: Vec::new(),
+            ended_caller: None,
         }
     }
 
@@ -108,10 +111,10 @@ impl Context {
         &self.reply
     }
 
-    /// Has calls count as this source's from now on.
+    /// Has calls count as this source's from now on. Returns the one before.
     #[inline(always)]
-    pub(super) fn set_caller(&mut self, source: u64) {
-        self.caller = source;
+    pub(super) fn set_caller(&mut self, source: u64) -> u64 {
+        std::mem::replace(&mut self.caller, source)
     }
 
     /// Makes the process behind a source known.
@@ -121,7 +124,17 @@ impl Context {
 
     /// Forgets a source that has ended.
     pub(super) fn remove_caller(&mut self, source: u64) {
-        self.callers.retain(|(one, _)| *one != source);
+        let Some(index) = self.callers.iter().position(|(one, _)| *one == source) else { return };
+        let caller = self.callers.swap_remove(index);
+        if source == self.caller {
+            self.ended_caller = Some(caller);
+        }
+    }
+
+    /// The process behind the source whose calls ran last, also if its link has ended since.
+    pub(super) fn last_caller(&self) -> Option<&Arc<PeerIdentity>> {
+        let ended = self.ended_caller.as_ref().filter(|(source, _)| *source == self.caller);
+        self.caller().or(ended.map(|(_, peer)| peer))
     }
 
     /// The process behind the source whose calls ran last.

@@ -67,6 +67,11 @@ impl State {
                 }
             }
         }
+        if self.by_key && self.access.is_none() && self.caller.is_some() && farjump::caller().is_none() {
+            let text =
+                "the link of this call has ended, and its user with it: keep the link until the call has run";
+            return Err(Fault::new(Code::Denied, text));
+        }
         let (user, others) = (&mut self.user, &mut self.others);
         let find = || {
             *user = if door.by_key { user_of_caller() } else { None }.unwrap_or_else(|| door.user.clone());

@@ -133,8 +133,17 @@ impl Session {
     /// Takes up to a batch of frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        shared.executor.set_caller(self.id);
-        if self.channel.is_mapped() { self.poll_plain::<Mapped>(shared) } else { self.poll_moved(shared) }
+        let before = shared.executor.set_caller(self.id);
+        let polled = if self.channel.is_mapped() {
+            self.poll_plain::<Mapped>(shared)
+        } else {
+            self.poll_moved(shared)
+        };
+        if let Ok(0) = polled {
+            // Nothing ran: the last call is another source's.
+            shared.executor.set_caller(before);
+        }
+        polled
     }
 
     /// [`Session::poll`] where frames move only while the channel is called.
