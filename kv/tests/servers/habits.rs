@@ -77,7 +77,7 @@ fn functions_that_take_too_long_are_reported_while_they_run_and_at_their_end() {
         let mut client = server.client();
         assert_eq!(run_ops(&server.link(), "spin 1000"), ["0"]);
         // The reply left before the end was noted.
-        until("the log to say so", || server.log().contains("functions (ops"));
+        until("the log to say so", || server.log().contains("functions (ops of "));
         assert!(server.log().contains("have been running for"), "{}", server.log());
         assert_ne!(client.info("farjump", "farjump_slow_runs").as_deref(), Some("0"));
         drop(server.shut_down());

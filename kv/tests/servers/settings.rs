@@ -18,7 +18,7 @@ fn lingering_and_the_limit_of_functions_change_while_the_server_runs() {
         assert_eq!(client.info("farjump", "farjump_linger_us").as_deref(), Some("0"));
         assert_eq!(client.info("farjump", "farjump_limit_ms").as_deref(), Some("10"));
         assert_eq!(run_ops(&server.link(), "spin 50"), ["0"]);
-        until("the report of the long function", || server.log().contains("functions (ops"));
+        until("the report of the long function", || server.log().contains("functions (ops of "));
         let refused = client.say("CONFIG SET farjump.linger 1001");
         assert!(matches!(&refused, Value::Error(text) if text.contains("between 0 and 1000")), "{refused:?}");
         assert_eq!(value(&mut client, "linger"), "0");
