@@ -182,6 +182,7 @@ impl Host {
             .mailbox_size(options.mailbox)
             .max_sources(options.max_links)
             .crash_report(true)
+            .tell_callers(true)
             .program(&server_name());
         if let Some(transport) = &options.transport {
             builder = builder.transport(transport);

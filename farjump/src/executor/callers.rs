@@ -13,7 +13,7 @@ use super::Executor;
 pub struct LastCall {
     /// The function's name: letters, digits and other printable ASCII. Its author chose it.
     pub function: String,
-    /// The process that has called it; `None` for the program itself.
+    /// The process that has called it; `None` for the program itself, and where that is not told.
     pub caller: Option<Arc<PeerIdentity>>,
 }
 

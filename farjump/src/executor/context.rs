@@ -240,7 +240,8 @@ pub fn hold_reply() -> bool {
 
 /// The number of the source whose call runs on this thread: another one for each link, never used again in a target. Takes as
 /// long as reading a variable, so that a function that a program exports can compare it with the last one. `None` if no call
-/// runs, or one of the program's own ([`Target::call`](crate::Target::call)).
+/// runs, or one of the program's own ([`Target::call`](crate::Target::call)), and in targets without
+/// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
 #[inline]
 pub fn caller_number() -> Option<u64> {
     let context = NonNull::new(CURRENT.get())?;

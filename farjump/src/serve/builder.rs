@@ -386,6 +386,13 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Whether functions that this program exports may ask whose call runs ([`caller`](crate::caller)), and the program who
+    /// made the last one ([`Target::last_call`]). Default: no, and a poll has some instructions fewer.
+    pub fn tell_callers(mut self, tell: bool) -> Self {
+        self.settings.tells_callers = tell;
+        self
+    }
+
     /// The spinning before sleep when there is nothing to do. Where this machine's timer sends no events, or while there
     /// is more than one source, turns that wait for one ([`WaitPolicy::events_only`]) pause instead.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {

@@ -15,7 +15,7 @@ impl Target<'_> {
         self.sessions[index].depart();
         let mut left = self.settings.mailbox / LINE;
         while left > 0 {
-            let frames = match self.with_session(index, Session::poll) {
+            let frames = match self.with_session(index, Session::poll_in_turn) {
                 Ok(0) => break,
                 Ok(frames) => frames,
                 Err(stop) => match self.make_space(stop) {

@@ -40,7 +40,7 @@ use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
 use handlers::Handlers;
 use scratch::Scratch;
-use session::{BATCH, Session, Shared};
+use session::{Host, Session, Shared};
 use sessions::Sessions;
 use settings::Settings;
 use target_args::TargetArgs;
@@ -173,11 +173,15 @@ impl<'a> Target<'a> {
         watch.add(stopper.as_fd(), Event::Stop, false)?;
         let (mut executor, forwards) = (executor, Forwards::new(choices));
         forwards.admit(executor.forwarding());
+        let mut sessions = Sessions::new();
+        if settings.tells_callers {
+            sessions.poll_in_turn();
+        }
         Ok(Target {
-            sessions: Sessions::new(),
+            sessions,
             shared: Shared {
                 executor,
-                batch: BATCH,
+                host: settings.tells_callers.then(Host::default),
                 handlers,
                 stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),

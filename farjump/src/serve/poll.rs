@@ -39,7 +39,8 @@ impl Target<'_> {
     /// programs with other work, which measure how long the functions take. At least 1; the default is 64. A batch of
     /// messages is one frame.
     pub fn set_batch(&mut self, frames: usize) {
-        self.shared.batch = frames.max(1);
+        self.shared.host.get_or_insert_default().batch = frames.max(1);
+        self.sessions.poll_in_turn();
     }
 
     /// Whether a poll may find frames: `false` where the memory of all sources shows none, but for those whose frames make
@@ -52,7 +53,8 @@ impl Target<'_> {
     }
 
     /// The function that was called last, by a source or by the program. For programs that report calls which take long.
-    /// `None` before the first call, and for code that has been dropped since.
+    /// `None` before the first call, and for code that has been dropped since. Its caller is known with
+    /// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
     pub fn last_call(&self) -> Option<LastCall> {
         self.shared.executor.last_call()
     }
@@ -219,7 +221,7 @@ impl Target<'_> {
     pub(super) fn poll_session(&mut self, index: usize) -> Option<usize> {
         let mut ran = 0;
         loop {
-            match self.with_session(index, |session, shared| session.poll(shared)) {
+            match self.with_session(index, |session, shared| session.poll_in_turn(shared)) {
                 Ok(frames) => {
                     ran += frames;
                     if ran != 0 {

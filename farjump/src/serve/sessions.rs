@@ -27,6 +27,8 @@ pub(super) struct Sessions<T> {
     mixed: bool,
     /// Whether all sessions are busy: a poll then needs none of the above.
     all_busy: bool,
+    /// Whether `all_busy` stays false.
+    in_turn: bool,
 }
 
 /// A session's class, as its target finds it.
@@ -45,7 +47,21 @@ pub(super) enum Found {
 impl<T> Sessions<T> {
     /// No sessions.
     pub(super) fn new() -> Self {
-        Sessions { all: Vec::new(), busy: 0, polled: 0, turn: 0, sweep: false, mixed: false, all_busy: true }
+        Sessions {
+            all: Vec::new(),
+            busy: 0,
+            polled: 0,
+            turn: 0,
+            sweep: false,
+            mixed: false,
+            all_busy: true,
+            in_turn: false,
+        }
+    }
+
+    /// Has each poll take the way for some that are idle.
+    pub(super) fn poll_in_turn(&mut self) {
+        (self.in_turn, self.all_busy) = (true, false);
     }
 
     /// Adds a session as busy.
@@ -72,7 +88,7 @@ impl<T> Sessions<T> {
     }
 
     fn note_all_busy(&mut self) {
-        self.all_busy = self.busy == self.all.len();
+        self.all_busy = self.busy == self.all.len() && !self.in_turn;
     }
 
     /// Whether all sessions are busy.

@@ -28,6 +28,8 @@ pub(super) struct Settings {
     pub(super) mailbox: usize,
     /// Whether mailboxes have all of their memory when a link is made.
     pub(super) prefault: bool,
+    /// Whether functions that the program exports may ask whose call runs.
+    pub(super) tells_callers: bool,
     pub(super) wait: WaitPolicy,
     pub(super) stall_timeout: Duration,
     pub(super) handshake_timeout: Duration,
@@ -52,6 +54,7 @@ impl Default for Settings {
         Settings {
             mailbox: DEFAULT_MAILBOX,
             prefault: false,
+            tells_callers: false,
             wait: crate::wait::default_wait(),
             stall_timeout: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(2),

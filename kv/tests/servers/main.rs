@@ -4,6 +4,7 @@
 mod calls;
 mod cluster;
 mod commands;
+mod enabled;
 mod eviction;
 mod habits;
 mod hardened;

@@ -122,11 +122,15 @@ impl<'a> Start<'a> {
     }
 }
 
+/// The folder of the libraries of a server that was unpacked and not installed: it is beside the server.
+pub(crate) fn libraries(program: &Path) -> Option<PathBuf> {
+    let libraries = program.ancestors().nth(2).map(|root| root.join("lib/x86_64-linux-gnu"));
+    libraries.filter(|folder| folder.is_dir() && !folder.starts_with("/usr"))
+}
+
 fn start(program: &Path, folder: &Path, options: &[OsString], prepare: fn(&mut Command)) -> Process {
     let mut command = Command::new(program);
-    // One that was unpacked and not installed has its libraries beside it.
-    let libraries = program.ancestors().nth(2).map(|root| root.join("lib/x86_64-linux-gnu"));
-    if let Some(libraries) = libraries.filter(|folder| folder.is_dir() && !folder.starts_with("/usr")) {
+    if let Some(libraries) = libraries(program) {
         command.env("LD_LIBRARY_PATH", libraries);
     }
     command.args(["--port", "0", "--unixsocket", "s", "--unixsocketperm", "700", "--daemonize", "no"]);

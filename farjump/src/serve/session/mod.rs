@@ -42,7 +42,7 @@ use crate::link::summary;
 use crate::wait::Rest;
 
 /// Frames of one source that run before the next source's turn, unless the program wants another number.
-pub(in crate::serve) const BATCH: usize = 64;
+const BATCH: usize = 64;
 /// Polls of a source of messages, of which each makes progress of its own, from one call of `progress` to the
 /// next.
 const POLLS_TO_PROGRESS: u8 = 8;
@@ -50,8 +50,8 @@ const POLLS_TO_PROGRESS: u8 = 8;
 /// State that all sessions of a target share.
 pub(super) struct Shared {
     pub(super) executor: Executor,
-    /// Frames of one source that run before the next source's turn. Not 0.
-    pub(super) batch: usize,
+    /// How the program wants sessions to be polled, if not as usual.
+    pub(super) host: Option<Host>,
     pub(super) handlers: Handlers,
     /// Time limit of the rest of a frame after its signal.
     pub(super) stall_timeout: Duration,
@@ -68,6 +68,30 @@ pub(super) struct Shared {
     pub(super) handshake_timeout: Duration,
     /// Whether a session has held a reply since the last release.
     pub(super) holds: bool,
+}
+
+/// What a program wants of polls that has more to do than to serve: a way of its own, so that others do not pay for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Host {
+    /// Frames of one source that run before the next source's turn. Not 0.
+    pub(super) batch: usize,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host { batch: BATCH }
+    }
+}
+
+impl Shared {
+    /// Frames of one source that run before the next source's turn.
+    #[inline(always)]
+    fn most<const HOST: bool>(&self) -> usize {
+        match (HOST, self.host) {
+            (true, Some(host)) => host.batch,
+            _ => BATCH,
+        }
+    }
 }
 
 // The fields that every call uses come first, side by side, from the start of a line.
@@ -130,15 +154,23 @@ impl Session {
         self.head.is_blocked() || self.control.has_unread() || self.channel.may_have_frames()
     }
 
-    /// Takes up to a batch of frames. Returns how many ran.
+    /// Takes up to [`BATCH`] frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        self.poll_by::<false>(shared)
+    }
+
+    /// [`Session::poll`], as the target's program wants it.
+    #[inline(always)]
+    pub(super) fn poll_in_turn(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        if shared.host.is_some() { self.poll_for_host(shared) } else { self.poll(shared) }
+    }
+
+    /// [`Session::poll`] for a program that limits polls, or wants to know whose call runs.
+    #[inline(never)]
+    fn poll_for_host(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         let before = shared.executor.set_caller(self.id);
-        let polled = if self.channel.is_mapped() {
-            self.poll_plain::<Mapped>(shared)
-        } else {
-            self.poll_moved(shared)
-        };
+        let polled = self.poll_by::<true>(shared);
         if let Ok(0) = polled {
             // Nothing ran: the last call is another source's.
             shared.executor.set_caller(before);
@@ -146,9 +178,18 @@ impl Session {
         polled
     }
 
+    /// [`Session::poll`]; for a host if that is so.
+    #[inline(always)]
+    fn poll_by<const HOST: bool>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        match self.channel.is_mapped() {
+            true => self.poll_plain::<Mapped, HOST>(shared),
+            false => self.poll_moved::<HOST>(shared),
+        }
+    }
+
     /// [`Session::poll`] where frames move only while the channel is called.
     #[inline(never)]
-    fn poll_moved(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_moved<const HOST: bool>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         // Frames that always come must not hold up other work of the transport, such as the rest of a long reply.
         self.polls = self.polls.wrapping_add(1);
         let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
@@ -156,13 +197,13 @@ impl Session {
             self.move_frames(shared)?;
         }
         if self.control.is_source_gone() {
-            return self.poll_any(0, shared);
+            return self.poll_any::<HOST>(0, shared);
         }
         if !self.channel.has_mailbox() {
             // A poll that finds no message makes progress by itself.
-            return self.poll_plain::<Delivered>(shared);
+            return self.poll_plain::<Delivered, HOST>(shared);
         }
-        match self.poll_plain::<Put>(shared) {
+        match self.poll_plain::<Put, HOST>(shared) {
             Ok(0) if !is_due => self.move_frames(shared).map(|()| 0),
             ran => ran,
         }
@@ -183,7 +224,7 @@ impl Session {
     /// It keeps few values across a call, which preserves no register, and passes none to the general path but the
     /// frame, held.
     #[inline(always)]
-    fn poll_plain<P: PlainPath>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_plain<P: PlainPath, const HOST: bool>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         let mut ran = 0;
         'frames: while !self.head.is_blocked()
             && let Some(mut calls) = self.channel.plain_frames::<P>(Kind::Call)
@@ -192,7 +233,7 @@ impl Session {
                 let mut call = match calls.next() {
                     PlainPoll::Nothing => return Ok(ran),
                     PlainPoll::Frame(call) => call,
-                    PlainPoll::Other if !P::FINDS_ALL_KINDS => return self.poll_any(ran, shared),
+                    PlainPoll::Other if !P::FINDS_ALL_KINDS => return self.poll_any::<HOST>(ran, shared),
                     other => {
                         let more = match other {
                             PlainPoll::OfOtherKind(frame) => {
@@ -205,7 +246,7 @@ impl Session {
                             None => return Ok(ran),
                             Some(more) => ran += more,
                         }
-                        if ran >= shared.batch {
+                        if ran >= shared.most::<HOST>() {
                             return Ok(ran);
                         }
                         continue 'frames;
@@ -215,7 +256,7 @@ impl Session {
                 let Some(code) =
                     self.codes.table.callable_ref(call.index()).filter(|code| code.takes(payload))
                 else {
-                    return self.poll_any(ran, shared);
+                    return self.poll_any::<HOST>(ran, shared);
                 };
                 let usage = code.usage;
                 // SAFETY: the channel lends the payload until the release below, or of the held frame. It is
@@ -246,17 +287,17 @@ impl Session {
                 unsafe { shared.executor.count(usage) };
                 call.release()?;
                 ran += 1;
-                if ran == shared.batch {
+                if ran == shared.most::<HOST>() {
                     return Ok(ran);
                 }
             };
             self.end_call(frame, end, shared)?;
             ran += 1;
-            if ran == shared.batch {
+            if ran == shared.most::<HOST>() {
                 return Ok(ran);
             }
         }
-        if ran != 0 { Ok(ran) } else { self.poll_any(0, shared) }
+        if ran != 0 { Ok(ran) } else { self.poll_any::<HOST>(0, shared) }
     }
 
     /// Runs a frame without code that is no single call. Returns how many ran.
@@ -303,14 +344,14 @@ impl Session {
 
     /// [`Session::poll`] along the general path, after `ran` frames.
     #[inline(never)]
-    fn poll_any(&mut self, mut ran: usize, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_any<const HOST: bool>(&mut self, mut ran: usize, shared: &mut Shared) -> Result<usize, Stop> {
         if self.head.is_blocked() {
             match self.go_on(shared)? {
                 Some(more) if !self.head.is_blocked() => ran += more,
                 more => return Ok(ran + more.unwrap_or(0)),
             }
         }
-        while ran < shared.batch {
+        while ran < shared.most::<HOST>() {
             match self.channel.poll_fast() {
                 FastPoll::Nothing => return Ok(ran),
                 FastPoll::Frame(frame) => {

@@ -1,0 +1,56 @@
+#!/bin/sh
+# Has a server of Debian's packages load the module: sudo sh enable.sh PREFIX [redis-server|valkey-server]
+# PREFIX is that of `cargo xtask install --kv`. The server restarts. `--undo` in place of PREFIX takes it all back.
+set -eu
+
+usage="usage: sudo sh $0 PREFIX|--undo [redis-server|valkey-server]"
+prefix=${1:?"$usage"}
+service=${2:-redis-server}
+case $service in
+redis-server) name=redis cli=redis-cli ;;
+valkey-server) name=valkey cli=valkey-cli ;;
+*) echo "$service is no service of Debian's: $usage" >&2 && exit 2 ;;
+esac
+
+# Where the files go; set by the test alone.
+root=${FARJUMP_ROOT:-}
+# Below /usr/lib: the unit lets nothing else be mapped to be run.
+module=$root/usr/lib/$name/modules/farjump-kv.so
+drop_in=$root/etc/systemd/system/$service.service.d/farjump.conf
+settings=$root/etc/$name/$name.conf
+mark='# farjump: written by enable.sh'
+line="loadmodule $module unix:$root/run/$name/farjump.sock load local"
+
+[ -f "$settings" ] || { echo "there is no $settings: install $service first" >&2 && exit 1; }
+# What an earlier run wrote, up to the end of its line. Written in place: the file keeps its owner.
+kept=$(sed "/^$mark\$/,+1d" "$settings")
+
+if [ "$prefix" = --undo ]; then
+    printf '%s\n' "$kept" >"$settings"
+    rm -f "$module" "$drop_in"
+    systemctl daemon-reload
+    systemctl restart "$service"
+    echo "$service runs without farjump"
+    exit
+fi
+
+built=$prefix/lib/farjump-kv.so
+[ -f "$built" ] || { echo "there is no $built: run cargo xtask install --kv --prefix $prefix" >&2 && exit 1; }
+# By a new file: a running server has the old one mapped.
+mkdir -p "$(dirname "$module")" "$(dirname "$drop_in")"
+cp "$built" "$module.new"
+chmod 644 "$module.new"
+mv "$module.new" "$module"
+# The unit forbids to make memory executable, which placing code is.
+printf '[Service]\nMemoryDenyWriteExecute=no\n' >"$drop_in"
+printf '%s\n%s\n%s\n' "$kept" "$mark" "$line" >"$settings"
+systemctl daemon-reload
+systemctl restart "$service"
+
+tries=0
+while ! "$cli" ${FARJUMP_CLI:-} INFO farjump 2>/dev/null | tr -d '\r' | grep -E '^farjump_(listening:1|problem:)'; do
+    tries=$((tries + 1))
+    [ $tries -lt 50 ] || { echo "$service does not answer with the module: see its log" >&2 && exit 1; }
+    sleep 0.1
+done
+echo "written: $module, $drop_in, two lines of $settings"
