@@ -83,17 +83,6 @@ impl Default for Host {
     }
 }
 
-impl Shared {
-    /// Frames of one source that run before the next source's turn.
-    #[inline(always)]
-    fn most<const HOST: bool>(&self) -> usize {
-        match (HOST, self.host) {
-            (true, Some(host)) => host.batch,
-            _ => BATCH,
-        }
-    }
-}
-
 // The fields that every call uses come first, side by side, from the start of a line.
 #[repr(C, align(64))]
 pub(super) struct Session {
@@ -157,7 +146,7 @@ impl Session {
     /// Takes up to [`BATCH`] frames. Returns how many ran.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        self.poll_by::<false>(shared)
+        self.poll_up_to(BATCH, shared)
     }
 
     /// [`Session::poll`], as the target's program wants it.
@@ -170,7 +159,8 @@ impl Session {
     #[inline(never)]
     fn poll_for_host(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         let before = shared.executor.set_caller(self.id);
-        let polled = self.poll_by::<true>(shared);
+        let most = shared.host.map_or(BATCH, |host| host.batch);
+        let polled = self.poll_up_to(most, shared);
         if let Ok(0) = polled {
             // Nothing ran: the last call is another source's.
             shared.executor.set_caller(before);
@@ -178,18 +168,18 @@ impl Session {
         polled
     }
 
-    /// [`Session::poll`]; for a host if that is so.
+    /// Takes up to `most` frames. Returns how many ran.
     #[inline(always)]
-    fn poll_by<const HOST: bool>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_up_to(&mut self, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         match self.channel.is_mapped() {
-            true => self.poll_plain::<Mapped, HOST>(shared),
-            false => self.poll_moved::<HOST>(shared),
+            true => self.poll_plain::<Mapped>(most, shared),
+            false => self.poll_moved(most, shared),
         }
     }
 
     /// [`Session::poll`] where frames move only while the channel is called.
     #[inline(never)]
-    fn poll_moved<const HOST: bool>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_moved(&mut self, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         // Frames that always come must not hold up other work of the transport, such as the rest of a long reply.
         self.polls = self.polls.wrapping_add(1);
         let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
@@ -197,13 +187,13 @@ impl Session {
             self.move_frames(shared)?;
         }
         if self.control.is_source_gone() {
-            return self.poll_any::<HOST>(0, shared);
+            return self.poll_any(0, most, shared);
         }
         if !self.channel.has_mailbox() {
             // A poll that finds no message makes progress by itself.
-            return self.poll_plain::<Delivered, HOST>(shared);
+            return self.poll_plain::<Delivered>(most, shared);
         }
-        match self.poll_plain::<Put, HOST>(shared) {
+        match self.poll_plain::<Put>(most, shared) {
             Ok(0) if !is_due => self.move_frames(shared).map(|()| 0),
             ran => ran,
         }
@@ -224,7 +214,7 @@ impl Session {
     /// It keeps few values across a call, which preserves no register, and passes none to the general path but the
     /// frame, held.
     #[inline(always)]
-    fn poll_plain<P: PlainPath, const HOST: bool>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_plain<P: PlainPath>(&mut self, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         let mut ran = 0;
         'frames: while !self.head.is_blocked()
             && let Some(mut calls) = self.channel.plain_frames::<P>(Kind::Call)
@@ -233,7 +223,7 @@ impl Session {
                 let mut call = match calls.next() {
                     PlainPoll::Nothing => return Ok(ran),
                     PlainPoll::Frame(call) => call,
-                    PlainPoll::Other if !P::FINDS_ALL_KINDS => return self.poll_any::<HOST>(ran, shared),
+                    PlainPoll::Other if !P::FINDS_ALL_KINDS => return self.poll_any(ran, most, shared),
                     other => {
                         let more = match other {
                             PlainPoll::OfOtherKind(frame) => {
@@ -246,7 +236,7 @@ impl Session {
                             None => return Ok(ran),
                             Some(more) => ran += more,
                         }
-                        if ran >= shared.most::<HOST>() {
+                        if ran >= most {
                             return Ok(ran);
                         }
                         continue 'frames;
@@ -256,7 +246,7 @@ impl Session {
                 let Some(code) =
                     self.codes.table.callable_ref(call.index()).filter(|code| code.takes(payload))
                 else {
-                    return self.poll_any::<HOST>(ran, shared);
+                    return self.poll_any(ran, most, shared);
                 };
                 let usage = code.usage;
                 // SAFETY: the channel lends the payload until the release below, or of the held frame. It is
@@ -287,17 +277,17 @@ impl Session {
                 unsafe { shared.executor.count(usage) };
                 call.release()?;
                 ran += 1;
-                if ran == shared.most::<HOST>() {
+                if ran == most {
                     return Ok(ran);
                 }
             };
             self.end_call(frame, end, shared)?;
             ran += 1;
-            if ran == shared.most::<HOST>() {
+            if ran == most {
                 return Ok(ran);
             }
         }
-        if ran != 0 { Ok(ran) } else { self.poll_any::<HOST>(0, shared) }
+        if ran != 0 { Ok(ran) } else { self.poll_any(0, most, shared) }
     }
 
     /// Runs a frame without code that is no single call. Returns how many ran.
@@ -344,14 +334,14 @@ impl Session {
 
     /// [`Session::poll`] along the general path, after `ran` frames.
     #[inline(never)]
-    fn poll_any<const HOST: bool>(&mut self, mut ran: usize, shared: &mut Shared) -> Result<usize, Stop> {
+    fn poll_any(&mut self, mut ran: usize, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         if self.head.is_blocked() {
             match self.go_on(shared)? {
                 Some(more) if !self.head.is_blocked() => ran += more,
                 more => return Ok(ran + more.unwrap_or(0)),
             }
         }
-        while ran < shared.most::<HOST>() {
+        while ran < most {
             match self.channel.poll_fast() {
                 FastPoll::Nothing => return Ok(ran),
                 FastPoll::Frame(frame) => {
