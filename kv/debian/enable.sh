@@ -12,8 +12,9 @@ valkey-server) name=valkey cli=valkey-cli ;;
 *) echo "$service is no service of Debian's: $usage" >&2 && exit 2 ;;
 esac
 
-# Where the files go; set by the test alone.
+# Where the files go, and how the server is asked: set by the test alone.
 root=${FARJUMP_ROOT:-}
+asked=${FARJUMP_CLI:-}
 # Below /usr/lib: the unit lets nothing else be mapped to be run.
 module=$root/usr/lib/$name/modules/farjump-kv.so
 drop_in=$root/etc/systemd/system/$service.service.d/farjump.conf
@@ -22,11 +23,18 @@ mark='# farjump: written by enable.sh'
 line="loadmodule $module unix:$root/run/$name/farjump.sock load local"
 
 [ -f "$settings" ] || { echo "there is no $settings: install $service first" >&2 && exit 1; }
-# What an earlier run wrote, up to the end of its line. Written in place: the file keeps its owner.
+# Without what an earlier run wrote.
 kept=$(sed "/^$mark\$/,+1d" "$settings")
 
+# Replaces the settings by its input, at once, with owner and mode as they were.
+replace_settings() {
+    cp -p "$settings" "$settings.new"
+    cat >"$settings.new"
+    mv "$settings.new" "$settings"
+}
+
 if [ "$prefix" = --undo ]; then
-    printf '%s\n' "$kept" >"$settings"
+    printf '%s\n' "$kept" | replace_settings
     rm -f "$module" "$drop_in"
     systemctl daemon-reload
     systemctl restart "$service"
@@ -39,18 +47,29 @@ built=$prefix/lib/farjump-kv.so
 # By a new file: a running server has the old one mapped.
 mkdir -p "$(dirname "$module")" "$(dirname "$drop_in")"
 cp "$built" "$module.new"
-chmod 644 "$module.new"
+# The server loads no module that may not be run.
+chmod 755 "$module.new"
 mv "$module.new" "$module"
 # The unit forbids to make memory executable, which placing code is.
 printf '[Service]\nMemoryDenyWriteExecute=no\n' >"$drop_in"
-printf '%s\n%s\n%s\n' "$kept" "$mark" "$line" >"$settings"
+printf '%s\n%s\n%s\n' "$kept" "$mark" "$line" | replace_settings
 systemctl daemon-reload
 systemctl restart "$service"
 
+info() {
+    "$cli" $asked INFO "$1" 2>/dev/null | tr -d '\r'
+}
 tries=0
-while ! "$cli" ${FARJUMP_CLI:-} INFO farjump 2>/dev/null | tr -d '\r' | grep -E '^farjump_(listening:1|problem:)'; do
-    tries=$((tries + 1))
-    [ $tries -lt 50 ] || { echo "$service does not answer with the module: see its log" >&2 && exit 1; }
+until info farjump | grep '^farjump_listening:1'; do
+    if info farjump | grep '^farjump_problem:'; then
+        exit 1
+    fi
+    # The module listens once the data are loaded, however long that takes.
+    info persistence | grep -q '^loading:1' || tries=$((tries + 1))
+    if [ $tries -ge 50 ]; then
+        echo "$service does not answer with the module: see its log. If it wants a password, put it into REDISCLI_AUTH" >&2
+        exit 1
+    fi
     sleep 0.1
 done
 echo "written: $module, $drop_in, two lines of $settings"

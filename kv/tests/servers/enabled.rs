@@ -14,7 +14,7 @@ use crate::server::{library_file, module, on_each, until};
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$@" >>"$FARJUMP_ROOT/asked"
 [ "$1" = restart ] || exit 0
-[ ! -f "$FARJUMP_ROOT/pid" ] || { kill "$(cat "$FARJUMP_ROOT/pid")"; while kill -0 "$(cat "$FARJUMP_ROOT/pid")" 2>/dev/null; do sleep 0.01; done; }
+[ ! -f "$FARJUMP_ROOT/pid" ] || { kill "$(cat "$FARJUMP_ROOT/pid")"; timeout 30 tail -s 0.02 -f --pid "$(cat "$FARJUMP_ROOT/pid")" /dev/null; }
 "$SERVER" "$FARJUMP_ROOT/etc/$NAME/$NAME.conf" --daemonize yes --pidfile "$FARJUMP_ROOT/pid" --dir "$FARJUMP_ROOT" >/dev/null
 "#;
 
@@ -38,7 +38,8 @@ impl Drop for Stopped<'_> {
 #[test]
 fn a_script_has_debians_service_load_the_module_and_takes_it_back() {
     on_each(|program| {
-        let name = if program.to_string_lossy().contains("valkey") { "valkey" } else { "redis" };
+        let file = program.file_name().unwrap_or_default().to_string_lossy();
+        let name = if file.contains("valkey") { "valkey" } else { "redis" };
         let path = std::env::var_os("PATH").unwrap_or_default();
         let cli = std::env::split_paths(&path).map(|folder| folder.join("redis-cli"));
         let Some(cli) = cli.into_iter().find(|cli| cli.is_file()) else {
@@ -96,6 +97,11 @@ fn a_script_has_debians_service_load_the_module_and_takes_it_back() {
             crate::resp::Client::connect(&socket)
                 .is_some_and(|mut client| client.info("farjump", "farjump_listening").is_none())
         });
+        // A module that does not listen is no success.
+        fs::remove_dir(root.join(format!("run/{name}"))).unwrap();
+        let failed = run(&root.display().to_string());
+        assert!(!failed.status.success());
+        assert!(String::from_utf8_lossy(&failed.stdout).contains("farjump_problem:"));
         let missing = run("/nowhere");
         assert!(!missing.status.success());
         assert!(String::from_utf8_lossy(&missing.stderr).contains("cargo xtask install --kv"));
