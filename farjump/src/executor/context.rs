@@ -242,7 +242,8 @@ pub fn hold_reply() -> bool {
 /// long as reading a variable, so that a function that a program exports can compare it with the last one. `None` if no call
 /// runs, or one of the program's own ([`Target::call`](crate::Target::call)), and in targets without
 /// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
-#[inline]
+// Not inlined: others would make the thread's pointer a symbol of the crate's, which takes each call two instructions more.
+#[inline(never)]
 pub fn caller_number() -> Option<u64> {
     let context = NonNull::new(CURRENT.get())?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. Only this field is read.
