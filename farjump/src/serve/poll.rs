@@ -53,8 +53,9 @@ impl Target<'_> {
     }
 
     /// The function that was called last, by a source or by the program. For programs that report calls which take long.
-    /// `None` before the first call, and for code that has been dropped since. Its caller is known with
-    /// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
+    /// `None` before the first call, for code that has been dropped since, and in targets without
+    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report), which do not list code by its address. Its caller
+    /// is known with [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
     pub fn last_call(&self) -> Option<LastCall> {
         self.shared.executor.last_call()
     }

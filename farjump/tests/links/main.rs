@@ -6,6 +6,7 @@ mod awaiting;
 mod batches;
 mod buffers;
 mod call_ends;
+mod callers;
 mod calls;
 mod closed_libraries;
 mod code;

@@ -1,8 +1,6 @@
 //! Loading and unloading, and arguments.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use crate::resp::Value;
 use crate::server::{Start, library, module, on_each, run_ops, until};
@@ -118,36 +116,6 @@ fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_takes_over() {
         let server = server.kill_and_start_again();
         assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
         assert!(fs::metadata(server.path("fj.sock")).is_ok());
-        drop(server.shut_down());
-    });
-}
-
-/// Has a program run as Debian's units have it: no memory becomes executable that was writable.
-fn deny_write_execute(command: &mut Command) {
-    const PR_SET_MDWE: i32 = 65;
-    const REFUSE_EXEC_GAIN: u64 = 1;
-    // SAFETY: a system call is all that runs between fork and exec.
-    unsafe {
-        command.pre_exec(|| match libc::prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0_u64, 0_u64, 0_u64) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        })
-    };
-}
-
-#[test]
-fn a_server_that_may_not_make_code_starts_and_says_what_to_change() {
-    let mut probe = Command::new("true");
-    deny_write_execute(&mut probe);
-    if probe.status().is_err() {
-        println!("skipped: this kernel has no PR_SET_MDWE, which came with Linux 6.3");
-        return;
-    }
-    on_each(|program| {
-        let server = Start::new(program).prepared(deny_write_execute).run();
-        let problem = server.client().info("farjump", "farjump_problem").unwrap_or_default();
-        assert!(problem.contains("executable") && problem.contains("MemoryDenyWriteExecute=no"), "{problem}");
-        assert!(server.client().say("FJ.LIST").error().contains("MemoryDenyWriteExecute=no"));
         drop(server.shut_down());
     });
 }

@@ -1,0 +1,117 @@
+//! Whose call runs, what ran last, and polls of programs that have more to do than to serve.
+
+use std::cell::Cell;
+
+use farjump::{Link, OwnCode, Target, caller, caller_number};
+
+use crate::support::{Place, library};
+
+thread_local! {
+    /// What the exported function was told: the number of the caller, and the caller's process.
+    static TOLD: Cell<Option<(Option<u64>, Option<u32>)>> = const { Cell::new(None) };
+}
+
+/// The name that the sample calls: it wants a number.
+extern "C" fn lend() -> u32 {
+    TOLD.set(Some((caller_number(), caller().map(|peer| peer.pid))));
+    1
+}
+
+fn target<'a>(place: &Place, tells: bool) -> Target<'a> {
+    let target = place.target().export("lend", lend as extern "C" fn() -> _);
+    target.crash_report(true).tell_callers(tells).build().unwrap()
+}
+
+/// Polls until nothing more comes.
+fn turn(target: &mut Target<'_>) {
+    for _ in 0..200 {
+        target.poll().unwrap();
+    }
+}
+
+/// A link to `target`, made while it is polled.
+fn link(place: &Place, target: &mut Target<'_>) -> Link {
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| place.link().connect().unwrap());
+        while !made.is_finished() {
+            target.poll().unwrap();
+        }
+        made.join().unwrap()
+    })
+}
+
+/// Calls the function, and returns what it was told.
+fn told(target: &mut Target<'_>, link: &Link) -> (Option<u64>, Option<u32>) {
+    let mut call = link.inject(&library("lending"), b"r").unwrap();
+    let reply = loop {
+        target.poll().unwrap();
+        if let Some(reply) = call.poll().unwrap() {
+            break reply;
+        }
+    };
+    assert_eq!(&*reply, b"lent");
+    TOLD.take().expect("the function was called")
+}
+
+#[test]
+fn a_function_is_told_whose_call_it_serves() {
+    let place = Place::new();
+    let mut target = target(&place, true);
+    let links = [link(&place, &mut target), link(&place, &mut target)];
+    let own = Some(std::process::id());
+    let (first, process) = told(&mut target, &links[0]);
+    let (second, _) = told(&mut target, &links[1]);
+    assert!(first.is_some() && second.is_some() && first != second, "{first:?} {second:?}");
+    assert_eq!(process, own);
+    assert_eq!(told(&mut target, &links[0]).0, first);
+    let last = target.last_call().expect("a call has run");
+    assert_eq!((&*last.function, last.caller.map(|peer| peer.pid)), ("lending", own));
+    // A link that ends in the poll that runs its call is still the caller.
+    let [one, other] = links;
+    one.send(&library("lending"), b"r").unwrap();
+    drop(one);
+    turn(&mut target);
+    assert_eq!(TOLD.take(), Some((first, own)));
+    assert_eq!(target.last_call().unwrap().caller.map(|peer| peer.pid), own);
+    // The program's own call is nobody's.
+    // SAFETY: the function calls the export above.
+    unsafe { target.call(OwnCode::Library(&library("lending")), b"r") }.unwrap();
+    assert_eq!(TOLD.take(), Some((None, None)));
+    assert!(target.last_call().unwrap().caller.is_none());
+    assert_eq!((caller_number(), caller()), (None, None), "no call runs here");
+    drop(other);
+}
+
+#[test]
+fn a_target_that_was_not_asked_to_tell_callers_tells_none() {
+    let place = Place::new();
+    let mut target = target(&place, false);
+    let link = link(&place, &mut target);
+    assert_eq!(told(&mut target, &link), (None, None));
+    assert_eq!(target.last_call().unwrap().function, "lending");
+}
+
+#[test]
+fn a_poll_takes_as_many_calls_of_a_link_as_the_program_says() {
+    let place = Place::new();
+    let mut target = target(&place, false);
+    let link = link(&place, &mut target);
+    told(&mut target, &link);
+    turn(&mut target);
+    assert!(!target.may_have_frames());
+    for most in [1, 3, 64] {
+        target.set_batch(most);
+        (0..12).for_each(|_| link.send(&library("lending"), b"r").unwrap());
+        let (mut left, mut polls) = (12, 0);
+        while left > 0 {
+            assert!(target.may_have_frames(), "{left} of 12 have not run");
+            let ran = target.poll().unwrap();
+            assert!(ran <= most, "{ran} of at most {most}");
+            left -= ran;
+            polls += 1;
+            assert!(polls < 1000);
+        }
+        assert_eq!(polls, 12_usize.div_ceil(most));
+        assert!(!target.may_have_frames());
+    }
+}
