@@ -73,7 +73,7 @@ struct kv_bytes {
 #define KV_PAUSED (-3)        /* the server holds writes back: CLIENT PAUSE, or a failover */
 #define KV_NO_MEMORY (-4)     /* the server uses more than its maxmemory, and evicts nothing */
 #define KV_READ_ONLY (-5)     /* a read-only replica, or FJ.CALL_RO */
-#define KV_OTHER_SLOT (-6)    /* the key belongs to another node of the cluster */
+#define KV_OTHER_SLOT (-6)    /* the key is another node's, or of another slot than the keys of FJ.CALL */
 #define KV_STALE (-7)         /* the cursor or reply has ended */
 #define KV_FAILED (-8)        /* the server answered an error */
 #define KV_BAD_ARGUMENT (-9)  /* an argument is not possible */
@@ -140,7 +140,7 @@ int kv_name_next(struct farjump_kv *kv, uint64_t cursor, struct kv_bytes *name);
 
 /* kv_scan - opens a cursor over names of keys that begin with `prefix`, as SCAN finds them: about `most` keys of the
  * database are looked at, from *position on (0 at first), and *position is where to go on from, 0 at the end. A name may
- * come twice. kv_name_next goes through them. */
+ * come twice. kv_name_next goes through them. In a cluster, in an FJ.CALL with keys, it returns KV_OTHER_SLOT. */
 int kv_scan(struct farjump_kv *kv, const void *prefix, size_t prefix_len, size_t most, uint64_t *position,
             uint64_t *cursor);
 

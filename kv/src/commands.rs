@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
 use crate::code::Kept;
+use crate::code::slots::slot_of_key;
 use crate::functions::{self, Bytes, Door};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
@@ -54,7 +55,7 @@ impl Command for RunLinks {
         };
         let user = host.options().map_or_else(Vec::new, |options| options.user.as_bytes().to_vec());
         let by_key = host.options().is_some_and(|options| !options.key_users.is_empty());
-        let door = Door { user, by_key, may_write: true, keys: Vec::new(), args: Vec::new() };
+        let door = Door { user, by_key, may_write: true, slot: None, keys: Vec::new(), args: Vec::new() };
         let start = Instant::now();
         let run = host.watcher.get().map(Watcher::run);
         let polled = functions::during(context, door, || hooks::poll(&host));
@@ -184,6 +185,7 @@ fn call_with(
         user: context.user_name().unwrap_or_else(|| b"default".to_vec()),
         by_key: false,
         may_write,
+        slot: (keys != 0).then(|| slot_of_key(args.get(3))),
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
         args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),
     };

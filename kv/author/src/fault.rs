@@ -16,7 +16,7 @@ pub enum Fault {
     NoMemory,
     /// A read-only replica, or `FJ.CALL_RO`.
     ReadOnly,
-    /// The key belongs to another node of the cluster.
+    /// The key belongs to another node of the cluster, or is of another slot than the keys of `FJ.CALL`.
     OtherSlot,
     /// The server answered an error.
     Failed,

@@ -4,7 +4,7 @@
 //! keys may write these. So code in it runs only if the seal is one of the module's own key, or if its id is on the list of
 //! ids that may come in.
 
-mod slots;
+pub(crate) mod slots;
 mod store;
 
 use std::collections::HashMap;

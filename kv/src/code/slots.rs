@@ -1,4 +1,4 @@
-//! Names of keys in a given slot of a cluster.
+//! Slots of a cluster, and names of keys in them.
 
 use std::sync::OnceLock;
 
@@ -31,6 +31,16 @@ fn tags() -> Vec<u32> {
     tags.into_iter().flatten().collect()
 }
 
+/// The slot of a key: that of the part between its first braces, if they have something between them.
+pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
+        let behind = &key[open + 1..];
+        let len = behind.iter().position(|&byte| byte == b'}').filter(|&len| len != 0)?;
+        Some(&behind[..len])
+    });
+    slot_of(tag.unwrap_or(key))
+}
+
 /// The slot of a tag.
 fn slot_of(tag: &[u8]) -> u16 {
     crc16(tag) % SLOTS
@@ -43,4 +53,28 @@ fn crc16(bytes: &[u8]) -> u16 {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_servers_specification() {
+        for (key, slot) in [
+            ("foo", 12_182),
+            ("b", 3300),
+            ("123456789", 12_739),
+            ("{b}foo", 3300),
+            ("x{b}{foo}", 3300),
+            ("{}b", slot_of(b"{}b")),
+            ("{b", slot_of(b"{b")),
+            ("a{{b}}", slot_of(b"{b")),
+        ] {
+            assert_eq!(slot_of_key(key.as_bytes()), slot, "{key}");
+        }
+        for slot in [0, 1, 3300, SLOTS - 1] {
+            assert_eq!(slot_of_key(&key_in(slot)), slot);
+        }
+    }
 }

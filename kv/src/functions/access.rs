@@ -1,8 +1,9 @@
 //! What the user may do for whom functions run.
 
 use super::fault::{Code, Fault, shown};
-use super::{Kv, State};
+use super::{Kv, State, beyond_call};
 use crate::api::{CallFlags, Str, User};
+use crate::code::slots::slot_of_key;
 use crate::host;
 
 /// A user's rights, for one turn: no rule changes meanwhile.
@@ -117,6 +118,18 @@ impl State {
 }
 
 impl Kv {
+    /// Checks that all keys of a command are of the slot of the command that runs the function, if that has one.
+    pub(super) fn check_slots(&self, command: &[&[u8]]) -> Result<(), Fault> {
+        let Some(slot) = self.state.borrow().slot else { return Ok(()) };
+        let asked: Vec<Str> = [&b"getkeys"[..]].iter().chain(command).map(|word| Str::new(word)).collect();
+        let answer = self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked)).flatten();
+        // An error is that of a command without keys.
+        let Some(answer) = answer.filter(|answer| answer.error().is_none()) else { return Ok(()) };
+        let keys = answer.root();
+        let mut keys = (0..keys.len()).filter_map(|index| Some(keys.element(index)?.bytes()));
+        keys.find(|key| slot_of_key(key) != slot).map_or(Ok(()), |key| Err(beyond_call(key)))
+    }
+
     /// Checks that the user may run a command. The server looks for its keys where commands of that name have them,
     /// without checking the number of arguments: that is checked before.
     pub(super) fn check_command(&self, command: &[&[u8]]) -> Result<(), Fault> {

@@ -77,6 +77,10 @@ impl Kv {
     /// Evicts until the server is below its limit of memory, or some time has passed. Returns whether a write may go on. The keys named by `words`, and those of
     /// loaded code, stay. The caller has checked that the server may write now.
     pub(super) fn make_room(&self, words: &[Str]) -> bool {
+        // Keys of other slots cannot go then. The server has evicted before such a command itself.
+        if self.state.borrow().slot.is_some() {
+            return false;
+        }
         // A cursor's key has no reference to its value.
         self.lent.close_cursors();
         let known = self.state.borrow().eviction.clone();

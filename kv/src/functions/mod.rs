@@ -47,6 +47,8 @@ pub(crate) struct Door {
     pub(crate) by_key: bool,
     /// Whether writes are let.
     pub(crate) may_write: bool,
+    /// The slot of the command's keys, if it has some.
+    pub(crate) slot: Option<u16>,
     /// Keys that came with the command.
     pub(crate) keys: Vec<Bytes>,
     /// Arguments that came with the command.
@@ -76,6 +78,8 @@ struct State {
     /// How the server evicts; asked at the first write for which it has no memory.
     eviction: Option<eviction::Policy>,
     in_cluster: bool,
+    /// The slot of a cluster that the running command is for.
+    slot: Option<u16>,
     /// One string for each length of names, rewritten for each look-up.
     names: Vec<Option<Str>>,
     /// Copies that are lent until the call ends.
@@ -132,6 +136,7 @@ impl Kv {
                 user: Vec::new(),
                 eviction: None,
                 in_cluster: false,
+                slot: None,
                 names: Vec::new(),
                 copies: Vec::new(),
                 copied: 0,
@@ -188,8 +193,9 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
             return None;
         }
         (state.by_key, state.caller) = (door.by_key, None);
-        state.door = Some(door);
         state.in_cluster = context.flags() & crate::api::context_flags::CLUSTER != 0;
+        state.slot = door.slot.filter(|_| state.in_cluster);
+        state.door = Some(door);
         drop(state);
         // Dropped behind the context's guard: keys are closed while the context is valid.
         let end = End;
@@ -252,6 +258,16 @@ impl State {
         self.copies.push(copy);
         Ok(bytes)
     }
+}
+
+/// The fault of a key of another slot than those of the command that runs the function. Since Valkey 8 a server takes all keys
+/// of such a command to be of its slot, and would look for others, and put them, where nobody finds them.
+fn beyond_call(key: &[u8]) -> Fault {
+    let text = format!(
+        "key {} is of another slot than the keys of FJ.CALL: in a cluster give it no keys, or keys of one slot and use only that",
+        shown(key)
+    );
+    Fault::new(Code::OtherSlot, text)
 }
 
 /// The fault of a key that another node of the cluster has.

@@ -3,8 +3,9 @@
 use std::ffi::c_int;
 
 use super::fault::{Code, Fault, shown};
-use super::{Bytes, Copy, Kv, MOST_LENT, other_slot};
+use super::{Bytes, Copy, Kv, MOST_LENT, beyond_call, other_slot};
 use crate::api::{CallFlags, Context, Cursor, Item, Key, MAX_CURSORS, Str, StreamId, key_type};
+use crate::code::slots::slot_of_key;
 
 /// The next element of a cursor, lent.
 pub(super) enum Element {
@@ -26,11 +27,11 @@ impl Kv {
         let mut state = self.state.borrow_mut();
         state.check_read(command, key, more)?;
         let name = state.name(key);
-        let in_cluster = state.in_cluster;
+        let (in_cluster, slot) = (state.in_cluster, state.slot);
         drop(state);
         let found = self.lent.with(|context| {
             if in_cluster {
-                check_slot(context, key)?;
+                check_slot(context, key, slot)?;
             }
             context.open(&name).map(|key| read(&key)).transpose()
         });
@@ -104,7 +105,7 @@ impl Kv {
     ) -> Result<Option<u64>, Fault> {
         let mut state = self.state.borrow_mut();
         state.check_read(command, key, more)?;
-        let (number, in_cluster) = (state.next, state.in_cluster);
+        let (number, in_cluster, slot) = (state.next, state.in_cluster, state.slot);
         state.next += 1;
         drop(state);
         let name = Str::new(key);
@@ -112,7 +113,7 @@ impl Kv {
         let opened = self.lent.open(number, |context| {
             let found = || -> Result<Option<Cursor<'_>>, Fault> {
                 if in_cluster {
-                    check_slot(context, key)?;
+                    check_slot(context, key, slot)?;
                 }
                 let Some(open) = context.open(&name) else { return Ok(None) };
                 is(&open, key, kind, word)?;
@@ -186,6 +187,10 @@ impl Kv {
         let (position, most) = (position.to_string(), most.max(1).to_string());
         let words: [&[u8]; 6] = [b"scan", position.as_bytes(), b"match", &pattern, b"count", most.as_bytes()];
         self.check_command(&words)?;
+        if self.state.borrow().slot.is_some() {
+            let text = "kv_scan looks at all slots: in a cluster call the function by FJ.CALL without keys, or by a link";
+            return Err(Fault::new(Code::OtherSlot, text));
+        }
         let args: Vec<Str> = words[1..].iter().map(|word| Str::new(word)).collect();
         let answer = self.lent.with(|context| context.call(c"scan", &CallFlags::READ, &args)).flatten();
         let Some(answer) = answer else {
@@ -281,8 +286,12 @@ fn is(open: &Key<'_>, key: &[u8], kind: c_int, word: &str) -> Result<(), Fault> 
     if open.kind() == kind { Ok(()) } else { Err(wrong_type(key, word)) }
 }
 
-/// Checks that a key is this node's. Only commands are checked by the server, not keys that a module opens.
-fn check_slot(context: &Context<'_>, key: &[u8]) -> Result<(), Fault> {
+/// Checks that a key is this node's, and of the call's slot if it has one. Only commands are checked by the server, not keys
+/// that a module opens.
+fn check_slot(context: &Context<'_>, key: &[u8], slot: Option<u16>) -> Result<(), Fault> {
+    if slot.is_some_and(|slot| slot != slot_of_key(key)) {
+        return Err(beyond_call(key));
+    }
     let answer = context.call(c"exists", &CallFlags::READ, &[Str::new(key)]);
     match answer.and_then(|answer| answer.error()) {
         None => Ok(()),

@@ -69,6 +69,7 @@ impl Kv {
             return Err(Fault::new(Code::BadArgument, text));
         }
         self.check_command(command)?;
+        self.check_slots(command)?;
         // The words may lie in keys, or in the last reply, that go before the command ends: from here on only copies are used.
         let words: Vec<Str> = args.iter().map(|word| Str::new(word)).collect();
         // What the last one replied ends with this one.

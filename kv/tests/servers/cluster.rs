@@ -251,3 +251,37 @@ fn a_node_without_a_slot_keeps_code_in_memory() {
         drop(server.shut_down());
     });
 }
+
+#[test]
+fn a_call_with_keys_reaches_their_slot_and_no_other() {
+    drop(library("ops"));
+    on_each(|program| {
+        let (server, ..) = node(program);
+        let mut client = server.client();
+        client.say("CLUSTER ADDSLOTSRANGE 0 16383").worked();
+        until("the cluster to be ready", || {
+            server.client().say("CLUSTER INFO").text().contains("cluster_state:ok")
+        });
+        client.say("SET b 1").worked();
+        client.say("SET foo 2").worked();
+        client.say("ZADD {foo}z 1 m").worked();
+        // Both keys are this node's, of slots 3300 and 12182.
+        let other =
+            "get b; get foo; set foo 3; del foo; zrange {foo}z 0 9 0; command get foo; command get b; error";
+        let reply = call(&mut client, &["b"], other).worked().text();
+        let lines: Vec<_> = reply.lines().collect();
+        assert_eq!(lines[..7], [" 10", "-6", "-6", "-6", "-6", "-6", "0 10"], "{reply}");
+        let same =
+            call(&mut client, &["foo"], "get foo; zrange {foo}z 0 9 0; znext; get b; error").worked().text();
+        let lines: Vec<_> = same.lines().collect();
+        assert_eq!(lines[..4], [" 20", "0", " m 10", "-6"], "{same}");
+        assert!(lines[4].contains("is of another slot than the keys of FJ.CALL"), "{same}");
+        // Without keys, and by a link, all of the node's slots.
+        assert_eq!(call(&mut client, &[], "get b; set foo 4; get foo").worked().text(), " 10\n0\n 40\n");
+        assert_eq!(run_ops(&server.link(), "get foo; set foo 5; set b 6"), [" 40", "0", "0"]);
+        assert_eq!(client.say("GET foo").text(), "5");
+        assert_eq!(client.say("GET b").text(), "6");
+        assert_eq!(client.say("DBSIZE"), Value::Integer(4), "b, foo, {{foo}}z, and the code");
+        drop(server.shut_down());
+    });
+}
