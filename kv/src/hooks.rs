@@ -28,6 +28,8 @@ pub(crate) const FIRST_CALLS: usize = 8;
 const LINGER_INSIDE: Duration = Duration::from_micros(5);
 /// Turns of a server that does not sleep in which nothing runs as the links' memory shows no call.
 const MOST_SKIPPED: u32 = 15;
+/// The sleep of a target for which nothing is due.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Sleeps of at least this take no timer: the server's loop turns more often by itself.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
@@ -83,10 +85,14 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
     if turns.armed.get() && !turns.rung.get() && now.saturating_sub(turns.armed_at.get()) < LONGEST_ARMED {
         return;
     }
-    if turns.armed.replace(false) {
+    let was_armed = turns.armed.replace(false);
+    if was_armed {
         disarm(host);
     }
-    run_if_due(host, context);
+    match was_armed && turns.due.get().is_some_and(|due| now >= due) {
+        true => run(host, context),
+        false => run_if_due(host, context),
+    }
     if host.spins() {
         return;
     }
@@ -99,6 +105,9 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
                 turns.armed.set(true);
                 turns.armed_at.set(now);
                 turns.arms.set(turns.arms.get() + 1);
+                // Something other than a call is due then: a look at the file of keys, the end of a handshake's patience.
+                let due = (longest < LONGEST_SLEEP).then_some(longest);
+                turns.due.set(due.map(|longest| now + longest.as_micros() as u64));
                 if longest < LONG_SLEEP {
                     nap(host, context, longest);
                 }

@@ -54,6 +54,8 @@ pub(crate) struct Turns {
     pub(crate) armed: Cell<bool>,
     /// When it was armed, by the server's clock in microseconds.
     pub(crate) armed_at: Cell<u64>,
+    /// When something other than a call is due, by that clock.
+    pub(crate) due: Cell<Option<u64>>,
     /// Whether a timer is to end a nap.
     pub(crate) has_timer: Cell<bool>,
     /// Whether the target was opened, or that was tried.

@@ -3,7 +3,7 @@
 use farjump::{Keys, Link};
 use farjump_fixtures::process::PATIENCE;
 
-use crate::server::{Start, library, on_each, ops, run_ops};
+use crate::server::{Start, library, on_each, ops, run_ops, until};
 
 #[test]
 fn links_act_as_the_user_that_the_module_names() {
@@ -90,6 +90,15 @@ fn links_act_as_the_users_that_the_module_names_for_their_keys() {
         client.say("ACL SETUSER r off").worked();
         assert!(told(&links[1], "get r:k; error").contains("is off"));
         assert_eq!(run_ops(&links[0], "set b:k v; get b:k"), ["0", " v0"]);
+        // A link ends with its key, though no link calls.
+        let file = server.path("keys");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let kept: Vec<_> = text.lines().filter(|line| !line.contains("blue")).collect();
+        assert_eq!(kept.len(), text.lines().count() - 1, "{text}");
+        std::fs::write(&file, kept.join("\n") + "\n").unwrap();
+        until("the link to end", || server.client().info("farjump", "farjump_links").as_deref() == Some("3"));
+        let call = links[0].inject(&library("ops"), &ops("get b:k"));
+        assert!(call.and_then(|call| call.wait(PATIENCE)).is_err());
         drop(server.shut_down());
     });
 }
