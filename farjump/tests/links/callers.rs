@@ -1,4 +1,4 @@
-//! Whose call runs, what ran last, and polls of programs that have more to do than to serve.
+//! Whose call runs, what ran last, and polls of programs that have more to do than to serve; groups of calls.
 
 use std::cell::Cell;
 
@@ -113,5 +113,26 @@ fn a_poll_takes_as_many_calls_of_a_link_as_the_program_says() {
         }
         assert_eq!(polls, 12_usize.div_ceil(most));
         assert!(!target.may_have_frames());
+    }
+}
+
+/// Replies to a group fit beside each other, also those that the source takes only when all have come: as it does on the
+/// target's processor. Calls one by one have the target begin its replies at the start of the mailbox now and then.
+#[test]
+fn replies_to_a_group_wait_for_no_credit() {
+    let place = Place::new();
+    let mut target = target(&place, false);
+    let link = link(&place, &mut target);
+    told(&mut target, &link);
+    let lending = library("lending");
+    for round in 0..100 {
+        let mut group = link.group();
+        let mut calls: Vec<_> = (0..64).map(|_| group.inject(&lending, b"n").unwrap()).collect();
+        group.finish().unwrap();
+        let ran: usize = (0..20).map(|_| target.poll().unwrap()).sum();
+        assert_eq!(ran, 64, "round {round}");
+        for call in &mut calls {
+            assert_eq!(&*call.poll().unwrap().expect("all replies have come"), b"lent", "round {round}");
+        }
     }
 }
