@@ -1,10 +1,11 @@
 //! The module's commands.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
 use crate::code::Kept;
-use crate::code::slots::slot_of_key;
+use crate::code_key::slot_of_key;
 use crate::functions::{self, Bytes, Door};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
@@ -54,8 +55,8 @@ impl Command for RunLinks {
             return context.reply_error("FJ._RUN is for the module itself: call code by FJ.CALL");
         };
         let user = host.options().map_or_else(Vec::new, |options| options.user.as_bytes().to_vec());
-        let by_key = host.options().is_some_and(|options| !options.key_users.is_empty());
-        let door = Door { user, by_key, may_write: true, slot: None, keys: Vec::new(), args: Vec::new() };
+        let key_users = host.options().map_or_else(Rc::default, |options| Rc::clone(&options.key_users));
+        let door = Door { user, key_users, may_write: true, slot: None, keys: Vec::new(), args: Vec::new() };
         let start = Instant::now();
         let run = host.watcher.get().map(Watcher::run);
         let polled = functions::during(context, door, || hooks::poll(&host));
@@ -183,7 +184,7 @@ fn call_with(
     };
     let door = Door {
         user: context.user_name().unwrap_or_else(|| b"default".to_vec()),
-        by_key: false,
+        key_users: Rc::default(),
         may_write,
         slot: (keys != 0).then(|| slot_of_key(args.get(3))),
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),

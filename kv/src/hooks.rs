@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use farjump::Target;
 
 use crate::api::{self, Command, Context, Hooks, context_flags};
+use crate::causes::with_causes;
 use crate::commands::RunLinks;
 use crate::host::{self, Host};
 
@@ -186,7 +187,7 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut calls = turns.last_run.borrow_mut();
     calls.begin();
     while now - start < MOST_TIME {
-        let ran = target.poll().map_err(|error| host::with_causes(&error))?;
+        let ran = target.poll().map_err(|error| with_causes(&error))?;
         let before = std::mem::replace(&mut now, Instant::now());
         if ran != 0 {
             last = Some(now);
@@ -221,7 +222,7 @@ fn next_batch(batch: usize, ran: usize, took: Duration) -> usize {
 fn arm(host: &Host) -> Result<Option<Duration>, String> {
     let mut target = host.target.try_borrow_mut().map_err(|_| "the target is in use".to_owned())?;
     let Some(target) = &mut *target else { return Ok(Some(LONG_SLEEP)) };
-    target.arm().map_err(|error| host::with_causes(&error))
+    target.arm().map_err(|error| with_causes(&error))
 }
 
 fn disarm(host: &Host) {

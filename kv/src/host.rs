@@ -10,6 +10,7 @@ use farjump::Target;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::api::{self, Level, Watched};
+use crate::causes::with_causes;
 use crate::code::Code;
 use crate::options::{DEFAULT_LIMIT, Options};
 use crate::ran::LastRun;
@@ -291,18 +292,4 @@ fn server_name() -> String {
 /// The type of `target_args`: only its address is of use, and that only as a sign that it is this module's.
 struct Marker {
     _reserved: [u64; 2],
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = inner.source();
-    }
-    text
 }

@@ -7,13 +7,15 @@
 //! | `functions` | what injected functions may call |
 //! | `host`, `hooks` | the target, and its turns in the server's event loop |
 //! | `ran` | names of functions that ran, for the server's lists of slow commands |
-//! | `commands`, `code` | the commands of clients, and the code that they load |
+//! | `commands`, `code`, `code_key` | the commands of clients, and the code that they load |
 //! | `options`, `settings` | the arguments of `loadmodule`, and what `CONFIG SET` changes |
 
 #![deny(missing_docs)]
 
 mod api;
+mod causes;
 mod code;
+mod code_key;
 mod commands;
 mod functions;
 mod hooks;

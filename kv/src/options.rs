@@ -1,6 +1,7 @@
 //! The arguments of `loadmodule`.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use farjump::{CodeId, Keys};
@@ -42,7 +43,7 @@ pub(crate) struct Options {
     /// The user of the server that links act as.
     pub(crate) user: String,
     /// Names of keys of links, and the users that links with those act as.
-    pub(crate) key_users: Vec<(String, String)>,
+    pub(crate) key_users: Rc<[(String, String)]>,
     pub(crate) load: MayLoad,
     /// File with the key that authenticates code in keys.
     pub(crate) code_key: Option<PathBuf>,
@@ -87,7 +88,7 @@ impl Options {
             linger: Duration::ZERO,
             spin: false,
             user: "default".to_owned(),
-            key_users: Vec::new(),
+            key_users: Rc::default(),
             load: MayLoad::No,
             code_key: None,
             allow: Vec::new(),
@@ -96,6 +97,7 @@ impl Options {
             max_links: 256,
             limit: DEFAULT_LIMIT,
         };
+        let mut key_users = Vec::new();
         while let Some(word) = words.args.pop() {
             match &*word {
                 "key" => options.key_file = Some(words.value("key", "a file")?.into()),
@@ -107,10 +109,10 @@ impl Options {
                     let key =
                         words.value("key-user", "the name of a key, and that of a user of the server")?;
                     let user = words.value(&format!("key-user {key}"), "the name of a user of the server")?;
-                    if options.key_users.iter().any(|(named, _)| *named == key) {
+                    if key_users.iter().any(|(named, _)| *named == key) {
                         return Err(format!("key-user {key} is given twice: a link acts as one user"));
                     }
-                    options.key_users.push((key, user));
+                    key_users.push((key, user));
                 }
                 "load" => {
                     options.load = match &*words.value("load", "no, local or yes")? {
@@ -149,6 +151,7 @@ impl Options {
                 "key applies to tcp: addresses alone: leave it away, or listen at tcp:HOST:PORT".to_owned()
             );
         }
+        options.key_users = key_users.into();
         if !options.key_users.is_empty() && options.key_file.is_none() {
             return Err(
                 "key-user needs links that come by a key: listen at tcp:HOST:PORT with `key FILE`".to_owned()

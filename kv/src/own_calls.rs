@@ -2,7 +2,7 @@
 
 use farjump::{Library, Target};
 
-use crate::host::with_causes;
+use crate::causes::with_causes;
 
 /// Runs the function of `library` on `target` with `payload`, and returns its reply.
 ///

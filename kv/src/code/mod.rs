@@ -1,10 +1,9 @@
 //! Code that commands call: in memory, and in an ordinary key.
 //!
-//! The key [`KEY`], or one in a slot of each node of a cluster, is a hash with two fields for each name: `c:NAME` has the library, `s:NAME` its seal. Whoever may write
-//! keys may write these. So code in it runs only if the seal is one of the module's own key, or if its id is on the list of
-//! ids that may come in.
+//! The key [`KEY`](crate::code_key::KEY), or one in a slot of each node of a cluster, is a hash with two fields for each
+//! name: `c:NAME` has the library, `s:NAME` its seal. Whoever may write keys may write these. So code in it runs only if the
+//! seal is one of the module's own key, or if its id is on the list of ids that may come in.
 
-pub(crate) mod slots;
 mod store;
 
 use std::collections::HashMap;
@@ -20,10 +19,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use self::store::{LEAST_BETWEEN, Place, Store, in_cluster, may_write, refuse_together};
 use crate::api::{self, Context};
-use crate::host::with_causes;
+use crate::causes::with_causes;
 
-/// The name of the key, and what those of a cluster begin with.
-pub(crate) const KEY: &[u8] = b"farjump:code";
 /// The purpose of keys made from the file of the module's key.
 const PURPOSE: &str = "farjump-kv 2026-11 code in keys";
 /// Least bytes of that file.

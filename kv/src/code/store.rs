@@ -1,8 +1,7 @@
 //! The keys in which code lies: one, or in a cluster one in a slot of each node.
 
-use super::KEY;
-use super::slots::{SLOTS, key_in};
 use crate::api::{self, CallFlags, Context, Str, context_flags, key_type};
+use crate::code_key::{KEY, SLOTS, key_in};
 
 /// Least time between two looks at all keys that may have code, in microseconds: one look takes about a millisecond.
 pub(super) const LEAST_BETWEEN: u64 = 50_000;

@@ -3,8 +3,7 @@
 use super::fault::{Code, Fault, shown};
 use super::{Kv, State, beyond_call};
 use crate::api::{CallFlags, Str, User};
-use crate::code::slots::slot_of_key;
-use crate::host;
+use crate::code_key::slot_of_key;
 
 /// A user's rights, for one turn: no rule changes meanwhile.
 pub(super) enum Access {
@@ -40,12 +39,13 @@ impl Access {
     }
 }
 
-/// The user that the module's arguments name for the key of the call's link, if they name one.
-fn user_of_caller() -> Option<Vec<u8>> {
+/// The user among `users` of the key by which the call's link came, if there is one.
+fn user_of_caller(users: &[(String, String)]) -> Option<Vec<u8>> {
+    if users.is_empty() {
+        return None;
+    }
     let caller = farjump::caller()?;
     let key = caller.key.as_ref()?;
-    let host = host::get()?;
-    let users = &host.options()?.key_users;
     users.iter().find(|(name, _)| name == key).map(|(_, user)| user.clone().into_bytes())
 }
 
@@ -75,7 +75,7 @@ impl State {
         }
         let (user, others) = (&mut self.user, &mut self.others);
         let find = || {
-            *user = if door.by_key { user_of_caller() } else { None }.unwrap_or_else(|| door.user.clone());
+            *user = user_of_caller(&door.key_users).unwrap_or_else(|| door.user.clone());
             match others.iter().position(|(known, _)| known == user) {
                 Some(index) => others.swap_remove(index).1,
                 None => Access::of(user),

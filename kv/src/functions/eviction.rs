@@ -6,7 +6,7 @@
 
 use super::{Kv, count};
 use crate::api::{self, CallFlags, Context, Rank, Str};
-use crate::code::KEY;
+use crate::code_key::KEY;
 
 /// Longest time to evict for one write, in microseconds.
 const MOST_TIME: u64 = 1000;

@@ -8,6 +8,7 @@ mod reads;
 mod writes;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use access::Access;
 pub(crate) use boundary::exports;
@@ -43,8 +44,8 @@ impl Bytes {
 pub(crate) struct Door {
     /// The user's name.
     pub(crate) user: Vec<u8>,
-    /// Whether the key of the link by which a call came may say that it is another user's.
-    pub(crate) by_key: bool,
+    /// Names of keys, and the users for whom calls run whose links came by those.
+    pub(crate) key_users: Rc<[(String, String)]>,
     /// Whether writes are let.
     pub(crate) may_write: bool,
     /// The slot of the command's keys, if it has some.
@@ -192,7 +193,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         if state.door.is_some() {
             return None;
         }
-        (state.by_key, state.caller) = (door.by_key, None);
+        (state.by_key, state.caller) = (!door.key_users.is_empty(), None);
         state.in_cluster = context.flags() & crate::api::context_flags::CLUSTER != 0;
         state.slot = door.slot.filter(|_| state.in_cluster);
         state.door = Some(door);

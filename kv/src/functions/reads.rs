@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::fault::{Code, Fault, shown};
 use super::{Bytes, Copy, Kv, MOST_LENT, beyond_call, other_slot};
 use crate::api::{CallFlags, Context, Cursor, Item, Key, MAX_CURSORS, Str, StreamId, key_type};
-use crate::code::slots::slot_of_key;
+use crate::code_key::slot_of_key;
 
 /// The next element of a cursor, lent.
 pub(super) enum Element {

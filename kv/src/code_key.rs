@@ -1,14 +1,14 @@
-//! Slots of a cluster, and names of keys in them.
+//! Names of the keys in which loaded code lies, and slots of a cluster.
 
 use std::sync::OnceLock;
 
-use super::KEY;
-
+/// The name of the key, and what those of a cluster begin with.
+pub(crate) const KEY: &[u8] = b"farjump:code";
 /// Slots of a cluster.
-pub(super) const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// The name of the code's key in this slot: `farjump:code:{TAG}`. The slot of such a name is that of its tag.
-pub(super) fn key_in(slot: u16) -> Vec<u8> {
+pub(crate) fn key_in(slot: u16) -> Vec<u8> {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tag = TAGS.get_or_init(tags)[usize::from(slot % SLOTS)];
     [KEY, format!(":{{{tag}}}").as_bytes()].concat()
