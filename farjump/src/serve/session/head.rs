@@ -119,7 +119,7 @@ pub(super) struct HeadFrame {
     frame: Option<Box<HeldFrame>>,
     /// When a frame was first seen without its end.
     partial_since: Option<Instant>,
-    /// Times that the session did without a nap since it was blocked.
+    /// Times that the session did without a nap since it was last seen with credit.
     looks: u8,
 }
 
@@ -142,13 +142,17 @@ impl HeadFrame {
     /// Waits for something that ends by itself or by the source.
     pub(super) fn block(&mut self, on: BlockedOn) {
         self.blocked_on = on;
-        self.looks = 0;
     }
 
     /// Whether to look once more for credit before a nap. A source that runs returns it in a few microseconds, which no
     /// doorbell reports.
     pub(super) fn looks_again(&mut self) -> bool {
-        let again = self.looks < LOOKS_FOR_CREDIT && matches!(self.blocked_on, BlockedOn::Credit { .. });
+        // Each look that finds none blocks it anew.
+        if !matches!(self.blocked_on, BlockedOn::Credit { .. }) {
+            self.looks = 0;
+            return false;
+        }
+        let again = self.looks < LOOKS_FOR_CREDIT;
         self.looks += u8::from(again);
         again
     }
