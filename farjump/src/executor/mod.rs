@@ -207,6 +207,12 @@ impl Executor {
         log::debug!("dropped {} to free capacity", farjump_core::counted(dropped, "image"));
     }
 
+    /// Has the next image that finds no space ask for it, though some was made before.
+    #[inline]
+    pub(crate) fn forget_space(&mut self) {
+        self.space_was_made = false;
+    }
+
     /// Drops the code `id` from the store; `false` if it is not there. Its statics are lost.
     pub(crate) fn forget(&mut self, id: &CodeId) -> bool {
         self.store.forget(id)

@@ -224,6 +224,8 @@ impl Target<'_> {
         loop {
             match self.with_session(index, |session, shared| session.poll_in_turn(shared)) {
                 Ok(frames) => {
+                    // What was made was for this session: another one that has no space asks for its own.
+                    self.shared.executor.forget_space();
                     ran += frames;
                     if ran != 0 {
                         self.sessions.make_busy(index);
@@ -419,6 +421,7 @@ impl Target<'_> {
             let sessions = &mut self.sessions;
             self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
             placed = place(&mut self.shared.executor);
+            self.shared.executor.forget_space();
         }
         self.shared.forwards.placed(call, placed, self.shared.executor.forwarding());
     }
