@@ -25,7 +25,7 @@ impl LastRun {
 
     /// Notes that a poll has run so many calls.
     pub(crate) fn add(&mut self, target: &Target<'_>, calls: usize, took: Duration) {
-        if self.calls == 0 || took > self.longest * 2 {
+        if self.calls == 0 || took > self.longest {
             (self.longest, self.call) = (took, target.last_call());
         }
         self.calls += calls;

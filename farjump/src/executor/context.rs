@@ -53,6 +53,8 @@ pub(crate) struct Context {
     at_end: Option<fn()>,
     /// Whether the reply of the running call is to be held.
     holds: bool,
+    /// Whether calls are told apart by their sources. Otherwise all are nobody's.
+    pub(super) tells_callers: bool,
     /// The source whose calls run; [`NO_SOURCE`] for the target's own.
     caller: u64,
     /// The processes behind the sources.
@@ -100,6 +102,7 @@ impl Context {
             source: 0,
             at_end: None,
             holds: false,
+            tells_callers: false,
             caller: NO_SOURCE,
             callers: Vec::new(),
             ended_caller: None,
@@ -111,10 +114,10 @@ impl Context {
         &self.reply
     }
 
-    /// Has calls count as this source's from now on. Returns the one before.
-    #[inline(always)]
+    /// Has calls count as this source's from now on, where they are told apart. Returns the one before.
+    #[inline]
     pub(super) fn set_caller(&mut self, source: u64) -> u64 {
-        std::mem::replace(&mut self.caller, source)
+        if self.tells_callers { std::mem::replace(&mut self.caller, source) } else { NO_SOURCE }
     }
 
     /// Makes the process behind a source known.
@@ -253,8 +256,8 @@ pub fn caller_number() -> Option<u64> {
 
 /// The process whose call runs on this thread, with the operator's name for the key by which it came, if it came by one. For
 /// functions that a program exports and that do not let each source do the same. A call that another target has sent on is
-/// that target's; one that a function has sent to its own target again is its first source's.
-/// `None` where [`caller_number`] is, and if the source has ended since.
+/// that target's; one that a function has sent to its own target again is its first source's. `None` where [`caller_number`]
+/// is, and if the source has ended since.
 ///
 /// Injected code is native code: what an exported function refuses it, it can do itself (`docs/security.md`).
 pub fn caller() -> Option<Arc<PeerIdentity>> {

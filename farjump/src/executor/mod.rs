@@ -207,7 +207,8 @@ impl Executor {
         log::debug!("dropped {} to free capacity", farjump_core::counted(dropped, "image"));
     }
 
-    /// Has the next image that finds no space ask for it, though some was made before.
+    /// Ends the attempt for which space was made, whether it bound code or not: the next image that finds none asks for its
+    /// own. To be called behind the attempt that follows [`Executor::make_space`].
     #[inline]
     pub(crate) fn forget_space(&mut self) {
         self.space_was_made = false;

@@ -85,14 +85,11 @@ impl Executor {
 
     /// Finds the code in the store, or places it: with the checks of code that a source brings.
     pub(crate) fn bring_own(&mut self, code: &Chosen<'_>) -> Result<Arc<LinkedImage>, Unbound> {
-        let placed = self.find_own(code).inspect(|linked| {
+        self.find_own(code).inspect(|linked| {
             if let Some(family) = code.family() {
                 linked.set_family(family);
             }
-        });
-        // One attempt may have been made with space that was made for it.
-        self.space_was_made = false;
-        placed
+        })
     }
 
     fn find_own(&mut self, code: &Chosen<'_>) -> Result<Arc<LinkedImage>, Unbound> {

@@ -31,6 +31,7 @@ impl Target<'_> {
             self.shared.executor.stats.frames += frames as u64;
             left = left.saturating_sub(frames);
         }
+        self.shared.executor.forget_space();
     }
 
     /// Ends a link: frames that were sent before are still run, its memory is freed.

@@ -176,6 +176,7 @@ impl<'a> Target<'a> {
         let mut sessions = Sessions::new();
         if settings.tells_callers {
             sessions.poll_in_turn();
+            executor.tell_callers();
         }
         Ok(Target {
             sessions,

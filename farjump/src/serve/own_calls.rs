@@ -117,7 +117,9 @@ impl Target<'_> {
         let Err(Unbound::NoSpace(_, need)) = &placed else { return placed };
         let sessions = &mut self.sessions;
         self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
-        self.shared.executor.bring_own(code)
+        let placed = self.shared.executor.bring_own(code);
+        self.shared.executor.forget_space();
+        placed
     }
 
     /// The payload that `args` makes, in the scratch buffer, and its length; or why it may not come in.

@@ -224,7 +224,6 @@ impl Target<'_> {
         loop {
             match self.with_session(index, |session, shared| session.poll_in_turn(shared)) {
                 Ok(frames) => {
-                    // What was made was for this session: another one that has no space asks for its own.
                     self.shared.executor.forget_space();
                     ran += frames;
                     if ran != 0 {

@@ -89,6 +89,10 @@ fn a_target_that_was_not_asked_to_tell_callers_tells_none() {
     let link = link(&place, &mut target);
     assert_eq!(told(&mut target, &link), (None, None));
     assert_eq!(target.last_call().unwrap().function, "lending");
+    // Polls take another way then.
+    target.set_batch(1);
+    assert_eq!(told(&mut target, &link), (None, None));
+    assert!(target.last_call().unwrap().caller.is_none());
 }
 
 #[test]

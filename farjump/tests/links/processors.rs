@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::support::{PATIENCE, Place, library, words};
@@ -56,4 +57,33 @@ fn a_target_yields_after_each_call_of_a_source_on_its_processor_and_the_source_k
     // A target that is interrupted right after its reply need not yield.
     let yields = serving.join().unwrap();
     assert!(yields > CALLS / 2, "{yields} yields in {CALLS} calls");
+}
+
+#[test]
+fn a_target_that_sleeps_in_an_event_loop_has_said_where() {
+    let place = Place::new();
+    let mut target = place.target().build().unwrap();
+    let shared = allowed()[0];
+    let serving = thread::spawn(move || {
+        pin(shared);
+        // It never asks whether a source waits for its processor.
+        while target.stats().links_ended == 0 {
+            while target.poll().unwrap() != 0 {}
+            if target.arm().unwrap().is_some() {
+                let longest = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+                poll(&mut [PollFd::from_borrowed_fd(target.as_fd(), PollFlags::IN)], Some(&longest)).unwrap();
+            }
+            target.disarm();
+        }
+    });
+    pin(shared);
+    let link = place.link().connect().unwrap();
+    let echo = library("echo");
+    for number in 0..CALLS {
+        let reply = link.inject(&echo, &words(&[number])).unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(&reply[..], words(&[number]));
+    }
+    assert!(link.may_share_processor(), "the target said where it fell asleep");
+    drop(link);
+    serving.join().unwrap();
 }

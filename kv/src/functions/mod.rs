@@ -261,8 +261,8 @@ impl State {
     }
 }
 
-/// The fault of a key of another slot than those of the command that runs the function. Since Valkey 8 a server takes all keys
-/// of such a command to be of its slot, and would look for others, and put them, where nobody finds them.
+/// The fault of a key of another slot than those of the command that runs the function. Redis 8.0 and Valkey take all keys of
+/// such a command to be of its slot, and would look for others, and put them, where nobody finds them.
 fn beyond_call(key: &[u8]) -> Fault {
     let text = format!(
         "key {} is of another slot than the keys of FJ.CALL: in a cluster give it no keys, or keys of one slot and use only that",
