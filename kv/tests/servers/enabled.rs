@@ -10,12 +10,13 @@ use farjump_fixtures::process::Process;
 
 use crate::server::{library_file, module, on_each, until};
 
-/// Starts the server on `restart`, as the unit does but for the folders, and notes what it was asked.
+/// Starts the server on `restart`, as the unit does but for the folders, and notes what it was asked. The server ends by itself
+/// if the test is ended.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$@" >>"$FARJUMP_ROOT/asked"
 [ "$1" = restart ] || exit 0
 [ ! -f "$FARJUMP_ROOT/pid" ] || { kill "$(cat "$FARJUMP_ROOT/pid")"; timeout 30 tail -s 0.02 -f --pid "$(cat "$FARJUMP_ROOT/pid")" /dev/null; }
-"$SERVER" "$FARJUMP_ROOT/etc/$NAME/$NAME.conf" --daemonize yes --pidfile "$FARJUMP_ROOT/pid" --dir "$FARJUMP_ROOT" >/dev/null
+timeout 170 "$SERVER" "$FARJUMP_ROOT/etc/$NAME/$NAME.conf" --daemonize no --pidfile "$FARJUMP_ROOT/pid" --dir "$FARJUMP_ROOT" >/dev/null 2>&1 &
 "#;
 
 fn write_program(path: &Path, text: &str) {
