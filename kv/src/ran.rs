@@ -1,4 +1,4 @@
-//! What ran, for SLOWLOG, MONITOR, LATENCY and the log.
+//! Names of functions that ran, for SLOWLOG, MONITOR, LATENCY and the log.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Whose calls run, and which was the last.
+//! The sources of calls, and a target's last call.
 
 use std::sync::Arc;
 

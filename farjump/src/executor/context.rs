@@ -241,9 +241,10 @@ pub fn hold_reply() -> bool {
     true
 }
 
-/// The number of the source whose call runs on this thread: another one for each link, never used again in a target. Takes as
-/// long as reading a variable, so that a function that a program exports can compare it with the last one. `None` if no call
-/// runs, or one of the program's own ([`Target::call`](crate::Target::call)), and in targets without
+/// Returns the number of the source whose call runs on this thread. Each link of a target has another one, which is never used
+/// again. This costs as much as reading a variable, so an exported function can compare it with the last one.
+///
+/// `None` if no call runs, for the program's own calls ([`Target::call`](crate::Target::call)), and in targets without
 /// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
 // Not inlined: others would make the thread's pointer a symbol of the crate's, which takes each call two instructions more.
 #[inline(never)]
@@ -254,8 +255,8 @@ pub fn caller_number() -> Option<u64> {
     (caller != NO_SOURCE).then_some(caller)
 }
 
-/// The process whose call runs on this thread, with the operator's name for the key by which it came, if it came by one. For
-/// functions that a program exports and that do not let each source do the same. A call that another target has sent on is
+/// Returns the process whose call runs on this thread, with the operator's name for its key, if it has one. For exported
+/// functions that allow one source more than another. A call that another target has sent on is
 /// that target's; one that a function has sent to its own target again is its first source's. `None` where [`caller_number`]
 /// is, and if the source has ended since.
 ///

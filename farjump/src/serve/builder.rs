@@ -386,8 +386,8 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether functions that this program exports may ask whose call runs ([`caller`](crate::caller)), and the program who
-    /// made the last one ([`Target::last_call`]). Default: no, and a poll has some instructions fewer.
+    /// Whether exported functions may ask for the caller of the running call ([`caller`](crate::caller)), and the program for
+    /// that of the last one ([`Target::last_call`]). Default: no, which saves some instructions of each poll.
     pub fn tell_callers(mut self, tell: bool) -> Self {
         self.settings.tells_callers = tell;
         self

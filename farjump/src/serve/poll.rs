@@ -35,24 +35,24 @@ impl Target<'_> {
         self.poll_boxed().map_err(|error| *error)
     }
 
-    /// Has polls run at most `frames` frames of each source, and of a source that brings more the others in later polls. For
-    /// programs with other work, which measure how long the functions take. At least 1; the default is 64. A batch of
-    /// messages is one frame.
+    /// Limits a poll to `frames` frames of each source; the others run in later polls. For programs with other work, which
+    /// measure how long functions take. 0 counts as 1. Default: 64. A batch of messages counts as one frame.
     pub fn set_batch(&mut self, frames: usize) {
         self.shared.host.get_or_insert_default().batch = frames.max(1);
         self.sessions.poll_in_turn();
     }
 
-    /// Whether a poll may find frames: `false` where the memory of all sources shows none, but for those whose frames make
-    /// [`Target::as_fd`] readable. `true` if that is not known without a poll, as over transports through which frames come
-    /// only by it. For a program that has to prepare for what functions do. Polls do more than to run frames, so it calls
-    /// [`Target::poll`] now and then in any case.
+    /// Returns whether a poll may find frames. `false`: no mailbox in memory shows one. Over transports that move frames only
+    /// in polls the result is `true`. Sources whose frames make [`Target::as_fd`] readable are left out.
+    ///
+    /// For programs that prepare for a poll at some cost. A poll also tends links, so call [`Target::poll`] now and then in any
+    /// case.
     pub fn may_have_frames(&self) -> bool {
         self.shared.forwards.is_active()
             || self.sessions[..self.sessions.polled()].iter().any(Session::may_have_frames)
     }
 
-    /// The function that was called last, by a source or by the program. For programs that report calls which take long.
+    /// Returns the last call, of a source or of the program. For programs that report long calls.
     /// `None` before the first call, for code that has been dropped since, and in targets without
     /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report), which do not list code by its address. Its caller
     /// is known with [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).

@@ -1,4 +1,4 @@
-//! Whose call runs, what ran last, and polls of programs that have more to do than to serve; groups of calls.
+//! Callers of exported functions, a target's last call, limits of polls, and replies to groups.
 
 use std::cell::Cell;
 
