@@ -1,0 +1,87 @@
+//! A folder of programs that stand in `PATH` before the real ones.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::folder::Folder;
+
+/// The programs, removed at the end.
+#[derive(Debug)]
+pub struct Fakes(Folder);
+
+impl Fakes {
+    /// A folder without programs.
+    ///
+    /// # Panics
+    /// There is no place for temporary files.
+    #[expect(clippy::new_without_default, reason = "it makes a folder")]
+    pub fn new() -> Fakes {
+        Fakes(Folder::new().expect("a temporary folder"))
+    }
+
+    /// Adds programs that end as one does whose shared library is missing. They say [`words_of`].
+    #[must_use]
+    pub fn broken(self, names: &[&str]) -> Fakes {
+        names.iter().fold(self, |fakes, name| {
+            let script = format!("echo '{}' >&2\nexit 127", words_of(name));
+            fakes.script(name, &script)
+        })
+    }
+
+    /// Adds a program that runs this script of a shell.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    #[must_use]
+    pub fn script(self, name: &str, script: &str) -> Fakes {
+        // Another process writes it: while this one has it open, programs that other threads start inherit the
+        // descriptor for a moment, and nothing can execute the file.
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", script]);
+        let written = shell.arg(self.program(name)).stdin(Stdio::null()).status();
+        assert!(written.is_ok_and(|status| status.success()), "{name} cannot be written");
+        self
+    }
+
+    /// Adds a name for another program, which must be a path.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    #[must_use]
+    pub fn link(self, name: &str, program: &Path) -> Fakes {
+        symlink(program, self.program(name)).expect("a symbolic link");
+        self
+    }
+
+    /// The path of one of them.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A value of `PATH` with these programs before the real ones.
+    pub fn path(&self) -> OsString {
+        let mut path = self.0.path().as_os_str().to_owned();
+        if let Some(rest) = env::var_os("PATH") {
+            path.push(":");
+            path.push(rest);
+        }
+        path
+    }
+}
+
+/// The words of a broken program, which are those of the dynamic loader.
+pub fn words_of(name: &str) -> String {
+    format!(
+        "{name}: error while loading shared libraries: libfake.so.1: cannot open shared object file: No such file or \
+         directory"
+    )
+}
+
+/// The path of a program in `PATH`.
+pub fn which(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
