@@ -86,14 +86,14 @@ const BUILDING: [Step; 12] = [
 ];
 
 /// The virtual machines, whose devices and programs wait for each other most of the time.
-const MACHINES: [Step; 1] = [("virtual machines", Suite(vm::all))];
+const MACHINES: [Step; 1] = [(vm::NAME, Suite(vm::all))];
 
 /// All tests, with what this machine has.
 const TESTS: [Step; 4] = [
     ("tests", Suite(tests)),
-    ("the MPI program over a second MPI", Suite(second_mpi)),
+    (mpi::NAME, Suite(second_mpi)),
     ("Python package", Suite(python_package)),
-    ("ProxyStore's own tests", Suite(python::proxystore)),
+    ("ProxyStore's own tests", Suite(proxystore)),
 ];
 
 /// Tests that need what the others do without: compilers from wheels, another UCX, or none.
@@ -124,13 +124,13 @@ impl Report {
     fn step(&mut self, (name, work): Step, interrupt: &Interrupt) -> Result<(), Failed> {
         // A suite prints its name itself.
         if !matches!(work, Suite(_)) {
-            println!("\n== {name}");
+            say!("\n== {name}");
         }
         let begun = Instant::now();
         let done = match work {
             Check(check) => check(interrupt).map(|()| ("ok", String::new())),
             Tried(tried) => tried(interrupt),
-            Suite(suite) => suite(interrupt).map(|tally| {
+            Suite(suite) => suite::counted(name, suite(interrupt)).map(|tally| {
                 let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
                 let times = tally.times();
                 self.tally.add(tally);
@@ -143,7 +143,7 @@ impl Report {
             Ok(done) => done,
         };
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        println!("{word}{said} ({name})");
+        say!("{word}{said} ({name})");
         self.failed |= word == "FAILED";
         self.lines.push(format!("{word:6}  {name} ({} s){said}", begun.elapsed().as_secs()));
         Ok(())
@@ -173,7 +173,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let Report { lines, failed, mut tally } = report;
     let unmet = tally.failed.len();
     suite::charge(&mut tally, &lacking);
-    println!("\n== all\n{}\nall of it took {} s", lines.join("\n"), begun.elapsed().as_secs());
+    say!("\n== all\n{}\nall of it took {} s", lines.join("\n"), begun.elapsed().as_secs());
     suite::summarise(&tally, &lacking);
     Ok(!failed && tally.failed.len() == unmet)
 }
@@ -212,6 +212,10 @@ fn python_wheel(interrupt: &Interrupt) -> Result<(&'static str, String), Failed>
 
 fn python_package(interrupt: &Interrupt) -> Result<Tally, Failed> {
     python::all(false, interrupt)
+}
+
+fn proxystore(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    python::proxystore(false, interrupt)
 }
 
 fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
+use crate::whole;
 
 /// The keys of Debian's releases.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -120,12 +121,15 @@ impl<'i> Store<'i> {
                 said(&listed.output)
             )));
         }
-        let is_there = |wanted: &&Wanted<'_>| {
-            folder.join(wanted.file).metadata().is_ok_and(|metadata| metadata.len() == wanted.len)
-        };
+        let is_there = |wanted: &&Wanted<'_>| whole::is_whole(&folder.join(wanted.file));
         let lacking: Vec<_> = wanted.iter().filter(|wanted| !is_there(wanted)).collect();
         if !lacking.is_empty() {
-            println!("downloading {} packages", lacking.len());
+            say!("downloading {} packages", lacking.len());
+            for wanted in &lacking {
+                // apt-get takes a file of this name for the package.
+                let path = folder.join(wanted.file);
+                whole::remove(&path).map_err(|error| failed(&path, error))?;
+            }
             let names = lacking.iter().map(|wanted| wanted.package());
             let ended = apt(&folder).args(["download"]).args(names).limit(DOWNLOAD).run()?;
             if !ended.status.success() {
@@ -135,8 +139,14 @@ impl<'i> Store<'i> {
                 )));
             }
         }
-        if let Some(lost) = wanted.iter().find(|wanted| !is_there(wanted)) {
-            return Ok(Outcome::Missing(format!("apt-get downloaded something else than {}", lost.file)));
+        for wanted in lacking {
+            // apt-get has compared it with the hash of its lists.
+            let path = folder.join(wanted.file);
+            if !path.is_file() {
+                let what = wanted.file;
+                return Ok(Outcome::Missing(format!("apt-get downloaded something else than {what}")));
+            }
+            whole::note(&path).map_err(|error| failed(&path, error))?;
         }
         Ok(Outcome::Here(wanted.iter().map(|wanted| folder.join(wanted.file)).collect()))
     }
@@ -162,28 +172,22 @@ impl<'i> Store<'i> {
     pub(crate) fn unpack(&self, name: &str, files: &[PathBuf]) -> Result<PathBuf, Failed> {
         let (root, list) = (self.folder.join(name), self.list_of(name));
         let names: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
-        if root.is_dir() && fs::read_to_string(&list).is_ok_and(|listed| listed == names) {
+        if fs::read_to_string(&list).is_ok_and(|listed| listed == names) && whole::is_whole(&root) {
             return Ok(root);
         }
         for old in [&list, &root] {
-            let removed = if old.is_dir() { fs::remove_dir_all(old) } else { fs::remove_file(old) };
-            match removed {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(old, error)),
-                _ => {}
-            }
+            whole::remove(old).map_err(|error| failed(old, error))?;
         }
         fs::create_dir_all(&root).map_err(|error| failed(&root, error))?;
         for file in files {
             let ended =
                 Run::new("dpkg-deb", self.interrupt).args(["-x"]).args([file, &root]).quiet().run()?;
             if !ended.status.success() {
-                // The download is useless, and would be found again.
-                let _ = fs::remove_file(file);
                 return Err(Failed::Because(format!("{}: {}", file.display(), said(&ended.output))));
             }
         }
-        // Last, so that it exists only if all else does.
         fs::write(&list, names).map_err(|error| failed(&list, error))?;
+        whole::note(&root).map_err(|error| failed(&root, error))?;
         Ok(root)
     }
 }
@@ -235,7 +239,6 @@ fn said(output: &str) -> &str {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Wanted<'o> {
     file: &'o str,
-    len: u64,
 }
 
 impl<'o> Wanted<'o> {
@@ -243,8 +246,8 @@ impl<'o> Wanted<'o> {
     fn read(line: &'o str) -> Option<Wanted<'o>> {
         let (_, rest) = line.strip_prefix('\'')?.split_once("' ")?;
         let mut words = rest.split(' ');
-        let (file, len) = (words.next()?, words.next()?.parse().ok()?);
-        (file.ends_with(".deb") && !file.contains('/')).then_some(Wanted { file, len })
+        let (file, _) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+        (file.ends_with(".deb") && !file.contains('/')).then_some(Wanted { file })
     }
 
     /// The package's name.
@@ -258,10 +261,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_apt_would_download_are_read_with_their_lengths() {
+    fn files_that_apt_would_download_are_read() {
         let line = "'http://deb.debian.org/pool/x/zlib1g_1.2.13_amd64.deb' zlib1g_1%3a1.2.13_amd64.deb 86684 MD5Sum:ec42";
         let wanted = Wanted::read(line).unwrap();
-        assert_eq!((wanted.package(), wanted.len), ("zlib1g", 86684));
+        assert_eq!((wanted.package(), wanted.file), ("zlib1g", "zlib1g_1%3a1.2.13_amd64.deb"));
         for line in
             ["Need to get 18.0 MB of archives.", "'http://x' ../up.deb 3 MD5Sum:1", "'http://x' y.dsc 3 m"]
         {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::artifacts::Artifacts;
 use crate::process::{Failed, Interrupt, Run};
-use crate::step::cargo;
-use crate::workspace::{Workspace, root};
+use crate::workspace::{BUILDING, root};
 
 /// Limit for counting. It takes one or two minutes, and in CI leaves the processors to virtual machines.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -63,11 +63,11 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
 /// It does not build.
 pub(crate) fn build(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
     // The counted program is that of `cargo build --release`, whatever flags are in the environment.
-    let plain = [("CARGO_ENCODED_RUSTFLAGS", "")];
-    let build = ["build", "--release", "--package", "farjump-benches", "--bin", "farjump-guard"];
-    let features = ["--no-default-features", "--features", "in-process"];
-    cargo(interrupt, &[&build[..], &features].concat(), &plain)?;
-    Ok(Workspace::load(false, interrupt)?.target().join("release/farjump-guard"))
+    let build = Run::cargo(interrupt).args(["build", "--release", "--package", "farjump-benches"]);
+    let build = build.args(["--bin", "farjump-guard", "--no-default-features", "--features", "in-process"]);
+    let build = build.env("CARGO_ENCODED_RUSTFLAGS", "");
+    Artifacts::of(build.directory(root()).limit(BUILDING), "the program that counts")?
+        .program("farjump-guard")
 }
 
 fn count(args: &[&str], interrupt: &Interrupt) -> Result<Seen, Failed> {

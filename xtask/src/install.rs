@@ -4,15 +4,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use crate::artifacts::Artifacts;
 use crate::notices;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
-use crate::workspace::{Workspace, as_for_tests, root};
-
-/// Limit for a release build on a slow or busy machine.
-const LIMIT: Duration = Duration::from_secs(60 * 60);
+use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};
 
 /// System libraries that the archive needs, from `rustc --print native-static-libs`. From glibc 2.34 on all
 /// but the first and `m` are empty.
@@ -56,26 +53,24 @@ pub(crate) struct Options {
 /// A build or a write that failed.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let workspace = Workspace::load(false, interrupt)?;
+    let mut module = None;
     let (archive, programs) = match &options.archive {
         Some(archive) => (archive.clone(), Vec::new()),
         None => {
-            let profile = options.profile.as_str();
-            let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
-            // The tests' profile uses the tests' own build, so that nothing is built twice.
-            let build = match profile {
-                "dev" => build.args(as_for_tests()),
-                _ => build.args(["--package", "farjump-c", "--package", "farjump-cli"]),
+            let kv: &[&str] = if options.kv { &["--package", "farjump-kv"] } else { &[] };
+            let chosen = [kv, &["--lib", "--bin", "farjump", "--bin", "farjump_compiler"]].concat();
+            let built = match options.profile.as_str() {
+                // The tests' profile uses the tests' own build, so that nothing is built twice.
+                "dev" => built_as_for_tests(&chosen, interrupt)?,
+                profile => {
+                    let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
+                    let build = build.args(["--package", "farjump-c", "--package", "farjump-cli"]);
+                    Artifacts::of(build.args(chosen).limit(BUILDING), "what is to be installed")?
+                }
             };
-            let build = build.args(options.kv.then_some(["--package", "farjump-kv"]).into_iter().flatten());
-            let build = build.args(["--lib", "--bin", "farjump", "--bin", "farjump_compiler"]);
-            if !build.limit(LIMIT).run()?.status.success() {
-                return Err(Failed::Because("what was to be installed cannot be built".to_owned()));
-            }
-            let built = workspace.target().join(if profile == "dev" { "debug" } else { profile });
-            (
-                built.join("libfarjump_c.a"),
-                ["farjump", "farjump_compiler"].map(|name| built.join(name)).to_vec(),
-            )
+            module = options.kv.then(|| built.library("libfarjump_kv.so")).transpose()?;
+            let programs = ["farjump", "farjump_compiler"].map(|name| built.program(name));
+            (built.library("libfarjump_c.a")?, programs.into_iter().collect::<Result<Vec<_>, _>>()?)
         }
     };
     let package = workspace.packages().find(|package| package.name() == "farjump-c");
@@ -92,8 +87,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     for program in &programs {
         prefix.copy(program, "bin")?;
     }
-    if let (true, Some(built)) = (options.kv, archive.parent()) {
-        replace(&built.join("libfarjump_kv.so"), &prefix.folder.join("lib/farjump-kv.so"))?;
+    if let Some(module) = module {
+        replace(&module, &prefix.folder.join("lib/farjump-kv.so"))?;
     }
     for licence in LICENCES {
         prefix.copy(&root().join(licence), DOCUMENTS)?;
@@ -101,7 +96,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let notices = notices::of_dependencies(&workspace, interrupt)?;
     let path = prefix.folder.join(DOCUMENTS).join("THIRD-PARTY.txt");
     fs::write(&path, notices).map_err(failed("writing", &path))?;
-    println!(
+    say!(
         "installed in {}: pkg-config finds it with PKG_CONFIG_PATH={0}/lib/pkgconfig, cmake with -DCMAKE_PREFIX_PATH={0}",
         prefix.folder.display()
     );

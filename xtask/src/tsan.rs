@@ -78,7 +78,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
         return Ok(tally);
     }
     if matches!(compiler, Compiler::Own) {
-        println!(
+        say!(
             "The standard library was not instrumented. To have it so: rustup toolchain install nightly --component rust-src"
         );
     }
@@ -86,7 +86,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     for race in PLANTED {
         let ended = cargo().env("FARJUMP_PLANTED", race).quiet().run()?;
         if !ended.status.success() && ended.output.contains(FOUND) {
-            println!("found the planted race: {race}");
+            say!("found the planted race: {race}");
             tally.passed += 1;
         } else {
             tally.fail_with(format!("{NAME}: the planted race `{race}` was not found"), ended.output);

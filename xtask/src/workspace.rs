@@ -1,11 +1,16 @@
 //! cargo's description of this workspace.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::artifacts::Artifacts;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
+
+/// Limit for a build on a slow or busy machine.
+pub(crate) const BUILDING: Duration = Duration::from_secs(60 * 60);
 
 /// The output of `cargo metadata`.
 #[derive(Debug)]
@@ -116,12 +121,17 @@ impl<'w> Package<'w> {
     }
 }
 
-/// Cargo's options for building parts of the workspace from what the tests are built from. The choice of
-/// packages decides the features of dependencies, and so does the kind of the chosen targets. cargo takes the
-/// features that tests request into account only where it builds an example or a test. Without them it builds
-/// nearly all crates a second time. The example is one that the tests build too.
-pub(crate) fn as_for_tests() -> Vec<&'static str> {
-    [&["--workspace", "--example", "store"], packages::features()].concat()
+/// Builds parts of the workspace, by cargo's options `chosen`, from what the tests are built from. The choice of packages
+/// decides the features of dependencies, and so does the kind of the chosen targets. cargo takes the features that tests
+/// request into account only where it builds an example or a test. Without them it builds nearly all crates a second
+/// time. The example is one that the tests build too.
+///
+/// # Errors
+/// They do not build.
+pub(crate) fn built_as_for_tests(chosen: &[&str], interrupt: &Interrupt) -> Result<Artifacts, Failed> {
+    let run =
+        Run::cargo(interrupt).args(["build", "--workspace", "--example", "store"]).args(packages::features());
+    Artifacts::of(run.args(chosen).directory(root()).limit(BUILDING), "the program farjump")
 }
 
 /// The names of the files that git tracks, of those that `patterns` match if there are any.

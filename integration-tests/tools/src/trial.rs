@@ -41,9 +41,11 @@ impl Trial {
         // `x86_64-linux-gnu-g++-12`, `flang-new-19`
         let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim_end_matches('-');
         match name.rsplit('-').next().unwrap_or(name) {
-            "cc" | "gcc" | "clang" | "mpicc" => Trial::C,
+            "cc" | "gcc" | "clang" => Trial::C,
             "c++" | "g++" | "clang++" | "mpicxx" => Trial::Cxx,
             "gfortran" => Trial::Fortran,
+            // Debian has one for each MPI: `mpicc.mpich`.
+            _ if name.starts_with("mpicc") => Trial::C,
             _ if name.starts_with("flang") => Trial::Fortran,
             "rustc" => Trial::Rust,
             "ld" | "ld.bfd" | "ld.gold" | "ld.lld" | "lld" | "mold" => Trial::Linker,

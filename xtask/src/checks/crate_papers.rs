@@ -29,7 +29,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         wrong.extend(found.map(|fault| format!("{}: {fault}", package.name())));
     }
     wrong.extend(rust_versions(&workspace, &published, interrupt)?);
-    println!("{} crates are published", published.len());
+    say!("{} crates are published", published.len());
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(Failed::Because(wrong.join("\n    "))),

@@ -27,7 +27,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
             circles.push(format!("{}: {}", folder.display(), circle.join(", ")));
         }
     }
-    println!("{} crates", crates.len());
+    say!("{} crates", crates.len());
     match circles.is_empty() {
         true => Ok(()),
         false => Err(Failed::Because(format!(

@@ -80,10 +80,10 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
 fn cargo_deny(interrupt: &Interrupt) -> Verdict {
     let version = Run::cargo(interrupt).args(["deny", "--version"]).directory(root()).quiet().run()?;
     if !version.status.success() {
-        println!("cargo-deny is not installed: only licences, sources and duplicates were checked");
+        say!("cargo-deny is not installed: only licences, sources and duplicates were checked");
         return Ok(());
     }
-    println!("{}", version.output.trim());
+    say!("{}", version.output.trim());
     // Not advisories: their list is downloaded. `cargo deny check advisories` has them.
     let check = ["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "sources", "bans"];
     let ended = Run::cargo(interrupt).args(check).directory(root()).run()?;
@@ -111,7 +111,7 @@ fn licences(packages: &[Package<'_>], taken: &Licences) -> Vec<String> {
         }
     }
     for (licence, count) in &counts {
-        println!("{count:4}  {licence}");
+        say!("{count:4}  {licence}");
     }
     bad
 }

@@ -29,7 +29,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
             }
         }
     }
-    println!("{links} links in {} documents", documents.len());
+    say!("{links} links in {} documents", documents.len());
     match broken.is_empty() {
         true => Ok(()),
         false => Err(Failed::Because(format!("links that lead nowhere:\n{}", broken.join("\n")))),

@@ -18,7 +18,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
 /// Whether the count is within the limit.
 fn judge(tree: &[String]) -> Verdict {
     let crates: BTreeSet<_> = tree.iter().map(String::as_str).collect();
-    println!("{} crates, {MOST} at most", crates.len());
+    say!("{} crates, {MOST} at most", crates.len());
     if crates.len() <= MOST {
         return Ok(());
     }

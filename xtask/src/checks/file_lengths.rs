@@ -21,9 +21,9 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         files += 1;
         let lines = text.lines().count();
         if lines > LONG {
-            println!("warning: {name} has {lines} lines");
+            say!("warning: {name} has {lines} lines");
         }
     }
-    println!("{files} files of code");
+    say!("{files} files of code");
     Ok(())
 }

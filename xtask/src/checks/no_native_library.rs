@@ -5,7 +5,7 @@
 
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
-use crate::workspace::{Workspace, crate_tree};
+use crate::workspace::{Workspace, built_as_for_tests, crate_tree};
 
 /// Libraries that any Rust program on Linux with glibc may need at run time.
 const SYSTEM: [&str; 7] = [
@@ -40,13 +40,13 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         }
     }
 
-    let program = workspace.target().join("debug/farjump");
+    let program = built_as_for_tests(&["--bin", "farjump"], interrupt)?.program("farjump")?;
     let ended = Run::new("readelf", interrupt).args(["-d"]).args([&program]).quiet().run()?;
     let needed: Vec<_> = ended.output.lines().filter_map(library).collect();
     if !needed.contains(&"libc.so.6") {
         return Err(Failed::Because(format!("readelf does not show what it needs:\n{}", ended.output)));
     }
-    println!("farjump needs {}", needed.join(", "));
+    say!("farjump needs {}", needed.join(", "));
     match needed.iter().find(|name| !SYSTEM.contains(name)) {
         None => Ok(()),
         Some(other) => Err(Failed::Because(format!("farjump needs {other} at run time"))),

@@ -72,9 +72,9 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let sysroot = Run::new("rustc", interrupt).args(["--print", "sysroot"]).quiet().run()?.output;
     if std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(BARE).join("lib").is_dir() {
         cargo(interrupt, &["check", "--package", "farjump-core", "--target", BARE], &[])?;
-        println!("farjump-core builds for {BARE} too");
+        say!("farjump-core builds for {BARE} too");
     } else {
-        println!("not checked for {BARE}: the target is not installed (rustup target add {BARE})");
+        say!("not checked for {BARE}: the target is not installed (rustup target add {BARE})");
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         let why = tried.output.trim().replace('\n', "; ");
         return Ok(Seen::NotHere(format!("root may, in a mount namespace with overlays: {why}")));
     }
-    println!(
+    say!(
         "taken away: {}",
         view.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
     );
@@ -89,7 +89,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     let begun = Instant::now();
     let binding = view.run(cargo_program(), &BINDING).env("CARGO_TERM_QUIET", "true");
     succeeded(&binding.run()?, "cargo")?;
-    let program = target.join("debug/farjump");
+    let program = programs.program("farjump")?;
     let shown = view.run(&program, &["transports"]).run()?;
     succeeded(&shown, "farjump transports")?;
     if let Some(left_out) = SAID.iter().find(|said| !shown.output.contains(**said)) {
@@ -112,7 +112,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     }
     let for_ucx =
         tally.skipped.iter().filter(|(_, reason)| SAID.iter().all(|said| reason.contains(said))).count();
-    println!("\n{}{tally}; {for_ucx} were skipped because there is no UCX", tally.names());
+    say!("\n{}{tally}; {for_ucx} were skipped because there is no UCX", tally.names());
     if for_ucx == 0 {
         tally.fail("no test was skipped because UCX is not there: was it taken away?");
     }

@@ -10,8 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
-
+use crate::artifacts::Artifacts;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::test_report::last;
@@ -104,7 +103,7 @@ fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
     // Before the build: a list that does not match is found in a second.
     let left_out = LeftOut::read(Path::new("fuzz/unreached"))?;
     let target = Workspace::load(false, interrupt)?.target();
-    let tools = match Tools::find(&target, interrupt)? {
+    let tools = match Tools::find(interrupt)? {
         Ok(tools) => tools,
         Err(why) => return Ok(Seen::NotHere(why)),
     };
@@ -125,10 +124,10 @@ fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     fs::write(&wrapper, WRAPPER).map_err(failed)?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(failed)?;
 
-    let mut args = vec!["test", "--no-run", "--workspace", "--message-format=json"];
+    let mut args = vec!["test", "--no-run", "--workspace"];
     args.extend(packages::features());
     args.extend(FUZZERS.iter().flat_map(|test| ["--test", test]));
-    let ended = Run::cargo(interrupt)
+    let run = Run::cargo(interrupt)
         .args(args)
         .directory(root())
         .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
@@ -138,15 +137,9 @@ fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
         .env("CARGO_INCREMENTAL", "1")
         // Build scripts and macros of the workspace's own would leave profiles where they ran.
         .env("LLVM_PROFILE_FILE", "/dev/null")
-        .limit(LIMIT)
-        .quiet()
-        .run()?;
-    if !ended.status.success() {
-        let said: Vec<_> = ended.output.lines().filter(|line| !line.starts_with('{')).collect();
-        return Err(Failed::Because(format!("building the fuzzers failed:\n{}", said.join("\n"))));
-    }
-    let built = ended.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let tests = built.filter(|artifact| artifact["target"]["kind"][0] == "test");
+        .limit(LIMIT);
+    let built = Artifacts::of(run, "the fuzzers")?;
+    let tests = built.messages().filter(|artifact| artifact["target"]["kind"][0] == "test");
     let programs: Vec<_> = tests.filter_map(|test| test["executable"].as_str().map(PathBuf::from)).collect();
     match programs.is_empty() {
         true => Err(Failed::Because("cargo built no fuzzer".to_owned())),
@@ -216,14 +209,16 @@ fn report(lines: &Lines, left_out: &LeftOut, options: &Options) -> Result<f64, F
         rows.extend(files);
         (all, all_reached) = (all + of_part, all_reached + part_reached);
     }
-    print!("{unreached}");
-    println!("{:48} {:>7} {:>7} {:>7}", "", "reached", "lines", "%");
+    if !unreached.is_empty() {
+        say!("{}", unreached.trim_end());
+    }
+    say!("{:48} {:>7} {:>7} {:>7}", "", "reached", "lines", "%");
     for (name, reached, lines) in rows {
         let name = if name.contains('/') { format!("  {name}") } else { name.to_owned() };
-        println!("{name:48} {reached:>7} {lines:>7} {:>7.1}", percent(reached, lines));
+        say!("{name:48} {reached:>7} {lines:>7} {:>7.1}", percent(reached, lines));
     }
-    println!("{all_left_out} lines are left out, for the reasons in fuzz/unreached");
-    println!("reach: {:.1} %", percent(all_reached, all));
+    say!("{all_left_out} lines are left out, for the reasons in fuzz/unreached");
+    say!("reach: {:.1} %", percent(all_reached, all));
     Ok(percent(all_reached, all))
 }
 

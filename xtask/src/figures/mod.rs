@@ -20,6 +20,7 @@ use std::time::Duration;
 use farjump_namespaces::{Namespaces, Side};
 use serde_json::Value;
 
+use crate::artifacts::Artifacts;
 use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::ucx;
 use crate::workspace::{Workspace, root};
@@ -84,7 +85,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             Ok(()) => {}
             Err(error) if error.is_interrupt() => return Err(error),
             Err(error) => {
-                println!("{}: {error}", section.name);
+                say!("{}: {error}", section.name);
                 all_ended &= run.rows.is_empty();
                 run.failed = Some(error.to_string());
             }
@@ -95,7 +96,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let runs: Vec<Kept> = runs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     let page = folder.join("RESULTS.md");
     fs::write(&page, results::page(&runs, &folder)).map_err(|error| failed(&page, &error))?;
-    println!("{}", page.display());
+    say!("{}", page.display());
     Ok(all_ended)
 }
 
@@ -223,15 +224,15 @@ impl Programs {
             if let Some(features) = features {
                 build = build.args(["--features", features]);
             }
-            let ended = build.run()?;
+            let built = Artifacts::of(build, "farjump").and_then(|built| built.program("farjump"));
             let copy = folder.join(features.map_or("farjump".to_owned(), |name| format!("farjump-{name}")));
-            let program = match succeeded(&ended) {
-                Ok(()) => {
-                    let made = target.join("release/farjump");
+            let program = match built {
+                Ok(made) => {
                     fs::copy(&made, &copy).map_err(|error| failed(&made, &error))?;
                     Ok(copy)
                 }
-                Err(why) => Err(format!("farjump cannot be built: {why}")),
+                Err(error) if error.is_interrupt() => return Err(error),
+                Err(why) => Err(why.to_string()),
             };
             match (features, program) {
                 (None, Err(why)) => return Err(Failed::Because(why)),
@@ -293,7 +294,7 @@ mod tests {
     /// A section run by a script in farjump's place: why it failed, its number of rows, and whether it made a
     /// picture.
     fn measured(script: &str, limit: Duration) -> (Option<String>, usize, bool) {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = crate::scratch::folder().expect("a folder can be made");
         fs::create_dir(folder.path().join("figures")).expect("a folder can be made");
         let program = folder.path().join("farjump");
         // Another process writes it: a file that this process has open for writing could not be run.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::tests::{installed, interpreter, wheel};
+use super::tests::{installed, interpreter, program, wheel};
 use crate::languages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
@@ -34,19 +34,21 @@ const SUITES: [(&str, &str, &[&str]); 2] = [
     ("proxystore_ex-0.1.5", "proxystore_ex_plugin", &["tests/connectors/connectors_test.py"]),
 ];
 
-/// Runs the tests on one interpreter.
+/// Runs the tests on one interpreter. With `builds`, builds the program farjump, which serves as a target; otherwise it
+/// was built with the other tests.
 ///
 /// # Errors
 /// When interrupted, or the wheel cannot be built.
-pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
+pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> {
     let skipped = |why: String| Tally { skipped: vec![(NAME.to_owned(), why)], ..Tally::default() };
     let Some(interpreter) = interpreter(VERSION) else {
-        return Ok(skipped(format!("there is no python3.{VERSION}")));
+        return Ok(skipped(format!("there is no python3.{VERSION} that runs")));
     };
     let wheel = match wheel(interrupt)? {
         Ok(wheel) => wheel,
         Err(why) => return Ok(skipped(why)),
     };
+    let program = program(builds, interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", target.display()));
     let made = tempfile::tempdir_in(target.join("python")).map_err(failed)?;
@@ -63,9 +65,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     let path = format!("{}:{}", folder.display(), packages.display());
     let python = |args: &[&str]| {
         let run = Run::new(&python, interrupt).args(["-W", "ignore"]).args(args);
-        run.env("PYTHONPATH", &path)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("TEST_PROGRAM", target.join("debug/farjump"))
+        run.env("PYTHONPATH", &path).env("PYTHONDONTWRITEBYTECODE", "1").env("TEST_PROGRAM", &program)
     };
     let mut tally = Tally::default();
     for (sources, plugin, tests) in SUITES {

@@ -6,20 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use farjump_tools::Tool;
+
 use super::wheel;
 use crate::languages;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::QUICKLY_BUILT;
 use crate::suite::suite;
+use crate::test_programs::TestPrograms;
 use crate::test_report::{Tally, last};
 use crate::wheels::{Set, by_pip};
-use crate::workspace::{Workspace, as_for_tests, root};
+use crate::workspace::{Workspace, built_as_for_tests, root};
 
 /// The suite's name in counts.
 const NAME: &str = "Python package";
 /// Minor versions of CPython 3 that the package is tested on.
-const VERSIONS: [u32; 3] = [11, 12, 13];
+const VERSIONS: [u32; 4] = [11, 12, 13, 14];
 /// The ifuncs of the tests.
 const IFUNCS: [&str; 5] = [
     "integration-tests/ifuncs/echo.c",
@@ -43,10 +46,10 @@ const MYPY: Set<'_> = Set {
         ("typing-extensions", "4.16.0", "481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8"),
     ],
 };
+/// What an interpreter is tried on: Debian has the module in a package of its own.
+const WITH_VENV: &str = "import venv";
 /// Limit for making an environment, or building an ifunc.
 const SHORT: Duration = Duration::from_secs(120);
-/// Limit for building the program.
-const LONG: Duration = Duration::from_secs(60 * 60);
 
 /// The wheel that [`build`] built last.
 static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -68,7 +71,8 @@ pub(super) fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Fa
         return Ok(Ok(wheel));
     }
     if interpreters().iter().all(|(_, interpreter)| interpreter.is_none()) {
-        return Ok(Err("there is no python3.11 or later".to_owned()));
+        let names = VERSIONS.map(|version| format!("python3.{version}"));
+        return Ok(Err(format!("none of {} is there and runs", names.join(", "))));
     }
     let out = Workspace::load(false, interrupt)?.target().join("python/tested");
     let built = wheel::built(&out, &wheel::Glibc::System, &QUICKLY_BUILT, interrupt)?;
@@ -78,6 +82,17 @@ pub(super) fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Fa
     Ok(built)
 }
 
+/// The program farjump, which serves as a target. With `builds` it is built alone, otherwise with the other tests.
+///
+/// # Errors
+/// When interrupted, or it cannot be built.
+pub(super) fn program(builds: bool, interrupt: &Interrupt) -> Result<PathBuf, Failed> {
+    match builds {
+        true => built_as_for_tests(&["--bin", "farjump"], interrupt)?.program("farjump"),
+        false => TestPrograms::built_or_build(interrupt)?.program("farjump"),
+    }
+}
+
 /// Runs the tests on each interpreter. With `builds`, builds the program farjump, which serves as a target; otherwise it
 /// was built with the other tests.
 ///
@@ -85,21 +100,18 @@ pub(super) fn wheel(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Fa
 /// When interrupted, or the wheel or the program cannot be built.
 pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> {
     let skipped = |why: String| Tally { skipped: vec![(NAME.to_owned(), why)], ..Tally::default() };
-    if !packages::in_path("cc") {
-        return Ok(skipped("there is no C compiler for the ifuncs of the tests".to_owned()));
+    if let Err(why) = Tool::tried("cc") {
+        return Ok(skipped(format!("{why}: the ifuncs of the tests are in C")));
     }
     let wheel = match wheel(interrupt)? {
         Ok(wheel) => wheel,
         Err(why) => return Ok(skipped(why)),
     };
+    let program = program(builds, interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
-    if builds {
-        let run = Run::cargo(interrupt).args(["build"]).args(as_for_tests()).args(["--bin", "farjump"]);
-        done(run.directory(root()).limit(LONG), "the program farjump cannot be built")?;
-    }
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", target.display()));
     let made = tempfile::tempdir_in(target.join("python")).map_err(failed)?;
-    let (libraries, program) = (made.path().join("libraries"), target.join("debug/farjump"));
+    let libraries = made.path().join("libraries");
     fs::create_dir(&libraries).map_err(failed)?;
     for source in IFUNCS {
         let name = Path::new(source).file_stem().unwrap_or_default().to_string_lossy();
@@ -111,7 +123,7 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
     for (version, interpreter) in interpreters() {
         let name = format!("{NAME}, CPython 3.{version}");
         let Some(interpreter) = interpreter else {
-            tally.skipped.push((name, format!("there is no python3.{version}")));
+            tally.skipped.push((name, format!("there is no python3.{version} that runs")));
             continue;
         };
         let environment = made.path().join(format!("3.{version}"));
@@ -184,11 +196,7 @@ pub(super) fn interpreter(version: u32) -> Option<PathBuf> {
     let theirs = pyenv.into_iter().flat_map(|root| fs::read_dir(root.join("versions")).into_iter().flatten());
     let theirs = theirs.flatten().map(|entry| entry.path().join("bin").join(&name));
     // pyenv has programs in the path that only say which version would have to be chosen.
-    let runs = |path: &PathBuf| {
-        let mut command = std::process::Command::new(path);
-        let command = command.args(["-c", "import venv"]).stdin(std::process::Stdio::null());
-        command.output().is_ok_and(|output| output.status.success())
-    };
+    let runs = |path: &PathBuf| Tool::tried_on(&path.to_string_lossy(), WITH_VENV).is_ok();
     packages::find(&name).into_iter().chain(theirs).find(runs)
 }
 

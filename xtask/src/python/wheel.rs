@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let glibc = options.manylinux.clone().unwrap_or(Glibc::From(OLDEST.to_owned()));
     let wheel = match built(&options.out, &glibc, &[], interrupt)? {
         Err(why) if options.manylinux.is_none() => {
-            println!("{why}\nThis machine's glibc is taken.");
+            say!("{why}\nThis machine's glibc is taken.");
             built(&options.out, &Glibc::System, &[], interrupt)?
         }
         built => built,
@@ -108,11 +108,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         .quiet()
         .run()?;
     let newest = last(&newest.output).concat();
-    println!(
-        "{name}: {} KB, for {}; newest symbol of glibc: {newest}",
-        length.div_ceil(1000),
-        platform(&name)
-    );
+    say!("{name}: {} KB, for {}; newest symbol of glibc: {newest}", length.div_ceil(1000), platform(&name));
     tried(&wheel, interrupt)
 }
 
@@ -123,14 +119,14 @@ fn tried(wheel: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
     let mut all = true;
     for (version, interpreter) in tests::interpreters() {
         let Some(interpreter) = interpreter else {
-            println!("CPython 3.{version}: not here");
+            say!("CPython 3.{version}: not here");
             continue;
         };
         let environment = made.path().join(format!("3.{version}"));
         let python = match tests::installed(&interpreter, &environment, wheel, interrupt)? {
             Ok(python) => python,
             Err(why) => {
-                println!("CPython 3.{version}: {why}");
+                say!("CPython 3.{version}: {why}");
                 all = false;
                 continue;
             }
@@ -140,7 +136,7 @@ fn tried(wheel: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
         all &= ended.status.success();
         let outcome =
             if ended.status.success() { "ok".to_owned() } else { last(&ended.output).join("\n    ") };
-        println!("CPython 3.{version}: {outcome}");
+        say!("CPython 3.{version}: {outcome}");
     }
     Ok(all)
 }

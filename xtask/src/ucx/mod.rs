@@ -106,7 +106,7 @@ fn run_but(with: &[Choice], left_out: &[&str], interrupt: &Interrupt) -> Result<
             tally.add(ran);
         }
     }
-    println!("\n{table}\n(ok: passed; not: failed; no: skipped)");
+    say!("\n{table}\n(ok: passed; not: failed; no: skipped)");
     Ok(tally)
 }
 

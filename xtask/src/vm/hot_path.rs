@@ -33,12 +33,12 @@ fn record(interrupt: &Interrupt) -> Result<bool, Failed> {
     let said = String::from_utf8_lossy(&fs::read(&log).map_err(failed(&log))?).into_owned();
     let counted: Vec<&str> = said.lines().filter_map(row).collect();
     if counted.is_empty() {
-        println!("no row was counted: {}", log.display());
+        say!("no row was counted: {}", log.display());
         return Ok(false);
     }
     let text = with_rows(&fs::read_to_string(&file).map_err(failed(&file))?, &counted);
     fs::write(&file, text).map_err(failed(&file))?;
-    println!("{} rows recorded in {}", counted.len(), file.display());
+    say!("{} rows recorded in {}", counted.len(), file.display());
     Ok(true)
 }
 

@@ -164,7 +164,7 @@ impl Machine<'_> {
         };
         if let Some(why) = &read.broke {
             let mark = self.mark;
-            println!("{mark}{why}; the end of its console:\n{}", read.last_lines(mark));
+            say!("{mark}{why}; the end of its console:\n{}", read.last_lines(mark));
             // The other one would wait for it.
             other.iter().for_each(|other| other.store(true, Ordering::Relaxed));
         }
@@ -192,7 +192,7 @@ fn naming(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'stati
                 let until: u32 = at.parse().unwrap_or(since);
                 let word = Verdict::word(status.parse().ok());
                 let name = name.map_or("?", String::as_str);
-                println!("{mark}{word:7} {name} ({} s)", until.saturating_sub(since));
+                say!("{mark}{word:7} {name} ({} s)", until.saturating_sub(since));
                 since = until;
             }
             _ => {}

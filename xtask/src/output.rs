@@ -1,0 +1,49 @@
+//! Lines for the user, who may stop to read: `cargo xtask test | head -1`.
+
+use std::fmt::Arguments;
+use std::io::{self, Write};
+
+/// Prints a line, as `println` does, and goes on where it cannot be written.
+macro_rules! say {
+    ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
+}
+
+/// Writes a line to standard output. A reader that went away, or a full disk, is no reason to leave the work half done:
+/// the exit status still says how it ended.
+pub(crate) fn line(words: Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{words}");
+}
+
+/// Writes a line to standard error, likewise.
+pub(crate) fn error(words: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "error: {words}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::process::Command;
+
+    /// Has [`output_that_nobody_takes_ends_nothing`] write to a full device and a closed pipe.
+    const WRITES: &str = "FARJUMP_XTASK_WRITES";
+
+    #[test]
+    fn output_that_nobody_takes_ends_nothing() {
+        if std::env::var_os(WRITES).is_some() {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let full = File::options().write(true).open("/dev/full").unwrap();
+            for output in [full.into(), std::os::fd::OwnedFd::from(writer)] {
+                rustix::stdio::dup2_stdout(&output).unwrap();
+                say!("a line");
+                rustix::stdio::dup2_stderr(&output).unwrap();
+                super::error(format_args!("a line"));
+            }
+            std::process::exit(7);
+        }
+        let mut writes = Command::new(std::env::current_exe().unwrap());
+        writes.args(["--exact", "output::tests::output_that_nobody_takes_ends_nothing", "--nocapture"]);
+        let ended = writes.env(WRITES, "1").output().unwrap();
+        assert_eq!(ended.status.code(), Some(7), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
