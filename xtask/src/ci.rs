@@ -6,10 +6,7 @@
 use std::thread;
 use std::time::Instant;
 
-use crate::checks::{
-    self,
-    without_ucx::{self, Seen},
-};
+use crate::checks::{self, without_ucx};
 use crate::coverage;
 use crate::emulated;
 use crate::guard;
@@ -18,6 +15,7 @@ use crate::languages;
 use crate::mpi;
 use crate::package;
 use crate::packages;
+use crate::places;
 use crate::process::{Failed, Interrupt};
 use crate::python;
 use crate::step::{Verdict, cargo};
@@ -46,8 +44,10 @@ enum Work {
     Tried(fn(&Interrupt) -> Result<(&'static str, String), Failed>),
     /// Counts tests.
     Suite(fn(&Interrupt) -> Result<Tally, Failed>),
+    /// Runs tests that another step counts, in other circumstances. `Err` inside says why these cannot be had here.
+    Again(fn(&Interrupt) -> Result<Result<Tally, String>, Failed>),
 }
-use Work::{Check, Suite, Tried};
+use Work::{Again, Check, Suite, Tried};
 
 /// A step: its name, and its work.
 type Step = (&'static str, Work);
@@ -97,10 +97,11 @@ const TESTS: [Step; 4] = [
 ];
 
 /// Tests that need what the others do without: compilers from wheels, another UCX, or none.
-const BESIDE: [Step; 3] = [
-    ("ifuncs in other languages", Tried(other_languages)),
-    ("newest UCX", Tried(newest_ucx)),
-    ("without UCX", Tried(no_ucx)),
+const BESIDE: [Step; 4] = [
+    ("ifuncs in other languages", Again(languages::check)),
+    ("newest UCX", Again(ucx::newest)),
+    ("without UCX", Again(without_ucx::check)),
+    ("machines as people have them", Again(places::all)),
 ];
 
 /// The nice value of [`BUILDING`]: the machines, which have time limits, get the processors first.
@@ -135,6 +136,11 @@ impl Report {
                 let times = tally.times();
                 self.tally.add(tally);
                 (word, times)
+            }),
+            Again(again) => again(interrupt).map(|ran| match ran {
+                Ok(tally) if tally.failed.is_empty() => ("ok", format!("{tally}; {}", tally.times())),
+                Ok(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
+                Err(why) => ("skipped", why),
             }),
         };
         let (word, said) = match done {
@@ -223,34 +229,6 @@ fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
         guard::Seen::Counted => ("ok", "no more than was recorded".to_owned()),
         guard::Seen::NotHere(why) => ("skipped", why),
     })
-}
-
-fn other_languages(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
-    Ok(match languages::check(interrupt)? {
-        Ok(tally) if tally.failed.is_empty() => ("ok", with_times(&tally)),
-        Ok(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
-        Err(why) => ("skipped", why),
-    })
-}
-
-fn newest_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
-    Ok(match ucx::newest(interrupt)? {
-        ucx::Seen::Ran(tally) if tally.failed.is_empty() => ("ok", with_times(&tally)),
-        ucx::Seen::Ran(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
-        ucx::Seen::NotHere(why) => ("skipped", why),
-    })
-}
-
-fn no_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
-    Ok(match without_ucx::check(interrupt)? {
-        Seen::Ran(tally) if tally.failed.is_empty() => ("ok", with_times(&tally)),
-        Seen::Ran(tally) => ("FAILED", tally.to_string()),
-        Seen::NotHere(why) => ("skipped", why),
-    })
-}
-
-fn with_times(tally: &Tally) -> String {
-    format!("{tally}; {}", tally.times())
 }
 
 fn formatting(interrupt: &Interrupt) -> Verdict {

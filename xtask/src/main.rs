@@ -19,6 +19,7 @@ mod mpi;
 mod notices;
 mod package;
 mod packages;
+mod places;
 mod process;
 mod python;
 mod scratch;
@@ -30,6 +31,7 @@ mod test_programs;
 mod test_report;
 mod tsan;
 mod ucx;
+mod view;
 mod vm;
 mod wheels;
 mod whole;
@@ -95,6 +97,12 @@ enum Chore {
     /// has the program from that build make functions and inject them. Publishes nothing. The packages stay in
     /// target/packages/package.
     Package,
+    /// Runs the tests once more on machines as people have them: as a user without privileges on a bare one, and where
+    /// tools, variables and folders are odd.
+    ///
+    /// The machines are namespaces and overlays on this one, which root may make. With a NAME, those whose name contains
+    /// it. Part of `ci`.
+    Places(places::Options),
     /// Installs the C library with its headers, the files for pkg-config and CMake, and the program farjump.
     ///
     /// Builds them for release first. The C compiler links `libfarjump.so` from the archive that cargo makes,
@@ -141,6 +149,7 @@ fn run(chore: &Chore) -> Result<bool, process::Failed> {
         Chore::Ci(options) => ci::run(options, &interrupt),
         Chore::VmTest(options) => vm::run(options, &interrupt),
         Chore::Package => package::check(&interrupt).map(|()| true),
+        Chore::Places(options) => places::run(options, &interrupt),
         Chore::Install(options) => install::run(options, &interrupt),
         Chore::Coverage(options) => coverage::run(options, &interrupt),
         Chore::Guard(options) if options.machine => vm::hot_path::run(options.record, &interrupt),

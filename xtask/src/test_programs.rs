@@ -120,6 +120,12 @@ impl TestPrograms {
         TestPrograms { programs, ..self.clone() }
     }
 
+    /// Those of the package in this folder of the workspace.
+    pub(crate) fn of(&self, folder: &str) -> TestPrograms {
+        let is_of = |program: &&TestProgram| program.package == root().join(folder);
+        TestPrograms { programs: self.programs.iter().filter(is_of).cloned().collect(), ..self.clone() }
+    }
+
     /// The program that runs the programs which [`TestPrograms::given_to`] gives to it.
     pub(crate) const RUNNER: &str = "sh";
 

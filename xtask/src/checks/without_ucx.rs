@@ -1,11 +1,10 @@
 //! No part needs UCX: the crate that binds it is built, and farjump tested and used, on this machine with UCX
 //! hidden.
 //!
-//! Every command of this step runs in a mount namespace of its own. There an overlay without UCX covers the
-//! folders with its files (library, modules, headers, descriptions for other build systems). So no process of
-//! the step finds UCX: not cargo, not a test, not a program that a test starts. Programs and tests are those
-//! that were built before: if one was linked with UCX, it would not start here. A mount namespace needs
-//! privileges; without them the step says so.
+//! Every command of this step runs in a [view](crate::view) of this machine without UCX's files: library, modules,
+//! headers, descriptions for other build systems. So no process of the step finds UCX: not cargo, not a test, not a
+//! program that a test starts. Programs and tests are those that were built before: if one was linked with UCX, it would
+//! not start here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +15,7 @@ use crate::packages;
 use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::test_programs::TestPrograms;
 use crate::test_report::{Tally, shown_lines};
+use crate::view::View;
 use crate::workspace::{Workspace, root};
 
 /// Limit for building, or testing.
@@ -39,71 +39,36 @@ const WORDS: [&str; 3] = ["--show-output", "--skip", "conformance::channels::"];
 const SAID: [&str; 3] =
     ["UCX is not installed", "libucp.so.0: cannot open shared object file", "package libucx0"];
 
-/// Hides the files that stand before `--`, and becomes the command behind it. `$1` is an empty folder.
-const TAKE_AWAY: &str = r#"
-set -e
-scratch=$1
-shift
-mount -t tmpfs farjump "$scratch"
-number=0
-while [ "$1" != -- ]; do
-    folder=${1%/*}
-    if [ "$folder" != "$covered" ]; then
-        number=$((number + 1))
-        upper=$scratch/$number
-        mkdir "$upper" "$upper.work"
-        mount -t overlay farjump -o "lowerdir=$folder,upperdir=$upper,workdir=$upper.work" "$folder"
-        covered=$folder
-    fi
-    rm -r "$1"
-    shift
-done
-shift
-exec "$@"
-"#;
-
-/// Result of the step.
-#[derive(Debug)]
-pub(crate) enum Seen {
-    /// It ran, with these tests.
-    Ran(Tally),
-    /// UCX cannot be hidden here, for this reason.
-    NotHere(String),
-}
-
-/// Tests and uses farjump without UCX, and builds its binding.
-pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
+/// Tests and uses farjump without UCX, and builds its binding. `Err` inside says why UCX cannot be hidden here.
+pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
     let programs = TestPrograms::built_or_build(interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
-    let view = View::new(&target, interrupt)?;
-    let tried = view.run("true", &[]).quiet().run()?;
-    if !tried.status.success() {
-        let why = tried.output.trim().replace('\n', "; ");
-        return Ok(Seen::NotHere(format!("root may, in a mount namespace with overlays: {why}")));
+    let files = files_of_ucx(&target, interrupt)?;
+    let view = View::new("without UCX", interrupt)?.without(&files);
+    if let Some(why) = view.obstacle()? {
+        return Ok(Err(why));
     }
-    say!(
-        "taken away: {}",
-        view.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
-    );
+    let run = |program: &Path, args: &[&str]| view.run(program, args).directory(root()).limit(LIMIT);
+    say!("taken away: {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" "));
 
     let begun = Instant::now();
-    let binding = view.run(cargo_program(), &BINDING).env("CARGO_TERM_QUIET", "true");
+    let binding = run(&cargo_program(), &BINDING).env("CARGO_TERM_QUIET", "true");
     succeeded(&binding.run()?, "cargo")?;
     let program = programs.program("farjump")?;
-    let shown = view.run(&program, &["transports"]).run()?;
+    let shown = run(&program, &["transports"]).run()?;
     succeeded(&shown, "farjump transports")?;
     if let Some(left_out) = SAID.iter().find(|said| !shown.output.contains(**said)) {
         return Err(Failed::Because(format!("`farjump transports` does not say `{left_out}`")));
     }
-    succeeded(&view.run(&program, &["demo"]).run()?, "farjump demo")?;
-    let asked = view.run(&program, &["serve", "--listen", "unix:unused", "--transport", "ucx-am"]).run()?;
+    succeeded(&run(&program, &["demo"]).run()?, "farjump demo")?;
+    let asked = run(&program, &["serve", "--listen", "unix:unused", "--transport", "ucx-am"]).run()?;
     if asked.status.success() || !SAID.iter().all(|said| asked.output.contains(said)) {
         return Err(Failed::Because(
             "`farjump serve --transport ucx-am` does not fail with the reason".to_owned(),
         ));
     }
 
-    let tests = view.run(TestPrograms::RUNNER, &TestPrograms::args(&WORDS)).shown_as(TESTS.join(" "));
+    let tests = run(Path::new(TestPrograms::RUNNER), &TestPrograms::args(&WORDS)).shown_as(TESTS.join(" "));
     let ended = programs.selected(&TESTS).given_to(tests).showing(shown_lines(!packages::in_ci())).run()?;
     let mut tally = Tally::read(&ended.output);
     tally.took("without UCX", begun.elapsed());
@@ -116,41 +81,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     if for_ucx == 0 {
         tally.fail("no test was skipped because UCX is not there: was it taken away?");
     }
-    Ok(Seen::Ran(tally))
-}
-
-/// This machine without UCX.
-struct View<'i> {
-    /// Hidden files. Files of one folder stand together, and those of a folder in it behind them: a cover
-    /// hides mounts below it.
-    files: Vec<PathBuf>,
-    /// An empty folder for the view's changes.
-    scratch: PathBuf,
-    interrupt: &'i Interrupt,
-}
-
-impl<'i> View<'i> {
-    fn new(target: &Path, interrupt: &'i Interrupt) -> Result<View<'i>, Failed> {
-        let scratch = target.join("without-ucx");
-        fs::create_dir_all(&scratch)
-            .map_err(|error| Failed::Because(format!("{}: {error}", scratch.display())))?;
-        Ok(View { files: files_of_ucx(target, interrupt)?, scratch, interrupt })
-    }
-
-    /// A command for `program` in the view.
-    fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> Run<'i> {
-        let name = program.as_ref().file_name().unwrap_or_default();
-        Run::new("unshare", self.interrupt)
-            .args(["--mount", "sh", "-c", TAKE_AWAY, "sh"])
-            .args([&self.scratch])
-            .args(&self.files)
-            .args([Path::new("--"), program.as_ref()])
-            .args(args)
-            .shown_as(format!("{} {} (without UCX)", name.display(), args.join(" ")))
-            .mark("without UCX | ")
-            .directory(root())
-            .limit(LIMIT)
-    }
+    Ok(Ok(tally))
 }
 
 /// The cargo that runs this.

@@ -39,15 +39,6 @@ const SUITES: [Suite; 6] = [
 const REPEATED: [&str; 5] =
     ["_memory_alone", "ucx_put_fenced", "ucx_put_checked", "under_address_sanitizer", "measuring::"];
 
-/// Result of the tests with the newest version.
-#[derive(Debug)]
-pub(crate) enum Seen {
-    /// They ran.
-    Ran(Tally),
-    /// That version is not available here, for this reason.
-    NotHere(String),
-}
-
 /// The library of the newest known version. `Err` inside says why it is not available.
 ///
 /// # Errors
@@ -61,11 +52,11 @@ pub(crate) fn newest_library(interrupt: &Interrupt) -> Result<Result<PathBuf, St
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
-pub(crate) fn newest(interrupt: &Interrupt) -> Result<Seen, Failed> {
+pub(crate) fn newest(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
     let newest = Wheel::newest();
     Ok(match newest.folder(interrupt)? {
-        Ok(_) => Seen::Ran(run_but(&[Choice::Wheel(newest)], &REPEATED, interrupt)?),
-        Err(why) => Seen::NotHere(why),
+        Ok(_) => Ok(run_but(&[Choice::Wheel(newest)], &REPEATED, interrupt)?),
+        Err(why) => Err(why),
     })
 }
 

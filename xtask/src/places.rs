@@ -1,0 +1,239 @@
+//! Machines as people have them: the built tests once more, as a user without privileges on a bare machine, and where
+//! much is odd at once.
+//!
+//! A test passes there, or is skipped with its reason. `docs/decisions/places.md` says what is tried and why.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use farjump_tools::fakes::{Fakes, which};
+
+use crate::process::{Failed, Interrupt};
+use crate::suite::suite;
+use crate::test_programs::TestPrograms;
+use crate::test_report::Tally;
+use crate::view::{USER, View};
+use crate::workspace::{Workspace, root};
+
+/// A machine.
+struct Place {
+    /// Its name, for people.
+    name: &'static str,
+    /// Whether its user owns the clone and has no privileges.
+    is_users: bool,
+    /// Programs that are not there, by the beginnings of their names.
+    without: &'static [&'static str],
+    /// Programs that are there and do not start.
+    broken: &'static [&'static str],
+    /// Programs that are other ones.
+    other: &'static [(&'static str, &'static str)],
+    /// Variables. Those without a value are set to nothing.
+    variables: &'static [(&'static str, &'static str)],
+    /// Name and mount options of the folder for temporary files.
+    temporary: (&'static str, &'static str),
+    /// Programs that start the tests.
+    through: &'static [&'static str],
+    /// Whether git refuses the clone, as another user's.
+    is_git_refused: bool,
+    /// The packages whose tests run, by their folders, with words of the tests' names if not all of them do.
+    tests: &'static [(&'static str, &'static [&'static str])],
+}
+
+const PLACES: [Place; 3] = [
+    Place {
+        name: "a user with gcc and Rust alone",
+        is_users: true,
+        without: &["clang", "c++", "g++", "x86_64-linux-gnu-g++", "apt", "lld", "ld.lld"],
+        broken: &[],
+        other: &[],
+        variables: &[],
+        temporary: ("tmp", "mode=1777"),
+        through: &[
+            "prlimit",
+            "--nofile=1024:1024",
+            "setpriv",
+            "--reuid",
+            USER,
+            "--regid",
+            USER,
+            "--clear-groups",
+        ],
+        is_git_refused: false,
+        tests: &[
+            ("cli", &[]),
+            ("loader", &[]),
+            ("control", &[]),
+            ("transports", &[]),
+            ("examples/graph", &[]),
+            ("examples/tokio", &[]),
+        ],
+    },
+    Place {
+        name: "broken tools, one processor, noexec",
+        is_users: false,
+        without: &[],
+        broken: &[
+            "clang",
+            "clang++",
+            "gfortran",
+            "g++",
+            "c++",
+            "ld.lld",
+            "python3",
+            "pkg-config",
+            "mpicc",
+            "gdb",
+        ],
+        other: &[],
+        variables: &[
+            ("FARJUMP_CC", ""),
+            ("FARJUMP_LD", ""),
+            ("FARJUMP_TRANSPORT", ""),
+            ("FARJUMP_KEY", ""),
+            ("LD_BIND_NOW", "1"),
+        ],
+        temporary: ("noexec", "mode=1777,noexec"),
+        through: &["taskset", "-c", "0"],
+        is_git_refused: true,
+        tests: &[
+            ("loader", &[]),
+            ("cli", &["build::", "bitcode::", "doctor::", "demo::", "documents::", "paths::"]),
+            ("c", &["packages::"]),
+            ("farjump", &["calls_between_threads"]),
+        ],
+    },
+    Place {
+        name: "clang, gold, blanks",
+        is_users: false,
+        without: &["git"],
+        broken: &[],
+        other: &[("cc", "clang"), ("ld", "ld.gold")],
+        variables: &[("HOME", "/nonexistent")],
+        temporary: ("a b ü", "mode=1777"),
+        through: &["prlimit", "--as=8589934592"],
+        is_git_refused: false,
+        tests: &[
+            ("loader", &[]),
+            ("cli", &["build::", "demo::", "documents::", "bitcode::", "paths::"]),
+            ("c", &["packages::", "programs::"]),
+            ("kv", &["replicas_run", "enabled::"]),
+            ("examples/tokio", &[]),
+            ("examples/graph", &[]),
+            ("transports/ucx-sys", &[]),
+            ("farjump", &["links_share_what_was_compiled"]),
+        ],
+    },
+];
+
+/// Options of `cargo xtask places`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// Only those whose name contains this.
+    name: Option<String>,
+}
+
+/// Runs the chore; `true` if nothing failed.
+///
+/// # Errors
+/// As [`all`].
+pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    match chosen(options.name.as_deref().unwrap_or(""), interrupt)? {
+        Ok(tally) => {
+            say!("\n{}{tally}", tally.names());
+            Ok(tally.failed.is_empty())
+        }
+        Err(why) => Err(Failed::Because(why)),
+    }
+}
+
+/// Runs the tests in each place. `Err` inside says why there are no such places here.
+///
+/// # Errors
+/// When interrupted, or the tests were not built.
+pub(crate) fn all(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
+    chosen("", interrupt)
+}
+
+fn chosen(name: &str, interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
+    let programs = TestPrograms::built_or_build(interrupt)?;
+    let target = Workspace::load(false, interrupt)?.target();
+    let mut tally = Tally::default();
+    for place in PLACES.iter().filter(|place| place.name.contains(name)) {
+        let fakes = place.fakes();
+        let (view, run_in) = place.view(&target, interrupt)?;
+        if let Some(why) = view.obstacle()? {
+            return Ok(Err(why));
+        }
+        for (package, words) in place.tests {
+            let chosen = programs.of(package);
+            let words: Vec<_> = ["--show-output"].iter().chain(*words).copied().collect();
+            let run = view.run(TestPrograms::RUNNER, &TestPrograms::args(&words));
+            let run =
+                chosen.given_to(run).shown_as(format!("{package} {} ({})", words.join(" "), place.name));
+            let run = run.directory(root()).env("PATH", fakes.path()).env("TMPDIR", &run_in.temporary);
+            let run = run_in.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
+            let run = place.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
+            let mut ran = suite(&format!("{package}: {}", place.name), run, true)?;
+            for failure in &mut ran.failed {
+                failure.name = format!("{} ({})", failure.name, place.name);
+            }
+            tally.add(ran);
+        }
+    }
+    Ok(Ok(tally))
+}
+
+/// Where tests run in a place.
+struct Inside {
+    temporary: PathBuf,
+    variables: Vec<(&'static str, PathBuf)>,
+}
+
+impl Place {
+    fn fakes(&self) -> Fakes {
+        let fakes = Fakes::new().broken(self.broken);
+        // One that is not installed is none in the place either.
+        let others = self.other.iter().filter_map(|(name, program)| Some((*name, which(program)?)));
+        others.fold(fakes, |fakes, (name, program)| fakes.link(name, &program))
+    }
+
+    fn view<'i>(&self, target: &Path, interrupt: &'i Interrupt) -> Result<(View<'i>, Inside), Failed> {
+        let mut view = View::new(self.name, interrupt)?;
+        let temporary = view.folder(self.temporary.0, self.temporary.1);
+        // They lie below a home by default, and a place may have another one.
+        let (cargo, rustup) = (of_home("CARGO_HOME", ".cargo"), of_home("RUSTUP_HOME", ".rustup"));
+        let mut variables = vec![("CARGO_HOME", cargo.clone()), ("RUSTUP_HOME", rustup)];
+        if self.is_users {
+            variables.push(("HOME", view.folder("home", &format!("mode=700,uid={USER}"))));
+            view = view.owned(&[&cargo, root(), target]);
+        }
+        let git = root().join(".git");
+        if self.is_git_refused && git.is_dir() {
+            view = view.owned(&[&git]);
+        }
+        let inside = Inside { temporary, variables };
+        Ok((view.without(&self.hidden()).through(self.through), inside))
+    }
+
+    /// The files of the programs that are not there.
+    fn hidden(&self) -> Vec<PathBuf> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut folders: Vec<_> =
+            env::split_paths(&path).filter_map(|folder| folder.canonicalize().ok()).collect();
+        folders.sort();
+        folders.dedup();
+        let files = folders.iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+        let is_hidden = |name: &str| self.without.iter().any(|begin| name.starts_with(begin));
+        files
+            .filter(|file| file.file_name().to_str().is_some_and(is_hidden))
+            .map(|file| file.path())
+            .collect()
+    }
+}
+
+/// The folder that a variable names, or its usual place below the user's home.
+fn of_home(variable: &str, usual: &str) -> PathBuf {
+    let named = env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    named.unwrap_or_else(|| PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(usual))
+}
