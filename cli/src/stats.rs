@@ -12,10 +12,6 @@ use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 use farjump_benches::program::units::{counted, microseconds, show_count, show_duration};
 
-/// Warning about a target that allows UCX's TCP.
-const UCX_TCP_WARNING: &str =
-    "UCX's TCP is on (serve --ucx-tcp): a process that reaches its ports may write the target's memory";
-
 /// Show a target's statistics and its sources
 ///
 /// Its CPU, links, frames, calls, refusals by cause, the code store, the store of objects if it has one, and a line for each source: the bytes of its
@@ -94,7 +90,7 @@ fn as_text(stats: &TargetStats, objects: Option<&ObjectListing>) -> String {
         rows.push(["objects".to_owned(), listing::summary(objects)]);
     }
     if stats.ucx_tcp {
-        rows.push(["warning".to_owned(), UCX_TCP_WARNING.to_owned()]);
+        rows.push(["warning".to_owned(), ucx_tcp(stats.ucx_ports_closed_by.as_deref())]);
     }
     if stats.sources.is_empty() {
         rows.push(["sources".to_owned(), "none".to_owned()]);
@@ -104,6 +100,19 @@ fn as_text(stats: &TargetStats, objects: Option<&ObjectListing>) -> String {
         vec![["source", "pid", "path", "key", "rights", "bytes", "memory", "state"].map(String::from)];
     sources.extend(stats.sources.iter().map(as_row));
     format!("{}\n{}", output::table(&rows), output::table(&sources))
+}
+
+/// Returns the warning about a target that allows UCX's TCP, whose ports are closed in this way.
+fn ucx_tcp(ports_closed_by: Option<&str>) -> String {
+    match ports_closed_by {
+        Some(way) => format!(
+            "UCX's TCP is on (serve --ucx-tcp): a process that reaches its ports may write the target's memory; they are closed \
+             ({way}) once the source is connected"
+        ),
+        None => "UCX's TCP is allowed (serve --ucx-tcp) and not used, as nothing closes its ports there: `farjump transports --ucx-tcp` \
+                 on its machine says why"
+            .to_owned(),
+    }
 }
 
 fn at_most(limit: Option<u64>, unit: &str) -> String {
@@ -185,6 +194,7 @@ fn as_json(stats: &TargetStats, objects: Option<&ObjectListing>) -> Value {
         "objects": objects.map(listing::summary_as_json),
         "sources": sources,
         "ucx_tcp": stats.ucx_tcp,
+        "ucx_ports_closed_by": stats.ucx_ports_closed_by,
         "cpu": report::cpu(&stats.cpu),
     })
 }
@@ -214,8 +224,16 @@ mod tests {
         assert!(!as_text(&stats, None).contains("warning"));
         assert_eq!(as_json(&stats, None)["ucx_tcp"], false);
         stats.ucx_tcp = true;
-        assert!(as_text(&stats, None).contains("may write the target's memory"), "{}", as_text(&stats, None));
-        assert_eq!(as_json(&stats, None)["ucx_tcp"], true);
+        for (way, shown) in
+            [(None, "and not used"), (Some("filter"), "closed (filter)"), (Some("device"), "closed (device)")]
+        {
+            stats.ucx_ports_closed_by = way.map(str::to_owned);
+            let text = as_text(&stats, None);
+            assert!(text.contains(shown), "{text}");
+            assert_eq!(text.contains("may write the target's memory"), way.is_some(), "{text}");
+            let object = as_json(&stats, None);
+            assert_eq!((&object["ucx_tcp"], &object["ucx_ports_closed_by"]), (&true.into(), &json!(way)));
+        }
     }
 
     #[test]

@@ -105,7 +105,8 @@ struct Maker {
 #[non_exhaustive]
 pub struct BackendOptions {
     /// Whether `ucx-am` may use UCX's TCP. **A process that reaches a port of its workers may write any
-    /// address of this process.** Off by default.
+    /// address of this process.** Off by default. Refused where nothing closes the ports once the peer is
+    /// connected ([`BackendOptions::ucx_ports_closed_by`]).
     pub ucx_tcp: bool,
 }
 
@@ -120,6 +121,16 @@ impl BackendOptions {
     pub const fn with_ucx_tcp(mut self, allowed: bool) -> BackendOptions {
         self.ucx_tcp = allowed;
         self
+    }
+
+    /// Returns how this process closes the ports of UCX's TCP once the peer is connected: by a `filter`, or by
+    /// binding them to no `device`. `None` if UCX's TCP is off, not built in, or refused because neither works.
+    pub fn ucx_ports_closed_by(self) -> Option<&'static str> {
+        #[cfg(feature = "ucx")]
+        let way = crate::ucx::PortClosing::usable().ok().map(crate::ucx::PortClosing::name);
+        #[cfg(not(feature = "ucx"))]
+        let way = None;
+        way.filter(|_| self.ucx_tcp)
     }
 }
 
@@ -136,6 +147,9 @@ pub struct TransportInfo {
     /// Its capabilities on this machine, or a sentence for users that states why it cannot be used and the
     /// remedy.
     pub usable: Result<Capabilities, String>,
+    /// How the ports that it opens are closed once the peer is connected
+    /// ([`BackendOptions::ucx_ports_closed_by`]); of `ucx-am` with UCX's TCP.
+    pub ports_closed_by: Option<&'static str>,
 }
 
 /// Lists every backend, in this build or not, usable or not. The order is always the same.
@@ -259,13 +273,17 @@ impl Backend {
             Some(maker) => (maker.usable)(),
             None => Err(format!("build with --features {}", self.feature)),
         };
-        let reaches = match self.has_ucx_tcp(options) {
-            true => {
-                "whatever UCX finds; a process that reaches its TCP ports may write this process's memory"
+        let ports_closed_by = options.ucx_ports_closed_by().filter(|_| self.has_ucx_tcp(options));
+        let reaches = match ports_closed_by {
+            Some("filter") => {
+                "whatever UCX finds; a process that reaches its TCP ports before they are closed (filter) may write this process's memory"
             }
-            false => self.reach.in_words(),
+            Some(_) => {
+                "whatever UCX finds; a process that reaches its TCP ports before they are closed (device) may write this process's memory"
+            }
+            None => self.reach.in_words(),
         };
-        TransportInfo { name: self.name, compiled: self.maker.is_some(), reaches, usable }
+        TransportInfo { name: self.name, compiled: self.maker.is_some(), reaches, usable, ports_closed_by }
     }
 
     pub(crate) fn make(&self, options: BackendOptions) -> Result<Box<dyn Transport>, Error> {

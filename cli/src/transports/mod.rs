@@ -191,6 +191,9 @@ fn as_json(backend: &TransportInfo, ports: &Ports) -> Value {
     if let Some((version, file)) = ucx_of(backend) {
         object["ucx"] = json!({ "version": version, "file": file });
     }
+    if let Some(way) = backend.ports_closed_by {
+        object["ucx"]["ports_closed_by"] = way.into();
+    }
     ports.complete(&mut object, backend);
     object
 }

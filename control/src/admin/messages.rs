@@ -323,6 +323,9 @@ pub struct TargetStats {
     pub sources: Vec<SourceStats>,
     /// Whether UCX's TCP is on: a process that reaches a port of UCX may then write the target's memory.
     pub ucx_tcp: bool,
+    /// How UCX's ports are closed once a source is connected: by a `filter`, or by binding them to no `device`.
+    /// `None` if UCX's TCP is off, or refused because neither works.
+    pub ucx_ports_closed_by: Option<String>,
     /// The CPU that the target claims to have.
     #[serde(with = "cpu")]
     pub cpu: Cpu,
@@ -453,6 +456,7 @@ mod tests {
                 SourceStats { key: Some("k".into()), ..source(Some(Memory { used: 22, limit: 23 })) },
             ],
             ucx_tcp: true,
+            ucx_ports_closed_by: Some("f".into()),
             cpu: Cpu::of_level(Machine(7), Level::BASELINE),
         };
         let stats_bytes = [
@@ -460,7 +464,7 @@ mod tests {
             &[15, 16, 1, 17, 0, 19, 20, 21],
             &[
                 2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b'r', 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1,
-                b'k', 1, b'r', 1, 6, 7, 0, 0, 1, 0, 0,
+                b'k', 1, b'r', 1, 6, 1, 1, b'f', 7, 0, 0, 1, 0, 0,
             ],
         ];
         let responses = [

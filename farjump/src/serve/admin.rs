@@ -11,6 +11,7 @@ use farjump_control::{
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
+use farjump_transports::BackendOptions;
 
 use super::Target;
 use super::epoll::Event;
@@ -180,6 +181,10 @@ impl Target<'_> {
             },
             sources: self.source_stats(),
             ucx_tcp: self.settings.ucx_tcp,
+            ucx_ports_closed_by: BackendOptions::new()
+                .with_ucx_tcp(self.settings.ucx_tcp)
+                .ucx_ports_closed_by()
+                .map(str::to_owned),
             cpu: (*self.settings.cpu).clone(),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use farjump_fixtures::helper_process::{role, test_in_role};
+use farjump_fixtures::seccomp::{install, rule};
 use farjump_fixtures::this_test;
 
 use crate::support::{PATIENCE, Pair, Place};
@@ -26,7 +27,6 @@ pub(crate) fn is_child() -> bool {
 
 /// Makes any later system call of this thread but `exit_group` end the process with `SIGSYS`.
 pub(crate) fn forbid_system_calls() {
-    let rule = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let filter = [
         // The call's number, `seccomp_data.nr`, is at offset 0.
         rule(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -34,13 +34,7 @@ pub(crate) fn forbid_system_calls() {
         rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         rule(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
     ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: the kernel reads the program, which lives, during the second call; the first takes no memory.
-    let result = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
-    };
-    assert_eq!(result, 0, "seccomp: {}", std::io::Error::last_os_error());
+    install(&filter).expect("seccomp");
 }
 
 pub(crate) fn end(code: i32) -> ! {

@@ -13,6 +13,8 @@ use farjump_ucx_sys::{
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, Version, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
+use super::PortClosing;
+use super::am::listeners::listening;
 use super::lanes::printed;
 use super::shared_memory;
 use super::tls;
@@ -41,13 +43,19 @@ impl Context {
             let transports = tls::for_messages(tcp)?;
             let mut settings = vec![(c"TLS", &*transports)];
             settings.extend(shared_memory::sizes(&transports, version()?));
-            if tcp {
-                settings.extend(of_tcp(version()?));
+            if !tcp {
+                return Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, false);
             }
-            let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, tcp)?;
-            if tcp {
-                log::warn!("{}", tls::TCP_WARNING);
-            }
+            settings.extend(of_tcp(version()?));
+            // Before a port is open, what closes it is tried.
+            listening()?;
+            let closing = PortClosing::usable()?;
+            let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, true)?;
+            log::warn!(
+                "{}; they are closed ({}) once the peer is connected",
+                tls::TCP_WARNING,
+                closing.name()
+            );
             Ok(made)
         };
         let place = if tcp { &WITH } else { &WITHOUT };
@@ -116,7 +124,7 @@ impl Context {
             return Err(failed("cannot be used here", status));
         }
         let context = Context { ucx, handle };
-        if !tcp && context.has_transport(|transport| transport == tls::TCP) {
+        if !tcp && context.has_transport(tls::is_tcp) {
             // SAFETY: made above, without workers, and not used again.
             unsafe { ucx.ucp_cleanup(context.handle) };
             let version = ucx.version();

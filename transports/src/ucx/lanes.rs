@@ -11,7 +11,7 @@ use std::slice;
 
 use farjump_ucx_sys::{Ucx, ucp_ep_h};
 
-use super::tls::TCP;
+use super::tls;
 
 /// The lanes of a UCX endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -141,7 +141,7 @@ impl Lanes {
 
 impl Lane {
     fn is_tcp(&self) -> bool {
-        self.transport == TCP
+        tls::is_tcp(&self.transport)
     }
 
     fn is_emulating(&self) -> bool {

@@ -20,7 +20,7 @@ mod shared_memory;
 mod tls;
 mod worker;
 
-pub use am::Am;
+pub use am::{Am, PortClosing};
 pub use put::Put;
 
 use std::ffi::CStr;

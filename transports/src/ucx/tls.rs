@@ -15,7 +15,12 @@ use super::device_memlock;
 const DEVICES: &str = "ib";
 
 /// UCX's name for its transport over TCP.
-pub(super) const TCP: &str = "tcp";
+const TCP: &str = "tcp";
+
+/// Returns whether this is UCX's transport over TCP.
+pub(super) fn is_tcp(transport: &str) -> bool {
+    transport == TCP
+}
 
 /// The warning for users whose `ucx-am` may have TCP.
 pub(super) const TCP_WARNING: &str =

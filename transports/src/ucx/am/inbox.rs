@@ -383,7 +383,7 @@ impl Inbox {
     }
 
     #[cold]
-    fn failed(&self, cause: Cause) {
+    pub(super) fn failed(&self, cause: Cause) {
         self.state().fault.get_or_insert(cause);
         self.has_failed.set(true);
         self.attend.set(true);

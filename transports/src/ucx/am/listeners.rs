@@ -1,21 +1,23 @@
 //! The listening sockets of a worker with TCP. UCX opens one on each device with the worker and authenticates
 //! no process that connects, which may then write any address of this one. Once the peer is connected no
-//! other connection is needed, and they are closed by a filter that drops all packets. A shutdown would not
-//! do. UCX 1.13 to 1.22 take such a socket for broken, close its descriptor and keep its number. The next
-//! worker that gets the number cannot be made ("Element already exists").
+//! other connection is needed, and they are closed to all peers ([`PortClosing`]). A shutdown would not do.
+//! UCX 1.13 to 1.22 take such a socket for broken, close its descriptor and keep its number. The next worker
+//! that gets the number cannot be made ("Element already exists").
 //!
 //! UCX has no function that names them. A socket counts as UCX's if it listens, was not there before the
 //! worker was made, and its port stands in the worker's address in UCX's notation. So a listener that another
 //! thread of the program opens meanwhile is left alone.
 
 use std::fs;
-use std::io;
 use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use farjump_core::transport::Cause;
 use rustix::net::getsockname;
+
+use super::port_closing::PortClosing;
 
 /// Time for which they stay open after the peer was heard of. By then the peer has requested all of its
 /// connections, and they may be on their way over several devices.
@@ -23,7 +25,7 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// A listening socket of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Listener {
+pub(in crate::ucx) struct Listener {
     descriptor: RawFd,
     at: SocketAddr,
 }
@@ -36,25 +38,49 @@ pub(super) struct Listeners {
     heard: Option<Instant>,
 }
 
-/// Returns the TCP sockets that listen in this process; none without /proc.
-pub(super) fn listening() -> Vec<Listener> {
-    let Ok(folder) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+/// Returns the TCP sockets that listen in this process.
+///
+/// # Errors
+/// Without /proc, a sentence for display, with the remedy.
+pub(in crate::ucx) fn listening() -> Result<Vec<Listener>, String> {
+    const FOLDER: &str = "/proc/self/fd";
+    let folder = fs::read_dir(FOLDER).map_err(|error| {
+        format!(
+            "BackendOptions::with_ucx_tcp is refused here, because the listening sockets of UCX's TCP, which have to be closed, \
+             cannot be found ({FOLDER}: {error}): mount /proc, or leave UCX's TCP off and use transport tcp"
+        )
+    })?;
     let numbers = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter_map(Listener::at).collect()
+    Ok(numbers.filter_map(Listener::at).collect())
 }
 
 impl Listeners {
-    /// Returns those of the worker with this address, which was made after `before` was read.
-    pub(super) fn of(before: &[Listener], worker: &[u8]) -> Listeners {
-        let is_ours =
-            |listener: &Listener| !before.contains(listener) && has_port(worker, listener.at.port());
-        let open: Vec<_> = listening().into_iter().filter(is_ours).collect();
-        if open.is_empty() {
-            log::warn!(
-                "UCX's listening sockets cannot be found (is /proc there?): they stay open as long as the link"
-            );
+    /// Returns those of the worker with this address, which was made after `before` was read; `None` if UCX
+    /// opened none.
+    ///
+    /// # Errors
+    /// If sockets that came with the worker are none that its address names, though it `has_tcp`: UCX's could
+    /// not be closed.
+    pub(super) fn of(
+        before: &[Listener],
+        worker: &[u8],
+        has_tcp: impl FnOnce() -> bool,
+    ) -> Result<Option<Listeners>, Cause> {
+        let mut open = listening().map_err(Cause::System)?;
+        open.retain(|listener| !before.contains(listener));
+        let are_new = !open.is_empty();
+        open.retain(|listener| has_port(worker, listener.at.port()));
+        if !open.is_empty() {
+            return Ok(Some(Listeners { open, heard: None }));
         }
-        Listeners { open, heard: None }
+        if are_new && has_tcp() {
+            return Err(Cause::System(
+                "UCX opened listening sockets whose ports are not in its worker's address, so they cannot be told from others \
+                 and closed: leave BackendOptions::with_ucx_tcp off, or take another UCX (FARJUMP_UCX)"
+                    .to_owned(),
+            ));
+        }
+        Ok(None)
     }
 
     #[cfg(test)]
@@ -63,14 +89,17 @@ impl Listeners {
     }
 
     /// Closes them to all peers once the connected one needs them no more. Returns whether that is done.
+    ///
+    /// # Errors
+    /// If one stays open. The others are closed.
     #[cold]
-    pub(super) fn close(&mut self) -> bool {
+    pub(super) fn close(&mut self) -> Result<bool, Cause> {
         let heard = *self.heard.get_or_insert_with(Instant::now);
         if heard.elapsed() < GRACE {
-            return false;
+            return Ok(false);
         }
-        self.open.iter().for_each(Listener::close);
-        true
+        let closed: Vec<_> = self.open.iter().map(Listener::close).collect();
+        closed.into_iter().collect::<Result<(), _>>().map(|()| true)
     }
 }
 
@@ -97,28 +126,22 @@ impl Listener {
         Some(Listener { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
     }
 
-    /// Makes the system drop all packets to it. Existing connections are not affected.
-    fn close(&self) {
+    /// Closes it to all peers. Existing connections are not affected.
+    fn close(&self) -> Result<(), Cause> {
         // UCX keeps it open as long as the worker. If it does not, the number may be another file's now.
         if Listener::at(self.descriptor) != Some(*self) {
-            return;
+            return Ok(());
         }
-        let mut take_nothing =
-            libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-        let program = libc::sock_fprog { len: 1, filter: &mut take_nothing };
-        // SAFETY: the check above found a listening socket; the system copies the program of one instruction.
-        let status = unsafe {
-            libc::setsockopt(
-                self.descriptor,
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_FILTER,
-                (&raw const program).cast(),
-                size_of::<libc::sock_fprog>() as libc::socklen_t,
-            )
-        };
-        if status != 0 {
-            log::warn!("UCX's listening socket at {} stays open: {}", self.at, io::Error::last_os_error());
-        }
+        // SAFETY: the check above found it open.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
+        let closed = PortClosing::close(socket);
+        closed.map(drop).map_err(|why| {
+            Cause::System(format!(
+                "UCX's listening socket at {} cannot be closed ({why}), and a process that reaches it may write this process's \
+                 memory: leave BackendOptions::with_ucx_tcp off",
+                self.at
+            ))
+        })
     }
 }
 
@@ -137,12 +160,15 @@ pub(super) fn is_open(at: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::thread;
+
+    use farjump_fixtures::seccomp::refuse_socket_options;
 
     use super::*;
 
     fn found(listener: &TcpListener) -> Listener {
         let at = listener.local_addr().unwrap();
-        listening().into_iter().find(|listener| listener.at == at).expect("it listens")
+        listening().unwrap().into_iter().find(|listener| listener.at == at).expect("it listens")
     }
 
     #[test]
@@ -150,23 +176,62 @@ mod tests {
         let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
         let [[a, b], [c, d]] = [&old, &new].map(|listener| found(listener).at.port().to_be_bytes());
         let address = [9, 0x82, a, b, 0, 0x82, c, d, 7];
-        assert_eq!(Listeners::of(&[found(&old)], &address).open, [found(&new)]);
+        let ours = Listeners::of(&[found(&old)], &address, || true).unwrap().unwrap();
+        assert_eq!(ours.open, [found(&new)]);
         // Whatever the port is, even one of two equal bytes: it stands behind another number alone.
-        assert_eq!(Listeners::of(&[found(&old)], &[0x83, c, d, 0, 0x82, d ^ 1, c]).open, []);
+        let other = [0x83, c, d, 0, 0x82, d ^ 1, c];
+        assert!(Listeners::of(&[found(&old)], &other, || false).unwrap().is_none());
+        let refused = Listeners::of(&[found(&old)], &other, || true).unwrap_err().to_string();
+        assert!(refused.contains("cannot be told from others"), "{refused}");
+    }
+
+    /// Runs `body` in a thread that may not set these options of sockets.
+    fn without(options: &[libc::c_int], body: impl FnOnce() + Send) {
+        thread::scope(|scope| {
+            scope.spawn(|| match refuse_socket_options(options) {
+                Ok(()) => body(),
+                Err(error) => println!("skipped: no filter of system calls: {error}"),
+            });
+        });
+    }
+
+    /// A listening socket, and the peer that was there before it is due to be closed.
+    fn door(at: &str) -> (TcpListener, Listeners) {
+        let listener = TcpListener::bind(at).unwrap();
+        let mut listeners = Listeners { open: vec![found(&listener)], heard: None };
+        assert_eq!(listeners.close(), Ok(false), "the peer has just been heard of");
+        assert!(is_open(listener.local_addr().unwrap()));
+        listeners.heard = Instant::now().checked_sub(GRACE);
+        (listener, listeners)
     }
 
     #[test]
     fn a_door_that_is_closed_takes_what_waits_and_nothing_else() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
-        let mut listeners = Listeners { open: vec![found(&listener)], heard: None };
-        assert!(!listeners.close(), "the peer has just been heard of");
-        assert!(is_open(at));
-        listeners.heard = Instant::now().checked_sub(GRACE);
-        assert!(listeners.close());
-        assert!(!is_open(at));
-        listener.accept().unwrap();
-        listener.set_nonblocking(true).unwrap();
-        listener.accept().expect_err("a second one came in");
+        for refused in [&[][..], &[libc::SO_ATTACH_FILTER]] {
+            without(refused, || {
+                for at in ["127.0.0.1:0", "[::1]:0"] {
+                    let (listener, mut listeners) = door(at);
+                    assert_eq!(listeners.close(), Ok(true));
+                    assert!(!is_open(listener.local_addr().unwrap()));
+                    listener.accept().unwrap();
+                    listener.set_nonblocking(true).unwrap();
+                    listener.accept().expect_err("a second one came in");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_door_that_cannot_be_closed_is_an_error_that_names_it() {
+        without(&[libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX], || {
+            let (listener, mut listeners) = door("127.0.0.1:0");
+            let at = listener.local_addr().unwrap();
+            let error = listeners.close().unwrap_err().to_string();
+            assert!(error.contains(&at.to_string()) && error.contains("Operation not permitted"), "{error}");
+            let error = PortClosing::usable().unwrap_err();
+            for part in ["SO_ATTACH_FILTER: ", "SO_BINDTOIFINDEX: ", "with_ucx_tcp is refused"] {
+                assert!(error.contains(part), "{error}");
+            }
+        });
     }
 }

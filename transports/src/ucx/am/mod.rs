@@ -14,8 +14,9 @@ mod buffers;
 mod closing;
 mod credit;
 mod inbox;
-mod listeners;
+pub(in crate::ucx) mod listeners;
 mod message;
+mod port_closing;
 mod queue;
 mod sending;
 mod unconnected;
@@ -42,6 +43,8 @@ use crate::ucx::address::AmAddress;
 use crate::ucx::context::Context;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS};
+pub use port_closing::PortClosing;
+
 use buffers::Buffer;
 use closing::Closing;
 use inbox::{CREDIT, FRONTED, Inbox, word_of};
@@ -260,12 +263,12 @@ impl AmMessages {
     /// The rarer parts of progress.
     #[inline(never)]
     fn tend(&mut self) -> Result<(), TransportError> {
+        if self.worker.has_listeners() {
+            self.worker.tend_listeners();
+        }
         if self.inbox().state().fault().is_some() {
             self.ready = 0;
             return Err(self.failed(Operation::Progress));
-        }
-        if self.worker.has_listeners() {
-            self.worker.tend_listeners();
         }
         self.retire()?;
         if self.inbox().recv_credit.must_return_credit() {

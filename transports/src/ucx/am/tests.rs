@@ -1,10 +1,10 @@
 //! Two endpoints in one process, honest and lying.
 
+mod ports;
 mod reset;
 
 use std::ffi::c_uint;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -16,7 +16,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::credit::MAX_FRAMES;
 use super::inbox::FRAME;
-use super::listeners::is_open;
 use super::*;
 
 /// Longest message in the tests, in bytes.
@@ -211,36 +210,6 @@ fn a_sleeper_is_not_woken_by_nothing_and_is_by_a_frame() {
     send(&mut left, 64, 3).unwrap();
     assert!(readable(&right, 60), "it was not woken");
     assert_eq!(next(&mut right, &mut left).unwrap(), [3; 64]);
-}
-
-#[test]
-fn sockets_of_ucx_are_closed_once_both_sides_were_heard_of_and_those_of_the_program_stay() {
-    const OTHERS: usize = 16;
-    let mut others = Vec::new();
-    let listen = || {
-        if others.len() < OTHERS {
-            others.push(TcpListener::bind("127.0.0.1:0").unwrap());
-        }
-    };
-    let Some((mut left, mut right)) = pair_of(Am::with_tcp(), 4 << 20, 1 << 20, listen) else { return };
-    let ports: Vec<_> = [&left, &right].into_iter().flat_map(|post| post.worker.ports()).collect();
-    assert!(ports.len() >= 2 && ports.iter().all(|at| is_open(*at)), "{ports:?}");
-    while left.worker.has_listeners() || right.worker.has_listeners() {
-        assert!(left.poll().unwrap().is_none() && right.poll().unwrap().is_none());
-    }
-    for at in ports {
-        assert!(!is_open(at), "{at} is open");
-    }
-    for other in others {
-        TcpStream::connect(other.local_addr().unwrap()).unwrap();
-        other.accept().unwrap();
-    }
-    for len in [64, 65_536, 1 << 20] {
-        send(&mut left, len, 1).unwrap();
-        assert_eq!(next(&mut right, &mut left).unwrap().len(), len);
-        send(&mut right, len, 2).unwrap();
-        assert_eq!(next(&mut left, &mut right).unwrap().len(), len);
-    }
 }
 
 #[test]

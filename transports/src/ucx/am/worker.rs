@@ -9,6 +9,7 @@ use farjump_core::transport::{BorrowedFd, Cause, OpenRequest};
 use super::inbox::Inbox;
 use super::listeners::{self, Listeners};
 use crate::ucx::context::Context;
+use crate::ucx::tls;
 use crate::ucx::worker::Worker;
 
 /// A worker that receives frames.
@@ -33,10 +34,13 @@ impl AmWorker {
         request: &OpenRequest,
         tcp: bool,
     ) -> Result<AmWorker, Cause> {
-        let before = tcp.then(listeners::listening);
+        let before = tcp.then(listeners::listening).transpose().map_err(Cause::System)?;
         let worker = Worker::create(context)?;
         let (descriptor, address) = (worker.descriptor()?, worker.address()?);
-        let listeners = before.map(|before| Listeners::of(&before, &address));
+        let listeners = match before {
+            Some(before) => Listeners::of(&before, &address, || context.has_transport(tls::is_tcp))?,
+            None => None,
+        };
         let inbox = Inbox::new(worker, request.max_frame.max(LINE), window(request));
         let inbox = NonNull::from(Box::leak(Box::new(inbox)));
         let worker = AmWorker { inbox, descriptor, address, listeners };
@@ -63,11 +67,15 @@ impl AmWorker {
         self.listeners.iter().flat_map(Listeners::addresses).collect()
     }
 
-    /// Closes them if that is due.
+    /// Closes them if that is due. If one stays open, the link has failed.
     #[cold]
     pub(super) fn tend_listeners(&mut self) {
         let is_due = self.inbox().has_heard();
-        self.listeners.take_if(|listeners| is_due && listeners.close());
+        match self.listeners.as_mut().filter(|_| is_due).map(Listeners::close) {
+            Some(Ok(true)) => self.listeners = None,
+            Some(Err(cause)) => self.inbox().failed(cause),
+            Some(Ok(false)) | None => {}
+        }
     }
 
     #[inline]

@@ -1,0 +1,139 @@
+//! The listening sockets of UCX's TCP: who closes them, and what happens where none can.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::exit;
+
+use farjump_fixtures::helper_process::{DONE, end_with_parent, role, test_in_role};
+use farjump_fixtures::seccomp::refuse_socket_options;
+use farjump_fixtures::this_test;
+use farjump_fixtures::watchdog::Watchdog;
+use rustix::process::{DumpableBehavior, getuid, set_dumpable_behavior};
+use rustix::thread::set_thread_uid;
+
+use super::*;
+use crate::ucx::am::listeners::{is_open, listening};
+
+/// A user without capabilities.
+const USER: u32 = 1000;
+/// What closes a port, and is refused to the process in some roles.
+const WAYS: [libc::c_int; 2] = [libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX];
+
+/// The ports of both endpoints.
+fn ports(ends: [&AmMessages; 2]) -> Vec<SocketAddr> {
+    ends.into_iter().flat_map(|end| end.worker.ports()).collect()
+}
+
+fn ports_are_closed_once_both_were_heard_of() {
+    const OTHERS: usize = 16;
+    let mut others = Vec::new();
+    let listen = || {
+        if others.len() < OTHERS {
+            others.push(TcpListener::bind("127.0.0.1:0").unwrap());
+        }
+    };
+    let Some((mut left, mut right)) = pair_of(Am::with_tcp(), 4 << 20, 1 << 20, listen) else { return };
+    let ports = ports([&left, &right]);
+    assert!(ports.len() >= 2 && ports.iter().all(|at| is_open(*at)), "{ports:?}");
+    while left.worker.has_listeners() || right.worker.has_listeners() {
+        assert!(left.poll().unwrap().is_none() && right.poll().unwrap().is_none());
+    }
+    for at in ports {
+        assert!(!is_open(at), "{at} is open");
+    }
+    for other in others {
+        TcpStream::connect(other.local_addr().unwrap()).unwrap();
+        other.accept().unwrap();
+    }
+    for len in [64, 65_536, 1 << 20] {
+        send(&mut left, len, 1).unwrap();
+        assert_eq!(next(&mut right, &mut left).unwrap().len(), len);
+        send(&mut right, len, 2).unwrap();
+        assert_eq!(next(&mut left, &mut right).unwrap().len(), len);
+    }
+}
+
+/// Runs `body` in processes of their own whose UCX has TCP alone, one of each of these roles.
+fn in_roles(test: &str, roles: &[&str], body: impl FnOnce(&str)) {
+    if let [own] = &*role() {
+        end_with_parent();
+        let _watchdog = Watchdog::new();
+        body(own);
+        exit(DONE);
+    }
+    if let Err(why) = Am::new().usable() {
+        return println!("skipped: {why}");
+    }
+    for role in roles {
+        let status = test_in_role(test, &[role]).env("UCX_TLS", "tcp,self").status().unwrap();
+        assert_eq!(status.code(), Some(DONE), "{role}: {status}");
+    }
+}
+
+/// Gives up all capabilities by becoming [`USER`].
+fn become_user() {
+    if getuid().is_root() {
+        set_thread_uid(rustix::fs::Uid::from_raw(USER)).unwrap();
+        // A change of user takes a process's own /proc away from it.
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+    }
+}
+
+/// Refuses these options of sockets to this thread. Ends the process, with a note, where that is not possible.
+fn refuse(options: &[libc::c_int]) {
+    if let Err(error) = refuse_socket_options(options) {
+        println!("skipped: no filter of system calls: {error}");
+        exit(DONE);
+    }
+}
+
+#[test]
+fn sockets_of_ucx_are_closed_once_both_sides_were_heard_of_and_those_of_the_program_stay() {
+    ports_are_closed_once_both_were_heard_of();
+}
+
+#[test]
+fn a_process_that_may_put_no_filter_on_sockets_closes_its_ports_and_goes_on() {
+    in_roles(this_test!(), &["a user", "no filter"], |role| {
+        match role {
+            "a user" => become_user(),
+            _ => refuse(&WAYS[..1]),
+        }
+        // UCX's next worker gets the numbers of the last.
+        (0..3).for_each(|_| ports_are_closed_once_both_were_heard_of());
+    });
+}
+
+#[test]
+fn where_nothing_closes_ports_ucx_over_tcp_is_refused_before_one_is_open() {
+    in_roles(this_test!(), &["neither"], |_| {
+        // Those that this process has of its parent, whose UCX leaves them to children.
+        let before = listening();
+        refuse(&WAYS);
+        let refused = Am::with_tcp().usable().unwrap_err();
+        assert!(
+            refused.contains("with_ucx_tcp is refused") && refused.contains("not permitted"),
+            "{refused}"
+        );
+        let opened = UnconnectedAm::open(&OpenRequest::new(1 << 16, 4096), true).err();
+        assert_eq!(opened, Some(Cause::System(refused)));
+        assert_eq!(listening(), before);
+    });
+}
+
+#[test]
+fn a_link_whose_port_stays_open_ends_with_its_address() {
+    in_roles(this_test!(), &["too late"], |_| {
+        let (mut left, mut right) = pair_of(Am::with_tcp(), 1 << 20, 4096, || {}).unwrap();
+        let ports = ports([&left, &right]);
+        refuse(&WAYS);
+        let error = loop {
+            right.progress().ok();
+            if let Err(error) = left.poll() {
+                break error;
+            }
+        };
+        assert_eq!(left.progress().unwrap_err().cause(), error.cause(), "the end does not stay at its end");
+        let text = error.to_string();
+        assert!(ports.iter().any(|at| text.contains(&at.to_string())), "{text}");
+    });
+}
