@@ -11,6 +11,7 @@ mod debuggers;
 mod demo;
 mod doctor;
 mod documents;
+mod dynamic_linker;
 mod endings;
 mod export;
 mod forks;
@@ -46,6 +47,8 @@ mod terminal;
 mod truncated;
 #[cfg(feature = "ucx")]
 mod ucx;
+#[cfg(feature = "ucx")]
+mod ucx_tcp;
 mod user_namespaces;
 #[cfg(feature = "ucx")]
 mod versions;

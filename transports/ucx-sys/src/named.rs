@@ -22,9 +22,13 @@ use crate::{API, FILE};
 const VARIABLE: &str = "FARJUMP_UCX";
 
 /// The UCX libraries that `libucp.so.0` needs, each after its own dependencies.
-const SISTERS: [&str; 3] = [LAZY, "libucs.so.0", "libuct.so.0"];
+const SISTERS: [&str; 3] = [LAZY, NEXT, "libuct.so.0"];
 /// The library whose symbols are found only once the next one is loaded.
 const LAZY: &str = "libucm.so.0";
+const NEXT: &str = "libucs.so.0";
+/// The dynamic linker's variable that has it bind all symbols when a library is loaded (ld.so(8)). It reads
+/// its variables when the process starts.
+const BIND_NOW: &str = "LD_BIND_NOW";
 
 /// The file named by the environment. A program with more rights than its user ignores its user's library.
 pub(crate) fn asked() -> Option<PathBuf> {
@@ -81,6 +85,7 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
             shown(its.as_deref())
         )));
     }
+    let folder = path.parent().unwrap_or(&path);
     // A link to the file may be among links to its sisters, or alone.
     let given = std::path::absolute(file).unwrap_or_else(|_| path.clone());
     let folders = [path.parent(), given.parent()];
@@ -88,9 +93,9 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
     for name in SISTERS {
         let beside = folders.iter().flatten().map(|folder| folder.join(name)).find(|sister| sister.is_file());
         let Some(sister) = beside else {
-            let folder = path.parent().unwrap_or(&path).display();
             return Err(refuse(format!(
-                "{name}, which it needs, is not beside it in {folder}: name the {FILE} of a whole UCX"
+                "{name}, which it needs, is not beside it in {}: name the {FILE} of a whole UCX",
+                folder.display()
             )));
         };
         if let Some(present) = present(name) {
@@ -104,6 +109,8 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
         }
         sisters.push(sister);
     }
+    // The reason why the first did not load alone.
+    let mut alone = None;
     for sister in &sisters {
         // The first needs symbols of the second, which needs the first: they are bound when called. If it
         // does not load alone, the second loads it, from a file that the check below verifies.
@@ -111,21 +118,44 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
         match load(sister, flags) {
             // The rest of UCX is loaded once all of these are, and none is unloaded.
             Ok(library) => forget(library),
-            Err(_) if sister.ends_with(LAZY) => {}
-            Err(error) => return Err(error),
+            Err(said) if sister.ends_with(LAZY) => alone = Some(said),
+            Err(said) => match alone.filter(|_| said.contains(LAZY)) {
+                Some(alone) => return Err(refuse(not_alone(&alone, &sisters[0]))),
+                None => return Err(not_loaded(said)),
+            },
         }
     }
-    let library = load(&path, RTLD_NOW)?;
+    let library = load(&path, RTLD_NOW).map_err(not_loaded)?;
     for (name, sister) in SISTERS.iter().zip(&sisters) {
         let its = present(name).as_ref().and_then(path_of);
         if its.as_deref().is_some_and(|its| !is_same(its, sister)) {
-            let (its, folder) = (shown(its.as_deref()), path.parent().unwrap_or(&path).display());
+            if let Some(alone) = alone.filter(|_| *name == LAZY) {
+                return Err(refuse(not_alone(&alone, &sisters[0])));
+            }
             return Err(refuse(format!(
-                "the dynamic linker takes {name} from {its}: put {folder} first in LD_LIBRARY_PATH instead"
+                "the dynamic linker takes {name} from {}: put {} first in LD_LIBRARY_PATH instead",
+                shown(its.as_deref()),
+                folder.display()
             )));
         }
     }
     Ok(library)
+}
+
+/// Why the dynamic linker takes the first sister from elsewhere, or from nowhere: the file `sister` did not load
+/// alone, as `said`.
+fn not_alone(said: &str, sister: &Path) -> String {
+    let folder = sister.parent().unwrap_or(sister).display();
+    let unbound = format!("{} does not load before {NEXT} ({said})", sister.display());
+    if !said.contains("undefined symbol") {
+        return format!("{unbound}: name the {FILE} of a whole UCX");
+    }
+    match env::var_os(BIND_NOW).is_some_and(|value| !value.is_empty()) {
+        true => format!(
+            "{unbound}, because {BIND_NOW} is set: unset it, or put {folder} first in LD_LIBRARY_PATH"
+        ),
+        false => format!("{unbound}: put {folder} first in LD_LIBRARY_PATH"),
+    }
 }
 
 /// The error for a named file that is no usable UCX.
@@ -143,10 +173,11 @@ pub(crate) fn refused(file: &Path, error: &OpenError) -> OpenError {
     OpenError::Named { file: file.to_owned(), why: format!("{why}: {mend}") }
 }
 
-fn load(path: &Path, flags: c_int) -> Result<File, OpenError> {
+/// Loads a library of UCX. `Err` has the dynamic linker's message.
+fn load(path: &Path, flags: c_int) -> Result<File, String> {
     // SAFETY: loading runs UCX's initialisers, which are made to run when a program starts or loads it. The
     // caller (`Ucx::load`) restores the signal handlers that they replace.
-    unsafe { File::open(Some(path), flags | RTLD_LOCAL) }.map_err(|error| not_loaded(said(&error)))
+    unsafe { File::open(Some(path), flags | RTLD_LOCAL) }.map_err(|error| said(&error))
 }
 
 /// The library of this name, if it is loaded in the process.

@@ -32,10 +32,16 @@ struct Outcome {
 
 /// Opens UCX with `FARJUMP_UCX` set to `named`, after the library `before`.
 fn open(named: Option<&Path>, before: Option<&Path>) -> Outcome {
+    open_with(named, before, &[])
+}
+
+/// Does the same with these variables of the dynamic linker's.
+fn open_with(named: Option<&Path>, before: Option<&Path>, linker: &[(&str, &Path)]) -> Outcome {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", CASE, "--nocapture", "--test-threads=1"]);
     // These tests use the system's UCX and copies of it, even if the others run with another.
-    command.env_remove(NAMED).env_remove("LD_LIBRARY_PATH");
+    command.env_remove(NAMED).env_remove("LD_LIBRARY_PATH").env_remove("LD_BIND_NOW");
+    command.envs(linker.iter().copied());
     command.env(BEFORE, before.unwrap_or(Path::new("")));
     let output = command.envs(named.map(|named| (NAMED, named))).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -125,6 +131,37 @@ fn the_named_library_is_opened_with_its_own_sisters_and_not_the_systems() {
         assert!(said.ends_with(&*named.to_string_lossy()), "{said}");
         assert_eq!(outcome.mapped, LIBRARIES.map(|name| folder.path().join(name)).into(), "{path:?}");
     }
+}
+
+#[test]
+fn a_library_whose_symbols_are_bound_at_once_is_opened_or_the_variable_is_named() {
+    let Some(library) = installed() else { return };
+    let folder = copied(&library);
+    let named = folder.path().join("libucp.so.0");
+    let now = ("LD_BIND_NOW", Path::new("1"));
+    let error = open_with(Some(&named), None, &[now]).said.unwrap_err();
+    let mend = format!(
+        "because LD_BIND_NOW is set: unset it, or put {} first in LD_LIBRARY_PATH",
+        folder.path().display()
+    );
+    assert!(error.ends_with(&mend), "{error}");
+    // Both ways to mend it; and the system's, which needs none.
+    let empty = ("LD_BIND_NOW", Path::new(""));
+    for linker in [&[empty][..], &[now, ("LD_LIBRARY_PATH", folder.path())]] {
+        let outcome = open_with(Some(&named), None, linker);
+        assert!(outcome.said.unwrap().ends_with(&*named.to_string_lossy()), "{linker:?}");
+        assert_eq!(outcome.mapped, LIBRARIES.map(|name| folder.path().join(name)).into(), "{linker:?}");
+    }
+    assert!(open_with(None, None, &[now]).said.unwrap().ends_with(&*library.to_string_lossy()));
+}
+
+#[test]
+fn a_first_sister_that_is_no_library_is_named_and_not_a_variable() {
+    let Some(library) = installed() else { return };
+    let folder = copied(&library);
+    fs::write(folder.path().join("libucm.so.0"), "no library").unwrap();
+    let error = open(Some(&folder.path().join("libucp.so.0")), None).said.unwrap_err();
+    assert!(error.contains("libucm.so.0: file too short") && error.contains("of a whole UCX"), "{error}");
 }
 
 #[test]
