@@ -1,4 +1,4 @@
-//! The listening sockets of UCX's TCP: who closes them, and what happens where none can.
+//! The listening sockets of UCX's TCP: their closing, and the refusal where nothing closes them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::exit;
