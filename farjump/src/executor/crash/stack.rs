@@ -16,7 +16,8 @@ thread_local! {
     static STACK: Option<AlternateStack> = AlternateStack::for_this_thread();
 }
 
-/// Gives this thread an alternate stack unless it has one, as threads that Rust's standard library made do.
+/// Gives this thread an alternate stack unless it has one of this length. Those of Rust's standard library have a few
+/// pages, which is too little for a handler that was compiled without optimisation.
 pub(super) fn prepare_thread() {
     // A thread that is ending needs none.
     let _ = STACK.try_with(|_| ());
@@ -27,7 +28,9 @@ struct AlternateStack(NonNull<c_void>);
 
 impl AlternateStack {
     fn for_this_thread() -> Option<AlternateStack> {
-        if current()?.ss_flags & libc::SS_DISABLE == 0 {
+        let own = current()?;
+        let runs_on_it = own.ss_flags & libc::SS_ONSTACK != 0;
+        if runs_on_it || own.ss_flags & libc::SS_DISABLE == 0 && own.ss_size >= LEN {
             return None;
         }
         match AlternateStack::new() {
@@ -66,7 +69,8 @@ impl Drop for AlternateStack {
     fn drop(&mut self) {
         if current().is_some_and(|stack| stack.ss_sp == self.top()) {
             let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: LEN };
-            // SAFETY: the thread, which is this one, uses no alternate stack from now on.
+            // SAFETY: the thread, which is this one, ends, and uses no alternate stack from now on. Its earlier one may be
+            // gone, so it is not given back.
             unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
         }
         // SAFETY: the mapping is this value's alone, and no thread runs on it: `sigaltstack` has just
@@ -87,22 +91,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_has_none_gets_one_and_gives_it_back() {
-        std::thread::spawn(|| {
-            let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    fn a_thread_whose_stack_is_missing_or_short_gets_one_and_gives_it_back() {
+        let short: fn() = || {
             let before = current().unwrap();
-            // SAFETY: no handler runs on it now; it is put back below, before the thread ends.
+            assert!(
+                before.ss_flags & libc::SS_DISABLE == 0 && before.ss_size < LEN,
+                "the standard library made it"
+            );
+        };
+        let missing = || {
+            let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+            // SAFETY: no handler runs on it now, and none needs it until the thread ends.
             assert_eq!(unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) }, 0);
-            let stack = AlternateStack::for_this_thread().unwrap();
-            let ours = current().unwrap();
-            assert_eq!((ours.ss_flags, ours.ss_size, ours.ss_sp), (0, LEN, stack.top()));
-            assert!(AlternateStack::for_this_thread().is_none(), "it has one");
-            drop(stack);
-            assert_ne!(current().unwrap().ss_flags & libc::SS_DISABLE, 0);
-            // SAFETY: this was the thread's.
-            assert_eq!(unsafe { libc::sigaltstack(&raw const before, ptr::null_mut()) }, 0);
-        })
-        .join()
-        .unwrap();
+        };
+        for prepare in [short, missing] {
+            std::thread::spawn(move || {
+                prepare();
+                let stack = AlternateStack::for_this_thread().unwrap();
+                let ours = current().unwrap();
+                assert_eq!((ours.ss_flags, ours.ss_size, ours.ss_sp), (0, LEN, stack.top()));
+                assert!(AlternateStack::for_this_thread().is_none(), "it has one");
+                drop(stack);
+                assert_ne!(current().unwrap().ss_flags & libc::SS_DISABLE, 0);
+            })
+            .join()
+            .unwrap();
+        }
     }
 }
