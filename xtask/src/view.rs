@@ -43,16 +43,26 @@ done
 shift
 status=0
 "$@" || status=$?
-for process in /proc/[0-9]*; do
-    name= state= pid=
-    while read -r word value rest; do
-        case $word in Name:) name=$value ;; State:) state=$value ;; Pid:) pid=$value && break ;; esac
-    done 2>/dev/null <"$process/status" || continue
-    if [ "$pid" != $$ ] && [ "$state" != Z ]; then
-        echo "left behind: process $name" >&2
-        status=1
-    fi
+left() {
+    for process in /proc/[0-9]*; do
+        name= state= pid=
+        while read -r word value rest; do
+            case $word in Name:) name=$value ;; State:) state=$value ;; Pid:) pid=$value && break ;; esac
+        done 2>/dev/null <"$process/status" || continue
+        [ "$pid" = $$ ] || [ "$state" = Z ] || return 0
+    done
+    return 1
+}
+# One that was told to end may take a moment.
+tries=0
+while left && [ $tries -lt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
 done
+if left; then
+    echo "left behind: process $name" >&2
+    status=1
+fi
 exit $status
 "#;
 

@@ -89,6 +89,8 @@ fn of_platform(
             .directory(root())
             .env("CARGO_TERM_COLOR", "never")
             .env("CARGO_TARGET_DIR", folder.join("build"))
+            // The emulator takes several times as long for code that is not optimised.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env(&platform.variable("LINKER"), "clang")
             .env(&platform.variable("RUSTFLAGS"), &link);
         tools.with_compiler(run)
