@@ -76,7 +76,7 @@ impl Listener {
     /// listens there, [`ConnectError::NotASocket`] when something else is there (it is left alone),
     /// [`ConnectError::NoFolder`] or [`ConnectError::FolderDenied`] when no file can be made there,
     /// [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`], [`ConnectError::Denied`],
-    /// [`ConnectError::System`].
+    /// [`ConnectError::NotWritable`], [`ConnectError::System`].
     pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectError> {
         match address {
             PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
@@ -370,9 +370,7 @@ fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Re
     match attempt {
         Ok(Err(Errno::CONNREFUSED)) => {}
         Ok(Err(Errno::NOENT)) => return Ok(()),
-        Ok(Err(Errno::ACCESS | Errno::PERM)) => {
-            return Err(ConnectError::Denied { address: address.clone() });
-        }
+        Ok(Err(Errno::ACCESS | Errno::PERM)) => return Err(ConnectError::denied(address, path)),
         // Connected, a full backlog, or a socket of another kind that is in use.
         Ok(Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE)) => {
             return Err(ConnectError::InUse { address: address.clone() });

@@ -146,7 +146,7 @@ fn advice(error: &Error) -> Option<&'static str> {
 fn of_connect(error: &ConnectError) -> Exit {
     match error {
         ConnectError::Connection(error) => match error {
-            NoConnection::Denied { .. } => Exit::Refused,
+            NoConnection::Denied { .. } | NoConnection::NotWritable { .. } => Exit::Refused,
             NoConnection::TimedOut { .. } => Exit::TimedOut,
             NoConnection::NobodyListens { .. } | NoConnection::NoSocket { .. } => Exit::NoTarget,
             _ => Exit::Failed,

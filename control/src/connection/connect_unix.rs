@@ -51,7 +51,12 @@ pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<O
                 }
             }
             Err(Errno::PROTOTYPE) => NoListener::OtherSocket,
-            Err(Errno::ACCESS) => return Err(ConnectError::Denied { address: address.clone() }),
+            Err(Errno::ACCESS) => {
+                return Err(match path {
+                    Some(path) => ConnectError::denied(address, path),
+                    None => ConnectError::Denied { address: address.clone() },
+                });
+            }
             Err(error) => return Err(failed(error).into()),
         };
         return Err(ConnectError::NobodyListens { address: address.clone(), found });

@@ -88,7 +88,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ConnectError::NobodyListens`], [`ConnectError::NoSocket`], [`ConnectError::Denied`],
-    /// [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`],
+    /// [`ConnectError::NotWritable`], [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`],
     /// [`ConnectError::TimedOut`], [`ConnectError::System`].
     pub fn connect_with(
         address: &PeerAddress,

@@ -2,8 +2,10 @@
 
 use farjump_core::worded;
 use std::fs::{self, FileType};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
 
 use super::{Awaited, SystemError};
 use crate::PeerAddress;
@@ -106,6 +108,19 @@ pub enum ConnectError {
         /// The address.
         address: PeerAddress,
     },
+    /// A socket of this process's user that may not be written.
+    #[error(
+        "no permission to connect to {address}: the socket is yours, and its mode {mode:04o} forbids you to write to it; run `chmod u+w {}`",
+        path.display()
+    )]
+    NotWritable {
+        /// The address.
+        address: PeerAddress,
+        /// The path.
+        path: PathBuf,
+        /// The permissions of the file.
+        mode: u32,
+    },
     /// A step that timed out.
     #[error("{address} took too long: {awaited} did not come in time")]
     TimedOut {
@@ -118,6 +133,32 @@ pub enum ConnectError {
     #[error(transparent)]
     System(#[from] SystemError),
 }
+
+impl ConnectError {
+    /// The reason why the system denies a connection to the file at `path`. The system looks at permissions first, and
+    /// then at the kind of the file.
+    pub(crate) fn denied(address: &PeerAddress, path: &Path) -> ConnectError {
+        let address = address.clone();
+        if let Some(found) = FileKind::at(path) {
+            return ConnectError::NoSocket { address, found };
+        }
+        match fs::metadata(path) {
+            Ok(socket) if socket.uid() == geteuid().as_raw() && socket.mode() & OWNER_WRITES == 0 => {
+                ConnectError::NotWritable {
+                    address,
+                    path: path.to_owned(),
+                    mode: socket.mode() & PERMISSIONS,
+                }
+            }
+            _ => ConnectError::Denied { address },
+        }
+    }
+}
+
+/// The permission by which the owner of a file may write to it (inode(7)).
+const OWNER_WRITES: u32 = 0o200;
+/// The permissions in the mode of a file (inode(7)).
+const PERMISSIONS: u32 = 0o7777;
 
 worded! {
     /// A kind of file that is no socket.

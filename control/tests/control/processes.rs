@@ -8,13 +8,16 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
-use farjump_control::{ConnectError, Control, HandshakeError, Listener, Message, PeerAddress, RejectCause};
+use farjump_control::{
+    ConnectError, Control, FileKind, HandshakeError, Listener, Message, PeerAddress, RejectCause,
+};
 use farjump_core::transport::Endpoint;
 use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
 use farjump_fixtures::control::{Place, accept, arrive, connect, far, handshake_over, next};
 use farjump_fixtures::doorbells::{Player, ROUNDS};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use farjump_fixtures::watchdog::Watchdog;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::SendFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -167,6 +170,46 @@ fn the_file_of_another_users_target_keeps_others_out() {
     )
     .succeeds();
     assert!(listener.accept().unwrap().is_none());
+}
+
+/// Checks errors about files of this process's user at `path`, which this user may not write to.
+fn own_files_are_named(path: &Path) {
+    let address = address(path.to_path_buf());
+    let connected = || Control::connect(&address, far()).unwrap_err();
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let error = connected();
+    assert!(matches!(error, ConnectError::NoSocket { found: FileKind::Pipe, .. }), "{error}");
+    std::fs::remove_file(path).unwrap();
+
+    let _listener = Listener::bind(&address).unwrap();
+    open(path, 0o400);
+    for error in [connected(), Listener::bind(&address).unwrap_err()] {
+        assert!(matches!(error, ConnectError::NotWritable { mode: 0o400, .. }), "{error}");
+        let (text, mend) = (
+            error.to_string(),
+            format!("mode 0400 forbids you to write to it; run `chmod u+w {}`", path.display()),
+        );
+        assert!(text.contains(&mend) && !text.contains("another user"), "{text}");
+    }
+    open(path, 0o600);
+    Control::connect(&address, far()).unwrap();
+}
+
+#[test]
+fn files_of_ones_own_are_named_by_their_kind_and_a_socket_by_its_mode() {
+    if let Some((path, _watchdog)) = path_of_helper() {
+        become_other();
+        own_files_are_named(&path);
+        exit(DONE);
+    }
+    let place = Place::new();
+    if !rustix::process::geteuid().is_root() {
+        return own_files_are_named(&place.path());
+    }
+    // Root may write to every file.
+    open(place.folder.path(), 0o777);
+    let test = "processes::files_of_ones_own_are_named_by_their_kind_and_a_socket_by_its_mode";
+    HelperProcess::of_test(test, &[place.path().to_str().unwrap()]).succeeds();
 }
 
 /// The abstract address that a helper process was started for, if this is one.
