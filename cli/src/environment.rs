@@ -7,7 +7,7 @@ use farjump_benches::program::output;
 
 /// farjump's variables, as the long help shows them.
 pub(crate) const VARIABLES: &str = "\
-Environment:
+Environment (a variable that is empty is not set):
   FARJUMP_LOG        what to log: off, error, warn (as if unset), info, debug or trace; for single
                      modules too, as in warn,farjump::serve=debug
   FARJUMP_TRANSPORT  the transport, where --transport is not given
@@ -18,9 +18,14 @@ Environment:
   FARJUMP_UCX        the file libucp.so.0 of the UCX to use, instead of the system's
   FARJUMP_CC         the C compiler, where --cc is not given
   FARJUMP_LD         the linker that makes images, where --linker is not given
+  FARJUMP_COMPILER   the program farjump_compiler of targets that take bitcode, where --compiler is not
+                     given
+  FARJUMP_LIBLLVM    the library of LLVM that it opens, where --llvm is not given
+  FARJUMP_DEBUG      other than 0: serve as with --debug
+  TMPDIR             the folder for temporary files, instead of /tmp
   UCX_...            UCX reads its own; its log goes to standard error, where UCX_LOG_FILE is not set";
 
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 11] = [
     "FARJUMP_LOG",
     "FARJUMP_TRANSPORT",
     "FARJUMP_KEY",
@@ -29,8 +34,26 @@ const KNOWN: [&str; 8] = [
     "FARJUMP_UCX",
     "FARJUMP_CC",
     "FARJUMP_LD",
+    "FARJUMP_COMPILER",
+    "FARJUMP_LIBLLVM",
+    "FARJUMP_DEBUG",
 ];
 const PREFIX: &str = "FARJUMP_";
+
+/// Removes farjump's variables, and TMPDIR, where they are empty: an empty variable is one that is not set, here and in the
+/// processes that this one starts.
+///
+/// # Safety
+/// No other thread runs.
+pub(crate) unsafe fn forget_empty() {
+    let is_ours = |name: &str| name.starts_with(PREFIX) || name == "TMPDIR";
+    for (name, value) in env::vars_os() {
+        if value.is_empty() && is_ours(&name.to_string_lossy()) {
+            // SAFETY: the caller keeps other threads away, so no other access races with this write.
+            unsafe { env::remove_var(name) };
+        }
+    }
+}
 
 /// Sends UCX's log to standard error, unless the user chose another place: by default UCX writes it to
 /// standard output, among this program's results. The log of UCX's memory hooks always goes to standard
@@ -111,6 +134,8 @@ mod tests {
 
     #[test]
     fn every_variable_is_explained() {
-        assert!(KNOWN.iter().all(|known| VARIABLES.contains(known)));
+        let explained = VARIABLES.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        let explained: Vec<_> = explained.filter(|name| name.starts_with(PREFIX)).collect();
+        assert_eq!(explained, KNOWN);
     }
 }

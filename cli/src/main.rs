@@ -33,9 +33,10 @@ use farjump_benches::program::output;
 use arguments::Command;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "ucx")]
     // SAFETY: `main` has just begun, and the process has no other thread.
     unsafe {
+        environment::forget_empty();
+        #[cfg(feature = "ucx")]
         environment::direct_log_of_ucx();
     }
     environment::warn_of_unknown();

@@ -110,12 +110,51 @@ fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not()
         "{}",
         done.err
     );
-    for known in
-        ["FARJUMP_LOG", "FARJUMP_CC", "FARJUMP_LD", "FARJUMP_TRANSPORT", "FARJUMP_DEVICE", "FARJUMP_VERBS"]
-    {
+    for known in [
+        "FARJUMP_LOG",
+        "FARJUMP_CC",
+        "FARJUMP_LD",
+        "FARJUMP_TRANSPORT",
+        "FARJUMP_DEVICE",
+        "FARJUMP_VERBS",
+        "FARJUMP_COMPILER",
+        "FARJUMP_LIBLLVM",
+        "FARJUMP_DEBUG",
+    ] {
         let done = finish(bench.farjump().arg("transports").env(known, "error")).worked();
         assert_eq!(done.err, "", "{known}");
     }
+}
+
+#[test]
+fn variables_of_the_help_that_are_empty_are_as_if_they_were_not_set() {
+    let bench = Workbench::new();
+    bench.write("prose", "don't panic");
+    let help = bench.run(["--help"]).worked();
+    let (_, list) = help.text().split_once("\nEnvironment").expect("it has a list of them");
+    let variables: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|name| name.starts_with("FARJUMP_") || *name == "TMPDIR")
+        .collect();
+    assert!(variables.contains(&"FARJUMP_KEY") && variables.len() >= 12, "{variables:?}");
+    let listing = |variable: Option<&str>| {
+        let mut command = bench.farjump();
+        command.args(["transports", "--json"]).envs(variable.map(|variable| (variable, "")));
+        let done = finish(&mut command).worked();
+        (done.text().to_owned(), done.err)
+    };
+    let unset = listing(None);
+    for variable in &variables {
+        assert_eq!(listing(Some(variable)), unset, "{variable}");
+    }
+    let empty = || variables.iter().map(|variable| (variable, ""));
+    let demo = finish(bench.farjump().args(["demo", "prose"]).envs(empty())).worked();
+    assert_eq!(demo.err, "");
+    let library = bench.sample("crc32");
+    let (serving, _) = start_target(bench.serving(&[]).envs(empty()));
+    finish(bench.injecting(&library, &bench.address(), &[]).envs(empty())).worked();
+    assert_eq!(serving.stop().worked().err.lines().count(), 1);
 }
 
 #[test]

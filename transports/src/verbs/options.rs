@@ -88,15 +88,17 @@ impl Options {
     pub fn of_process() -> Result<Options, String> {
         let of = |variable: &str, error: String| format!("{variable}: {error}");
         let mut options = Options::default();
-        if let Ok(text) = env::var(OPTIONS_VARIABLE) {
+        // An empty variable is one that is not set.
+        let set = |variable| env::var(variable).ok().filter(|text| !text.is_empty());
+        if let Some(text) = set(OPTIONS_VARIABLE) {
             options = options.with(&text).map_err(|error| of(OPTIONS_VARIABLE, error))?;
         }
         if let Some(device) = &*CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) {
             return options.on(device);
         }
-        match env::var(DEVICE_VARIABLE) {
-            Ok(device) => options.on(&device).map_err(|error| of(DEVICE_VARIABLE, error)),
-            Err(_) => Ok(options),
+        match set(DEVICE_VARIABLE) {
+            Some(device) => options.on(&device).map_err(|error| of(DEVICE_VARIABLE, error)),
+            None => Ok(options),
         }
     }
 
