@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use farjump_core::code::CodeError;
 use farjump_core::image::{Machine, PlaceError, Platform};
 use farjump_core::{debug_in_words, worded};
-use farjump_os::limits::address_space;
 
-use crate::arena_layout::addresses;
+use crate::arena_layout;
 use crate::bundle::BundleError;
 use crate::manifest::ManifestError;
 use crate::signature::Shape;
@@ -218,13 +217,15 @@ pub enum Error {
     },
     /// The system has no memory or addresses for an arena.
     #[error(
-        "no memory for an arena of {len} bytes ({step}: {source}): {}", arena_advice(*len)
+        "no memory for an arena of {len} bytes ({step}: {source}): {}", arena_advice(*len, *step, *addresses)
     )]
     ArenaMemory {
         /// Requested length.
         len: usize,
         /// The step that failed.
         step: ArenaStep,
+        /// The limit of this process's address space and the part in use then, in bytes; `None` if there is no limit.
+        addresses: Option<(u64, u64)>,
         /// The system's error.
         source: io::Error,
     },
@@ -283,7 +284,7 @@ debug_in_words!(Error {
     PayloadInit { name, value },
     PayloadOverrun { name, used, space },
     ArenaLength { len, max },
-    ArenaMemory { len, step, source },
+    ArenaMemory { len, step, addresses, source },
     ExecForbidden { source },
     ArenaFull { needed, largest, used, capacity },
     ArenaForked,
@@ -362,18 +363,25 @@ worded! {
     }
 }
 
-/// Says what to do where an arena of `len` bytes gets no memory or no addresses.
-fn arena_advice(len: usize) -> String {
+/// Says what to do where an arena of `len` bytes gets no memory, or no addresses of those that are limited (the limit, and
+/// the part in use).
+fn arena_advice(len: usize, step: ArenaStep, limited: Option<(u64, u64)>) -> String {
     const SMALLER: &str = "make it smaller (TargetBuilder::arena_size)";
-    let Some((limit, used)) = address_space() else { return format!("free memory, or {SMALLER}") };
-    let needed = used + addresses(len) as u64;
+    // Other steps take no addresses.
+    let maps = matches!(step, ArenaStep::Reserve | ArenaStep::MapCode | ArenaStep::MapCodeAgain);
+    let Some((limit, used)) = limited.filter(|_| maps) else {
+        return format!("free memory, or {SMALLER}");
+    };
+    let asked = arena_layout::addresses(len) as u64;
+    // Other threads may have had more in use a moment before, up to the limit.
+    let enough = limit.max(used) + asked;
     let text = format!(
         "the limit of address space is {} KiB, of which {} are in use, and an arena takes twice its length and 1 GiB \
-         more: raise the limit to {} KiB at least (`ulimit -v`, LimitAS= of systemd)",
+         more: raise the limit to {} KiB (`ulimit -v`, LimitAS= of systemd)",
         limit / 1024,
         used / 1024,
-        needed.div_ceil(1024)
+        enough.div_ceil(1024)
     );
     // A smaller arena helps only where there is space for the part that all have.
-    if used + addresses(1) as u64 <= limit { format!("{text}, or {SMALLER}") } else { text }
+    if used + arena_layout::addresses(1) as u64 <= limit { format!("{text}, or {SMALLER}") } else { text }
 }

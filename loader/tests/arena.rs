@@ -15,6 +15,7 @@ use code::{
 };
 use farjump_core::image::{ImageParts, ImageView, PlaceError, SPAN_DISTANCE};
 use farjump_loader::{Arena, Error, LinkedImage, Refused, Resolver, Store, code_id};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn insert(store: &mut Store, image: &[u8]) -> Arc<LinkedImage> {
     store.insert(image, code_id(image), "code", &Resolver::default()).unwrap()
@@ -347,6 +348,31 @@ fn where_there_is_no_memory_the_error_says_so() {
         text.contains("no memory for an arena of 131072 bytes (reserving addresses: Cannot allocate memory"),
         "{text}"
     );
+}
+
+#[test]
+fn the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use() {
+    if !is_alone("the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use") {
+        return;
+    }
+    // In KiB.
+    let limit = 4 << 20;
+    let rlimit = Rlimit { current: Some(limit << 10), maximum: getrlimit(Resource::As).maximum };
+    setrlimit(Resource::As, rlimit).unwrap();
+    let mut arenas = Vec::new();
+    let error = loop {
+        match Arena::new(64 * 1024) {
+            Ok(arena) => arenas.push(arena),
+            Err(error) => break error,
+        }
+        assert!(arenas.len() < 5, "an arena takes 1 GiB of addresses");
+    };
+    // Others that were made at the same time may be gone when the error is shown.
+    drop(arenas);
+    let text = error.to_string();
+    let (_, advised) = text.split_once("raise the limit to ").unwrap_or_else(|| panic!("{text}"));
+    let advised: u64 = advised.split(' ').next().unwrap().parse().unwrap();
+    assert!(advised > limit, "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use farjump_os::limits::address_space;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -58,7 +59,7 @@ impl Memory {
             return Err(length);
         }
         let len = asked.next_multiple_of(GRANULE);
-        let failed = |step| move |errno: Errno| Error::ArenaMemory { len, step, source: errno.into() };
+        let failed = |step| move |errno: Errno| no_memory(len, step, errno);
 
         let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let reservation = Mapping::new(DISTANCE + len + GRANULE, ProtFlags::empty(), reserve)
@@ -221,7 +222,7 @@ impl Memory {
     }
 
     fn unprotected(&self, step: ArenaStep, errno: Errno) -> Error {
-        Error::ArenaMemory { len: self.len, step, source: errno.into() }
+        no_memory(self.len, step, errno)
     }
 
     pub(super) fn free(&self) -> MutexGuard<'_, FreeList> {
@@ -303,7 +304,7 @@ impl Drop for Mapping {
 
 /// Maps `len` bytes of shared memory twice: as the result, and instead of what is mapped at `code`.
 fn alias(code: NonNull<u8>, len: usize) -> Result<Mapping, Error> {
-    let failed = |step| move |errno: Errno| Error::ArenaMemory { len, step, source: errno.into() };
+    let failed = |step| move |errno: Errno| no_memory(len, step, errno);
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let alias = Mapping::new(len, protection, MapFlags::SHARED).map_err(failed(ArenaStep::MapCode))?;
     // SAFETY: the alias is shared memory of `len` bytes, so an old size of 0 makes a second mapping of it
@@ -311,6 +312,11 @@ fn alias(code: NonNull<u8>, len: usize) -> Result<Mapping, Error> {
     unsafe { rustix::mm::mremap_fixed(address(alias.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
         .map_err(failed(ArenaStep::MapCodeAgain))?;
     Ok(alias)
+}
+
+/// The error where an arena of `len` bytes gets no memory.
+fn no_memory(len: usize, step: ArenaStep, errno: Errno) -> Error {
+    Error::ArenaMemory { len, step, addresses: address_space(), source: errno.into() }
 }
 
 /// Length of a page of the system's, in bytes.
