@@ -111,6 +111,40 @@ fn a_library_that_carries_its_source_is_built_again_from_it() {
 }
 
 #[test]
+fn a_crate_is_built_for_its_target_whatever_the_users_cargo_builds_for() {
+    let bench = Workbench::new();
+    let author = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/rust");
+    let manifest = format!(
+        "[package]\nname = \"count\"\nedition = \"2024\"\n\
+         [dependencies]\nfarjump-ifunc = {{ path = \"{author}\" }}\n[workspace]\n"
+    );
+    for folder in ["count/src", ".cargo"] {
+        std::fs::create_dir_all(bench.path(folder)).expect("a folder can be made");
+    }
+    bench.write("count/Cargo.toml", manifest);
+    bench.write(
+        "count/src/lib.rs",
+        "#![no_std]\n#[farjump_ifunc::ifunc]\nfn count(bytes: &[u8]) -> u64 { bytes.len() as u64 }\n",
+    );
+    let id = |name: &str, variables: &[(&str, &str)]| {
+        let library = format!("lib{name}.so");
+        let mut build = bench.farjump();
+        build.args(["build", "count", "--name", "count", "-o", &library, "--json"]);
+        let built = finish(build.envs(variables.iter().copied())).worked().json();
+        assert_eq!(built["images"][0]["machine"], farjump::Machine::native().expect("one").triple());
+        built["images"][0]["id"].clone()
+    };
+    let plain = id("plain", &[]);
+    assert!(plain.is_string());
+    // The compiler runs in the folder of the crate.
+    let variables = [("CARGO_BUILD_TARGET", "no-such-target"), ("TMPDIR", "tmp"), ("CARGO", "")];
+    assert_eq!(id("variables", &variables), plain);
+    bench.write(".cargo/config.toml", "[build]\ntarget = \"wasm32-unknown-unknown\"\n");
+    assert_eq!(id("configured", &[]), plain);
+    bench.is_clean();
+}
+
+#[test]
 fn inspect_says_what_the_payload_is() {
     let own = SUM.replace(
         "FARJUMP_COPY_ARGS(sum)",

@@ -43,6 +43,7 @@ mod serve_limits;
 mod signals;
 mod store_stats;
 mod tcp_key;
+mod temporary;
 mod terminal;
 mod truncated;
 #[cfg(feature = "ucx")]

@@ -9,6 +9,7 @@
 //! | [`PerProcess`] | a value that a forked child makes anew |
 //! | [`open_without_waiting`] | opens a file without waiting for a pipe's writer |
 //! | [`limits`] | names the limit of the process behind a failed call |
+//! | [`temporary`] | the folder for temporary files, and what is wrong with it |
 //! | [`scrubbed`] | clears the stack behind work with keys |
 
 #![deny(missing_docs)]
@@ -20,6 +21,7 @@ pub mod limits;
 mod open;
 mod per_process;
 mod scrub;
+pub mod temporary;
 
 pub use open::open_without_waiting;
 pub use per_process::PerProcess;

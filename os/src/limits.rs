@@ -28,18 +28,31 @@ pub fn behind(error: &io::Error) -> String {
 
 /// As [`behind`], for a thread that could not be started.
 pub fn behind_thread(error: &io::Error) -> String {
-    if Errno::from_io_error(error) != Some(Errno::AGAIN) {
-        return behind(error);
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN) => format!(": {}", of_processes("threads")),
+        _ => behind(error),
     }
-    let mut advice = ": the system gives this user or this container no more threads: raise ".to_owned();
-    let _ = match getrlimit(Resource::Nproc).current {
-        Some(limit) => write!(
-            advice,
-            "the limit of processes, {limit} (`ulimit -u`, LimitNPROC= of systemd), or pids.max of the control group"
-        ),
-        None => write!(advice, "pids.max of the control group, or kernel.threads-max"),
-    };
-    advice
+}
+
+/// As [`behind`], for a program that could not be started. `missing` says what to do where it is not there, as a
+/// sentence without a full stop.
+pub fn behind_program(error: &io::Error, missing: &str) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NOTDIR) => format!(". {missing}"),
+        Some(Errno::AGAIN) => format!(": {}", of_processes("processes")),
+        Some(Errno::ACCESS | Errno::PERM) => {
+            ": this user may not run the file, or its file system is mounted noexec: make it executable (`chmod +x`), or \
+             name another program"
+                .to_owned()
+        }
+        Some(Errno::NOEXEC) => {
+            ": the file is no program of this machine: install it for this machine, or name another program".to_owned()
+        }
+        Some(Errno::NOMEM) => {
+            of_addresses().map_or_else(|| ": free memory".to_owned(), |advice| format!(": {advice}"))
+        }
+        _ => behind(error),
+    }
 }
 
 /// Returns the limit that is most likely behind a failure whose system call is not known; `None` if this
@@ -96,6 +109,19 @@ fn of_descriptors() -> String {
     format!("the limit of descriptors is {limit}: raise it (`ulimit -n`, LimitNOFILE= of systemd)")
 }
 
+/// Advice where the system gives no more processes or threads (`what`).
+fn of_processes(what: &str) -> String {
+    let mut advice = format!("the system gives this user or this container no more {what}: raise ");
+    let _ = match getrlimit(Resource::Nproc).current {
+        Some(limit) => write!(
+            advice,
+            "the limit of processes, {limit} (`ulimit -u`, LimitNPROC= or TasksMax= of systemd), or pids.max of the control group"
+        ),
+        None => write!(advice, "pids.max of the control group (TasksMax= of systemd), or kernel.threads-max"),
+    };
+    advice
+}
+
 fn of_addresses() -> Option<String> {
     let (limit, used) = address_space()?;
     let (limit, used) = (limit / 1024, used / 1024);
@@ -135,5 +161,22 @@ mod tests {
         assert_eq!(of(Errno::PERM), "");
         let text = behind_thread(&Errno::AGAIN.into());
         assert!(text.contains("pids.max"), "{text}");
+    }
+
+    #[test]
+    fn only_a_program_that_is_not_there_is_to_be_installed() {
+        let of = |errno: Errno| behind_program(&errno.into(), "Install it");
+        assert_eq!([of(Errno::NOENT), of(Errno::NOTDIR)], [". Install it", ". Install it"]);
+        for (errno, part) in [
+            (Errno::AGAIN, "no more processes: raise"),
+            (Errno::ACCESS, "chmod +x"),
+            (Errno::NOEXEC, "no program of this machine"),
+            (Errno::NOMEM, "memory"),
+            (Errno::MFILE, "ulimit -n"),
+            (Errno::IO, ""),
+        ] {
+            let text = of(errno);
+            assert!(text.contains(part) && !text.contains("Install it"), "{errno}: {text}");
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, ExitStatus};
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use farjump::end_process;
 use farjump_control::remove_stale_socket;
+use farjump_os::temporary;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use tempfile::TempDir;
@@ -69,6 +69,8 @@ pub fn remove(folder: &Path) -> io::Result<()> {
 /// Removes the shared memory whose names begin with the folder's: killed processes of iceoryx2 leave theirs.
 #[cfg(feature = "iceoryx2")]
 fn remove_shared(folder: &Path) {
+    use std::os::unix::ffi::OsStrExt;
+
     let (Some(name), Ok(entries)) = (folder.file_name(), fs::read_dir("/dev/shm")) else { return };
     for entry in entries.flatten() {
         if entry.file_name().as_bytes().starts_with(name.as_bytes()) {
@@ -93,7 +95,7 @@ impl Stage {
             end_process(signals::exit_code(signal));
         })?;
         let mut made = props.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = |error| Failure::new(format!("cannot prepare `{command}`: {error}"));
+        let failed = |why| Failure::new(format!("cannot prepare `{command}`: {why}"));
         let folder = make_folder(command).map_err(failed)?.keep();
         *made = Some(Props { processes: Vec::new(), sockets: Vec::new(), folder: folder.clone() });
         drop(made);
@@ -176,21 +178,36 @@ pub fn this_program_by(words: &str) -> Command {
     with_device(command)
 }
 
-/// Makes a folder beside this program, if that lies in cargo's target folder and its path is short enough for
-/// a socket: then nothing is written outside of that folder. Otherwise makes one in the system's temporary
-/// folder.
-fn make_folder(command: &str) -> io::Result<TempDir> {
+/// Makes a folder for sockets and other files: beside this program, if that lies in cargo's target folder, otherwise in
+/// the folder for temporary files. A folder whose path no socket can have is passed over; /tmp is the last resort.
+fn make_folder(command: &str) -> Result<TempDir, String> {
     let mut builder = tempfile::Builder::new();
     let prefix = format!("farjump-{command}-");
     builder.prefix(&prefix);
     if let Some(beside) = cargo_folder()
         && let Ok(folder) = builder.tempdir_in(beside)
-        && folder.path().as_os_str().as_bytes().len() + SOCKET.1 <= SOCKET.0
-        && folder.path().to_str().is_some()
+        && takes_sockets(folder.path())
     {
         return Ok(folder);
     }
-    builder.tempdir()
+    let folder = builder.tempdir_in(temporary::folder()).map_err(|error| temporary::lacking(&error))?;
+    if takes_sockets(folder.path()) {
+        return Ok(folder);
+    }
+    builder.tempdir_in(temporary::DEFAULT).map_err(|error| {
+        format!(
+            "no socket can be made in {}, as its path has at most {} bytes, in UTF-8, and no folder in {} ({error}): set \
+             TMPDIR to a folder with a shorter path",
+            temporary::in_words(),
+            SOCKET.0,
+            temporary::DEFAULT
+        )
+    })
+}
+
+/// Returns whether the path of a command's socket in this folder is short enough, and can be an argument.
+pub fn takes_sockets(folder: &Path) -> bool {
+    folder.as_os_str().len() + SOCKET.1 <= SOCKET.0 && folder.to_str().is_some()
 }
 
 /// Returns this program's folder, if it is one of cargo's, which marks them as caches.

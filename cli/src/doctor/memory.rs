@@ -2,8 +2,10 @@
 
 use farjump::transports::{available, preferred};
 use farjump_loader::{Arena, Error};
+use farjump_os::limits;
 use farjump_transports::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
+use rustix::io::Errno;
 
 use super::finding::{Finding, Verdict};
 use farjump_benches::program::procfs::{chosen, field, read};
@@ -62,8 +64,12 @@ fn shared() -> Finding {
         .and_then(|memfd| ftruncate(memfd, MAILBOX));
     if let Err(error) = mailbox {
         let means = "mailboxes are made of memfds: no source and no target can run here";
-        let found = format!("memfd_create: {error}");
-        let mend = "docker run --security-opt seccomp=unconfined IMAGE";
+        let found = format!("a memfd of {MAILBOX} bytes: {error}{}", limits::behind(&error.into()));
+        let mend = match error {
+            Errno::FBIG => "ulimit -f unlimited",
+            Errno::MFILE => "ulimit -n 1024",
+            _ => "docker run --security-opt seccomp=unconfined IMAGE",
+        };
         return Finding::new(NAME, Verdict::Impossible, found, means).mend(mend);
     }
     let found = format!("memfd works; transport: {}", transport.name());

@@ -17,6 +17,8 @@ mod rdma;
 mod run_bounded;
 mod system;
 #[cfg(feature = "build")]
+mod temporary;
+#[cfg(feature = "build")]
 mod tools;
 
 use std::fmt::Write;
@@ -97,7 +99,10 @@ fn look() -> Vec<Finding> {
     findings.extend(memory::look());
     findings.extend(processors::look());
     #[cfg(feature = "build")]
-    findings.extend(tools::look());
+    {
+        findings.push(temporary::look());
+        findings.extend(tools::look());
+    }
     findings.extend(libraries::look());
     #[cfg(feature = "bitcode")]
     findings.push(bitcode::look());

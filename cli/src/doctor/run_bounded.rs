@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use farjump_os::limits;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Interval between checks for its end.
@@ -26,13 +27,20 @@ pub(super) enum Silent {
     TooLong(Duration),
 }
 
+impl Silent {
+    /// Whether there is no such program.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, Silent::NotStarted(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl fmt::Display for Silent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Silent::NotStarted(error) if error.kind() == io::ErrorKind::NotFound => {
-                out.write_str("not found")
+            silent if silent.is_missing() => out.write_str("not found"),
+            Silent::NotStarted(error) => {
+                write!(out, "does not start: {error}{}", limits::behind_program(error, ""))
             }
-            Silent::NotStarted(error) => write!(out, "does not start ({error})"),
             Silent::TooLong(limit) => write!(out, "did not end within {} s", limit.as_secs()),
         }
     }
@@ -48,12 +56,16 @@ pub(super) fn run(mut command: Command, limit: Duration) -> Result<(ExitStatus, 
     // The pipe ends once all writers have closed it, and the command holds one.
     drop(command);
     let (sender, said) = mpsc::channel();
-    thread::spawn(move || {
+    let listening = thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         // The bytes before a read error are the output. The receiver may be gone.
         let _ = reader.by_ref().take(LONGEST).read_to_end(&mut bytes);
         let _ = sender.send(bytes);
     });
+    if let Err(error) = listening {
+        end(&mut child);
+        return Err(Silent::NotStarted(error));
+    }
     let Some(status) = wait(&mut child, limit).map_err(Silent::NotStarted)? else {
         end(&mut child);
         return Err(Silent::TooLong(limit));

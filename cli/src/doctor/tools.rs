@@ -3,10 +3,12 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::process::Command;
 use std::time::Duration;
 
 use farjump::build::{LINKERS, OWN, follows_scripts};
+use farjump_os::{limits, temporary};
 
 use super::finding::{Finding, Verdict};
 use super::run_bounded::{self, Silent};
@@ -40,18 +42,32 @@ pub(super) fn look() -> Vec<Finding> {
     findings
 }
 
+/// Reason why a program has no version, or builds nothing.
+struct Why {
+    text: String,
+    /// Whether installing programs may help.
+    install: bool,
+}
+
+impl Why {
+    /// A reason in the system, and in no program.
+    fn system(text: String) -> Why {
+        Why { text, install: false }
+    }
+}
+
 /// Returns the first line of a program's version.
-fn version(program: &OsString) -> Result<String, String> {
+fn version(program: &OsString) -> Result<String, Why> {
     let mut command = Command::new(program);
     command.arg("--version");
     match run_bounded::run(command, VERSION_LIMIT) {
         Ok((status, said)) if status.success() => Ok(said.lines().next().unwrap_or_default().to_owned()),
-        Ok((status, _)) => Err(format!("ended with {status}")),
-        Err(silent) => Err(silent.to_string()),
+        Ok((status, _)) => Err(Why { text: format!("ended with {status}"), install: true }),
+        Err(silent) => Err(Why { text: silent.to_string(), install: silent.is_missing() }),
     }
 }
 
-fn compiler(program: &str, version: Result<String, String>) -> Finding {
+fn compiler(program: &str, version: Result<String, Why>) -> Finding {
     const NAME: &str = "C compiler";
     match version {
         Ok(version) => Finding::new(
@@ -60,37 +76,50 @@ fn compiler(program: &str, version: Result<String, String>) -> Finding {
             format!("{program}: {version}"),
             "`farjump build` compiles with it",
         ),
-        Err(why) => Finding::new(NAME, Verdict::Note, format!("{program}: {why}"), NO_BUILD)
-            .mend("sudo apt-get install gcc libc6-dev   # or name one in FARJUMP_CC"),
+        Err(Why { text, install }) => {
+            let finding = Finding::new(NAME, Verdict::Note, format!("{program}: {text}"), NO_BUILD);
+            match install {
+                true => finding.mend("sudo apt-get install gcc libc6-dev   # or name one in FARJUMP_CC"),
+                false => finding,
+            }
+        }
     }
 }
 
 /// Judges the linkers that were looked for, in this order; one that was `asked` for is the only one.
-fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, String>)>) -> Finding {
+fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, Why>)>) -> Finding {
     const NAME: &str = "linker";
-    let mut others = Vec::new();
+    let (mut others, mut helps) = (Vec::new(), false);
     for (program, version) in found {
         match version {
             Ok(version) if follows_scripts(&version) => {
                 let means = "`farjump build` links images with it";
                 return Finding::new(NAME, Verdict::Ok, format!("{program}: {version}"), means);
             }
-            Ok(version) => others.push(format!("{program}: {version}, which does not follow linker scripts")),
-            Err(why) => others.push(format!("{program}: {why}")),
+            Ok(version) => {
+                helps = true;
+                others.push(format!("{program}: {version}, which does not follow linker scripts"));
+            }
+            Err(Why { text, install }) => {
+                helps |= install;
+                others.push(format!("{program}: {text}"));
+            }
         }
     }
-    let mend = match asked {
-        true => "unset FARJUMP_LD   # or name GNU ld or lld in it",
-        false => "sudo apt-get install binutils",
-    };
-    Finding::new(NAME, Verdict::Note, others.join("; "), NO_BUILD).mend(mend)
+    let finding = Finding::new(NAME, Verdict::Note, others.join("; "), NO_BUILD);
+    match asked {
+        true => finding.mend("unset FARJUMP_LD   # or name GNU ld or lld in it"),
+        false if helps => finding.mend("sudo apt-get install binutils"),
+        false => finding,
+    }
 }
 
 /// Builds a library with this program, in a folder that is removed again. Returns the output.
-fn build() -> Result<String, String> {
-    let said = |what: &str, error: std::io::Error| format!("{what}: {error}");
-    let folder = tempfile::Builder::new().prefix("farjump-doctor-").tempdir();
-    let folder = folder.map_err(|error| said("no temporary folder", error))?;
+fn build() -> Result<String, Why> {
+    let said =
+        |what: &str, error: io::Error| Why::system(format!("{what}: {error}{}", limits::behind(&error)));
+    let folder = tempfile::Builder::new().prefix("farjump-doctor-").tempdir_in(temporary::folder());
+    let folder = folder.map_err(|error| Why::system(temporary::lacking(&error)))?;
     let source = folder.path().join("probe.c");
     fs::write(&source, SMALLEST).map_err(|error| said("no temporary file", error))?;
     let program = env::current_exe().map_err(|error| said("this program is not found", error))?;
@@ -100,22 +129,25 @@ fn build() -> Result<String, String> {
     command.args(["build", "probe.c", "-o", "libprobe.so"]);
     match run_bounded::run(command, BUILD_LIMIT) {
         Ok((status, _)) if status.success() => Ok("the smallest library was built".to_owned()),
-        Ok((_, said)) => Err(said),
-        Err(silent @ Silent::TooLong(_)) => Err(format!("`farjump build` {silent}")),
-        Err(silent) => Err(format!("this program {silent}")),
+        Ok((_, said)) => Err(Why { text: said, install: true }),
+        Err(silent @ Silent::TooLong(_)) => Err(Why::system(format!("`farjump build` {silent}"))),
+        Err(silent) => Err(Why::system(format!("this program {silent}"))),
     }
 }
 
-fn building(built: Result<String, String>) -> Finding {
+fn building(built: Result<String, Why>) -> Finding {
     const NAME: &str = "building";
     match built {
         Ok(said) => Finding::new(NAME, Verdict::Ok, said, "`farjump build` and `demo` work"),
-        Err(said) => {
+        Err(Why { text, install }) => {
             // The linker's first complaint is the most useful one.
-            let mut lines = said.lines().filter(|line| !line.trim().is_empty());
+            let mut lines = text.lines().filter(|line| !line.trim().is_empty());
             let first: Vec<_> = lines.by_ref().take(2).map(str::trim).collect();
-            Finding::new(NAME, Verdict::Note, first.join(" "), NO_BUILD)
-                .mend("sudo apt-get install gcc libc6-dev binutils")
+            let finding = Finding::new(NAME, Verdict::Note, first.join(" "), NO_BUILD);
+            match install {
+                true => finding.mend("sudo apt-get install gcc libc6-dev binutils"),
+                false => finding,
+            }
         }
     }
 }
@@ -124,10 +156,14 @@ fn building(built: Result<String, String>) -> Finding {
 mod tests {
     use super::*;
 
+    fn why(text: &str, install: bool) -> Why {
+        Why { text: text.to_owned(), install }
+    }
+
     #[test]
     fn the_first_linker_that_follows_scripts_is_taken() {
-        let found = |says: &[(&str, Result<&str, &str>)]| -> Vec<(String, Result<String, String>)> {
-            let owned = |said: Result<&str, &str>| said.map(String::from).map_err(String::from);
+        let found = |says: &[(&str, Result<&str, &str>)]| -> Vec<(String, Result<String, Why>)> {
+            let owned = |said: Result<&str, &str>| said.map(String::from).map_err(|text| why(text, true));
             says.iter().map(|(program, said)| ((*program).to_owned(), owned(*said))).collect()
         };
         let gold = ("ld", Ok("GNU gold (GNU Binutils 2.40) 1.16"));
@@ -141,12 +177,19 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_does_not_start_for_another_reason_is_not_to_be_installed() {
+        assert_eq!(compiler("cc", Err(why("does not start", false))).mend, None);
+        assert_eq!(linker(false, [("ld".to_owned(), Err(why("does not start", false)))]).mend, None);
+    }
+
+    #[test]
     fn a_missing_compiler_and_a_failed_build_are_notes_with_their_reason() {
-        let missing = compiler("cc", Err("not found".into()));
+        let missing = compiler("cc", Err(why("not found", true)));
         assert_eq!((missing.verdict, &*missing.found), (Verdict::Note, "cc: not found"));
-        let failed = building(Err("error: `cc` cannot link it:\n\n  cannot find crti.o\nmore".into()));
+        assert!(missing.mend.is_some_and(|mend| mend.contains("install gcc")));
+        let failed = building(Err(why("error: `cc` cannot link it:\n\n  cannot find crti.o\nmore", true)));
         assert_eq!(failed.found, "error: `cc` cannot link it: cannot find crti.o");
-        assert_eq!(building(Err(String::new())).verdict, Verdict::Note);
+        assert_eq!(building(Err(why("", false))).verdict, Verdict::Note);
         assert_eq!(building(Ok("x".into())).verdict, Verdict::Ok);
     }
 }

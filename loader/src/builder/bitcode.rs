@@ -76,6 +76,7 @@ impl Bitcode {
                             cpu: &[],
                             debug: options.debug,
                             bitcode: Some(&whole),
+                            scratch,
                             supervisor: &options.supervisor,
                         },
                     )?;

@@ -11,7 +11,8 @@ use super::error::BuildError;
 use super::exact::Languages;
 use super::objects::{self, Linkable};
 use super::rules::{CodeModel, Rules};
-use super::{Options, bitcode, llvm_version, rust, temp_folder};
+use super::temp_folder::{self, Scratch};
+use super::{Options, bitcode, llvm_version, rust};
 
 const HEADERS: [(&str, &str); 3] = [
     ("farjump_ifunc.h", include_str!("../../embedded/farjump_ifunc.h")),
@@ -60,6 +61,8 @@ pub(super) struct Job<'a> {
     pub(super) rust_cpu: &'a [String],
     /// A folder for the results.
     pub(super) folder: &'a Path,
+    /// The folders of the build.
+    pub(super) scratch: &'a Scratch,
 }
 
 /// Compiles the sources, and takes objects and archives as they are, if they are for this machine or for none of
@@ -82,6 +85,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
             cpu: job.rust_cpu,
             debug: job.options.debug,
             bitcode: None,
+            scratch: job.scratch,
             supervisor: &job.options.supervisor,
         };
         let (path, archive) = match kind(input)? {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, Machine, Platform};
+use farjump_os::{limits, temporary};
 
 pub use super::error_parts::{Pointee, Site};
 use super::error_parts::{constructor_advice, list, missing_advice, place};
@@ -128,8 +129,21 @@ pub enum BuildError {
         /// The cause.
         source: io::Error,
     },
+    /// No folder can be made for intermediate files.
+    #[error("{}", temporary::lacking(.source))]
+    NoTempFolder {
+        /// The cause.
+        source: io::Error,
+    },
+    /// Macros of Rust cannot be loaded from any folder for temporary files.
+    #[error(
+        "the compiler loads macros of Rust from a temporary folder, and {} is mounted noexec, as are the others that were \
+         tried: set TMPDIR to a folder that is not",
+        temporary::in_words()
+    )]
+    NoExecFolder,
     /// The library or an intermediate file cannot be written.
-    #[error("cannot write {}: {source}", .path.display())]
+    #[error("cannot write {}: {source}{}", .path.display(), limits::behind(.source))]
     Write {
         /// The file.
         path: PathBuf,
@@ -137,13 +151,13 @@ pub enum BuildError {
         source: io::Error,
     },
     /// A required program does not start.
-    #[error("cannot run `{tool}`: {source}. {advice}")]
+    #[error("cannot run `{tool}`: {source}{}", limits::behind_program(.source, .advice))]
     Tool {
         /// The program.
         tool: String,
         /// The cause.
         source: io::Error,
-        /// The package to install or the setting to change.
+        /// The package to install or the setting to change, where the program is not there.
         advice: String,
     },
     /// The programs of a supervised build took too long.

@@ -25,7 +25,7 @@ pub fn build_for_cpu(
     let damaged = |reason: String| BuildError::LibraryAsInput { path: source.library().to_owned(), reason };
     let decoded = Source::decode(source.bytes()).map_err(damaged)?;
     let scratch = Scratch::new()?;
-    let _guarded = options.supervisor.begin(scratch.root())?;
+    let _guarded = options.supervisor.begin(&scratch)?;
     let options = decoded.unpack(&scratch.folder("source")?, options)?;
     let options = Options { cpu: Some(cpu.clone()), ..options };
     let name = super::routines::name(&options)?;

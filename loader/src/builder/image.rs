@@ -105,8 +105,16 @@ impl Image {
         let [_, .., model] = self.rules.models else { return Ok(None) };
         let folder = scratch.folder("library")?;
         let (rules, compiler) = (self.rules, &self.compiler);
-        let job =
-            Job { options, target: self.target, rules, model, compiler, rust_cpu: &[], folder: &folder };
+        let job = Job {
+            options,
+            target: self.target,
+            rules,
+            model,
+            compiler,
+            rust_cpu: &[],
+            folder: &folder,
+            scratch,
+        };
         let compiled = compile::compile(&job)?;
         expose(name, &compiled, scratch)?;
         Ok(Some(compiled))
@@ -231,6 +239,7 @@ impl Build<'_> {
             compiler,
             rust_cpu: &exact.rustflags,
             folder: &folder,
+            scratch,
         })?;
         expose(name, &compiled, scratch)?;
         let objects = Objects::read(&compiled.files, rules)?;

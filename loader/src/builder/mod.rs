@@ -157,7 +157,7 @@ pub struct BuiltImage {
 pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let rules = Rules::native()?;
     let scratch = Scratch::new()?;
-    let _guarded = options.supervisor.begin(scratch.root())?;
+    let _guarded = options.supervisor.begin(&scratch)?;
     let unpacked = from_library(options, &scratch)?;
     let options = unpacked.as_ref().unwrap_or(options);
     let name = routines::name(options)?;

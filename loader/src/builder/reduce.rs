@@ -6,12 +6,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::ptr;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::error::BuildError;
+use super::rust::program;
 
 type Ref = *mut c_void;
 
@@ -22,8 +22,7 @@ const OTHERS: [c_int; 5] = [1, 7, INTERNAL, 9, 14];
 
 /// The libraries of LLVM in the Rust toolchain of `rustc`, usually one.
 pub fn rust_llvms() -> Vec<PathBuf> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let asked = Command::new(rustc).args(["--print", "sysroot"]).output().ok();
+    let asked = program("RUSTC", "rustc").args(["--print", "sysroot"]).output().ok();
     let sysroot = asked.and_then(|said| String::from_utf8(said.stdout).ok());
     let folder = sysroot.map(|sysroot| Path::new(sysroot.trim()).join("lib"));
     let files = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();

@@ -12,8 +12,9 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Platform};
 
 use super::error::BuildError;
+use super::run_tool;
 use super::supervisor::Supervisor;
-use super::{run_tool, temp_folder};
+use super::temp_folder::{self, Scratch};
 
 /// The source files of a crate, by their names in one folder.
 macro_rules! sources {
@@ -55,6 +56,8 @@ pub(super) struct Settings<'a> {
     pub(super) debug: bool,
     /// A file for the bitcode of the whole program, if that is wanted.
     pub(super) bitcode: Option<&'a Path>,
+    /// The folders of the build.
+    pub(super) scratch: &'a Scratch,
     /// Runs the compilers.
     pub(super) supervisor: &'a Supervisor,
 }
@@ -156,11 +159,15 @@ pub(super) fn compile_source(
 ) -> Result<Built, BuildError> {
     let target = settings.target()?;
     let code = settings.code();
-    let macros = folder.join(format!("{DLL_PREFIX}farjump_ifunc_macros{DLL_SUFFIX}"));
-    let mut command = rustc();
-    command.args(["--crate-type", "proc-macro", "--crate-name", "farjump_ifunc_macros"]);
-    command.args(["--extern", "proc_macro"]);
-    compile_own(command, MACROS_CRATE, &folder.join("macros"), &macros, source, settings)?;
+    // The compiler loads it. One serves all images of a build.
+    let of_macros = settings.scratch.for_code()?;
+    let macros = of_macros.join(format!("{DLL_PREFIX}farjump_ifunc_macros{DLL_SUFFIX}"));
+    if !macros.exists() {
+        let mut command = rustc();
+        command.args(["--crate-type", "proc-macro", "--crate-name", "farjump_ifunc_macros"]);
+        command.args(["--extern", "proc_macro"]);
+        compile_own(command, MACROS_CRATE, &folder.join("macros"), &macros, source, settings)?;
+    }
 
     let rlib = folder.join("libfarjump_ifunc.rlib");
     let mut command = rustc();
@@ -182,7 +189,7 @@ pub(super) fn compile_source(
     command.args(settings.debug.then_some("-g"));
     command.arg("--extern").arg(run_tool::option("farjump_ifunc=", &rlib));
     // The compiler looks for the attributes there.
-    command.arg("-L").arg(run_tool::option("dependency=", folder));
+    command.arg("-L").arg(run_tool::option("dependency=", of_macros));
     command.arg("-o").arg(&archive).arg(source);
     if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         command.arg(remap(parent, ""));
@@ -230,7 +237,7 @@ pub(super) fn compile_crate(
     settings: &Settings<'_>,
 ) -> Result<Built, BuildError> {
     let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = program("CARGO", "cargo");
     command.args(["rustc", "--lib", "--crate-type", "staticlib", "--release"]);
     command.arg("--message-format=json-render-diagnostics").arg("--manifest-path").arg(&manifest);
     command.args([
@@ -242,7 +249,11 @@ pub(super) fn compile_crate(
     if env::var_os("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none() {
         command.args(["--config", "profile.release.opt-level=\"z\""]);
     }
-    command.args(settings.target()?);
+    match settings.target()?[..] {
+        // Otherwise it builds for the target of the user's configuration (`build.target`, CARGO_BUILD_TARGET).
+        [] => command.args(host(settings)?.iter().flat_map(|triple| ["--target", triple])),
+        ref target => command.args(target),
+    };
     command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]).args(FRAME_POINTERS);
     let said = settings.supervisor.run(command.args(settings.code()), ADVICE)?;
     let messages = String::from_utf8_lossy(&said.stderr).trim().to_owned();
@@ -253,8 +264,18 @@ pub(super) fn compile_crate(
     let archive = String::from_utf8_lossy(&said.stdout).lines().filter_map(static_library).next_back();
     let archive = archive.ok_or_else(|| BuildError::NoStaticLibrary { path: path.to_owned() })?;
     // The next target's takes its place there.
-    fs::copy(&archive, &output).map_err(|source| BuildError::Read { path: archive, source })?;
-    Ok(Built { archive: output, messages: String::new() })
+    let built = fs::read(&archive).map_err(|source| BuildError::Read { path: archive, source })?;
+    Ok(Built { archive: temp_folder::write(output, &built)?, messages: String::new() })
+}
+
+/// The target that cargo builds for by itself: the machine that it runs on. `None` if it does not say.
+///
+/// # Errors
+/// No cargo.
+fn host(settings: &Settings<'_>) -> Result<Option<String>, BuildError> {
+    let said = settings.supervisor.run(program("CARGO", "cargo").arg("-vV"), ADVICE)?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    Ok(said.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned))
 }
 
 /// The static library reported by a line of cargo's messages.
@@ -266,9 +287,14 @@ fn static_library(line: &str) -> Option<PathBuf> {
 
 /// The compiler, for the edition of all files.
 fn rustc() -> Command {
-    let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let mut command = program("RUSTC", "rustc");
     command.args(["--edition", "2024"]);
     command
+}
+
+/// A command that runs the program that the environment names, or else the one of this name.
+pub(super) fn program(variable: &str, name: &str) -> Command {
+    Command::new(env::var_os(variable).filter(|named| !named.is_empty()).unwrap_or_else(|| name.into()))
 }
 
 fn run_rustc(command: &mut Command, source: &Path, settings: &Settings<'_>) -> Result<String, BuildError> {

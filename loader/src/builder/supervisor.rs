@@ -2,7 +2,7 @@
 //!
 //! A compiler driver starts other programs, which outlive it when it is killed. So the programs of a supervised
 //! build form a process group of their own, which is killed as a whole. The first process of the group is a *guard*:
-//! a shell that waits for the end of this process. However that comes, the guard removes the folder of the build and
+//! a shell that waits for the end of this process. However that comes, the guard removes the folders of the build and
 //! kills the group.
 
 use std::fs::File;
@@ -18,11 +18,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use farjump_os::temporary;
+
 use super::error::BuildError;
 use super::run_tool;
+use super::temp_folder::Scratch;
 
 /// The guard. Its standard input ends with this process, which writes nothing to it.
-const GUARD: &str = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$1\"; kill -KILL 0";
+const GUARD: &str = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$@\"; kill -KILL 0";
 /// Most bytes that are kept of the output of a program.
 const MAX_OUTPUT: u64 = 1 << 20;
 
@@ -61,25 +64,30 @@ impl Supervisor {
         }
     }
 
-    /// Begins a build with intermediate files in `folder`, which go with this process if it ends meanwhile. The result
+    /// Begins a build with intermediate files in `scratch`, which go with this process if it ends meanwhile. The result
     /// ends the programs that are left of the build when it is dropped.
     ///
     /// # Errors
     /// The guard does not start.
-    pub(super) fn begin(&self, folder: &Path) -> Result<Guarded<'_>, BuildError> {
+    pub(super) fn begin(&self, scratch: &Scratch) -> Result<Guarded<'_>, BuildError> {
         if let Some(supervised) = &self.0 {
-            *supervised.guard() = Some(Guard::start(folder)?);
+            *supervised.guard() = Some(Guard::start(&scratch.roots())?);
         }
         Ok(Guarded(self.0.as_deref()))
     }
 
-    /// Runs `command` to its end without input, with messages in English, which [`super::link`] understands.
+    /// Runs `command` to its end without input, with messages in English, which [`super::link`] understands. `advice`:
+    /// see [`BuildError::Tool`].
     ///
     /// # Errors
     /// The program does not start. [`BuildError::TimedOut`] and [`BuildError::Stopped`] if the build is supervised. The
     /// caller checks the exit status.
     pub(super) fn run(&self, command: &mut Command, advice: &str) -> Result<Output, BuildError> {
         command.stdin(Stdio::null()).env("LC_ALL", "C");
+        // Some tools run in other folders.
+        if let Some(folder) = temporary::named() {
+            command.env("TMPDIR", folder);
+        }
         let tool = run_tool::program(command);
         let failed = |source| BuildError::Tool { tool: tool.clone(), source, advice: advice.to_owned() };
         match &self.0 {
@@ -197,17 +205,18 @@ struct Guard {
 }
 
 impl Guard {
-    fn start(folder: &Path) -> Result<Guard, BuildError> {
+    fn start(folders: &[&Path]) -> Result<Guard, BuildError> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", GUARD, "sh"]).arg(folder).current_dir("/");
+        command.args(["-c", GUARD, "sh"]).args(folders).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let mut shell = command.spawn().map_err(|source| BuildError::Tool {
             tool: "/bin/sh".to_owned(),
             source,
-            advice: "A build in the background needs a shell".to_owned(),
+            advice: "Install a shell there: a build in the background needs one".to_owned(),
         })?;
         let _input = shell.stdin.take();
-        Ok(Guard { shell, folder: folder.to_owned(), _input })
+        let folder = folders.first().map(|folder| folder.to_path_buf()).unwrap_or_else(temporary::folder);
+        Ok(Guard { shell, folder, _input })
     }
 
     /// The group's number: the shell leads it, and is not reaped before the guard is dropped.

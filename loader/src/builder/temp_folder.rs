@@ -1,35 +1,85 @@
 //! The folder for intermediate files of a build.
 
+use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use farjump_os::temporary;
 use tempfile::TempDir;
 
 use super::BuildError;
 
+/// Folders that are tried for code where the one for temporary files is mounted noexec. The variable names the folder of a
+/// user's session.
+const FOR_CODE: [&str; 3] = [temporary::DEFAULT, "/var/tmp", "/dev/shm"];
+const OF_SESSION: &str = "XDG_RUNTIME_DIR";
+
 /// A temporary folder that is removed with this value.
 #[derive(Debug)]
-pub(super) struct Scratch(TempDir);
+pub(super) struct Scratch {
+    folder: TempDir,
+    code: Code,
+}
+
+/// The folder for files that the compiler loads as code.
+#[derive(Debug)]
+enum Code {
+    /// The same.
+    Same,
+    /// One elsewhere, as the same one is mounted noexec.
+    Other(TempDir),
+    /// None.
+    Nowhere,
+}
 
 impl Scratch {
     pub(super) fn new() -> Result<Scratch, BuildError> {
-        let folder = tempfile::Builder::new().prefix("farjump-build-").tempdir();
-        folder.map(Scratch).map_err(|source| BuildError::Write { path: std::env::temp_dir(), source })
+        let folder = folder_in(&temporary::folder()).map_err(|source| BuildError::NoTempFolder { source })?;
+        let code = match temporary::forbids_code(folder.path()) {
+            false => Code::Same,
+            true => {
+                let session =
+                    env::var_os(OF_SESSION).map(PathBuf::from).filter(|folder| folder.is_absolute());
+                let mut others = session.into_iter().chain(FOR_CODE.map(PathBuf::from));
+                let found = others.find_map(|other| {
+                    (!temporary::forbids_code(&other)).then(|| folder_in(&other).ok()).flatten()
+                });
+                found.map_or(Code::Nowhere, Code::Other)
+            }
+        };
+        Ok(Scratch { folder, code })
     }
 
-    /// The folder itself.
-    pub(super) fn root(&self) -> &Path {
-        self.0.path()
+    /// The folders that this is made of.
+    pub(super) fn roots(&self) -> Vec<&Path> {
+        let mut roots = vec![self.folder.path()];
+        if let Code::Other(folder) = &self.code {
+            roots.push(folder.path());
+        }
+        roots
+    }
+
+    /// The folder for files that the compiler loads as code.
+    ///
+    /// # Errors
+    /// [`BuildError::NoExecFolder`].
+    pub(super) fn for_code(&self) -> Result<&Path, BuildError> {
+        match &self.code {
+            Code::Same => Ok(self.folder.path()),
+            Code::Other(folder) => Ok(folder.path()),
+            Code::Nowhere => Err(BuildError::NoExecFolder),
+        }
     }
 
     /// The path of a file of this name, existing or not.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     /// Whether a file was made here, not given by the user.
     pub(super) fn holds(&self, path: &Path) -> bool {
-        path.starts_with(self.0.path())
+        path.starts_with(self.folder.path())
     }
 
     pub(super) fn write(&self, name: &str, contents: &[u8]) -> Result<PathBuf, BuildError> {
@@ -39,6 +89,10 @@ impl Scratch {
     pub(super) fn folder(&self, name: &str) -> Result<PathBuf, BuildError> {
         folder(self.path(name))
     }
+}
+
+fn folder_in(folder: &Path) -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("farjump-build-").tempdir_in(folder)
 }
 
 pub(super) fn write(path: PathBuf, contents: &[u8]) -> Result<PathBuf, BuildError> {

@@ -1,0 +1,49 @@
+//! The folder for temporary files, which the variable TMPDIR names.
+
+use std::env;
+use std::io;
+use std::path::{Path, PathBuf, absolute};
+
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use crate::limits;
+
+/// The folder where none is named.
+pub const DEFAULT: &str = "/tmp";
+const VARIABLE: &str = "TMPDIR";
+
+/// Returns the folder that TMPDIR names, as an absolute path; `None` where the variable is unset or empty.
+pub fn named() -> Option<PathBuf> {
+    let folder = PathBuf::from(env::var_os(VARIABLE).filter(|folder| !folder.is_empty())?);
+    Some(absolute(&folder).unwrap_or(folder))
+}
+
+/// Returns the folder for temporary files, as an absolute path.
+pub fn folder() -> PathBuf {
+    named().unwrap_or_else(|| DEFAULT.into())
+}
+
+/// Returns the folder for temporary files in words, with the variable that names it.
+pub fn in_words() -> String {
+    match named() {
+        Some(folder) => format!("{} (named by {VARIABLE})", folder.display()),
+        None => DEFAULT.to_owned(),
+    }
+}
+
+/// Returns the sentence for a folder that cannot be made in the one for temporary files.
+pub fn lacking(error: &io::Error) -> String {
+    // The error of the crate `tempfile` also names the path that it tried.
+    let tried = error.get_ref().and_then(|error| error.source()?.downcast_ref::<io::Error>());
+    let error = tried.unwrap_or(error);
+    format!(
+        "no folder can be made in {}: {error}{}; set {VARIABLE} to a folder that you may write to",
+        in_words(),
+        limits::behind(error)
+    )
+}
+
+/// Whether the file system of `folder` is mounted so that no file in it can be run or mapped as code (`noexec`).
+pub fn forbids_code(folder: &Path) -> bool {
+    statvfs(folder).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
