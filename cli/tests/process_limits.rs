@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -176,6 +177,80 @@ fn without_addresses_the_limit_and_what_helps_are_named() {
     serving.line();
     bench.inject(&library, &[]).worked();
     serving.stop().worked();
+}
+
+#[test]
+fn the_limit_of_addresses_that_is_advised_suffices() {
+    let bench = Workbench::new();
+    let limit = 1_000_000_u64;
+    let serving = |limit: u64| Process::start(&mut limited(bench.serving(&[]), Resource::As, limit << 10));
+    let done = serving(limit).finish();
+    let (_, advised) = done.error(1).split_once("raise the limit to ").expect("it advises one");
+    let advised: u64 = advised.split(' ').next().and_then(|number| number.parse().ok()).expect("a number");
+    assert!(advised > limit, "{}", done.err);
+    let serving = serving(advised);
+    serving.line();
+    serving.stop().worked();
+}
+
+/// A user with no process.
+const OTHER: u32 = 4711;
+
+#[test]
+fn advice_about_a_program_that_does_not_start_follows_from_the_cause() {
+    let bench = Workbench::new();
+    bench.write("count.c", "");
+    let plain = bench.write("plain", "no program");
+    bench.write("odd", [0x7f, b'E', b'L', b'F', 0, 0, 0, 0]);
+    let odd = bench.executable("odd-program", &bench.path("odd"));
+    for (cc, parts) in [
+        ("no-such-cc", "Install a C compiler"),
+        (plain.to_str().expect("a path"), "chmod +x"),
+        (odd.to_str().expect("a path"), "no program of this machine"),
+    ] {
+        let done = bench.run(["build", "count.c", "-o", "libcount.so", "--cc", cc]);
+        done.fails(1, &["cannot run `", parts]);
+        assert_eq!(done.err.contains("Install"), cc == "no-such-cc", "{}", done.err);
+    }
+    // The limit counts all processes of a user, and not those of root.
+    let mut build = bench.program(bench.executable("farjump", Path::new(env!("CARGO_BIN_EXE_farjump"))));
+    build.args(["build", "count.c", "-o", "libcount.so"]);
+    if rustix::process::geteuid().is_root() {
+        finish(Command::new("chmod").args(["-R", "a+rwx"]).arg(bench.path("."))).worked();
+        build.uid(OTHER);
+    }
+    let done = finish(&mut limited(build, Resource::Nproc, 1));
+    done.fails(
+        1,
+        &["cannot run `cc`", "no more processes", "the limit of processes, 1 (`ulimit -u`", "TasksMax="],
+    );
+    assert!(!done.err.contains("Install"), "{}", done.err);
+}
+
+#[test]
+fn files_that_grow_too_long_are_named_with_their_limit() {
+    let bench = Workbench::new();
+    bench.sample("crc32");
+    bench.write("count.c", "");
+    for args in [&["demo"][..], &["build", "count.c", "-o", "libcount.so"]] {
+        let mut command = bench.farjump();
+        command.args(args);
+        let done = finish(&mut limited(command, Resource::Fsize, 16));
+        done.fails(
+            1,
+            &["cannot write ", "File too large", "the limit of file sizes is 16 bytes", "ulimit -f"],
+        );
+    }
+    let mut doctor = bench.farjump();
+    doctor.arg("doctor");
+    let done = finish(&mut limited(doctor, Resource::Fsize, 4096));
+    assert_eq!(done.code, 6, "{}", done.err);
+    assert!(done.text().contains("the limit of file sizes is 4096 bytes"), "{}", done.text());
+    assert!(
+        done.text().contains("$ ulimit -f unlimited") && !done.text().contains("seccomp"),
+        "{}",
+        done.text()
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A target's end: starts the program, hands it jobs, and takes what it made. Never waits for it.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
+use farjump_os::limits;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -320,7 +321,10 @@ fn start(options: &Options) -> Result<Running, String> {
     if let Some(cache) = &options.cache {
         command.arg("--cache").arg(from_here(cache));
     }
-    let named = |error| format!("the compiler `{}` does not start: {error}", program.display());
+    let named = |error: io::Error| {
+        let advice = limits::behind_program(&error, "Install it with the version of farjump in use");
+        format!("the compiler `{}` does not start: {error}{advice}", program.display())
+    };
     command.stdin(Stdio::from(other)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
     let child = command.spawn().map_err(named)?;
     log::debug!("started {} for bitcode, process {}", program.display(), child.id());

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use farjump_os::limits;
+
 use crate::handle::HandleFault;
 use crate::streams::StreamFault;
 
@@ -96,7 +98,7 @@ pub enum Error {
         advice: String,
     },
     /// A file could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), limits::behind(source))]
     File {
         /// Its path.
         path: PathBuf,

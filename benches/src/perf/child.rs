@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
+use farjump_os::limits;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, ShardSpec, Talk};
@@ -35,7 +36,10 @@ impl Pair {
         store: usize,
         across: Option<&Across>,
     ) -> Result<Pair, Failure> {
-        let failed = |error: io::Error| Failure::new(format!("cannot start the second process: {error}"));
+        let failed = |error: io::Error| {
+            let advice = limits::behind_program(&error, "Mount /proc: it names this program");
+            Failure::new(format!("cannot start the second process: {error}{advice}"))
+        };
         let memory = Memory::create(region, store)?;
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = this_program();

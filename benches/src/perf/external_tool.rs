@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use farjump_os::limits;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::machine::Cpus;
@@ -63,7 +64,9 @@ impl Tool {
             std::thread::sleep(INTERVAL);
         }
         let said = stage.folder().join("tool");
-        let cannot_write = |error| Failure::new(format!("cannot write `{}`: {error}", said.display()));
+        let cannot_write = |error| {
+            Failure::new(format!("cannot write `{}`: {error}{}", said.display(), limits::behind(&error)))
+        };
         let out = File::create(&said).map_err(cannot_write)?;
         let also = out.try_clone().map_err(cannot_write)?;
         let mut client = self.start(stage, command().arg("127.0.0.1").stdout(out).stderr(also))?;
@@ -105,16 +108,16 @@ impl Tool {
     fn start<'a>(&self, stage: &'a Stage, command: &mut Command) -> Result<Running<'a>, Failure> {
         let child = stage.start(command).map_err(|error| {
             let Tool { program, file, package } = self;
-            Failure::new(match file {
+            let (named, missing) = match file {
                 Some(file) => {
-                    format!("cannot run {}: {error}; UCX was named without its tool", file.display())
+                    (file.display().to_string(), "Name a UCX that was installed with its tools".to_owned())
                 }
-                None => {
-                    format!(
-                        "cannot run {program}: {error}; it is in the package {package} of Debian and Ubuntu"
-                    )
-                }
-            })
+                None => (
+                    (*program).to_owned(),
+                    format!("Install {package} (the package of Debian and Ubuntu that has it)"),
+                ),
+            };
+            Failure::new(format!("cannot run {named}: {error}{}", limits::behind_program(&error, &missing)))
         })?;
         let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| Failure::new("a process has no id"))?;
         Ok(Running { stage, program: self.program, child: Some(child), pid })

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use farjump_os::limits;
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -29,7 +30,9 @@ impl Memory {
     /// Creates zeroed memory: two regions of `region` bytes, and `store` bytes of data, both multiples of
     /// 4096.
     pub(super) fn create(region: usize, store: usize) -> Result<Memory, Failure> {
-        let failed = |error: std::io::Error| Failure::new(format!("no memory for the raw ring: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::new(format!("no memory for the raw ring: {error}{}", limits::behind(&error)))
+        };
         // Without CLOEXEC: the other process inherits it.
         let file = memfd_create("farjump-perf", MemfdFlags::empty()).map_err(|error| failed(error.into()))?;
         ftruncate(&file, (REGIONS + 2 * region + store) as u64).map_err(|error| failed(error.into()))?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use farjump::Library;
+use farjump_os::limits;
 
 use crate::program::failure::Failure;
 use crate::program::routines;
@@ -77,12 +78,17 @@ pub unsafe fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>
 
 fn start(source: Source<'_>, more: &[&str], stage: &Stage) -> Result<Child, Failure> {
     let file = stage.folder().join(format!("{}.c", source.name));
-    fs::write(&file, source.text).map_err(|error| failed(source, error))?;
+    fs::write(&file, source.text).map_err(|error| {
+        failed(source, format_args!("cannot write {}: {error}{}", file.display(), limits::behind(&error)))
+    })?;
     let mut command = workspace::this_program();
     command.arg("build").arg(&file).arg("-o").arg(library(source, stage.folder()));
     command.args(more).env("TMPDIR", stage.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    stage.start(&mut command).map_err(|error| failed(source, error))
+    stage.start(&mut command).map_err(|error| {
+        let advice = limits::behind_program(&error, "Mount /proc: it names this program");
+        failed(source, format_args!("cannot run `farjump build`: {error}{advice}"))
+    })
 }
 
 fn library(source: Source<'_>, folder: &Path) -> PathBuf {

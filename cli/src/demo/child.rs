@@ -12,18 +12,22 @@ use super::Demo;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::workspace::{Stage, this_program_by};
 use farjump_control::PeerAddress;
+use farjump_os::limits;
 
 /// Longest time for the target to start, and then between parts of the file.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What to do where there is no such launcher.
+const LAUNCHER: &str = "Install the launcher, or name another one (--launch)";
 /// Name of the target's socket in the workspace folder, with its slash.
 const SOCKET: &str = "/target.sock";
 
 /// Starts the target on `file`, and waits until it is ready.
 pub(super) fn start(stage: &Stage, file: &Path, arguments: &Demo) -> Result<DemoTarget, Failure> {
     let launch = arguments.launch.as_deref().unwrap_or_default();
-    let failed = |error| match launch {
-        "" => Failure::new(format!("cannot start the target process: {error}")),
-        launch => Failure::new(format!("cannot start the target process by `{launch}`: {error}")),
+    let failed = |error: io::Error| {
+        let by = if launch.is_empty() { String::new() } else { format!(" by `{launch}`") };
+        let advice = limits::behind_program(&error, LAUNCHER);
+        Failure::new(format!("cannot start the target process{by}: {error}{advice}"))
     };
     let (stream, theirs) = UnixStream::pair().map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;

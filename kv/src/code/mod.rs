@@ -15,6 +15,7 @@ use std::path::Path;
 
 use blake3::Hash;
 use farjump::{CodeId, Cpu, Library};
+use farjump_os::limits;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use self::store::{LEAST_BETWEEN, Place, Store, in_cluster, may_write, refuse_together};
@@ -346,7 +347,8 @@ fn sealed(context: &Context<'_>, place: Place, name: &[u8]) -> Option<Hash> {
 
 /// Opens a library, and finds its image for this CPU. Nothing of it runs.
 fn open(bytes: &[u8], cpu: &Cpu) -> Result<(Library, CodeId), String> {
-    let failed = |error: std::io::Error| format!("no memory for the library: {error}");
+    let failed =
+        |error: std::io::Error| format!("no memory for the library: {error}{}", limits::behind(&error));
     let memory = memfd_create("farjump-kv", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let mut file = File::from(memory);
     file.write_all(bytes).map_err(failed)?;

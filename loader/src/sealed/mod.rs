@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_core::image::CodeId;
+use farjump_os::limits;
 use libloading::os::unix;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
@@ -367,7 +368,7 @@ fn is_loaded(path: &Path) -> bool {
 }
 
 fn no_memory(len: usize, error: &std::io::Error) -> String {
-    format!("its {len} bytes cannot be copied into memory: {error}")
+    format!("its {len} bytes cannot be copied into memory: {error}{}", limits::behind(error))
 }
 
 /// An empty file in memory with the name of a library.

@@ -12,6 +12,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_loader::builder::{CarriedSource, Options, Supervisor, build_for_cpu};
 use farjump_loader::{Library, LibraryImage};
+use farjump_os::limits;
 
 use super::{KeptCause, PeerCompiler};
 
@@ -97,8 +98,10 @@ impl Job {
 
 impl Running {
     fn start(key: Key, source: CarriedSource) -> Result<Arc<Running>, KeptCause> {
-        let failed =
-            |error: std::io::Error| KeptCause::not_compiled(&format!("cannot start to compile: {error}"));
+        let failed = |error: std::io::Error| {
+            let advice = limits::behind_thread(&error);
+            KeptCause::not_compiled(&format!("cannot start to compile: {error}{advice}"))
+        };
         let supervisor = Supervisor::new(key.compiler.time_limit).map_err(failed)?;
         let outcome = Arc::<OnceLock<Outcome>>::default();
         let (sink, by) = (Arc::clone(&outcome), supervisor.clone());
