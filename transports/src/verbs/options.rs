@@ -86,10 +86,14 @@ impl Options {
     /// # Errors
     /// The invalid part.
     pub fn of_process() -> Result<Options, String> {
+        Options::of(|variable| env::var(variable).ok())
+    }
+
+    /// As [`Options::of_process`], with these variables. An empty one is not set.
+    fn of(variables: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
         let of = |variable: &str, error: String| format!("{variable}: {error}");
+        let set = |variable| variables(variable).filter(|text| !text.is_empty());
         let mut options = Options::default();
-        // An empty variable is one that is not set.
-        let set = |variable| env::var(variable).ok().filter(|text| !text.is_empty());
         if let Some(text) = set(OPTIONS_VARIABLE) {
             options = options.with(&text).map_err(|error| of(OPTIONS_VARIABLE, error))?;
         }
@@ -209,6 +213,13 @@ mod tests {
         for text in ["", ":1", "rxe0:", "rxe0:0", "rxe0:256", "rxe0:one"] {
             assert!(on(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_empty_variable_is_not_set() {
+        assert_eq!(Options::of(|_| Some(String::new())), Ok(Options::default()));
+        let of_one = Options::of(|name| (name == DEVICE_VARIABLE).then(|| "rxe0".to_owned()));
+        assert_eq!(of_one, Options::default().on("rxe0"));
     }
 
     #[test]
