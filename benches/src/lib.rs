@@ -21,7 +21,7 @@
 //! | `build` (default) | `perf`, which builds the functions that it calls |
 //! | `bitcode` | targets of `perf tsi` and `perf chase` that take bitcode |
 //! | `iceoryx2` | iceoryx2 as a reference of `perf`, with `build`; it has many dependencies |
-//! | `in-process` (default) | the programs `farjump-benches` and `farjump-guard`, with all transports |
+//! | `in-process` (default) | the programs `farjump-benches` and `farjump_guard`, with all transports |
 
 #[cfg(feature = "build")]
 pub mod perf;

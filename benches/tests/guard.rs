@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_farjump-guard");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_farjump_guard");
 
 /// Counts over shared memory with the record in `file`. `None`, with a message, where nothing can be counted.
 fn guard(file: &Path, args: &[&str]) -> Result<Option<Output>, Box<dyn Error>> {

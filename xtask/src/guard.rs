@@ -64,10 +64,10 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
 pub(crate) fn build(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
     // The counted program is that of `cargo build --release`, whatever flags are in the environment.
     let build = Run::cargo(interrupt).args(["build", "--release", "--package", "farjump-benches"]);
-    let build = build.args(["--bin", "farjump-guard", "--no-default-features", "--features", "in-process"]);
+    let build = build.args(["--bin", "farjump_guard", "--no-default-features", "--features", "in-process"]);
     let build = build.env("CARGO_ENCODED_RUSTFLAGS", "");
     Artifacts::of(build.directory(root()).limit(BUILDING), "the program that counts")?
-        .program("farjump-guard")
+        .program("farjump_guard")
 }
 
 fn count(args: &[&str], interrupt: &Interrupt) -> Result<Seen, Failed> {
@@ -78,7 +78,7 @@ fn count(args: &[&str], interrupt: &Interrupt) -> Result<Seen, Failed> {
         Some(CANNOT_COUNT) => Ok(Seen::NotHere(ended.output.trim().to_owned())),
         _ => {
             let said = ended.output.lines().rev().find_map(|line| line.strip_prefix("error: "));
-            Err(Failed::Because(said.unwrap_or("farjump-guard failed").to_owned()))
+            Err(Failed::Because(said.unwrap_or("farjump_guard failed").to_owned()))
         }
     }
 }

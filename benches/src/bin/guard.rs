@@ -1,4 +1,4 @@
-//! `farjump-guard`: compares the hot path, in instructions and lines of memory, with a record.
+//! `farjump_guard`: compares the hot path, in instructions and lines of memory, with a record.
 //!
 //! It measures no time, so neither the machine's speed nor its load matters:
 //! `docs/decisions/hot-path-guard.md`.

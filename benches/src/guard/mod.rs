@@ -28,7 +28,7 @@ use crate::{CANNOT_COUNT, Failure};
 ///
 /// Exits with 0 if nothing grew, with 1 if something did, and with 3 where nothing can be counted.
 #[derive(Parser, Debug)]
-#[command(name = "farjump-guard")]
+#[command(name = "farjump_guard")]
 struct Guard {
     /// Writes the counts into the file, in place of its rows. Rows of transports unusable here stay
     #[arg(long)]

@@ -8,8 +8,8 @@
 //! | `pool/` | the window that the ranks of a job make once, and the regions that links take of it |
 //! | `windows.rs` | the transport |
 //! | `worker.rs` | a thread in which MPI makes progress, for MPIs that write into a window only while its rank calls them; time limits |
-//! | `bin/mpi-heat.rs` | a simulation whose ranks query rank 0 about its part while it runs |
-//! | `bin/mpi-conformance.rs` | the conformance suite over the transport, in one rank and between two |
+//! | `bin/mpi_heat.rs` | a simulation whose ranks query rank 0 about its part while it runs |
+//! | `bin/mpi_conformance.rs` | the conformance suite over the transport, in one rank and between two |
 #![cfg(feature = "mpi")]
 
 mod pool;

@@ -1,8 +1,8 @@
 //! A service on tokio that is injected into, and a client that awaits its calls.
 //!
 //! ```text
-//! tokio-service serve ADDRESS [TRANSPORT]
-//! tokio-service ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]
+//! tokio_service serve ADDRESS [TRANSPORT]
+//! tokio_service ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]
 //! ```
 //!
 //! The service has rows. Tasks of it serve them line by line over TCP (`put KEY VALUE`, `get KEY`). One more
@@ -191,7 +191,7 @@ async fn main() -> Result<(), Failed> {
             ask(address, library, lines, more.first().copied()).await
         }
         _ => Err(
-            "usage: tokio-service serve ADDRESS [TRANSPORT] | ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]"
+            "usage: tokio_service serve ADDRESS [TRANSPORT] | ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]"
                 .into(),
         ),
     }

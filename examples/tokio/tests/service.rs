@@ -21,7 +21,7 @@ struct Program {
 
 impl Program {
     fn start(args: &[&str]) -> Program {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tokio-service"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tokio_service"));
         let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let output = child.stdout.take().unwrap();
         let (sender, lines) = mpsc::channel();

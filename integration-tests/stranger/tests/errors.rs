@@ -114,7 +114,7 @@ fn errors_are_matched_on_without_another_crate() {
 #[test]
 fn a_main_that_returns_an_error_prints_its_sentence() {
     let output =
-        Command::new(env!("CARGO_BIN_EXE_farjump-stranger")).arg("unix:nobody.sock").output().unwrap();
+        Command::new(env!("CARGO_BIN_EXE_farjump_stranger")).arg("unix:nobody.sock").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),

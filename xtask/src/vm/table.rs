@@ -78,7 +78,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         HOT_PATH,
         On::Disorder,
-        "farjump-guard --file hot-path.json --library libraries/libcounter.so --transports verbs-write,verbs-send --rows",
+        "farjump_guard --file hot-path.json --library libraries/libcounter.so --transports verbs-write,verbs-send --rows",
         300,
     ),
     (

@@ -19,7 +19,7 @@ fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
 #[cfg(feature = "mpi")]
 #[test]
 fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
-    let program = env!("CARGO_BIN_EXE_mpi-conformance");
+    let program = env!("CARGO_BIN_EXE_mpi_conformance");
     let Some(output) = job::run(&job::MEMORY, 2, program, [""; 0]) else { return };
     for table in ["channels", "links, cached, one process", "links, cached, two processes"] {
         was_tried(table, &output);
@@ -29,7 +29,7 @@ fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
 #[cfg(feature = "mpi")]
 #[test]
 fn it_passes_where_a_rank_carries_out_itself_what_is_written_into_its_window() {
-    let program = env!("CARGO_BIN_EXE_mpi-conformance");
+    let program = env!("CARGO_BIN_EXE_mpi_conformance");
     let Some(output) = job::run(&job::MESSAGES, 2, program, [""; 0]) else { return };
     assert!(output.contains(": the window needs a worker in each rank\n"), "{output}");
     for table in ["channels", "links, cached, two processes"] {
@@ -56,7 +56,7 @@ fn ranks_ask_another_one_in_the_midst_of_its_simulation() {
     let output = folder.path().join("libhottest.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/hottest.c").into();
     build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
-    let Some(output) = job::run(&job::MEMORY, 3, env!("CARGO_BIN_EXE_mpi-heat"), [folder.path(), &output])
+    let Some(output) = job::run(&job::MEMORY, 3, env!("CARGO_BIN_EXE_mpi_heat"), [folder.path(), &output])
     else {
         return;
     };

@@ -1,5 +1,5 @@
 //! The conformance suite over the transport on MPI's windows, to be started as two ranks:
-//! `mpirun -n 2 mpi-conformance`.
+//! `mpirun -n 2 mpi_conformance`.
 //!
 //! Rank 0 runs the suite: both endpoints of a link in itself, and then with the targets in rank 1. It prints
 //! the suite's tables; the status is 0 on success. Each rank has a thread in which MPI makes progress if the

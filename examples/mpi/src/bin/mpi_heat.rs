@@ -1,5 +1,5 @@
 //! An MPI program whose ranks query one of them about its part of the work while it runs:
-//! `mpirun --oversubscribe -n 4 mpi-heat FOLDER LIBRARY`.
+//! `mpirun --oversubscribe -n 4 mpi_heat FOLDER LIBRARY`.
 //!
 //! Heat spreads along a rod, of which each rank has a slab; after each step neighbours exchange the cells at
 //! their edges. Rank 0 is also a target, at a socket in FOLDER. The others inject a function of LIBRARY
@@ -159,11 +159,11 @@ fn main() -> Result<(), Failed> {
 fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, library] = &arguments[..] else {
-        return Err("mpi-heat takes a folder and a library".into());
+        return Err("mpi_heat takes a folder and a library".into());
     };
     let (rank, ranks) = (world.rank() as usize, world.size() as usize);
     if ranks < 2 {
-        return Err("mpi-heat takes two ranks at least: one that is asked, and one that asks".into());
+        return Err("mpi_heat takes two ranks at least: one that is asked, and one that asks".into());
     }
     let expected = expected(ranks);
 
