@@ -307,7 +307,7 @@ mod tests {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
         let memfd = match memfd_create("test", flags) {
             Ok(memfd) => memfd,
-            Err(errno) => return println!("SKIP: this system makes no memfd in huge pages: {errno}"),
+            Err(errno) => return println!("skipped: this system makes no memfd in huge pages: {errno}"),
         };
         ftruncate(&memfd, HUGE as u64).unwrap();
         fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_file_of_a_tmpfs_is_no_memfd() {
         let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
-            return println!("SKIP: no file can be made in /dev/shm");
+            return println!("skipped: no file can be made in /dev/shm");
         };
         file.set_len(PAGE as u64).unwrap();
         assert!(refused(file, PAGE).contains("not sealed against shrinking"));
@@ -348,31 +348,35 @@ mod tests {
     /// The same at random times, as a peer would try.
     #[test]
     fn a_region_that_is_shortened_while_it_is_looked_at_is_never_taken_short() {
-        const TRIES: usize = 3000;
-        let turn = AtomicUsize::new(0);
-        let memfds: Vec<OwnedFd> = (0..TRIES).map(|_| memfd(PAGE, true, SealFlags::empty())).collect();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
+        const ROUNDS: usize = 30;
+        // One of them is open for each try of a round.
+        const TRIES: usize = 100;
+        for _ in 0..ROUNDS {
+            let turn = AtomicUsize::new(0);
+            let memfds: [OwnedFd; TRIES] = std::array::from_fn(|_| memfd(PAGE, true, SealFlags::empty()));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for (number, memfd) in memfds.iter().enumerate() {
+                        while turn.load(Ordering::Acquire) < number {
+                            std::hint::spin_loop();
+                        }
+                        // Later from try to try, to reach each point between the checks.
+                        for _ in 0..2 * number {
+                            std::hint::spin_loop();
+                        }
+                        ftruncate(memfd, 0).unwrap();
+                        fcntl_add_seals(memfd, SealFlags::SHRINK).unwrap();
+                    }
+                });
                 for (number, memfd) in memfds.iter().enumerate() {
-                    while turn.load(Ordering::Acquire) < number {
-                        std::hint::spin_loop();
-                    }
-                    // Later from try to try, to reach each point between the checks.
-                    for _ in 0..number % 200 {
-                        std::hint::spin_loop();
-                    }
-                    ftruncate(memfd, 0).unwrap();
-                    fcntl_add_seals(memfd, SealFlags::SHRINK).unwrap();
+                    turn.store(number, Ordering::Release);
+                    let taken = check_peers(memfd.as_fd(), PAGE, || ());
+                    let len = fstat(memfd).unwrap().st_size;
+                    assert!(taken.is_err() || len == PAGE as i64, "taken with {len} bytes at try {number}");
                 }
+                turn.store(TRIES, Ordering::Release);
             });
-            for (number, memfd) in memfds.iter().enumerate() {
-                turn.store(number, Ordering::Release);
-                let taken = check_peers(memfd.as_fd(), PAGE, || ());
-                let len = fstat(memfd).unwrap().st_size;
-                assert!(taken.is_err() || len == PAGE as i64, "taken with {len} bytes at try {number}");
-            }
-            turn.store(TRIES, Ordering::Release);
-        });
+        }
     }
 
     /// A page that its owner gives back reads as zero, and can be written.
