@@ -68,7 +68,8 @@ fn the_case_of_a_child() {
         Err(error) => println!("refused {error}"),
     }
     for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
-        let file = line.split_whitespace().nth(5).map(Path::new);
+        // The path is all that follows the fifth blank and padding (proc_pid_maps(5)): it may have blanks itself.
+        let file = line.splitn(6, ' ').nth(5).map(|padded| Path::new(padded.trim_start()));
         let name = file.and_then(|file| file.file_name()?.to_str());
         if name.is_some_and(|name| LIBRARIES.iter().any(|library| name.starts_with(library))) {
             println!("mapped {}", file.unwrap().display());
