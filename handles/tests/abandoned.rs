@@ -27,7 +27,7 @@ impl Owner {
     }
 
     fn serving<O: Objects + 'static>(is_mapped: bool, wrap: impl FnOnce(Service) -> O) -> Owner {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let address = format!("unix:{}", folder.path().join("owner.sock").display());
         let store = Store::options().capacity(1 << 20).build().unwrap();
         let mut target = Target::listen(&address).objects(wrap(store.service())).build().unwrap();

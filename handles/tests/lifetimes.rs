@@ -16,7 +16,7 @@ struct Owner {
 }
 
 fn owner() -> Owner {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("owner.sock").display());
     let mut owner = Owner { store: Store::new().unwrap(), address, target: None, _folder: folder };
     owner.serve();

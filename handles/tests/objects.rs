@@ -26,7 +26,7 @@ impl Owner {
     }
 
     fn of(store: Store, transport: &str) -> Owner {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let (address, key) = match transport {
             "tcp" => ("tcp:127.0.0.1:0".to_owned(), Some(Key::from_bytes([7; Key::LEN]))),
             _ => (format!("unix:{}", folder.path().join("owner.sock").display()), None),
@@ -259,7 +259,7 @@ fn leases_end_and_counted_objects_go_with_their_last_reference() {
 
 #[test]
 fn a_full_store_writes_to_its_file_what_nobody_reads_and_reads_it_back() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let options = Store::options().capacity(1 << 20).spill(folder.path(), 8 << 20);
     let owner = Owner::of(options.build().unwrap(), "shm");
     let client = owner.client();
@@ -287,7 +287,7 @@ fn a_full_store_writes_to_its_file_what_nobody_reads_and_reads_it_back() {
 
 #[test]
 fn files_are_copied_and_what_is_no_file_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let path = folder.path().join("data");
     std::fs::write(&path, b"of a file").unwrap();
     let store = Store::new().unwrap();
@@ -338,7 +338,7 @@ fn many_threads_use_one_client_and_each_gets_its_own_object() {
 
 #[test]
 fn a_target_without_a_store_says_how_to_give_it_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("plain.sock").display());
     let _target = Target::listen(&address).build().unwrap().spawn().unwrap();
     let error = Client::connect(&address).unwrap_err().to_string();
@@ -378,7 +378,7 @@ fn bytes_that_no_client_sends_are_refused_and_hurt_no_other() {
 #[test]
 fn objects_come_through_the_frames_of_ucx() {
     for transport in ["ucx-put", "ucx-am"] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let address = format!("unix:{}", folder.path().join("try.sock").display());
         if let Err(error) = Target::listen(&address).transport(transport).build() {
             println!("SKIP: {transport}: {error}");
@@ -401,7 +401,7 @@ fn objects_come_through_the_frames_of_ucx() {
 
 #[test]
 fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     for (number, offset) in [1, 2, (1 << 20) - 2, 1 << 20, u64::MAX - 3, u64::MAX].into_iter().enumerate() {
         let address = format!("unix:{}", folder.path().join(format!("{number}.sock")).display());
         let store = Store::options().capacity(1 << 20).build().unwrap();

@@ -2,11 +2,11 @@
 //! run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use farjump_fixtures::helper_process::{again, command};
+use farjump_fixtures::process::{Process, end_with_this_thread};
 use farjump_integration_tests::conformance::{Candidate, candidate, names, run};
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 
@@ -53,7 +53,7 @@ fn conforms_over(transports: &str, test: &str, mut command: Command) -> bool {
     if transports.contains("tcp") {
         command.env("CONFORMANCE_UCX_TCP", "yes");
     }
-    let output = command.output().expect("the program starts once more");
+    let output = end_with_this_thread(&mut command).output().expect("the program starts once more");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     assert!(output.status.success(), "UCX_TLS={transports}: {}", String::from_utf8_lossy(&output.stderr));
@@ -79,33 +79,19 @@ fn conforms_between_namespaces(test: &str) {
     }
 }
 
-/// A program that is killed when this is dropped; its own processes end with it.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // Both fail if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Makes `command`, which runs the suite's program, use only UCX's sockets and the links of one mode.
 fn settled(mut command: Command) -> Command {
     command.env("UCX_TLS", "tcp,self").env("CONFORMANCE_UCX_TCP", "yes");
     command.env("CONFORMANCE_PARTS", "cached").stdin(Stdio::null());
+    end_with_this_thread(&mut command);
     command
 }
 
 /// Starts the suite's program by `run` to serve targets at `listen`. Returns it and its address.
-fn serving(run: Command, listen: &str) -> (Killed, String) {
-    let mut command = settled(run);
-    command.args(["--serve", listen]).stdout(Stdio::piped());
-    let mut serving = Killed(command.spawn().expect("the suite's program starts"));
-    let mut ready = String::new();
-    let said = serving.0.stdout.as_mut().expect("it is a pipe");
-    BufReader::new(said).read_line(&mut ready).expect("it says where it listens");
-    let address = ready.trim_end().strip_prefix("ready: ").expect("it is ready");
+fn serving(run: Command, listen: &str) -> (Process, String) {
+    let serving = Process::spawn(settled(run).args(["--serve", listen]).stdout(Stdio::piped()));
+    let ready = serving.line();
+    let address = ready.strip_prefix("ready: ").expect("it is ready");
     (serving, address.to_owned())
 }
 

@@ -14,13 +14,13 @@ esac
 
 # Where the files go, and how the server is asked: set by the test alone.
 root=${FARJUMP_ROOT:-}
-asked=${FARJUMP_CLI:-}
+socket=${FARJUMP_SOCKET:-}
 # Below /usr/lib: the unit lets nothing else be mapped to be run.
 module=$root/usr/lib/$name/modules/farjump-kv.so
 drop_in=$root/etc/systemd/system/$service.service.d/farjump.conf
 settings=$root/etc/$name/$name.conf
 mark='# farjump: written by enable.sh'
-line="loadmodule $module unix:$root/run/$name/farjump.sock load local"
+line="loadmodule \"$module\" \"unix:$root/run/$name/farjump.sock\" load local"
 
 [ -f "$settings" ] || { echo "there is no $settings: install $service first" >&2 && exit 1; }
 # Without what an earlier run wrote.
@@ -57,7 +57,7 @@ systemctl daemon-reload
 systemctl restart "$service"
 
 info() {
-    "$cli" $asked INFO "$1" 2>/dev/null | tr -d '\r'
+    "$cli" ${socket:+-s "$socket"} INFO "$1" 2>/dev/null | tr -d '\r'
 }
 tries=0
 until info farjump | grep '^farjump_listening:1'; do

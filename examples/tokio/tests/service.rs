@@ -1,50 +1,19 @@
 //! The service and its client as processes: their output, and the service's sleep while it is idle.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
+use farjump_fixtures::process::{PATIENCE, Process};
 
-/// Time after which a program is killed.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A program, killed with the test in any case.
-struct Program {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Program {
-    fn start(args: &[&str]) -> Program {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tokio_service"));
-        let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = child.stdout.take().unwrap();
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Program { child, lines }
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the program says something")
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+fn start(args: &[&OsStr]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokio_service"));
+    Process::spawn(command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()))
 }
 
 /// A connection to the service's lines.
@@ -65,7 +34,7 @@ impl Lines {
 
 #[test]
 fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_nobody_asks() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let library = folder.path().join("libsum.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../farjump/examples/sum.c");
     build(&Options { inputs: vec![source], output: library.clone(), ..Options::default() }).unwrap();
@@ -80,11 +49,13 @@ fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_no
 
 /// A service at `address` is used by a client, and then left alone.
 fn serves(address: &str, transport: &str, library: &Path) {
-    let service = Program::start(&["serve", address, transport]);
+    let service = start(&["serve", address, transport].map(OsStr::new));
     let ready = service.line();
-    let words: Vec<&str> = ready.split(' ').collect();
+    // The address is the last word: a path in it may have blanks.
+    let words: Vec<&str> = ready.splitn(3, ' ').collect();
     let ["ready", place, address] = words[..] else { panic!("{ready}") };
-    let client = Program::start(&["ask", address, &library.display().to_string(), place, transport]);
+    let client =
+        start(&["ask".as_ref(), address.as_ref(), library.as_os_str(), place.as_ref(), transport.as_ref()]);
     assert_eq!(client.line(), "row 50 is 2500, and 98 sums are right");
     // 3² + 1000 + 5²
     assert_eq!(client.line(), "with 1000 in row 4, rows 3, 4 and 5 sum up to 1034");
@@ -96,8 +67,7 @@ fn serves(address: &str, transport: &str, library: &Path) {
     let mut lines = Lines(BufReader::new(stream));
     assert_eq!(lines.ask("get 4"), "1000");
     assert_eq!(lines.ask("put 4"), "no such command: put KEY VALUE, get KEY, woken");
-    // The client has gone by now, or goes.
-    assert!(client.lines.recv_timeout(PATIENCE).is_err());
+    client.finish().worked();
     let (start, before) = (Instant::now(), lines.woken());
     thread::sleep(Duration::from_secs(2));
     let woken = lines.woken() - before;

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::{ConnectError, Error, Library, Link, LinkBuilder, WaitError};
-use farjump_fixtures::helper_process::end_with_parent;
 use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -131,7 +130,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new(over: Over, random: &mut Rng) -> Fixture {
-        let folder = TempDir::new().unwrap();
+        let folder = farjump_fixtures::folder();
         let ledger = Ledger::create(&folder.path().join("ledger"));
         let (target, address) = start_target(folder.path(), &over.address(folder.path()), random);
         let witness = link(&address).connect_timeout(PATIENCE).connect().unwrap();
@@ -349,9 +348,6 @@ fn strike(victim: &mut HelperProcess, ledger: &Ledger, hit: Hit, random: &mut Rn
 #[test]
 fn a_process_plays_the_role_that_it_was_started_for() {
     let role = role();
-    if !role.is_empty() {
-        end_with_parent();
-    }
     match &role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {}
         ["target", folder, address, policy, mailbox] => {

@@ -12,7 +12,7 @@ use farjump::{
     CodeId, CompiledImage, Cpu, KeptCause, Level, Library, Link, LinkBuilder, Machine, PeerCompiler,
     RefusalCause,
 };
-use farjump_fixtures::process::runs;
+use farjump_fixtures::process::{quoted, runs};
 use farjump_fixtures::raw_source::{RawSource, call as raw_call, call_code};
 use farjump_fixtures::raw_target::RawTarget;
 
@@ -120,7 +120,7 @@ fn calls_go_on_while_it_compiles_and_then_the_target_runs_the_image_for_its_cpu(
     let place = Place::new();
     let library = sum(&place);
     let go = place.path("go");
-    let compiler = compiler(&place, &format!("while [ ! -e {} ]; do sleep 0.01; done", go.display()));
+    let compiler = compiler(&place, &format!("while [ ! -e {} ]; do sleep 0.01; done", quoted(&go)));
     let _target = start_target(&place.address());
     let link = link_by(place.link(), compiler);
     assert_eq!(link.compiled_image(&library), CompiledImage::Unasked);
@@ -261,7 +261,7 @@ fn a_source_without_the_right_to_bring_code_compiles_nothing() {
 /// A compiler that hangs, and another process of it. Their numbers are the lines of the file.
 fn hanging(place: &Place) -> (PeerCompiler, PathBuf) {
     let pids = place.path("pids");
-    let file = pids.display();
+    let file = quoted(&pids);
     (compiler(place, &format!("sleep 100000 & echo $! >> {file}; echo $$ >> {file}; wait")), pids)
 }
 
@@ -312,7 +312,7 @@ fn links_share_what_was_compiled_from_one_source_for_one_cpu() {
     fs::copy(library.path(), place.path("copy.so")).unwrap();
     let copy = Library::open(place.path("copy.so")).unwrap();
     let log = place.path("log");
-    let compiler = compiler(&place, &format!("case \" $* \" in *' -c '*) echo >> {}; esac", log.display()));
+    let compiler = compiler(&place, &format!("case \" $* \" in *' -c '*) echo >> {}; esac", quoted(&log)));
     let _targets = ["a", "b"].map(|name| start_target(&place.address_of(name)));
     let link = |name: &str| link_by(Link::builder(&place.address_of(name)), compiler.clone());
     let (one, other) = (link("a"), link("b"));
@@ -347,7 +347,7 @@ fn what_a_peer_says_of_its_cpu_becomes_no_option_of_its_choice() {
     let place = Place::new();
     let library = sum(&place);
     let log = place.path("log");
-    let compiler = compiler(&place, &format!("for word; do echo \"$word\"; done >> {}", log.display()));
+    let compiler = compiler(&place, &format!("for word; do echo \"$word\"; done >> {}", quoted(&log)));
     let (machine, level) = (Machine::native().unwrap(), Level::BASELINE);
     // Words that compilers take behind -m, and that name no feature, and one that none knows.
     let words = ["32", "no-red-zone", "cmodel-large", "soft-float", "long-double-64", "unicode", "made-up"];

@@ -9,7 +9,7 @@ use std::thread;
 use farjump::build::{Options, build};
 use farjump::{Library, Target};
 use farjump_core::image::ImageView;
-use farjump_fixtures::helper_process::{RUNNER, commands, end_with_parent};
+use farjump_fixtures::helper_process::{RUNNER, commands};
 use farjump_fixtures::process::Process;
 
 use crate::helper::{HelperProcess, role, say, test_in_role, this_test};
@@ -35,7 +35,6 @@ FARJUMP_IFUNC void twice_main(void *payload, size_t payload_size, void *target_a
 
 /// Plays a target that is debugged, until its parent ends it.
 fn play_target(address: &str, symbols: &str) {
-    end_with_parent();
     let mut target = Target::listen(address).debug(true).debug_symbols(symbols).build().unwrap();
     let stopper = target.stopper();
     thread::spawn(move || {

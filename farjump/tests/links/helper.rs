@@ -6,8 +6,8 @@ use std::process::Command;
 use std::thread;
 
 use farjump::{Data, Key, Link, LinkBuilder, Mode, Target, TargetBuilder, WaitPolicy};
+use farjump_fixtures::helper_process::commands;
 pub(crate) use farjump_fixtures::helper_process::{HelperProcess, role, say, test_in_role};
-use farjump_fixtures::helper_process::{commands, end_with_parent};
 pub(crate) use farjump_fixtures::this_test;
 
 use crate::support::{FOREVER, PATIENCE, library, words};
@@ -89,9 +89,6 @@ pub(crate) fn start_source(address: &str, transport: &str) -> HelperProcess {
 fn a_process_plays_the_role_that_it_was_started_for() {
     let role = role();
     let args: Vec<&str> = role.iter().map(String::as_str).collect();
-    if !args.is_empty() {
-        end_with_parent();
-    }
     match args[..] {
         [] => {}
         ["target", address, transport, data] => play_target(address, transport, data),

@@ -3,7 +3,7 @@
 use std::thread;
 
 use farjump::{Link, Target};
-use farjump_fixtures::helper_process::{end_with_parent, role};
+use farjump_fixtures::helper_process::role;
 use farjump_fixtures::this_test;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -30,7 +30,6 @@ fn settle(target: &mut Target<'_>) {
 }
 
 fn play() {
-    end_with_parent();
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let connect = || place.link().reply_mailbox_size(4096).connect().unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farjump::{Key, Link, Target};
-use farjump_fixtures::helper_process::{HelperProcess, commands, end_with_parent, role, say, test_in_role};
+use farjump_fixtures::helper_process::{HelperProcess, commands, role, say, test_in_role};
 use farjump_fixtures::this_test;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -80,7 +80,6 @@ fn taken(target: &mut HelperProcess) -> Taken {
 }
 
 fn play_target() {
-    end_with_parent();
     raise_file_limit();
     let asked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     std::thread::spawn(|| commands().for_each(|_| asked.store(true, Ordering::Relaxed)));
@@ -113,7 +112,6 @@ fn an_idle_link_takes_less_than_16_kib_on_either_side() {
 }
 
 fn play_source(test: &str) {
-    end_with_parent();
     let _watchdog = Watchdog::new();
     raise_file_limit();
     if getrlimit(Resource::Nofile).current.is_some_and(|most| most < 3 * (BEFORE + LINKS) as u64) {

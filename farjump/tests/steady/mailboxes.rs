@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farjump::{Library, Link, Target};
-use farjump_fixtures::helper_process::{HelperProcess, commands, end_with_parent, role, say};
+use farjump_fixtures::helper_process::{HelperProcess, commands, role, say};
 use farjump_fixtures::this_test;
 
 use crate::support::{PATIENCE, Place, Watchdog, library};
@@ -53,7 +53,6 @@ impl Taken {
 
 /// A target in a process of its own: it says what it takes when it is asked.
 fn play_target(prefault: bool) {
-    end_with_parent();
     let asked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     std::thread::spawn(|| commands().for_each(|_| asked.store(true, Ordering::Relaxed)));
     let place = Place::new();

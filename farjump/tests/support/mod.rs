@@ -49,7 +49,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Place {
-        Place { folder: TempDir::new().unwrap(), _watchdog: Watchdog::new() }
+        Place { folder: farjump_fixtures::folder(), _watchdog: Watchdog::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -164,7 +164,7 @@ impl Wake for Counted {
 
 #[test]
 fn a_task_is_woken_by_the_reply_alone_and_by_the_end_of_the_owner() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("owner.sock").display());
     let store = Store::options().capacity(1 << 20).build().unwrap();
     let mut target = Target::listen(&address).objects(store.service()).build().unwrap();

@@ -9,23 +9,25 @@ use std::time::{Duration, Instant};
 use farjump::build::{Options, build};
 use farjump::placement::Place;
 use farjump::{CallError, Library, Target, TargetThread, WaitError};
+use farjump_fixtures::process::remove_at_end;
 use farjump_handles::{Client, Error, Handle, Placement, Store};
 use rustix::event::{PollFd, PollFlags};
 
 /// A function of `tests/ifuncs`, built once.
 fn library(name: &str) -> Library {
-    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let folder = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder().keep();
+        remove_at_end(&folder);
         for source in ["sum_at.c", "reversed.rs"] {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ifuncs").join(source);
             let name = source.file_stem().unwrap().to_str().unwrap();
-            let output: PathBuf = folder.path().join(format!("lib{name}.so"));
+            let output: PathBuf = folder.join(format!("lib{name}.so"));
             build(&Options { inputs: vec![source.clone()], output, ..Options::default() }).unwrap();
         }
         folder
     });
-    Library::open(folder.path().join(format!("lib{name}.so"))).unwrap()
+    Library::open(folder.join(format!("lib{name}.so"))).unwrap()
 }
 
 struct Owner {
@@ -37,7 +39,7 @@ struct Owner {
 }
 
 fn owner() -> Owner {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("owner.sock").display());
     let store = Store::options().capacity(64 << 20).build().unwrap();
     let target = Target::listen(&address).objects(store.service()).build().unwrap().spawn().unwrap();

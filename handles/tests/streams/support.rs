@@ -20,7 +20,7 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn new(way: &str, capacity: u64) -> Owner {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let (address, key) = match way {
             "tcp" => ("tcp:127.0.0.1:0".to_owned(), Some(Key::from_bytes([7; Key::LEN]))),
             _ => (format!("unix:{}", folder.path().join("owner.sock").display()), None),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use farjump::Library;
-use farjump_fixtures::helper_process::{HelperProcess, end_with_parent};
+use farjump_fixtures::helper_process::HelperProcess;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{objects, source, target};
@@ -60,7 +60,6 @@ pub(crate) fn start_as(who: &As, role: &[&str]) -> HelperProcess {
 /// # Panics
 /// If there is no such role.
 pub(crate) fn play(role: &[&str]) {
-    end_with_parent();
     if let Ok(bytes) = std::env::var(LOCKED) {
         let most = Some(bytes.parse().unwrap());
         setrlimit(Resource::Memlock, Rlimit { current: most, maximum: most }).unwrap();

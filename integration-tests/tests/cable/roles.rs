@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farjump::build::{Options, build};
 use farjump::{Error, Key, Library, Link, LinkBuilder, Target, WaitError};
-use farjump_fixtures::helper_process::{commands, end_with_parent, role, say};
+use farjump_fixtures::helper_process::{commands, role, say};
 use farjump_fixtures::watchdog::Watchdog;
 
 /// Longer than anything honest takes.
@@ -27,7 +27,6 @@ pub(crate) fn plays(transport: &str) -> bool {
     if role.is_empty() {
         return false;
     }
-    end_with_parent();
     let _watchdog = Watchdog::over("a process behind the cable".to_owned());
     match role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["target", address] => play_target(address, transport),

@@ -26,7 +26,7 @@ struct Sleeper {
 
 impl Sleeper {
     fn new() -> Sleeper {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let echo = echo(folder.path());
         let address = format!("unix:{}", folder.path().join("socket").display());
         let mut target =
@@ -219,7 +219,7 @@ fn a_wait_for_credit_in_a_group_wakes_the_target_and_all_calls_run() {
 #[test]
 fn groups_over_transports_that_wake_for_each_frame_are_calls_like_others() {
     let _watchdog = Watchdog::new();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let echo = echo(folder.path());
     let address = format!("unix:{}", folder.path().join("socket").display());
     let thread = Target::listen(&address).transport("tcp").build().unwrap().spawn().unwrap();

@@ -10,7 +10,7 @@ const LINKS: usize = 40;
 
 #[test]
 fn links_that_bring_nothing_are_not_polled_and_one_that_does_is_noticed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let echo = echo(folder.path());
     let address = format!("unix:{}", folder.path().join("socket").display());
     let metered = Metered::new(Box::new(Tcp::new()));

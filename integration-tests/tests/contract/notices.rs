@@ -14,7 +14,7 @@ const NAME: &str = "fake-one-sided";
 
 #[test]
 fn a_target_reads_its_control_connection_at_a_notice_that_a_backend_moves() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let echo = &echo(folder.path());
     for rule in [Rule::InOrder, Rule::Fenced, Rule::WriteImm, Rule::Checked] {
         let address = format!("unix:{}/{rule:?}", folder.path().display());

@@ -72,7 +72,7 @@ fn assert_messages(blocks: Vec<Block>, message_of: impl Fn(&str) -> String) {
 
 #[test]
 fn every_function_in_the_guide_builds() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     for (language, suffix, least) in [("c", "c", 4), ("rust", "rs", 2)] {
         let right: Vec<_> = blocks(language).into_iter().filter(|block| block.marks == language).collect();
         assert!(right.len() >= least, "{} blocks of {language}", right.len());
@@ -85,7 +85,7 @@ fn every_function_in_the_guide_builds() {
 
 #[test]
 fn the_function_in_the_readme_of_the_author_crate_builds() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let blocks = blocks_of("ifuncs/rust/README.md", "rust");
     let [block] = &blocks[..] else { panic!("{} blocks of Rust", blocks.len()) };
     build_block(&block.code, "rs", folder.path()).unwrap_or_else(|error| panic!("{error}\n{}", block.code));
@@ -93,7 +93,7 @@ fn the_function_in_the_readme_of_the_author_crate_builds() {
 
 #[test]
 fn each_mistake_of_building_gives_the_message_in_the_guide() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let wrong: Vec<_> = blocks("c").into_iter().filter(|block| block.marks == "c refused").collect();
     assert!(wrong.len() >= 5);
     let place = format!("{}/", folder.path().display());
@@ -104,7 +104,7 @@ fn each_mistake_of_building_gives_the_message_in_the_guide() {
 
 #[test]
 fn each_mistake_at_run_time_gives_the_message_in_the_guide() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("socket").display());
     let target = Target::listen(&address).build().unwrap().spawn().unwrap();
     let link = Link::connect(&address).unwrap();

@@ -30,7 +30,7 @@ fn echo(folder: &Path) -> Library {
 /// Makes calls over a backend. Both endpoints are in this process but connect over a socket, like two
 /// processes.
 fn carries_calls(make: impl Fn() -> Box<dyn Transport>, largest: usize) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let echo = echo(folder.path());
     let name = make().name().to_owned();
     let address = format!("unix:{}", folder.path().join("socket").display());

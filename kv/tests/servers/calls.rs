@@ -118,12 +118,11 @@ fn calls_act_as_the_user_of_the_client() {
 #[test]
 fn replicas_run_calls_that_read_and_get_what_others_wrote() {
     on_each(|program| {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         fs::write(folder.path().join("seal"), b"a key of more than sixteen bytes").unwrap();
         let seal = folder.path().join("seal");
-        let args = format!("load yes code-key {}", seal.display());
-        let server = Start::new(program).args(&args).run();
-        let replica = Start::new(program).args(&args).run();
+        let start = || Start::new(program).args("load yes code-key").arg(&seal);
+        let (server, replica) = (start().run(), start().run());
         let mut client = server.client();
         let port = server.open_port();
         let mut copy = replica.client();

@@ -73,7 +73,7 @@ fn code_is_loaded_where_the_module_lets_it() {
 fn code_in_a_key_is_sealed() {
     let code = fs::read(library_file("chase")).unwrap();
     on_each(|program| {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         fs::write(folder.path().join("seal"), b"a key of more than sixteen bytes").unwrap();
         let options = "--appendonly yes --appendfsync always";
         let server = Start::new(program).options(options).args("load yes code-key seal").run_in(folder);

@@ -47,7 +47,7 @@ fn a_script_has_debians_service_load_the_module_and_takes_it_back() {
             println!("skipped: there is no redis-cli in PATH: install redis-tools");
             return;
         };
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let root = folder.path();
         let _stopped = Stopped(root);
         for made in ["bin", "lib", &format!("etc/{name}"), &format!("run/{name}")] {
@@ -57,7 +57,7 @@ fn a_script_has_debians_service_load_the_module_and_takes_it_back() {
         write_program(&root.join("bin/systemctl"), SYSTEMCTL);
         std::os::unix::fs::symlink(&cli, root.join("bin/valkey-cli")).unwrap();
         let (settings, socket) = (root.join(format!("etc/{name}/{name}.conf")), root.join("s"));
-        let before = format!("port 0\nunixsocket {}\nsave \"\"\n", socket.display());
+        let before = format!("port 0\nunixsocket \"{}\"\nsave \"\"\n", socket.display());
         fs::write(&settings, &before).unwrap();
         let run = |prefix: &str| -> Output {
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/enable.sh");
@@ -65,7 +65,7 @@ fn a_script_has_debians_service_load_the_module_and_takes_it_back() {
             let mut command = Command::new("sh");
             command.args([script, prefix, &format!("{name}-server")]).env("PATH", path);
             command.env("FARJUMP_ROOT", root).env("SERVER", program).env("NAME", name);
-            command.env("FARJUMP_CLI", format!("-s {}", socket.display()));
+            command.env("FARJUMP_SOCKET", &socket);
             if let Some(libraries) = crate::server::libraries(program) {
                 command.env("LD_LIBRARY_PATH", libraries);
             }

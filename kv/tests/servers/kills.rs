@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::{Library, Link};
-use farjump_fixtures::helper_process::{end_with_parent, role, say, test_in_role};
+use farjump_fixtures::helper_process::{role, say, test_in_role};
 use farjump_fixtures::process::{PATIENCE, Process, kill};
 use farjump_fixtures::this_test;
 use farjump_fixtures::watchdog::Watchdog;
@@ -50,7 +50,6 @@ fn whole_calls(client: &mut Client, name: &str) -> u64 {
 /// Calls until it is killed, with several calls under way. Tells the number of each call that got its reply.
 fn call_until_killed(socket: &str, library: &str, name: &str) -> ! {
     let _watchdog = Watchdog::new();
-    end_with_parent();
     let link = Link::connect(&format!("unix:{socket}")).expect("the target takes links");
     let library = Library::open(library).expect("the test has built it");
     let mut pending = VecDeque::new();

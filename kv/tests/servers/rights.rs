@@ -56,7 +56,7 @@ fn links_act_as_the_user_that_the_module_names() {
 #[test]
 fn links_act_as_the_users_that_the_module_names_for_their_keys() {
     on_each(|program| {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let file = folder.path().join("keys");
         let keys = ["blue", "red", "green", "other"].map(|name| Keys::add(&file, name, None).unwrap());
         let args = ["tcp:127.0.0.1:0", "key", "keys", "transport", "tcp", "user", "rest"];

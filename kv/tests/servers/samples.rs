@@ -136,7 +136,7 @@ fn sums(link: &Link, library: &Library, words: &str) -> [i64; 2] {
 
 /// The library of a sample in Rust, which is built as a crate of an author's.
 fn rust_library(name: &str) -> Library {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = farjump_fixtures::folder();
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let at = |path: &str| package.join(path).display().to_string();
     let manifest = format!(

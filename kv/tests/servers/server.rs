@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +11,6 @@ use farjump::build::{Options, build};
 use farjump::{Error, Library, Link};
 use farjump_fixtures::process::{PATIENCE, Process, runs, wait_for};
 use farjump_fixtures::watchdog::Watchdog;
-use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::resp::{Client, Value};
@@ -90,6 +88,12 @@ impl<'a> Start<'a> {
         self
     }
 
+    /// Adds an argument of the module's, which may have blanks.
+    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.module.push(arg.into());
+        self
+    }
+
     /// Gives the module these arguments and no other.
     pub(crate) fn only(mut self, args: &[&str]) -> Self {
         self.module = args.iter().map(OsString::from).collect();
@@ -105,7 +109,7 @@ impl<'a> Start<'a> {
     /// Starts it, and waits until it answers.
     #[track_caller]
     pub(crate) fn run(self) -> Server {
-        self.run_in(tempfile::tempdir().expect("there is space for a folder"))
+        self.run_in(farjump_fixtures::folder())
     }
 
     /// Starts it in a folder that may have files of an earlier one.
@@ -138,13 +142,6 @@ fn start(program: &Path, folder: &Path, options: &[OsString], prepare: fn(&mut C
     command.args(["--enable-module-command", "yes", "--enable-debug-command", "yes", "--dir"]).arg(folder);
     command.args(options).stdin(Stdio::null()).current_dir(folder);
     prepare(&mut command);
-    // A test that its watchdog ends drops nothing: its servers end with the thread that has started them.
-    // SAFETY: a system call is all that runs between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
-        })
-    };
     Process::start(&mut command)
 }
 

@@ -7,7 +7,7 @@ use crate::server::{Start, on_each, run_ops};
 #[test]
 fn links_come_over_tcp_with_a_key() {
     on_each(|program| {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = farjump_fixtures::folder();
         let key = Key::create(&folder.path().join("keys")).unwrap();
         let server =
             Start::new(program).only(&["tcp:127.0.0.1:0", "key", "keys", "transport", "tcp"]).run_in(folder);

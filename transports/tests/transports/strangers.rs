@@ -13,7 +13,6 @@ use farjump_core::transport::{Endpoint, Messages, OpenRequest, Transport};
 use farjump_transports::ucx::Am;
 use rustix::net::getsockname;
 use rustix::net::sockopt::socket_acceptconn;
-use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::tempdir;
 
 use farjump_fixtures::helper_process::{DONE, again, command};
@@ -76,7 +75,6 @@ fn attack(at: SocketAddr, ends: &mut [Box<dyn Messages>]) -> Option<i32> {
 
 /// Runs one case; this process is the victim.
 fn play() -> ! {
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let _watchdog = Watchdog::new();
     let Ok(allowed) = env::var(ALLOWED) else {
         let mut ends = pair(Am::new());

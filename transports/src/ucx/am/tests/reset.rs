@@ -3,7 +3,7 @@
 use std::io;
 
 use farjump_core::transport::{Address, UnconnectedEndpoint};
-use farjump_fixtures::helper_process::{HelperProcess, end_with_parent, say, test_in_role};
+use farjump_fixtures::helper_process::{HelperProcess, say, test_in_role};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::*;
@@ -37,7 +37,6 @@ fn line() -> String {
 /// Answers one frame and reads no further. At its parent's word it sends another, and is killed: the system
 /// resets its connections, for they have bytes that were not read.
 fn be_a_peer() {
-    end_with_parent();
     let mut post = connect(|own| {
         say(&own);
         line()
