@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::workbench::{Process, Workbench, finish, runs, wait_for};
+use crate::workbench::{Process, Workbench, finish, quoted, runs, wait_for};
 
 const COUNT: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(count)\n\
     FARJUMP_IFUNC void count_main(void *p, size_t n, void *a) { (void)a; uint64_t sum = 0;\n\
@@ -97,7 +97,7 @@ fn no_end_of_the_source_leaves_a_compiler_or_a_file() {
     let library = carrying(&bench);
     let _serving = bench.serve(&[]);
     let pids = bench.path("pids");
-    let hangs = format!("sleep 100000 & echo $! >> {0}; echo $$ >> {0}; wait", pids.display());
+    let hangs = format!("sleep 100000 & echo $! >> {0}; echo $$ >> {0}; wait", quoted(&pids));
     let cc = compiler(&bench, &hangs);
     for signal in [Some(Signal::KILL), Some(Signal::INT), None] {
         let calls = if signal.is_some() { "10000000" } else { "2000000" };

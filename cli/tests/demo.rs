@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use crate::inject::crc32;
 use crate::terminal::Terminal;
-use crate::workbench::{Process, Workbench, children_of, finish, keys, kill, process_fields, runs, wait_for};
+use crate::workbench::{
+    Process, Workbench, children_of, finish, keys, kill, process_fields, quoted, runs, wait_for,
+};
 
 fn demo_json(bench: &Workbench, args: &[&str]) -> Value {
     bench.json([&["demo", "--json"], args].concat())
@@ -291,7 +293,7 @@ fn a_demo_that_is_interrupted_while_it_compiles_ends_its_compilers() {
     let bench = Workbench::new();
     let program = installed(&bench);
     let started = bench.path("started");
-    let script = format!("#!/bin/sh\necho $$ >> {}\nexec sleep 1000\n", started.display());
+    let script = format!("#!/bin/sh\necho $$ >> {}\nexec sleep 1000\n", quoted(&started));
     let compiler = bench.executable("cc", &bench.write("script", script));
     let mut command = bench.program(program);
     command.arg("demo").env("FARJUMP_CC", compiler);

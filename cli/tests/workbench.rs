@@ -1,13 +1,16 @@
-//! A folder to work in, and processes under a watchdog: each ends with its test, or after a minute.
+//! A folder to work in, and processes under a watchdog: each ends with its test, also if that is killed, or fails it after
+//! some minutes.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use farjump_fixtures::helper_process::{HelperProcess, role, say};
 pub(crate) use farjump_fixtures::process::{
-    Done, Process, children_of, finish, kill, process_fields, runs, wait_for,
+    Done, Process, children_of, finish, kill, process_fields, quoted, runs, wait_for,
 };
+use farjump_fixtures::this_test;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,7 +19,7 @@ pub(crate) struct Workbench(TempDir);
 
 impl Workbench {
     pub(crate) fn new() -> Workbench {
-        let folder = tempfile::Builder::new().prefix("farjump-cli-").tempdir().expect("a folder can be made");
+        let folder = farjump_fixtures::folder();
         fs::create_dir(folder.path().join("tmp")).expect("a folder can be made");
         Workbench(folder)
     }
@@ -152,8 +155,30 @@ impl Workbench {
 pub(crate) fn start_target(command: &mut Command) -> (Process, String) {
     let target = Process::start(command);
     let ready = target.line();
-    let address = ready.split(' ').nth(1).unwrap_or_else(|| panic!("no address in {ready:?}"));
+    // Its path may have blanks.
+    let address = ready.strip_prefix("ready: ").and_then(|rest| Some(rest.rsplit_once(" (pid ")?.0));
+    let address = address.unwrap_or_else(|| panic!("no address in {ready:?}"));
     (target, address.to_owned())
+}
+
+/// The processes of a run of tests that is killed have only the system to end them.
+#[test]
+fn a_killed_run_of_tests_leaves_no_target() {
+    if let [folder] = &*role() {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_farjump"));
+        let (target, _) = start_target(serve.args(["serve", "--listen", "unix:s"]).current_dir(folder));
+        say(&target.pid().to_string());
+        loop {
+            std::thread::park();
+        }
+    }
+    let bench = Workbench::new();
+    let folder = bench.path("");
+    let mut run = HelperProcess::of_test(this_test!(), &[folder.to_str().expect("it is text")]);
+    let target = run.hear().parse().expect("a number");
+    assert!(runs(target));
+    run.kill();
+    wait_for("the end of the target", || (!runs(target)).then_some(()));
 }
 
 /// Returns the keys of an object, in their order.

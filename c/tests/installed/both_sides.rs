@@ -10,7 +10,7 @@ fn goes_through(name: &str, way: Way) {
     if !way.is_open() {
         return;
     }
-    let (folder, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (folder, empty) = (farjump_fixtures::folder(), TempDir::new().unwrap());
     let program = compile(name, way, folder.path());
     let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
     assert_eq!(done.text(), "all is as it should be\n");
@@ -42,7 +42,7 @@ fn a_process_ends_at_once_and_leaves_no_socket() {
     if !Way::Shared.is_open() {
         return;
     }
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     let program = compile("ending", Way::Shared, folder.path());
     let socket = folder.path().join("t.sock");
     let address = format!("unix:{}", socket.display());

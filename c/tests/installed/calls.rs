@@ -16,7 +16,7 @@ struct Fixture(TempDir);
 
 impl Fixture {
     fn new() -> Fixture {
-        Fixture(TempDir::new().unwrap())
+        Fixture(farjump_fixtures::folder())
     }
 
     fn address(&self) -> String {

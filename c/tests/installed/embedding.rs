@@ -2,15 +2,15 @@
 //! farjump in the loop.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use crate::common::{ifunc_library, package};
 use crate::installation::prefix;
+use crate::packages::asked_of_pkg_config;
 use crate::programs::{Process, finish, is_there, start};
 
 /// Ticks of the service's clock in an idle period: two seconds.
@@ -19,27 +19,23 @@ const TICKS: u64 = 40;
 const ROUNDS: u64 = 300;
 
 /// Compiler flags for farjump and UCX. `None`, with a message, where UCX's headers are missing.
-fn flags() -> Option<Vec<String>> {
+fn flags() -> Option<Vec<OsString>> {
     if !is_there("pkg-config") || !is_there("cc") {
         return None;
     }
-    let mut pkg_config = Command::new("pkg-config");
-    let path = prefix().join("lib/pkgconfig");
-    pkg_config.env("PKG_CONFIG_PATH", path).args(["--cflags", "--libs", "farjump", "ucx"]);
-    let output = pkg_config.output().unwrap();
-    if !output.status.success() {
-        println!(
-            "skipped: pkg-config finds no UCX (libucx-dev): {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        return None;
+    match asked_of_pkg_config(&["--cflags", "--libs", "farjump", "ucx"]) {
+        Ok(mut flags) => {
+            flags.push(format!("-Wl,-rpath,{}", prefix().join("lib").display()).into());
+            Some(flags)
+        }
+        Err(why) => {
+            println!("skipped: pkg-config finds no UCX (libucx-dev): {why}");
+            None
+        }
     }
-    let said = String::from_utf8(output.stdout).unwrap();
-    let rpath = format!("-Wl,-rpath,{}", prefix().join("lib").display());
-    Some(said.split_whitespace().map(str::to_owned).chain([rpath]).collect())
 }
 
-fn compile(name: &str, flags: &[String], folder: &Path) -> PathBuf {
+fn compile(name: &str, flags: &[OsString], folder: &Path) -> PathBuf {
     let program = folder.join(name);
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"]);
@@ -59,7 +55,7 @@ fn counts(service: &mut Process) -> HashMap<String, u64> {
 #[test]
 fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_that_sleeps() {
     let Some(flags) = flags() else { return };
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     let library = folder.path().join("libsum.so");
     let sum = package().join("../farjump/examples/sum.c");
     ifunc_library(sum, &library, &[]).unwrap();

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 
 use farjump_fixtures::process::wait_for;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
-use tempfile::TempDir;
 
 use crate::installation::ifuncs;
 use crate::objects::{ALL_WELL, owner};
@@ -24,7 +23,7 @@ fn goes_through(way: Way) {
     if !way.is_open() {
         return;
     }
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     for program in ["owner", "functions_at"] {
         compile(program, way, folder.path());
     }

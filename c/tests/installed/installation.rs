@@ -1,36 +1,29 @@
 //! The installation that the tests compile against, and the ifunc libraries that the programs inject.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::{env, fs};
 
-use farjump_fixtures::process::finish;
+use farjump_fixtures::process::{finish, remove_at_end};
 
 use crate::common::{archive, package};
 use farjump::build::{Options, build};
 
-/// A folder that `make` fills, once for all tests of a run: also where each test is a process of its own.
-fn shared(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
-    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (folder, made) = (temporary.join(name), temporary.join(format!("{name}.made")));
-    let lock = fs::File::create(temporary.join(format!("{name}.lock"))).unwrap();
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    // cargo-nextest has a name for each of its runs.
-    let run = env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
-    if fs::read_to_string(&made).ok().as_ref() != Some(&run) {
-        // Files of an earlier version must not be found.
-        drop(fs::remove_dir_all(&folder));
-        make(&folder);
-        fs::write(made, run).unwrap();
-    }
+/// A folder of this run's own, filled by `make`. It goes with this process. Its name has what paths of users have: blanks,
+/// and letters beyond ASCII.
+fn filled(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = tempfile::Builder::new().prefix(&format!("{name} ü ")).tempdir_in(beside).unwrap().keep();
+    remove_at_end(&folder);
+    make(&folder);
     folder
 }
 
 /// The prefix, with the library that was built with this test.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| shared("farjump-c-prefix", install))
+    PREFIX.get_or_init(|| filled("farjump-c-prefix", install))
 }
 
 fn install(prefix: &Path) {
@@ -43,16 +36,43 @@ fn install(prefix: &Path) {
 /// The folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs`.
 pub(crate) fn ifuncs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| shared("farjump-c-ifuncs", build_ifuncs))
+    FOLDER.get_or_init(|| filled("farjump-c-ifuncs", build_ifuncs))
 }
 
 fn build_ifuncs(folder: &Path) {
-    fs::create_dir_all(folder).unwrap();
-    for entry in fs::read_dir(package().join("tests/ifuncs")).unwrap() {
+    for entry in std::fs::read_dir(package().join("tests/ifuncs")).unwrap() {
         let source = entry.unwrap().path();
         let name = source.file_stem().unwrap().to_string_lossy();
         let output = folder.join(format!("lib{name}.so"));
         let inputs = vec![source];
         build(&Options { inputs, output, carry_source: true, ..Options::default() }).unwrap();
     }
+}
+
+/// A file that is gone when this is dropped.
+struct Decoy(PathBuf);
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_archive_is_the_one_made_with_this_tests_library_and_not_a_newer_one_beside_it() {
+    let program = std::env::current_exe().unwrap();
+    let newer = program.with_file_name(format!("libfarjump_c-{}.a", std::process::id()));
+    std::fs::write(&newer, "").unwrap();
+    let _newer = Decoy(newer.clone());
+    let found = archive();
+    assert_ne!(found, newer);
+    // The compiler names objects of a library by the crate and the part of it, in each of its forms.
+    let parts = |file: &Path| -> BTreeSet<Vec<u8>> {
+        let bytes = std::fs::read(file).unwrap();
+        let archive = object::read::archive::ArchiveFile::parse(&*bytes).unwrap();
+        let names = archive.members().map(|member| member.unwrap().name().to_vec());
+        names.filter(|name| name.starts_with(b"farjump_c-") && name.ends_with(b".o")).collect()
+    };
+    let library = parts(&found.with_extension("rlib"));
+    assert!(!library.is_empty() && library.is_subset(&parts(&found)), "{} has other parts", found.display());
 }

@@ -20,7 +20,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(way: Way) -> Fixture {
-        let folder = TempDir::new().unwrap();
+        let folder = farjump_fixtures::folder();
         for program in ["owner", "reader"] {
             compile(program, way, folder.path());
         }
@@ -93,7 +93,7 @@ pub(crate) fn in_one_process(name: &str, way: Way) {
     if !way.is_open() {
         return;
     }
-    let (folder, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (folder, empty) = (farjump_fixtures::folder(), TempDir::new().unwrap());
     let program = compile(name, way, folder.path());
     let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
     assert_eq!(done.text(), ALL_WELL);
@@ -125,7 +125,7 @@ fn a_program_in_cpp_owns_objects_and_reads_them() {
     if !is_there("g++") {
         return;
     }
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     let program = folder.path().join("objects_cpp");
     let mut compile = Command::new("g++");
     compile.arg("-std=c++17").args(WARNINGS).arg("-I").arg(prefix().join("include"));

@@ -1,9 +1,9 @@
 //! Consumers that find the library by pkg-config and by CMake.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Command;
-
-use tempfile::TempDir;
 
 use crate::common::package;
 use crate::installation::{ifuncs, prefix};
@@ -11,7 +11,7 @@ use crate::programs::{finish, is_there, start};
 
 /// Runs a consumer, which has a source and a target in it; `shared` is whether it needs `libfarjump.so`.
 fn sums_up(consumer: &Path, shared: bool) {
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("t.sock").display());
     let library = ifuncs().join("libsum.so");
     let done = start(consumer, [address.as_ref(), library.as_os_str()], folder.path()).finish().worked();
@@ -21,11 +21,24 @@ fn sums_up(consumer: &Path, shared: bool) {
     assert_eq!(needed, shared, "{} by its soname", if shared { "needs it" } else { "does not need it" });
 }
 
-/// pkg-config's output.
-pub(crate) fn flags(args: &[&str]) -> Vec<String> {
-    let mut command = Command::new("pkg-config");
-    command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(args).arg("farjump");
-    finish(&mut command).worked().text().split_whitespace().map(str::to_owned).collect()
+/// The words that pkg-config says, read by a shell, for which it quotes blanks and other characters of paths. Its error
+/// where it finds no such package.
+pub(crate) fn asked_of_pkg_config(args: &[&str]) -> Result<Vec<OsString>, String> {
+    const SPLIT: &str =
+        r#"said=$(pkg-config "$@") || exit; eval "set -- $said"; [ $# = 0 ] || printf '%s\0' "$@""#;
+    let mut shell = Command::new("sh");
+    shell.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(["-c", SPLIT, "sh"]).args(args);
+    let done = finish(&mut shell);
+    if done.code != 0 {
+        return Err(done.err);
+    }
+    let words = done.out.split_inclusive(|byte| *byte == 0).map(|word| &word[..word.len() - 1]);
+    Ok(words.map(|word| OsString::from_vec(word.to_vec())).collect())
+}
+
+/// What pkg-config says of farjump.
+pub(crate) fn flags(args: &[&str]) -> Vec<OsString> {
+    asked_of_pkg_config(&[args, &["farjump"]].concat()).unwrap()
 }
 
 #[test]
@@ -34,8 +47,8 @@ fn a_consumer_finds_the_library_by_pkg_config() {
         return;
     }
     assert_eq!(flags(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
-    let folder = TempDir::new().unwrap();
-    let compile = |name: &str, flags: &[String]| {
+    let folder = farjump_fixtures::folder();
+    let compile = |name: &str, flags: &[OsString]| {
         let consumer = folder.path().join(name);
         let mut command = Command::new("g++");
         command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
@@ -44,11 +57,11 @@ fn a_consumer_finds_the_library_by_pkg_config() {
         consumer
     };
     let mut shared = flags(&["--cflags", "--libs"]);
-    shared.push(format!("-Wl,-rpath,{}", prefix().join("lib").display()));
+    shared.push(format!("-Wl,-rpath,{}", prefix().join("lib").display()).into());
     sums_up(&compile("shared", &shared), true);
     let mut alone = flags(&["--cflags", "--libs", "--static"]);
     let place = alone.iter().position(|flag| flag == "-lfarjump").unwrap();
-    alone.splice(place..=place, ["-Wl,-Bstatic", "-lfarjump", "-Wl,-Bdynamic"].map(str::to_owned));
+    alone.splice(place..=place, ["-Wl,-Bstatic", "-lfarjump", "-Wl,-Bdynamic"].map(OsString::from));
     sums_up(&compile("static", &alone), false);
 }
 
@@ -57,7 +70,7 @@ fn a_consumer_finds_the_library_by_cmake() {
     if !is_there("cmake") || !is_there("g++") {
         return;
     }
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     let mut configure = Command::new("cmake");
     configure.arg("-S").arg(package().join("tests/consumer")).arg("-B").arg(folder.path());
     finish(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()))).worked();

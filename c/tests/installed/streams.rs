@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use tempfile::TempDir;
-
 use crate::common::package;
 use crate::installation::prefix;
 use crate::objects::{in_one_process, owner};
@@ -57,7 +55,7 @@ fn publishers_and_a_subscriber_that_pkg_config_built_pass_handles_and_learn_of_e
     if !is_there("pkg-config") || !is_there("gcc") {
         return;
     }
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     for name in ["owner", "stream"] {
         let mut cc = Command::new("gcc");
         cc.args(["-std=c11", "-D_GNU_SOURCE"]).args(WARNINGS);
@@ -73,7 +71,7 @@ fn streams_between_processes_run_clean_under_sanitizers() {
     if !Way::Sanitized.is_open() {
         return;
     }
-    let folder = TempDir::new().unwrap();
+    let folder = farjump_fixtures::folder();
     for name in ["owner", "stream"] {
         compile(name, Way::Sanitized, folder.path());
     }

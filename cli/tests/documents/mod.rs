@@ -2,18 +2,16 @@
 //! compiled and run, or says why it is neither.
 
 mod blocks;
+mod files;
 mod output;
 mod session;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use blocks::Block;
 use session::Session;
-
-use crate::workbench::finish;
 
 /// Documents with commands, each of which a test below runs.
 const WITH_COMMANDS: [&str; 14] = [
@@ -50,13 +48,6 @@ const READ_ELSEWHERE: [(&str, &str, &str); 8] = [
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-/// Names of tracked files that match these patterns of git.
-fn tracked(patterns: &[&str]) -> Vec<String> {
-    let listed =
-        finish(Command::new("git").args(["ls-files", "--"]).args(patterns).current_dir(root())).worked();
-    listed.text().lines().map(str::to_owned).collect()
 }
 
 /// Why a block cannot run on this machine.
@@ -154,9 +145,9 @@ fn the_commands_of_the_other_documents_do_what_they_show() {
 
 #[test]
 fn every_block_of_the_documents_is_run_or_compiled_or_says_why_not() {
-    let mut documents = tracked(&["*.md"]);
+    let mut documents = files::ending(&["md"]);
     documents.retain(|document| !WRITTEN_BY_FIGURES.contains(&document.as_str()));
-    let sources: Vec<String> = tracked(&["*.rs", "*.c", "*.h", "*.toml"])
+    let sources: Vec<String> = files::ending(&["rs", "c", "h", "toml"])
         .iter()
         .map(|name| bare(&fs::read_to_string(root().join(name)).unwrap_or_default()))
         .collect();

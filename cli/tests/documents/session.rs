@@ -3,23 +3,25 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use farjump_extern_path::extern_path;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::root;
-use crate::workbench::{Process, Workbench, finish};
+use super::{files, root};
+use crate::workbench::{Process, Workbench, runs, wait_for};
 
 /// Reads commands from standard input, and prints a line with the status of each.
 const SHELL: &str = r#"
 exec 3<&0 </dev/null 2>&1
+# Kills the group when this shell has ended: jobs do not end with a shell that is killed.
+exec 4> >(cat; kill -KILL 0)
 while IFS= read -r -d '' command <&3; do
-    eval "$command"
+    { eval "$command"; } 3<&- 4>&-
     printf '\n<<%s>>\n' "$?"
 done
 jobs=$(jobs -p)
-[ -z "$jobs" ] || kill $jobs
-wait
+[ -z "$jobs" ] || { kill $jobs; wait $jobs || :; }
 "#;
 
 /// What stands for `cargo` in a session: building in each clone would take minutes. Programs and examples
@@ -30,10 +32,8 @@ case "$*" in
 "run -p farjump --example "*) exec "$EXAMPLES/$5" ;;
 "xtask "*" --help" | "xtask --help") cd "$REPOSITORY" && exec "$CARGO" "$@" ;;
 "xtask install --prefix "*)
-    # With tests of the whole workspace there is an archive, and nothing is built beside them.
-    archive=$(ls -t "$LIBRARIES"/libfarjump_c-*.a 2>/dev/null | head -n 1)
-    cd "$REPOSITORY"
-    exec "$CARGO" xtask install --profile dev --prefix "$4" ${archive:+--archive "$archive"} >/dev/null 2>&1 ;;
+    # Nothing is built beside tests.
+    cd "$REPOSITORY" && exec "$CARGO" xtask install --prefix "$4" --archive "$ARCHIVE" >/dev/null 2>&1 ;;
 *) echo "a session has no cargo $*"; exit 1 ;;
 esac
 "#;
@@ -59,14 +59,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts a shell in a copy of all files that git tracks, with an empty folder of cargo's.
+    /// Starts a shell in a copy of the repository's files, with an empty folder of cargo's.
     pub(crate) fn new() -> Session {
         let bench = Workbench::new();
         let clone = bench.path(CLONE);
         for folder in [&format!("{CLONE}/target"), "bin", "home"] {
             fs::create_dir_all(bench.path(folder)).expect("a folder can be made");
         }
-        copy_tracked_files(&clone);
+        files::copy(&clone);
         bench.executable("bin/cargo", &bench.write("cargo", CARGO));
         let programs = Path::new(env!("CARGO_BIN_EXE_farjump")).parent().expect("it lies in a folder");
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -81,8 +81,9 @@ impl Session {
             shell.env(name, std::env::var_os(name).unwrap_or_else(|| home.join(folder).into()));
         }
         shell.env("HOME", bench.path("home")).env("REPOSITORY", root()).env("CARGO", env!("CARGO"));
-        shell.env("EXAMPLES", examples()).env("LIBRARIES", programs.join("deps"));
-        shell.env("MODULES", modules());
+        shell.env("EXAMPLES", examples()).env("MODULES", modules());
+        // The compiler makes it together with the library that this test is linked with.
+        shell.env("ARCHIVE", Path::new(extern_path!("farjump_c")).with_extension("a"));
         let shell = Process::start(shell.stdin(Stdio::piped()));
         let group = Pid::from_raw(shell.pid().cast_signed()).expect("no process has the id 0");
         Session { shell: Some(shell), group, bench }
@@ -119,17 +120,26 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.shell.take().expect("the shell runs").finish();
+        if let Some(shell) = self.shell.take_if(|_| !std::thread::panicking()) {
+            shell.finish();
         }
         // Nothing may be left; that is the good case.
         let _ = kill_process_group(self.group, Signal::KILL);
     }
 }
 
-fn copy_tracked_files(clone: &Path) {
-    let tracked = "git ls-files -z | xargs -0 cp --parents --no-dereference --target-directory \"$1\"";
-    let mut copy = Command::new("sh");
-    copy.args(["-c", tracked, "sh"]).arg(clone).current_dir(root()).stdin(Stdio::null());
-    finish(&mut copy).worked();
+#[test]
+fn jobs_of_a_session_end_with_its_shell_even_if_that_is_killed() {
+    for killed in [false, true] {
+        let mut session = Session::new();
+        let (printed, _) = session.run("sleep 1000 & echo $!");
+        let job = printed[0].parse().expect("a number");
+        assert!(runs(job));
+        let mut shell = session.shell.take().expect("the shell runs");
+        match killed {
+            true => drop(shell.kill_and_wait()),
+            false => drop(shell.finish().worked()),
+        }
+        wait_for("the end of the job", || (!runs(job)).then_some(()));
+    }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use farjump_fixtures::process::quoted;
 use tempfile::TempDir;
 
 use super::readme::{Typed, typed};
@@ -53,7 +54,7 @@ impl Fixture {
             println!("skipped: SQLite's headers are not here (libsqlite3-dev)");
             return None;
         }
-        let fixture = Fixture(TempDir::new().unwrap());
+        let fixture = Fixture(farjump_fixtures::folder());
         symlink(package(), fixture.path("c")).unwrap();
         for Typed { command, .. } in typed() {
             if let Some(compile) = command.strip_prefix("cc ") {
@@ -78,7 +79,9 @@ impl Fixture {
         let lib = prefix().join("lib");
         let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
         let warnings = WARNINGS.join(" ");
-        let cc = format!("cc {warnings} -g {sanitizers} -Wl,-rpath,{} {rest}", lib.display());
+        let rpath = quoted(&lib);
+        // The shell that reads the README's line does not read what pkg-config quotes in its output: a second time does.
+        let cc = format!("eval \"cc {warnings} -g {sanitizers} -Wl,-rpath,{rpath} {rest}\"");
         let mut shell = Command::new("sh");
         shell.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).current_dir(self.0.path());
         finish(shell.args(["-c", &cc])).worked();
