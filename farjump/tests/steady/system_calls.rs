@@ -11,7 +11,7 @@ use farjump_fixtures::seccomp::{install, rule};
 use farjump_fixtures::this_test;
 
 use crate::support::{PATIENCE, Pair, Place};
-use crate::{EACH, HANDOVERS, MESSAGES, Steady};
+use crate::{EACH, MESSAGES, Steady, handovers};
 
 /// Exit status of a run without a system call: no other code of this process returns it.
 pub(crate) const NONE: i32 = 86;
@@ -60,12 +60,12 @@ fn calls_between_threads_do_no_system_call_while_they_spin() {
     if is_child() {
         let place = Place::new();
         let Steady { pair: Pair { link, mut target }, echo, .. } = Steady::new(&place);
-        let done = AtomicBool::new(false);
+        let (done, handovers) = (AtomicBool::new(false), handovers());
         thread::scope(|scope| {
             scope.spawn(|| {
                 let link = link;
                 forbid_system_calls();
-                for round in 0..HANDOVERS {
+                for round in 0..handovers {
                     let reply = link.inject(&echo, &round.to_ne_bytes()).unwrap().wait(PATIENCE).unwrap();
                     assert!(*reply == round.to_ne_bytes());
                 }
