@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::exit;
 
-use farjump_fixtures::helper_process::{DONE, end_with_parent, role, test_in_role};
+use farjump_fixtures::helper_process::{DONE, role, test_in_role};
 use farjump_fixtures::seccomp::refuse_socket_options;
 use farjump_fixtures::this_test;
 use farjump_fixtures::watchdog::Watchdog;
@@ -55,7 +55,6 @@ fn ports_are_closed_once_both_were_heard_of() {
 /// Runs `body` in processes of their own whose UCX has TCP alone, one of each of these roles.
 fn in_roles(test: &str, roles: &[&str], body: impl FnOnce(&str)) {
     if let [own] = &*role() {
-        end_with_parent();
         let _watchdog = Watchdog::new();
         body(own);
         exit(DONE);
