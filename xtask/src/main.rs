@@ -50,7 +50,7 @@ enum Chore {
     /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
     /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With `--vm`,
     /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The tests of the Python package
-    /// run on each of CPython 3.11 to 3.13 that this machine has. At the end it names the
+    /// run on each of CPython 3.11 to 3.14 that this machine has. At the end it names the
     /// skipped tests by reason and the failed ones, and counts them all. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
@@ -64,7 +64,7 @@ enum Chore {
     /// Runs all checks of a change: the tests, formatting, lints, documentation, every combination of
     /// features, the guard on the hot path, and the checks that the crates do without certain dependencies.
     /// The tests of UCX run once more with the newest version, where pip can install it. Where this user may
-    /// have mount namespaces (root), farjump is tested once more with UCX hidden.
+    /// have mount namespaces (root), farjump is tested once more with UCX hidden, and on machines as people have them.
     Ci(ci::Options),
     /// Runs tests that need an RDMA device in virtual machines that have one in software.
     ///
