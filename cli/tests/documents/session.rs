@@ -15,7 +15,8 @@ use crate::workbench::{Process, Workbench, runs, wait_for};
 const SHELL: &str = r#"
 exec 3<&0 </dev/null 2>&1
 # Kills the group when this shell has ended: jobs do not end with a shell that is killed.
-exec 4> >(cat; kill -KILL 0)
+# `wait` waits for the shell of a substitution, so that leaves it behind.
+exec 4> >(exec 5<&0; { cat <&5; kill -KILL 0; } &)
 while IFS= read -r -d '' command <&3; do
     { eval "$command"; } 3<&- 4>&-
     printf '\n<<%s>>\n' "$?"
@@ -132,6 +133,7 @@ impl Drop for Session {
 fn jobs_of_a_session_end_with_its_shell_even_if_that_is_killed() {
     for killed in [false, true] {
         let mut session = Session::new();
+        assert_eq!(session.run("true & wait"), (vec![], 0));
         let (printed, _) = session.run("sleep 1000 & echo $!");
         let job = printed[0].parse().expect("a number");
         assert!(runs(job));
