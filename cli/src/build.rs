@@ -71,12 +71,12 @@ pub(crate) struct Build {
     /// The C compiler, with arguments if it needs some ('zig cc') [default: cc]
     #[arg(long, env = "FARJUMP_CC", hide_env = true)]
     pub(crate) cc: Option<String>,
-    /// The C compiler for another machine; may be repeated [default: --cc if it is clang or zig, the machine's own
-    /// gcc, clang, zig cc]
+    /// The C compiler for another machine; may be repeated [default: --cc if it is clang or zig, or the first of the
+    /// machine's own gcc, clang, zig cc that compiles a line]
     #[arg(long = "target-cc", value_name = "TRIPLE=CC", value_parser = target_cc)]
     pub(crate) target_ccs: Vec<(Machine, String)>,
-    /// The linker that makes images, GNU ld or lld, or `own` for farjump's own [default: the first usable one of ld.bfd,
-    /// ld, ld.lld, own]
+    /// The linker that makes images, GNU ld or lld, or `own` for farjump's own [default: the first one of ld.bfd,
+    /// ld, ld.lld, own that links a line]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
     pub(crate) linker: Option<PathBuf>,
     /// A flag for the compiler, and for the link of the library; may be repeated

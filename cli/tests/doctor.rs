@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use farjump_tools::all_work;
+use farjump_tools::fakes::{Fakes, words_of};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
@@ -141,10 +143,16 @@ fn missing_and_useless_tools_are_notes_that_name_them() {
     let gold = script("gold", "echo 'GNU gold (GNU Binutils 2.40) 1.16'");
     let no_linker = script("broken", "exit 1");
     let nothing = bench.path("nowhere");
+    // A version is no proof that it compiles.
+    let liar =
+        script("liar", "[ \"$1\" = --version ] && echo liar 1.0 && exit; echo 'no crti.o' >&2; exit 1");
+    let only_version = script("version", "[ \"$1\" = --version ] && echo GNU ld 2 && exit; exit 3");
     let cases = [
         ("FARJUMP_CC", &nothing, "C compiler", "not found"),
-        ("FARJUMP_CC", &no_linker, "C compiler", "exit status: 1"),
+        ("FARJUMP_CC", &no_linker, "C compiler", "does not compile a line (exit status: 1)"),
+        ("FARJUMP_CC", &liar, "C compiler", "does not compile a line (exit status: 1): no crti.o"),
         ("FARJUMP_LD", &gold, "linker", "does not follow linker scripts"),
+        ("FARJUMP_LD", &only_version, "linker", "does not link a line (exit status: 3)"),
     ];
     for (variable, program, name, says) in cases {
         let report = report_with(variable, program);
@@ -154,14 +162,39 @@ fn missing_and_useless_tools_are_notes_that_name_them() {
         assert!(found["means"].as_str().is_some_and(|text| text.contains("`farjump build`")), "{found}");
         assert!(found["mend"].is_string(), "{found}");
     }
-    // Trying it exposes a compiler that prints a version and compiles nothing.
-    let liar =
-        script("liar", "[ \"$1\" = --version ] && echo liar 1.0 && exit; echo 'no crti.o' >&2; exit 1");
-    let report = report_with("FARJUMP_CC", &liar);
+    // A library takes more than a line: the C library's start files.
+    let no_start =
+        script("start", "case \" $*\" in *' -shared '*) echo 'no crti.o' >&2; exit 1; esac; exec cc \"$@\"");
+    let report = report_with("FARJUMP_CC", &no_start);
     assert_eq!(finding(&report, "C compiler")["verdict"], "ok");
     let building = finding(&report, "building");
     assert_eq!(building["verdict"], "note");
     assert!(building["found"].as_str().is_some_and(|text| text.contains("no crti.o")), "{building}");
+}
+
+#[test]
+fn tools_that_are_there_and_do_not_start_are_notes_in_their_own_words() {
+    let bench = Workbench::new();
+    let linkers = ["ld.bfd", "ld", "ld.lld"];
+    let cases: [(&[&str], &str); 2] = [(&["cc"], "C compiler"), (&linkers, "linker")];
+    for (broken, name) in cases {
+        let fakes = Fakes::new().broken(broken);
+        let report = finish(doctor(&bench).arg("--json").env("PATH", fakes.path())).worked().json();
+        let found = finding(&report, name);
+        assert_eq!(found["verdict"], "note", "{found}");
+        for program in broken {
+            let says = format!("{program}: does not run (exit status: 127): {}", words_of(program));
+            assert!(found["found"].as_str().is_some_and(|text| text.contains(&says)), "{found}");
+        }
+    }
+    // One that works is enough.
+    if !all_work(&["ld.bfd"]) {
+        return;
+    }
+    let fakes = Fakes::new().broken(&linkers[1..]);
+    let report = finish(doctor(&bench).arg("--json").env("PATH", fakes.path())).worked().json();
+    assert_eq!(finding(&report, "linker")["verdict"], "ok", "{report}");
+    assert_eq!(bench.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]

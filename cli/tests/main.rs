@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bitcode")]
 mod bitcode;
+mod broken_tools;
 mod build;
 #[cfg(feature = "tcp")]
 mod clear;

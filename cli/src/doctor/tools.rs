@@ -1,20 +1,20 @@
 //! The requirements of `farjump build`: a C compiler, and a linker that takes scripts and works with it.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::process::Command;
 use std::time::Duration;
 
-use farjump::build::{LINKERS, OWN, follows_scripts};
+use farjump::build::{BuildError, LINKERS, OWN, Supervisor, try_compiler, try_linker};
 use farjump_os::{limits, temporary};
 
 use super::finding::{Finding, Verdict};
 use super::run_bounded::{self, Silent};
 
-/// Time limit for a program's version.
-const VERSION_LIMIT: Duration = Duration::from_secs(5);
+/// Time limit for trying a tool.
+const TRIAL_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit for building the smallest library.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
 const NO_BUILD: &str = "`farjump build` and `demo` do not work here; libraries built elsewhere do";
@@ -25,14 +25,18 @@ const SMALLEST: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(probe)\n\
 pub(super) fn look() -> Vec<Finding> {
     let asked = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cc = asked("FARJUMP_CC").unwrap_or_else(|| "cc".into());
-    let compiler = compiler(&cc.to_string_lossy(), version(&cc));
+    let compiler = compiler(&cc.to_string_lossy(), tried(&cc, try_compiler));
     let linker = match asked("FARJUMP_LD") {
         Some(program) if program == OWN => {
             let means = "`farjump build` links images with it";
             Finding::new("linker", Verdict::Ok, "farjump's own".to_owned(), means)
         }
-        Some(program) => linker(true, [(program.to_string_lossy().into_owned(), version(&program))]),
-        None => linker(false, LINKERS.map(|program| (program.to_owned(), version(&program.into())))),
+        Some(program) => {
+            linker(true, [(program.to_string_lossy().into_owned(), tried(&program, try_linker))])
+        }
+        None => {
+            linker(false, LINKERS.map(|program| (program.to_owned(), tried(program.as_ref(), try_linker))))
+        }
     };
     let both = compiler.verdict == Verdict::Ok && linker.verdict == Verdict::Ok;
     let mut findings = vec![compiler, linker];
@@ -42,7 +46,7 @@ pub(super) fn look() -> Vec<Finding> {
     findings
 }
 
-/// Reason why a program has no version, or builds nothing.
+/// Reason why a program does not work, or builds nothing.
 struct Why {
     text: String,
     /// Whether installing programs may help.
@@ -56,15 +60,37 @@ impl Why {
     }
 }
 
-/// Returns the first line of a program's version.
-fn version(program: &OsString) -> Result<String, Why> {
-    let mut command = Command::new(program);
-    command.arg("--version");
-    match run_bounded::run(command, VERSION_LIMIT) {
-        Ok((status, said)) if status.success() => Ok(said.lines().next().unwrap_or_default().to_owned()),
-        Ok((status, _)) => Err(Why { text: format!("ended with {status}"), install: true }),
-        Err(silent) => Err(Why { text: silent.to_string(), install: silent.is_missing() }),
+type Try = fn(&OsStr, &Supervisor) -> Result<String, BuildError>;
+
+/// Tries a tool as `farjump build` does. Returns the first line of its version text.
+fn tried(program: &OsStr, try_it: Try) -> Result<String, Why> {
+    let supervisor = Supervisor::new(TRIAL_LIMIT).map_err(|error| Why::system(error.to_string()))?;
+    try_it(program, &supervisor).map_err(why)
+}
+
+/// The words for an error of a tool whose name stands before them.
+fn why(error: BuildError) -> Why {
+    match error {
+        BuildError::Tool { source, .. } => {
+            let silent = Silent::NotStarted(source);
+            Why { text: silent.to_string(), install: silent.is_missing() }
+        }
+        BuildError::TimedOut { limit, .. } => Why::system(Silent::TooLong(limit).to_string()),
+        BuildError::Unusable { task, status, messages, .. } => {
+            let text = format!("does not {task} ({status}): {}", first_lines(&messages));
+            Why { text, install: true }
+        }
+        BuildError::WrongLinker { version, .. } => {
+            Why { text: format!("{version}, which does not follow linker scripts"), install: true }
+        }
+        error => Why::system(error.to_string()),
     }
+}
+
+/// The start of what a tool says: the first complaint is the most useful one.
+fn first_lines(said: &str) -> String {
+    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.take(2).collect::<Vec<_>>().join(" ")
 }
 
 fn compiler(program: &str, version: Result<String, Why>) -> Finding {
@@ -86,19 +112,15 @@ fn compiler(program: &str, version: Result<String, Why>) -> Finding {
     }
 }
 
-/// Judges the linkers that were looked for, in this order; one that was `asked` for is the only one.
+/// Judges the linkers that were tried, in this order; one that was `asked` for is the only one.
 fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, Why>)>) -> Finding {
     const NAME: &str = "linker";
     let (mut others, mut helps) = (Vec::new(), false);
     for (program, version) in found {
         match version {
-            Ok(version) if follows_scripts(&version) => {
+            Ok(version) => {
                 let means = "`farjump build` links images with it";
                 return Finding::new(NAME, Verdict::Ok, format!("{program}: {version}"), means);
-            }
-            Ok(version) => {
-                helps = true;
-                others.push(format!("{program}: {version}, which does not follow linker scripts"));
             }
             Err(Why { text, install }) => {
                 helps |= install;
@@ -140,10 +162,7 @@ fn building(built: Result<String, Why>) -> Finding {
     match built {
         Ok(said) => Finding::new(NAME, Verdict::Ok, said, "`farjump build` and `demo` work"),
         Err(Why { text, install }) => {
-            // The linker's first complaint is the most useful one.
-            let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-            let first: Vec<_> = lines.by_ref().take(2).map(str::trim).collect();
-            let finding = Finding::new(NAME, Verdict::Note, first.join(" "), NO_BUILD);
+            let finding = Finding::new(NAME, Verdict::Note, first_lines(&text), NO_BUILD);
             match install {
                 true => finding.mend("sudo apt-get install gcc libc6-dev binutils"),
                 false => finding,
@@ -161,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_linker_that_follows_scripts_is_taken() {
+    fn the_first_linker_that_can_be_used_is_taken() {
         let found = |says: &[(&str, Result<&str, &str>)]| -> Vec<(String, Result<String, Why>)> {
             let owned = |said: Result<&str, &str>| said.map(String::from).map_err(|text| why(text, true));
             says.iter().map(|(program, said)| ((*program).to_owned(), owned(*said))).collect()
         };
-        let gold = ("ld", Ok("GNU gold (GNU Binutils 2.40) 1.16"));
+        let gold = ("ld", Err("GNU gold (GNU Binutils 2.40) 1.16, which does not follow linker scripts"));
         let good =
             linker(false, found(&[("ld.bfd", Err("not found")), gold, ("ld.lld", Ok("Debian LLD 14.0.6"))]));
         assert_eq!((good.verdict, &*good.found), (Verdict::Ok, "ld.lld: Debian LLD 14.0.6"));

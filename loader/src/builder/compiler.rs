@@ -12,9 +12,14 @@ use super::error::BuildError;
 use super::rules::Rules;
 use super::run_tool::{self, Tool};
 use super::supervisor::Supervisor;
+use super::trial::{self, Task};
 
 /// The remedy where the native driver does not start.
-const ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
+pub(super) const ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
+
+/// The remedy where no driver writes bitcode.
+pub(super) const BITCODE_ADVICE: &str =
+    "install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)";
 
 /// The families of drivers, which are told the target in different ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,42 +47,55 @@ pub(super) struct Compiler {
 
 impl Compiler {
     /// The native driver: the chosen one, or `cc`.
-    pub(super) fn native(options: &Options, rules: &Rules) -> Compiler {
+    ///
+    /// # Errors
+    /// It does not start. On x86-64 its first use tells.
+    pub(super) fn native(options: &Options, rules: &Rules) -> Result<Compiler, BuildError> {
         let supervisor = &options.supervisor;
         let tool = Tool::parse(OsStr::new(options.cc.as_deref().unwrap_or("cc")));
         // Which flags it takes differs on x86-64 for zig alone, which tells by its name.
         let family = if rules.machine == Machine::X86_64 && !tool.is_zig() {
             Family::Gcc
         } else {
-            family(&tool, supervisor)
+            family(&tool, supervisor, ADVICE)?
         };
         let mut flags = Vec::new();
         if family == Family::Zig {
             // By default it compiles for the CPU that it runs on.
             flags.push("-mcpu=baseline".to_owned());
         }
-        Compiler::of(tool, quiet(flags, family), ADVICE.to_owned(), supervisor)
+        Ok(Compiler::of(tool, quiet(flags, family), ADVICE.to_owned(), supervisor))
     }
 
     fn of(tool: Tool, flags: Vec<String>, advice: String, supervisor: &Supervisor) -> Compiler {
         Compiler { tool, flags, advice, without_headers: None, supervisor: supervisor.clone() }
     }
 
-    /// The driver for `target`. If there is none, its first use says what to install.
-    pub(super) fn find(options: &Options, target: Platform, rules: &Rules) -> Compiler {
+    /// The driver for `target`.
+    ///
+    /// # Errors
+    /// That for this machine does not start. Where its family makes no difference, its first use tells, as it does for
+    /// other machines.
+    pub(super) fn find(options: &Options, target: Platform, rules: &Rules) -> Result<Compiler, BuildError> {
         let native = rules.is_native();
         if native && target.level == Level::BASELINE {
             return Compiler::native(options, rules);
         }
+        let advice = if native { ADVICE.to_owned() } else { advice(rules) };
         let tool = if native {
             Tool::parse(OsStr::new(options.cc.as_deref().unwrap_or("cc")))
         } else {
-            cross(options, rules)
+            cross(options, rules, &advice)
         };
-        let family = family(&tool, &options.supervisor);
+        let family = match family(&tool, &options.supervisor, &advice) {
+            // Its first use tells. Rust for another machine needs none.
+            Err(_) if !native => Family::Gcc,
+            family => family?,
+        };
         let mut flags = Vec::new();
         match family {
-            Family::Gcc if native => {}
+            // Beside a `cc` that is clang there may be a `c++` that is gcc's, which knows no `--target`.
+            Family::Gcc | Family::Clang if native => {}
             Family::Gcc => flags.extend(rules.baseline.iter().copied().map(str::to_owned)),
             Family::Clang => {
                 flags.push(format!("--target={}", rules.gnu_triple));
@@ -91,27 +109,25 @@ impl Compiler {
                 Family::Gcc | Family::Clang => format!("-march=x86-64-{}", target.level),
             });
         }
-        let advice = if native { ADVICE.to_owned() } else { advice(rules) };
         let mut compiler = Compiler::of(tool, quiet(flags, family), advice, &options.supervisor);
         compiler.do_without_headers(rules, family);
-        compiler
+        Ok(compiler)
     }
 
     /// The driver that writes and reads bitcode for a machine: the one for its images, if that is clang or zig, otherwise `clang` or
     /// `zig cc`.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, or the only ones that there are do not work.
     pub(super) fn for_bitcode(options: &Options, rules: &Rules) -> Result<Compiler, BuildError> {
-        let writes = |tool: &Tool| family(tool, &options.supervisor) != Family::Gcc;
         let named = options.target_ccs.iter().rev().find(|(machine, _)| *machine == rules.machine);
         let named = named.map(|(_, cc)| cc.as_str()).filter(|_| !rules.is_native());
         let chosen = [named, options.cc.as_deref()].into_iter().flatten();
         let drivers = chosen.chain(["cc", "clang", "zig cc"]).map(|text| Tool::parse(OsStr::new(text)));
-        let Some(tool) = drivers.filter(Tool::is_in_path).find(writes) else {
+        let found = first_for_all_machines(drivers, rules, &options.supervisor, BITCODE_ADVICE);
+        let Some((tool, family)) = found.map_err(|broken| broken.1)? else {
             return Err(BuildError::NoBitcodeCompiler);
         };
-        let family = family(&tool, &options.supervisor);
         let mut flags = match family {
             Family::Zig if rules.is_native() => vec!["-mcpu=baseline".to_owned()],
             Family::Zig => vec!["-target".to_owned(), rules.gnu_triple.to_owned()],
@@ -127,7 +143,9 @@ impl Compiler {
 
     /// Has clang take its own headers alone where those of the C library for the machine are missing.
     fn do_without_headers(&mut self, rules: &Rules, family: Family) {
-        if !rules.is_native() && family == Family::Clang && !self.has_headers() {
+        let compiles =
+            || trial::try_on_a_line(&self.tool, Task::Compile(&self.flags), &self.supervisor, &self.advice);
+        if !rules.is_native() && family == Family::Clang && !self.has_headers() && compiles().is_ok() {
             // Then clang's own headers do not look for the C library's.
             self.flags.push("-ffreestanding".to_owned());
             self.without_headers = Some(format!(
@@ -225,23 +243,63 @@ impl Compiler {
     }
 }
 
-/// The driver for a machine that is not this one.
-fn cross(options: &Options, rules: &Rules) -> Tool {
+/// The driver for a machine that is not this one: the named one, or the first that compiles a line. If none does, one that
+/// is there, or the machine's own gcc: its first use tells. Rust needs none.
+fn cross(options: &Options, rules: &Rules, advice: &str) -> Tool {
     let named = options.target_ccs.iter().rev().find(|(machine, _)| *machine == rules.machine);
     if let Some((_, named)) = named {
         return Tool::parse(OsStr::new(named));
     }
-    let is_for_all = |tool: &Tool| family(tool, &options.supervisor) != Family::Gcc;
-    let chosen = options.cc.as_deref().map(|cc| Tool::parse(OsStr::new(cc)));
-    if let Some(tool) = chosen.filter(is_for_all) {
+    let supervisor = &options.supervisor;
+    if let Some(tool) = options.cc.as_deref().map(|cc| Tool::parse(OsStr::new(cc)))
+        && family(&tool, supervisor, ADVICE).is_ok_and(|family| family != Family::Gcc)
+    {
         return tool;
     }
-    let gcc = format!("{}-gcc", rules.gnu_triple);
-    let others = ["clang", "cc", "zig cc"].map(|text| Tool::parse(OsStr::new(text)));
-    if run_tool::in_path(&gcc) {
-        return Tool::from(&*gcc);
+    let gcc = Tool::from(&*format!("{}-gcc", rules.gnu_triple));
+    let is_there = gcc.is_in_path();
+    if is_there && trial::try_on_a_line(&gcc, Task::Compile(&[]), supervisor, advice).is_ok() {
+        return gcc;
     }
-    others.into_iter().filter(Tool::is_in_path).find(is_for_all).unwrap_or(Tool::from(&*gcc))
+    let others = ["clang", "cc", "zig cc"].map(|text| Tool::parse(OsStr::new(text)));
+    match first_for_all_machines(others.into_iter(), rules, supervisor, advice) {
+        Ok(Some((tool, _))) => tool,
+        Err(broken) if !is_there => broken.0,
+        Ok(None) | Err(_) => gcc,
+    }
+}
+
+/// A driver that is there and does not work, and its error.
+type Broken = Box<(Tool, BuildError)>;
+
+/// The first of these drivers that is clang or zig, and compiles a line for the machine.
+///
+/// # Errors
+/// None does, and one that is there does not work: the first of these.
+fn first_for_all_machines(
+    drivers: impl Iterator<Item = Tool>,
+    rules: &Rules,
+    supervisor: &Supervisor,
+    advice: &str,
+) -> Result<Option<(Tool, Family)>, Broken> {
+    let mut broken = None;
+    for tool in drivers.filter(Tool::is_in_path) {
+        let tried = family(&tool, supervisor, advice).and_then(|family| {
+            let flags = match family {
+                Family::Gcc => return Ok(None),
+                Family::Clang => vec![format!("--target={}", rules.gnu_triple)],
+                Family::Zig => vec!["-target".to_owned(), rules.gnu_triple.to_owned()],
+            };
+            trial::try_on_a_line(&tool, Task::Compile(&flags), supervisor, advice)?;
+            Ok(Some(family))
+        });
+        match tried {
+            Ok(Some(family)) => return Ok(Some((tool, family))),
+            Ok(None) => {}
+            Err(error) => broken = broken.or_else(|| Some(Box::new((tool, error)))),
+        }
+    }
+    broken.map_or(Ok(None), Err)
 }
 
 fn advice(rules: &Rules) -> String {
@@ -257,15 +315,18 @@ fn in_debian(package: &str) -> String {
     format!("{package} (its name in Debian and Ubuntu)")
 }
 
-/// The family of a driver. One that does not start counts as gcc: its first use tells why.
-fn family(tool: &Tool, supervisor: &Supervisor) -> Family {
+/// The family of a driver.
+///
+/// # Errors
+/// It does not start.
+fn family(tool: &Tool, supervisor: &Supervisor, advice: &str) -> Result<Family, BuildError> {
     if tool.is_zig() {
-        return Family::Zig;
+        return Ok(Family::Zig);
     }
-    match supervisor.run(tool.command().arg("--version"), ADVICE) {
-        Ok(output) if run_tool::messages(&output).contains("clang") => Family::Clang,
-        _ => Family::Gcc,
-    }
+    // A driver that knows no `--version` is of none of the others.
+    let said = supervisor.run(tool.command().arg("--version"), advice)?;
+    let is_clang = said.status.success() && run_tool::messages(&said).contains("clang");
+    Ok(if is_clang { Family::Clang } else { Family::Gcc })
 }
 
 /// Adds the flag by which clang says nothing of flags that only other drivers have.

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, Machine, Platform};
 use farjump_os::{limits, temporary};
 
+use super::compiler::BITCODE_ADVICE;
 pub use super::error_parts::{Pointee, Site};
 use super::error_parts::{constructor_advice, list, missing_advice, place};
 use crate::bundle::BundleError;
@@ -158,6 +160,22 @@ pub enum BuildError {
         /// The cause.
         source: io::Error,
         /// The package to install or the setting to change, where the program is not there.
+        advice: String,
+    },
+    /// A program that is there and does not work: it ends before its task, or fails at a line of input.
+    #[error(
+        "`{tool}` is there and does not {task} ({status}):\n{messages}\nRepair it, or use another: {advice}"
+    )]
+    Unusable {
+        /// The program.
+        tool: String,
+        /// What it was to do, as the end of a clause.
+        task: &'static str,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its output.
+        messages: String,
+        /// The package to install or the setting to change.
         advice: String,
     },
     /// The programs of a supervised build took too long.
@@ -429,9 +447,7 @@ pub enum BuildError {
     #[error("the code makes no image: {0}")]
     Image(#[from] CodeError),
     /// No compiler that writes bitcode.
-    #[error(
-        "there is no compiler for bitcode: install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)"
-    )]
+    #[error("there is no compiler for bitcode: {BITCODE_ADVICE}")]
     NoBitcodeCompiler,
     /// An input of which there is no bitcode.
     #[error(

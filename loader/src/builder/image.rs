@@ -71,7 +71,7 @@ impl Image {
         let target = goal.platform();
         let rules =
             Rules::of(target.machine).ok_or(BuildError::Unsupported { machine: target.machine.triple() })?;
-        let mut compiler = Compiler::find(options, target, rules);
+        let mut compiler = Compiler::find(options, target, rules)?;
         let exact = match goal {
             Goal::Platform(_) => Exact::default(),
             Goal::Cpu(cpu) => Exact::find(&compiler, cpu, rules.is_native(), compile::languages(options)?)?,
@@ -258,7 +258,7 @@ impl Build<'_> {
         compiled.say(&messages);
         // The libraries of this machine stand for those of others, which have the same names.
         let (native, is_cxx) = (Rules::native()?, compiled.cxx);
-        let native_compiler = Compiler::native(options, native);
+        let native_compiler = Compiler::native(options, native)?;
         let wanted =
             |imports: &[String]| wanted::find(options, (&native_compiler, native), is_cxx, imports, scratch);
         let needs = Needs { level: target.level, features: &exact.features };

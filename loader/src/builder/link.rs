@@ -13,10 +13,12 @@ use super::rules::Rules;
 use super::run_tool::{self, Tool};
 use super::supervisor::Supervisor;
 use super::temp_folder;
+use super::trial::{self, Task};
 
 const SCRIPT: &str = include_str!("image.ld");
 const VARIABLE: &str = "FARJUMP_LD";
-const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
+/// The remedy where a linker does not start.
+pub(super) const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
 
 /// The linkers to try if none is named, the best first.
 pub const LINKERS: [&str; 3] = ["ld.bfd", "ld", "ld.lld"];
@@ -37,10 +39,10 @@ pub(super) struct Linker {
 
 impl Linker {
     /// The linker named by `asked` or by `FARJUMP_LD`, if it links for the machine of `rules` or that is this one;
-    /// otherwise the first usable one of the compiler's own, GNU ld and lld; without one farjump's own.
+    /// otherwise the first one of the compiler's own, GNU ld and lld that links a line; without one farjump's own.
     ///
     /// # Errors
-    /// The named one does not start, or does not follow linker scripts.
+    /// The named one does not start, fails at a line, or does not follow linker scripts.
     pub(super) fn find(
         asked: Option<&Path>,
         compiler: &Compiler,
@@ -56,11 +58,11 @@ impl Linker {
             }
             let tool = Tool::parse(&program);
             let version = version(&tool, supervisor)?;
-            if !follows_scripts(&version) {
-                return Err(BuildError::WrongLinker { linker: tool.name(), version });
-            }
-            if rules.is_native() || links_for(&tool, &version, rules, supervisor) {
-                return Ok(of(tool, version));
+            match links_for(&tool, rules, supervisor) {
+                Ok(()) => return Ok(of(tool, version)),
+                Err(error) if rules.is_native() => return Err(error),
+                // Then it is for this machine.
+                Err(_) => {}
             }
         }
         let compilers = compiler.own_linker();
@@ -68,8 +70,8 @@ impl Linker {
         let gnu = if rules.is_native() { &[][..] } else { &gnu };
         let candidates = compilers.into_iter().chain(gnu.iter().map(|program| Tool::from(&**program)));
         let found = candidates.chain(LINKERS.map(Tool::from)).find_map(|tool| {
-            let version = version(&tool, supervisor).ok().filter(|version| follows_scripts(version))?;
-            links_for(&tool, &version, rules, supervisor).then(|| of(tool, version))
+            let version = version(&tool, supervisor).ok()?;
+            links_for(&tool, rules, supervisor).is_ok().then(|| of(tool, version))
         });
         Ok(found.unwrap_or_else(own))
     }
@@ -135,21 +137,21 @@ impl Linker {
     }
 }
 
-/// The first line of a linker's version text.
-fn version(tool: &Tool, supervisor: &Supervisor) -> Result<String, BuildError> {
-    let output = supervisor.run(tool.command().arg("--version"), ADVICE)?;
-    Ok(run_tool::messages(&output).lines().next().unwrap_or_default().to_owned())
+/// The first line of the version text of a linker that can make images.
+///
+/// # Errors
+/// It does not start, fails, or does not follow linker scripts.
+pub(super) fn version(tool: &Tool, supervisor: &Supervisor) -> Result<String, BuildError> {
+    let version = trial::version(tool, supervisor, ADVICE)?;
+    match follows_scripts(&version) {
+        true => Ok(version),
+        false => Err(BuildError::WrongLinker { linker: tool.name(), version }),
+    }
 }
 
-/// Whether a linker links for this machine: lld for all, GNU ld for those that it was built with.
-fn links_for(tool: &Tool, version: &str, rules: &Rules, supervisor: &Supervisor) -> bool {
-    if !version.starts_with("GNU ld") {
-        return true;
-    }
-    let emulations = supervisor.run(tool.command().arg("-V"), ADVICE);
-    emulations.is_ok_and(|output| {
-        run_tool::messages(&output).split_whitespace().any(|word| word == rules.emulation)
-    })
+/// Tries whether a linker links for this machine: lld does for all, GNU ld for those that it was built with.
+fn links_for(tool: &Tool, rules: &Rules, supervisor: &Supervisor) -> Result<(), BuildError> {
+    trial::try_on_a_line(tool, Task::Link(rules), supervisor, ADVICE)
 }
 
 /// Whether a linker can make images, by the first line of its version text (`--version`). GNU ld and lld can;

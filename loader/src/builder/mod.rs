@@ -39,6 +39,7 @@ mod rust;
 pub(crate) mod source;
 mod supervisor;
 mod temp_folder;
+mod trial;
 mod wanted;
 
 use std::path::PathBuf;
@@ -58,6 +59,7 @@ use rules::Rules;
 use source::Source;
 pub use supervisor::Supervisor;
 use temp_folder::Scratch;
+pub use trial::{try_compiler, try_linker};
 
 use crate::bundle::{Bundle, BundleImage, Sizes};
 use crate::file_contents::Carrier;
@@ -85,14 +87,14 @@ pub struct Options {
     /// machines too.
     pub cc: Option<String>,
     /// Drivers for other machines. Where none is named, the first one of `cc`, if it is clang or zig, the
-    /// machine's own gcc (`aarch64-linux-gnu-gcc`), `clang` and `zig cc`.
+    /// machine's own gcc (`aarch64-linux-gnu-gcc`), `clang` and `zig cc` that compiles a line.
     pub target_ccs: Vec<(Machine, String)>,
     /// Flags for the compiler, after farjump's own (which contain `-Os`), and for the link of the library,
     /// after the objects, so that `-lz` works for the payload routines. Shared libraries among them that
     /// define imports of the image are its *wanted libraries*, except the C library's own. Rust ignores them.
     pub cflags: Vec<String>,
     /// The linker that makes images: GNU ld or lld. `None`: the one in the environment variable
-    /// `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`. For other machines it is taken if
+    /// `FARJUMP_LD`, otherwise the first one of `ld.bfd`, `ld`, `ld.lld` that links a line. For other machines it is taken if
     /// it links for them; otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`. [`OWN`], or none of these:
     /// farjump's own.
     pub linker: Option<PathBuf>,

@@ -75,11 +75,14 @@ pub(super) fn program(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-/// All output of a program, without surrounding blanks.
+/// All output of a program, without surrounding blanks. One that fails without a word is described by its status.
 pub(super) fn messages(output: &Output) -> String {
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
-    text.trim().to_owned()
+    match text.trim() {
+        "" if !output.status.success() => output.status.to_string(),
+        text => text.to_owned(),
+    }
 }
 
 /// An option and its path as one argument.

@@ -6,14 +6,14 @@ use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Platform};
 
 use super::error::BuildError;
 use super::run_tool;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, unusable};
 use super::temp_folder::{self, Scratch};
 
 /// The source files of a crate, by their names in one folder.
@@ -74,7 +74,7 @@ impl Settings<'_> {
         let triple = self.target.machine.triple();
         let mut command = rustc();
         command.args(["--print", "target-libdir", "--target", triple]);
-        let output = self.supervisor.run(&mut command, ADVICE)?;
+        let output = asked(&mut command, self.supervisor)?;
         let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         let is_core = |entry: std::io::Result<fs::DirEntry>| {
             entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"libcore-"))
@@ -118,7 +118,7 @@ pub(super) fn features(
         if !native {
             command.args(["--target", cpu.machine().triple()]);
         }
-        let said = supervisor.run(&mut command, ADVICE)?;
+        let said = asked(&mut command, supervisor)?;
         let lines =
             String::from_utf8_lossy(&said.stdout).lines().map(|line| line.trim().to_owned()).collect();
         Ok::<Vec<String>, BuildError>(lines)
@@ -290,6 +290,18 @@ fn rustc() -> Command {
     let mut command = program("RUSTC", "rustc");
     command.args(["--edition", "2024"]);
     command
+}
+
+/// Asks rustc for what it prints by itself.
+///
+/// # Errors
+/// It does not start or fails, as rustup's does without a toolchain.
+fn asked(command: &mut Command, supervisor: &Supervisor) -> Result<Output, BuildError> {
+    let output = supervisor.run(command, ADVICE)?;
+    match output.status.success() {
+        true => Ok(output),
+        false => Err(unusable(run_tool::program(command), "run", &output, ADVICE)),
+    }
 }
 
 /// A command that runs the program that the environment names, or else the one of this name.

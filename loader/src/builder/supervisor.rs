@@ -80,8 +80,8 @@ impl Supervisor {
     /// see [`BuildError::Tool`].
     ///
     /// # Errors
-    /// The program does not start. [`BuildError::TimedOut`] and [`BuildError::Stopped`] if the build is supervised. The
-    /// caller checks the exit status.
+    /// The program does not start, or ends before it comes to its task. [`BuildError::TimedOut`] and
+    /// [`BuildError::Stopped`] if the build is supervised. The caller checks the exit status.
     pub(super) fn run(&self, command: &mut Command, advice: &str) -> Result<Output, BuildError> {
         command.stdin(Stdio::null()).env("LC_ALL", "C");
         // Some tools run in other folders.
@@ -90,11 +90,22 @@ impl Supervisor {
         }
         let tool = run_tool::program(command);
         let failed = |source| BuildError::Tool { tool: tool.clone(), source, advice: advice.to_owned() };
-        match &self.0 {
+        let output = match &self.0 {
             None => command.output().map_err(failed),
             Some(supervised) => supervised.run(command, failed),
+        }?;
+        // The codes of the dynamic loader, which misses a library, and of a shell, which misses a program.
+        match output.status.code() {
+            Some(126 | 127) => Err(unusable(tool, "run", &output, advice)),
+            _ => Ok(output),
         }
     }
+}
+
+/// The error for a program that is there and does not do its task.
+pub(super) fn unusable(tool: String, task: &'static str, output: &Output, advice: &str) -> BuildError {
+    let (status, messages) = (output.status, run_tool::messages(output));
+    BuildError::Unusable { tool, task, status, messages, advice: advice.to_owned() }
 }
 
 /// A build that runs.

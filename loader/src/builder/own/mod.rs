@@ -62,9 +62,9 @@ fn refused(messages: String) -> BuildError {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::process::Command;
 
     use farjump_core::image::Machine;
+    use farjump_tools::Tool;
     use proptest::prelude::*;
 
     use super::*;
@@ -85,11 +85,10 @@ mod tests {
         ];
         let compiled = compilers.into_iter().filter_map(|(compiler, machine)| {
             let arguments = ["-c", "-O2", "-g", "-fPIC", "-ffunction-sections", "t.c", "-o", "t.o"];
-            let Ok(ended) = Command::new(compiler).args(arguments).current_dir(folder.path()).output() else {
-                println!("skipped for {machine}: {compiler} is not installed");
-                return None;
-            };
-            assert!(ended.status.success(), "{compiler}: {}", String::from_utf8_lossy(&ended.stderr));
+            let compiler = Tool::tried(compiler);
+            let compiler = compiler.inspect_err(|why| println!("skipped for {machine}: {why}")).ok()?;
+            let ended = compiler.command().args(arguments).current_dir(folder.path()).output().unwrap();
+            assert!(ended.status.success(), "{compiler:?}: {}", String::from_utf8_lossy(&ended.stderr));
             Some((Rules::of(machine).unwrap(), fs::read(folder.path().join("t.o")).unwrap()))
         });
         compiled.collect()
