@@ -15,7 +15,7 @@ use farjump_loader::builder::{BuildError, BuildReport, Options, Supervisor, buil
 use farjump_loader::inspect::{inspect, symbols};
 use farjump_loader::{Arena, Library, Refused, Resolver, Store};
 use farjump_os::cpu::detected;
-use fixture::{Fixture, Target, is_there, sample};
+use fixture::{Fixture, Target, sample, works};
 
 const SUM: &str = "#include <farjump_ifunc.h>
 FARJUMP_COPY_ARGS(sum)
@@ -55,7 +55,7 @@ fn needed(report: &BuildReport) -> &[String] {
 /// Compilers for this machine, as the options say. Those that are not installed are left out.
 fn compilers() -> impl Iterator<Item = Options> {
     let of = |cc: &str| Options { cc: Some(cc.to_owned()), ..Options::default() };
-    ["cc", "clang"].into_iter().filter(|cc| is_there(cc)).map(of)
+    ["cc", "clang"].into_iter().filter(|cc| works(cc)).map(of)
 }
 
 #[test]
@@ -161,8 +161,7 @@ fn other_machines_have_exact_images_too() {
         (Machine::AARCH64, "neoverse-n1", &["lse", "dotprod", "no-such"][..], "aarch64-linux-gnu-gcc"),
         (Machine::RISCV, "", &["zba", "zbb"], "riscv64-linux-gnu-gcc"),
     ] {
-        if Machine::native() == Some(machine) || !is_there(gcc) {
-            eprintln!("skipped: {gcc}");
+        if Machine::native() == Some(machine) || !works(gcc) {
             continue;
         }
         let of_level = Cpu::of_level(machine, Level::BASELINE);
@@ -195,8 +194,7 @@ fn a_library_that_carries_its_source_gives_the_same_image_without_being_built_ag
         .flat_map(|source| cpus.clone().map(|cpu| (source.clone(), cpu)))
     {
         let is_rust = source.extension().is_some_and(|extension| extension == "rs");
-        if cpu.machine() != own.machine() && (is_rust || !is_there("aarch64-linux-gnu-gcc")) {
-            eprintln!("skipped: {cpu}: its compiler");
+        if cpu.machine() != own.machine() && (is_rust || !works("aarch64-linux-gnu-gcc")) {
             continue;
         }
         let fixture = Fixture::new();

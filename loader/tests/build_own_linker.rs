@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use farjump_core::image::ImageView;
 use farjump_loader::builder::{BuildReport, OWN, Options, build};
-use fixture::{Fixture, Target, imports, is_there};
+use farjump_tools::all_work;
+use fixture::{CLANG, Fixture, Target, imports};
 
 /// Tables of addresses, a switch, numbers of floating point, functions of both languages, and variables of all kinds.
 const MAIN: &str = r#"
@@ -155,6 +156,9 @@ fn objects(fixture: &Fixture, flags: &[&str]) -> Vec<PathBuf> {
 
 #[test]
 fn tables_switches_inline_functions_common_variables_and_archives_work() {
+    if !all_work(&["c++"]) {
+        return;
+    }
     let machine: &[&[&str]] = match std::env::consts::ARCH {
         "x86_64" => &[&["-O2", "-fplt"], &["-O2", "-mcmodel=medium"]],
         "aarch64" => {
@@ -235,8 +239,7 @@ fn what_cannot_be_linked_is_refused_with_object_and_symbol() {
 /// Objects for other machines are linked here too: an image is for its machine, whoever makes it.
 #[test]
 fn images_for_other_machines_are_those_of_other_linkers_but_for_their_order() {
-    if !is_there("clang") || !is_there("ld.lld") {
-        println!("skipped: clang or lld is not installed");
+    if !all_work(&[CLANG[0], CLANG[1], "ld.lld"]) {
         return;
     }
     let fixture = Fixture::new();

@@ -33,6 +33,7 @@ mod folder;
 mod trial;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -77,7 +78,11 @@ impl Tool {
         // Nothing panics while it holds the lock. One tool is tried at a time.
         let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
         let trial = || {
-            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            // A file may have blanks in its path.
+            let words = match Path::new(command).is_file() {
+                true => vec![command.to_owned()],
+                false => command.split_whitespace().map(str::to_owned).collect(),
+            };
             Trial::of(&words).run(&words, line, None).map(|()| Tool { words })
         };
         tried.entry((command.to_owned(), line.to_owned())).or_insert_with(trial).clone()
