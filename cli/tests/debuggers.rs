@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use farjump_tools::all_work;
+
 use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
 /// Keeps the processor busy for as many turns as its payload says.
@@ -60,11 +62,6 @@ impl Drop for PerfMap {
     }
 }
 
-/// Returns whether a program runs here.
-fn is_there(program: &str) -> bool {
-    std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
 /// Keeps tests with gdb and tests with perf apart, in whichever process each runs: `perf record` fails without
 /// a word while gdb attaches to another process.
 fn alone() -> fs::File {
@@ -76,8 +73,7 @@ fn alone() -> fs::File {
 
 #[test]
 fn perf_names_the_function_that_keeps_a_target_busy() {
-    if !is_there("perf") {
-        eprintln!("skipped: perf is not installed");
+    if !all_work(&["perf"]) {
         return;
     }
     let _alone = alone();
@@ -155,8 +151,7 @@ fn gdb_knows_code_that_farjumps_own_linker_linked() {
 }
 
 fn gdb_knows_code_linked_with(linker: &[&str]) {
-    if !is_there("gdb") {
-        eprintln!("skipped: gdb is not installed");
+    if !all_work(&["gdb"]) {
         return;
     }
     let _alone = alone();
@@ -220,8 +215,7 @@ fn shell(bench: &Workbench, line: &str) -> std::process::Command {
 
 /// gdb attached to `target`, with these orders, if it is here and may attach; otherwise prints the reason.
 fn gdb(bench: &Workbench, target: &Process, orders: &[String]) -> Option<Process> {
-    if !is_there("gdb") {
-        println!("skipped: gdb is not installed");
+    if !all_work(&["gdb"]) {
         return None;
     }
     let attach = || {

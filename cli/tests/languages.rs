@@ -4,24 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use farjump_tools::{Tool, all_work};
+
 use crate::workbench::{Workbench, finish};
 
 fn sample(path: &str) -> String {
     format!("{}/../ifuncs/samples/{path}", env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Whether a command succeeds.
-fn succeeds(command: &[&str]) -> bool {
-    Command::new(command[0]).args(&command[1..]).output().is_ok_and(|output| output.status.success())
-}
-
-/// The same; says that its language is skipped otherwise.
-fn is_there(what: &str, command: &[&str]) -> bool {
-    let found = succeeds(command);
-    if !found {
-        println!("skipped: {what} is not installed");
-    }
-    found
 }
 
 /// Runs a compiler in the workbench's folder.
@@ -65,11 +53,11 @@ fn library(bench: &Workbench, inputs: &[&str], more: &[&str]) -> PathBuf {
 
 #[test]
 fn cxx_in_both_forms_says_the_same() {
-    if !is_there("clang", &["clang++", "--version"]) {
+    if !all_work(&["clang", "clang++"]) {
         return;
     }
     let bench = Workbench::new();
-    let library = library(&bench, &[&sample("cpp/sum.cpp")], &["--bitcode"]);
+    let library = library(&bench, &[&sample("cpp/sum.cpp")], &["--bitcode", "--cc", "clang"]);
     let (args, sum) = numbers();
     replies(&bench, &library, &args, &sum, true);
     bench.is_clean();
@@ -77,12 +65,10 @@ fn cxx_in_both_forms_says_the_same() {
 
 #[test]
 fn zig_in_both_forms_says_the_same() {
-    let zig: &[&str] = match succeeds(&["zig", "version"]) {
-        true => &["zig"],
-        false if is_there("zig (pip install ziglang)", &["python3", "-m", "ziglang", "version"]) => {
-            &["python3", "-m", "ziglang"]
-        }
-        false => return,
+    let zig: &[&str] = match Tool::tried("zig cc") {
+        Ok(_) => &["zig"],
+        Err(_) if all_work(&["python3 -m ziglang cc"]) => &["python3", "-m", "ziglang"],
+        Err(_) => return,
     };
     let bench = Workbench::new();
     let source = sample("zig/sum.zig");
@@ -101,13 +87,14 @@ fn fortran_in_native_form_and_by_flang_in_both_says_the_same() {
     let bench = Workbench::new();
     let source = sample("fortran/sum.f90");
     let (args, sum) = numbers();
-    if is_there("gfortran", &["gfortran", "--version"]) {
+    if all_work(&["gfortran"]) {
         compile(&bench, &["gfortran", "-O2", "-fPIC", "-c", &source, "-o", "sum.o"]);
         replies(&bench, &library(&bench, &["sum.o"], &[]), &args, &sum, false);
     }
     let flangs = ["flang-new-19", "flang-new", "flang"];
-    let Some(flang) = flangs.into_iter().find(|flang| succeeds(&[flang, "--version"])) else {
-        return println!("skipped: flang is not installed");
+    let Some(flang) = flangs.into_iter().find(|flang| Tool::tried(flang).is_ok()) else {
+        all_work(&["flang"]);
+        return;
     };
     compile(&bench, &[flang, "-O2", "-fPIC", "-c", &source, "-o", "sum.o"]);
     compile(&bench, &[flang, "-O2", "-fPIC", "-c", "-emit-llvm", &source, "-o", "sum.bc"]);
@@ -134,8 +121,8 @@ const SIGNATURE: &str = "int64(float32[::1], float32[::1])";
 
 #[test]
 fn a_function_in_python_runs_in_a_target_without_python_and_what_it_raises_is_said() {
-    if !is_there("numba (pip install numba)", &["python3", "-c", "import numba"]) {
-        return;
+    if let Err(why) = Tool::tried_on("python3", "import numba") {
+        return println!("skipped: {why}");
     }
     let bench = Workbench::new();
     let script = format!("{}/../ifuncs/python/numba_ifunc.py", env!("CARGO_MANIFEST_DIR"));

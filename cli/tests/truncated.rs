@@ -130,8 +130,7 @@ fn data_that_is_cut_while_it_is_mapped_is_named_by_the_target_before_it_ends() {
 
 #[test]
 fn gdb_knows_the_functions_of_a_library_that_a_target_exports_and_its_path() {
-    if !std::process::Command::new("gdb").arg("--version").output().is_ok_and(|gdb| gdb.status.success()) {
-        eprintln!("skipped: gdb is not installed");
+    if !farjump_tools::all_work(&["gdb"]) {
         return;
     }
     let bench = Workbench::new();

@@ -51,8 +51,7 @@ FARJUMP_IFUNC void lacking_main(void *payload, size_t payload_size, void *target
 
 /// An ifunc of this source; `None`, with a message, where there is no C compiler.
 fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
-    if let Err(error) = std::process::Command::new("cc").arg("--version").output() {
-        println!("skipped: no C compiler: cc: {error}");
+    if !farjump_tools::all_work(&["cc"]) {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -8,10 +8,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use farjump_tools::all_work;
+
 use crate::common::{ifunc_library, package};
 use crate::installation::prefix;
 use crate::packages::asked_of_pkg_config;
-use crate::programs::{Process, finish, is_there, start};
+use crate::programs::{Process, finish, start};
 
 /// Ticks of the service's clock in an idle period: two seconds.
 const TICKS: u64 = 40;
@@ -20,7 +22,7 @@ const ROUNDS: u64 = 300;
 
 /// Compiler flags for farjump and UCX. `None`, with a message, where UCX's headers are missing.
 fn flags() -> Option<Vec<OsString>> {
-    if !is_there("pkg-config") || !is_there("cc") {
+    if !all_work(&["pkg-config", "cc"]) {
         return None;
     }
     match asked_of_pkg_config(&["--cflags", "--libs", "farjump", "ucx"]) {

@@ -3,10 +3,11 @@
 use std::fs;
 use std::process::Command;
 
+use farjump_tools::all_work;
 use tempfile::TempDir;
 
 use crate::installation::prefix;
-use crate::programs::{finish, is_there};
+use crate::programs::finish;
 
 /// Compiles a file that includes one header twice.
 fn stands_alone(compiler: &str, language: &[&str], header: &str) {
@@ -24,7 +25,7 @@ fn farjump_h_stands_alone_in_c11_and_in_cpp17() {
     let c = ["-std=c11", "-Wstrict-prototypes", "-x", "c"];
     let cpp = ["-std=c++17", "-x", "c++"];
     for (compiler, language) in [("gcc", &c[..]), ("clang", &c), ("g++", &cpp), ("clang++", &cpp)] {
-        if is_there(compiler) {
+        if all_work(&[compiler]) {
             stands_alone(compiler, language, "farjump.h");
         }
     }

@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use farjump_tools::all_work;
 use tempfile::TempDir;
 
 use crate::common::package;
 use crate::installation::{ifuncs, prefix};
-use crate::programs::{Process, WARNINGS, Way, compile, finish, is_there, start};
+use crate::programs::{Process, WARNINGS, Way, compile, finish, start};
 
 pub(crate) const ALL_WELL: &str = "all is as it should be\n";
 
@@ -122,7 +123,7 @@ fn lifetimes_in_c_leave_nothing_behind() {
 
 #[test]
 fn a_program_in_cpp_owns_objects_and_reads_them() {
-    if !is_there("g++") {
+    if !all_work(&["g++"]) {
         return;
     }
     let folder = farjump_fixtures::folder();

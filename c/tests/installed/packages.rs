@@ -5,9 +5,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Command;
 
+use farjump_tools::all_work;
+
 use crate::common::package;
 use crate::installation::{ifuncs, prefix};
-use crate::programs::{finish, is_there, start};
+use crate::programs::{finish, start};
 
 /// Runs a consumer, which has a source and a target in it; `shared` is whether it needs `libfarjump.so`.
 fn sums_up(consumer: &Path, shared: bool) {
@@ -43,7 +45,7 @@ pub(crate) fn flags(args: &[&str]) -> Vec<OsString> {
 
 #[test]
 fn a_consumer_finds_the_library_by_pkg_config() {
-    if !is_there("pkg-config") || !is_there("g++") {
+    if !all_work(&["pkg-config", "g++"]) {
         return;
     }
     assert_eq!(flags(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
@@ -67,7 +69,7 @@ fn a_consumer_finds_the_library_by_pkg_config() {
 
 #[test]
 fn a_consumer_finds_the_library_by_cmake() {
-    if !is_there("cmake") || !is_there("g++") {
+    if !all_work(&["cmake", "g++"]) {
         return;
     }
     let folder = farjump_fixtures::folder();

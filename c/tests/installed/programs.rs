@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 pub(crate) use farjump_fixtures::process::{PATIENCE, Process, finish};
+use farjump_tools::Tool;
 use tempfile::TempDir;
 
 use crate::common::package;
@@ -24,18 +25,15 @@ pub(crate) enum Way {
 impl Way {
     /// The reason if it is unavailable here: no compiler, or one whose sanitizers do not work.
     fn hindrance(self) -> Option<String> {
+        let flags = if self == Way::Sanitized { &SANITIZERS[..] } else { &[] };
+        if let Err(why) = Tool::tried(&[&["cc"], flags].concat().join(" ")) {
+            return Some(why);
+        }
         let folder = TempDir::new().unwrap();
         let source = folder.path().join("probe.c");
         std::fs::write(&source, "int main(void) { return 0; }").unwrap();
         let mut compile = Command::new("cc");
-        compile.arg(&source).arg("-o").arg(folder.path().join("probe"));
-        if self == Way::Sanitized {
-            compile.args(SANITIZERS);
-        }
-        let compiled = compile.output();
-        if !compiled.is_ok_and(|output| output.status.success()) {
-            return Some(format!("cc compiles nothing here ({self:?})"));
-        }
+        finish(compile.args(flags).arg(&source).arg("-o").arg(folder.path().join("probe"))).worked();
         let ran = Command::new(folder.path().join("probe")).output();
         (!ran.is_ok_and(|output| output.status.success())).then(|| format!("nothing runs {self:?} here"))
     }
@@ -86,15 +84,6 @@ pub(crate) fn compile(name: &str, way: Way, folder: &Path) -> PathBuf {
     cc.arg(package().join("tests/programs").join(format!("{name}.c"))).arg("-o").arg(&program);
     finish(cc.args(way.libraries()).arg("-lpthread")).worked();
     program
-}
-
-/// Whether a program is in `PATH`. If not, says that the test is skipped.
-pub(crate) fn is_there(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !there {
-        println!("skipped: {program} is not installed");
-    }
-    there
 }
 
 /// Starts a program in this folder, with lines for its input.

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
+use farjump_tools::all_work;
+
 use crate::common::package;
 use crate::installation::prefix;
 use crate::objects::{in_one_process, owner};
 use crate::packages::flags;
-use crate::programs::{Process, WARNINGS, Way, compile, finish, is_there, start};
+use crate::programs::{Process, WARNINGS, Way, compile, finish, start};
 
 /// A publisher that has published `count` texts and the owner's table, and its number.
 fn publisher(folder: &Path, table: &str, count: u32) -> (Process, String) {
@@ -52,7 +54,7 @@ fn goes_through(folder: &Path) {
 
 #[test]
 fn publishers_and_a_subscriber_that_pkg_config_built_pass_handles_and_learn_of_each_others_ends() {
-    if !is_there("pkg-config") || !is_there("gcc") {
+    if !all_work(&["pkg-config", "gcc"]) {
         return;
     }
     let folder = farjump_fixtures::folder();

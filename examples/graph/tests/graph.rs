@@ -11,6 +11,7 @@ use farjump_graph_example::costs::Costs;
 use farjump_graph_example::graph::{Graph, rmat};
 use farjump_graph_example::source::Source;
 use farjump_graph_example::work::Strategy;
+use farjump_tools::all_work;
 use petgraph::algo::dijkstra;
 use petgraph::graph::{NodeIndex, UnGraph};
 
@@ -38,19 +39,9 @@ fn triangles(graph: &UnGraph<(), ()>) -> Answer {
     Answer::Triangles(at_edges.sum::<u64>() / 3)
 }
 
-/// Whether there is a C compiler, without which no function can be built.
-fn has_compiler() -> bool {
-    let found =
-        Command::new("cc").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !found {
-        println!("skipped: there is no C compiler `cc`");
-    }
-    found
-}
-
 #[test]
 fn all_strategies_have_petgraphs_results_with_any_number_of_shards_over_any_wire() {
-    if !has_compiler() {
+    if !all_work(&["cc"]) {
         return;
     }
     // Each shard has links to all others, with both ends in this process: more shards need more than 1024 descriptors.
@@ -85,7 +76,7 @@ fn all_strategies_have_petgraphs_results_with_any_number_of_shards_over_any_wire
 
 #[test]
 fn hops_that_take_long_at_one_place_are_done_at_the_other() {
-    if !has_compiler() {
+    if !all_work(&["cc"]) {
         return;
     }
     let edges = rmat(12, 16, 1);
@@ -110,7 +101,7 @@ fn graph(args: &[&str]) -> Done {
 
 #[test]
 fn the_program_prints_shards_times_and_crossings_and_draws_them() {
-    if !has_compiler() {
+    if !all_work(&["cc"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -70,8 +70,7 @@ fn gdb_stops_in_an_injected_function_by_its_name_shows_its_lines_and_continues()
         );
         return;
     }
-    if Command::new(GDB).arg("--version").output().is_err() {
-        eprintln!("skipped: {GDB} is not installed");
+    if !farjump_tools::all_work(&[GDB]) {
         return;
     }
     let place = Place::new();

@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use farjump::build::{Options, build};
+use farjump_tools::all_work;
 
 use crate::hex;
 
@@ -111,6 +112,8 @@ fn message(mistake: &Mistake) -> String {
         inputs: vec![source.clone()],
         output: folder.path().join("libt.so"),
         name: Some(mistake.name.to_owned()),
+        // Messages have the names of sections and symbols that gcc makes.
+        cc: Some("gcc".to_owned()),
         ..Options::default()
     };
     match mistake.object {
@@ -143,10 +146,10 @@ fn rows() -> BTreeMap<String, String> {
 #[test]
 fn each_mistake_in_the_table_gives_the_message_beside_it() {
     let mut rows = rows();
-    let cxx = Command::new("c++").arg("--version").output().is_ok();
-    if !cxx {
-        println!("skipped: c++ is not installed");
+    if !all_work(&["gcc"]) {
+        return;
     }
+    let cxx = all_work(&["g++"]);
     let mut differing = String::new();
     for mistake in mistakes() {
         let row = rows.remove(mistake.row).unwrap_or_default();

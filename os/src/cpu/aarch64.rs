@@ -184,15 +184,17 @@ mod tests {
 
     #[test]
     fn a_compiler_takes_the_features_as_options() {
-        use super::super::tests::takes;
+        use super::super::tests::{all_work, takes};
+
+        // clang has other names for some of them, and knows some that gcc does not.
+        if !all_work(&["aarch64-linux-gnu-gcc"]) {
+            return;
+        }
         let takes = |march: &str| {
             let march = format!("-march={march}");
             takes("aarch64-linux-gnu-gcc", std::slice::from_ref(&march))
                 || takes("clang", &["--target=aarch64-linux-gnu".to_owned(), march])
         };
-        if !takes("armv8-a") {
-            return eprintln!("skipped: there is no compiler for aarch64");
-        }
         for (feature, ..) in FEATURES {
             assert!(takes(&format!("armv8-a+{feature}")) || YOUNG.contains(&feature), "{feature}");
         }

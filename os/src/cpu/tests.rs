@@ -1,6 +1,8 @@
 use std::io;
 use std::process::{Command, Output};
 
+use farjump_tools::Tool;
+
 use super::*;
 use crate::deferred_close::no_stuck_descriptors;
 
@@ -51,9 +53,22 @@ fn known() -> Vec<&'static str> {
 
 type Seen = (&'static str, Vec<(String, bool)>);
 
+/// Whether all of these tools work; as [`output`].
+pub(super) fn all_work(tools: &[&str]) -> bool {
+    let _without = no_stuck_descriptors();
+    farjump_tools::all_work(tools)
+}
+
+/// A tool, if it works; as [`output`].
+fn works(tool: &str) -> Option<Tool> {
+    let _without = no_stuck_descriptors();
+    Tool::tried(tool).inspect_err(|why| println!("not compared: {why}")).ok()
+}
+
 /// The options that gcc derives from the host: lines `-mavx2   [enabled]`.
 fn by_gcc() -> Option<Seen> {
-    let output = output(Command::new("gcc").args(["-march=native", "-Q", "--help=target"])).ok()?;
+    let gcc = works("gcc")?;
+    let output = output(gcc.command().args(["-march=native", "-Q", "--help=target"])).ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let features = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -69,7 +84,7 @@ fn by_gcc() -> Option<Seen> {
 /// The features that clang derives from the host: arguments `-target-feature +avx2`.
 fn by_clang() -> Option<Seen> {
     let arguments = ["-march=native", "-###", "-c", "-x", "c", "/dev/null"];
-    let output = output(Command::new("clang").args(arguments)).ok()?;
+    let output = output(works("clang")?.command().args(arguments)).ok()?;
     let text = String::from_utf8_lossy(&output.stderr);
     let mut words = text.split_whitespace().map(|word| word.trim_matches('"'));
     let mut features = Vec::new();

@@ -175,6 +175,8 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
+    use farjump_tools::all_work;
+
     use super::*;
 
     /// A library of this C code with these versions, or `None`, with a message, without a compiler.
@@ -183,22 +185,13 @@ mod tests {
         std::fs::write(&source, code).unwrap();
         std::fs::write(&script, versions).unwrap();
         let script = format!("-Wl,--version-script={}", script.display());
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(script)
-            .arg(&source)
-            .status();
-        match built {
-            Ok(status) => {
-                assert!(status.success(), "{code}");
-                Some(library)
-            }
-            Err(error) => {
-                println!("skipped: no C compiler: cc: {error}");
-                None
-            }
+        if !all_work(&["cc"]) {
+            return None;
         }
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(script).arg(&source);
+        assert!(cc.status().unwrap().success(), "{code}");
+        Some(library)
     }
 
     /// C code that has every versioned function.

@@ -236,23 +236,20 @@ pub(crate) mod tests {
     use std::process::Command;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
+    use farjump_tools::all_work;
+
     use super::*;
 
     /// A library of this C code, or `None`, with a message, without a compiler.
     fn stub(folder: &Path, code: &str) -> Option<PathBuf> {
         let (source, library) = (folder.join("stub.c"), folder.join(FILE));
         std::fs::write(&source, code).unwrap();
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-        match built {
-            Ok(status) => {
-                assert!(status.success(), "{code}");
-                Some(library)
-            }
-            Err(error) => {
-                println!("skipped: no C compiler: cc: {error}");
-                None
-            }
+        if !all_work(&["cc"]) {
+            return None;
         }
+        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        assert!(built.unwrap().success(), "{code}");
+        Some(library)
     }
 
     /// Handlers belong to the process: tests that read them, or open UCX, run one after the other.

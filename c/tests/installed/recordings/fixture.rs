@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use farjump_fixtures::process::quoted;
+use farjump_tools::all_work;
 use tempfile::TempDir;
 
 use super::readme::{Typed, typed};
 use crate::common::{ifunc_library, package};
 use crate::installation::prefix;
-use crate::programs::{Process, SANITIZERS, WARNINGS, Way, finish, is_there};
+use crate::programs::{Process, SANITIZERS, WARNINGS, Way, finish};
 
 /// Directory of the recordings that the README reads.
 const REAL: &str = "/usr/share/sounds/alsa";
@@ -46,7 +47,7 @@ pub(crate) struct Fixture(TempDir);
 impl Fixture {
     /// `None`, with a message, where a dependency of the example is missing.
     pub(crate) fn new(way: Way) -> Option<Fixture> {
-        if !way.is_open() || !is_there("pkg-config") || !is_there("sqlite3") {
+        if !way.is_open() || !all_work(&["pkg-config", "sqlite3"]) {
             return None;
         }
         let sqlite = Command::new("pkg-config").args(["--exists", "sqlite3"]).status();
