@@ -273,7 +273,18 @@ fn executable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use farjump_tools::fakes::Fakes;
+
     use super::*;
+
+    #[test]
+    fn a_compiler_of_mpi_without_its_headers_is_not_taken_in_its_own_words() {
+        let said = "mpicc: cannot open configuration file";
+        let fakes = Fakes::new().script("mpicc", &format!("echo '{said}' >&2\nexit 1"));
+        let mpicc = fakes.program("mpicc").display().to_string();
+        let why = Tool::tried_on(&mpicc, OF_MPI).unwrap_err();
+        assert!(why.starts_with(&format!("{mpicc} is there and does")) && why.contains(said), "{why}");
+    }
 
     #[test]
     fn what_a_transport_needs_is_excused_unless_ci_was_to_install_it() {

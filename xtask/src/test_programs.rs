@@ -212,6 +212,13 @@ mod tests {
     }
 
     #[test]
+    fn after_a_build_that_failed_nothing_takes_its_place() {
+        *BUILT.lock().unwrap() = Some(Err("error: no such file".to_owned()));
+        let error = TestPrograms::built_or_build(&Interrupt::install().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("were not built"), "{error}");
+    }
+
+    #[test]
     fn each_runs_in_its_package_with_the_words_and_one_that_fails_fails_all() {
         let folder = crate::scratch::folder().unwrap();
         let package = folder.path().canonicalize().unwrap();

@@ -9,6 +9,7 @@ use farjump_core::image::{Level, Machine, Platform};
 
 use super::Options;
 use super::error::BuildError;
+use super::error_parts::BITCODE_ADVICE;
 use super::rules::Rules;
 use super::run_tool::{self, Tool};
 use super::supervisor::Supervisor;
@@ -16,10 +17,6 @@ use super::trial::{self, Task};
 
 /// The remedy where the native driver does not start.
 pub(super) const ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
-
-/// The remedy where no driver writes bitcode.
-pub(super) const BITCODE_ADVICE: &str =
-    "install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)";
 
 /// The families of drivers, which are told the target in different ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

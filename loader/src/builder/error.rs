@@ -9,9 +9,8 @@ use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, Machine, Platform};
 use farjump_os::{limits, temporary};
 
-use super::compiler::BITCODE_ADVICE;
+use super::error_parts::{BITCODE_ADVICE, constructor_advice, list, missing_advice, place};
 pub use super::error_parts::{Pointee, Site};
-use super::error_parts::{constructor_advice, list, missing_advice, place};
 use crate::bundle::BundleError;
 use crate::import_causes::ImportCause;
 

@@ -4,6 +4,10 @@ use std::fmt;
 
 use crate::import_causes::ImportCause;
 
+/// The remedy where no driver writes bitcode.
+pub(super) const BITCODE_ADVICE: &str =
+    "install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)";
+
 /// A location in the input: an object and one of its sections.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
