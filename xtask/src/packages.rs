@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farjump_tools::Tool;
 
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{self, Failed, Interrupt, Run, variable};
 
 /// The tests' needs besides Rust. Debian and Ubuntu use the same package names.
 const TESTS: &[Needed] = &[
@@ -197,7 +197,7 @@ pub(crate) fn features() -> &'static [&'static str] {
 
 /// The MPI compiler that the build takes, by the variable of the crate that binds MPI.
 pub(crate) fn mpi_compiler() -> String {
-    std::env::var("MPICC").ok().filter(|value| !value.is_empty()).unwrap_or_else(|| MPICC.to_owned())
+    variable(process::MPICC).map_or_else(|| MPICC.to_owned(), |named| named.to_string_lossy().into_owned())
 }
 
 /// Whether the MPI program can be built, tried out on a line: a compiler whose headers are missing would end the build

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use farjump_tools::fakes::{Fakes, which};
 
-use crate::process::{Failed, Interrupt};
+use crate::process::{Failed, Interrupt, variable};
 use crate::suite::suite;
 use crate::test_programs::TestPrograms;
 use crate::test_report::Tally;
@@ -233,7 +233,7 @@ impl Place {
 }
 
 /// The folder that a variable names, or its usual place below the user's home.
-fn of_home(variable: &str, usual: &str) -> PathBuf {
-    let named = env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-    named.unwrap_or_else(|| PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(usual))
+fn of_home(name: &str, usual: &str) -> PathBuf {
+    let below_home = || PathBuf::from(variable("HOME").unwrap_or_default()).join(usual);
+    variable(name).map_or_else(below_home, PathBuf::from)
 }

@@ -1,6 +1,7 @@
 //! Programs that chores run: in a process group of their own, without input, up to a time limit.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, BufRead, BufReader};
 use std::iter;
@@ -64,6 +65,19 @@ impl Interrupt {
     fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// The variable that names the compiler of MPI.
+pub(crate) const MPICC: &str = "MPICC";
+
+/// The cargo that runs this.
+pub(crate) fn cargo() -> OsString {
+    variable("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The value of a variable; an empty one counts as unset.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// The part of a child's output that is shown as it comes. The caller gets all of it.
@@ -130,10 +144,12 @@ impl<'i> Run<'i> {
     pub(crate) fn new(program: impl AsRef<std::ffi::OsStr>, interrupt: &'i Interrupt) -> Run<'i> {
         let mut command = Command::new(program);
         // `cargo xtask` is itself a `cargo run`, which describes this package to its children.
-        for (name, _) in std::env::vars_os() {
+        for (name, value) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             let described = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
-            if described.iter().any(|prefix| name.starts_with(prefix)) {
+            let is_described = described.iter().any(|prefix| name.starts_with(prefix));
+            // The build script of the crate that binds MPI takes an empty one for a name.
+            if is_described || value.is_empty() && name == MPICC {
                 command.env_remove(name);
             }
         }
@@ -153,7 +169,7 @@ impl<'i> Run<'i> {
 
     /// The cargo that runs this.
     pub(crate) fn cargo(interrupt: &'i Interrupt) -> Run<'i> {
-        Run::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), interrupt)
+        Run::new(cargo(), interrupt)
     }
 
     /// Adds arguments.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::process::Failed;
+use crate::process::{Failed, variable};
 
 /// Most bytes of the path of the folder in which it is made. Tests put folders of their own into it.
 const LONGEST: usize = 24;
@@ -38,7 +38,7 @@ impl Scratch {
 /// # Errors
 /// None of them serves; each is named with the reason.
 pub(crate) fn folder() -> Result<TempDir, Failed> {
-    let named = std::env::var_os("TMPDIR").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = variable("TMPDIR").map(PathBuf::from);
     first_of(named.into_iter().chain(USUAL.map(PathBuf::from)))
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run, variable};
 use crate::suite::{LIMIT, suite};
 use crate::test_report::{Tally, Took};
 use crate::workspace::{Workspace, root};
@@ -108,7 +108,7 @@ fn compiler(interrupt: &Interrupt) -> Result<Result<Compiler, String>, Failed> {
     }) {
         return Ok(Ok(Compiler::Nightly));
     }
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let rustc = variable("RUSTC").unwrap_or_else(|| "rustc".into());
     if sysroot(Run::new(rustc, interrupt))?.is_some_and(|sysroot| has_runtime(&sysroot)) {
         return Ok(Ok(Compiler::Own));
     }

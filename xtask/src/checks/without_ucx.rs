@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::packages;
-use crate::process::{Ended, Failed, Interrupt, Run};
+use crate::process::{Ended, Failed, Interrupt, Run, cargo};
 use crate::test_programs::TestPrograms;
 use crate::test_report::{Tally, shown_lines};
 use crate::view::View;
@@ -52,7 +52,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     say!("taken away: {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" "));
 
     let begun = Instant::now();
-    let binding = run(&cargo_program(), &BINDING).env("CARGO_TERM_QUIET", "true");
+    let binding = run(Path::new(&cargo()), &BINDING).env("CARGO_TERM_QUIET", "true");
     succeeded(&binding.run()?, "cargo")?;
     let program = programs.program("farjump")?;
     let shown = run(&program, &["transports"]).run()?;
@@ -82,11 +82,6 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
         tally.fail("no test was skipped because UCX is not there: was it taken away?");
     }
     Ok(Ok(tally))
-}
-
-/// The cargo that runs this.
-fn cargo_program() -> PathBuf {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into()
 }
 
 /// # Errors

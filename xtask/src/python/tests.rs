@@ -11,7 +11,7 @@ use farjump_tools::Tool;
 use super::wheel;
 use crate::languages;
 use crate::packages;
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run, variable};
 use crate::step::QUICKLY_BUILT;
 use crate::suite::suite;
 use crate::test_programs::TestPrograms;
@@ -191,8 +191,8 @@ pub(super) fn interpreters() -> Vec<(u32, Option<PathBuf>)> {
 /// The interpreter of CPython 3.`version`, if one runs.
 pub(super) fn interpreter(version: u32) -> Option<PathBuf> {
     let name = format!("python3.{version}");
-    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
-    let pyenv = pyenv.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
+    let pyenv = variable("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".pyenv")));
     let theirs = pyenv.into_iter().flat_map(|root| fs::read_dir(root.join("versions")).into_iter().flatten());
     let theirs = theirs.flatten().map(|entry| entry.path().join("bin").join(&name));
     // pyenv has programs in the path that only say which version would have to be chosen.

@@ -6,7 +6,7 @@ mod wheels;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run, variable};
 use crate::suite::suite;
 use crate::test_programs::TestPrograms;
 use crate::test_report::Tally;
@@ -126,7 +126,7 @@ impl Suite {
             Some(folder) => ["LIBRARY_PATH", "LD_LIBRARY_PATH"]
                 .into_iter()
                 .fold(run.env("FARJUMP_UCX", folder.join("libucp.so.0")), |run, name| {
-                    run.env(name, before(folder, std::env::var_os(name)))
+                    run.env(name, before(folder, variable(name)))
                 }),
             None => run,
         };
@@ -144,7 +144,7 @@ impl Suite {
 /// A list of folders with this one before the others.
 fn before(folder: &Path, others: Option<std::ffi::OsString>) -> std::ffi::OsString {
     let mut list = folder.as_os_str().to_owned();
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
+    if let Some(others) = others {
         list.push(":");
         list.push(others);
     }
