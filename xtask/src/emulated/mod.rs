@@ -92,6 +92,8 @@ fn of_platform(
             // The emulator takes several times as long for code that is not optimised.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env(&platform.variable("LINKER"), "clang")
+            // For the C in crates: otherwise a cross compiler of Debian's would have to be installed.
+            .env(&format!("CC_{}", platform.rust.replace('-', "_")), &wrappers.c_compiler)
             .env(&platform.variable("RUSTFLAGS"), &link);
         tools.with_compiler(run)
     };

@@ -26,6 +26,8 @@ const LINKERS: [&str; 3] = ["ld.lld", "ld", "ld.bfd"];
 pub(super) struct Wrappers {
     /// Runs a program of the platform in the emulator, with the others in front of `PATH`.
     pub(super) runner: PathBuf,
+    /// Compiles C for the platform.
+    pub(super) c_compiler: PathBuf,
 }
 
 impl Wrappers {
@@ -69,6 +71,7 @@ impl Wrappers {
             platform.rust
         );
         write(&bin.join("rustc"), &rustc)?;
+        let c_compiler = bin.join("clang");
         let runner = folder.join(platform.architecture()).join("run");
         let emulator = tools.emulator(platform.emulator);
         let (bin, emulator, run) = (bin.display(), emulator.display(), folders.run.display());
@@ -77,7 +80,7 @@ impl Wrappers {
              exec {emulator} -L {run} \"$@\"\n"
         );
         write(&runner, &line)?;
-        Ok(Wrappers { runner })
+        Ok(Wrappers { runner, c_compiler })
     }
 }
 
