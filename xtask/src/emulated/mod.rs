@@ -18,7 +18,7 @@ use self::wrappers::Wrappers;
 use crate::artifacts::Artifacts;
 use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::suite;
+use crate::suite::{counted, suite};
 use crate::test_report::Tally;
 use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};
 
@@ -43,7 +43,8 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     say!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
     let mut programs = Programs { own, third: None };
     for platform in platform::ALL {
-        tally.add(of_platform(platform, &tools, &folder, &mut programs, interrupt)?);
+        let ran = of_platform(platform, &tools, &folder, &mut programs, interrupt);
+        tally.add(counted(platform.suite, ran)?);
     }
     Ok(tally)
 }
@@ -129,9 +130,11 @@ fn of_platform(
     }
     if platform.is_third {
         let build = cargo().args(["build", "--target", platform.rust, "--bin", "farjump"]).limit(BUILDING);
-        let program =
-            Artifacts::of(build, &format!("the program for {}", platform.suite))?.program("farjump")?;
-        programs.third = Some(wrappers.start(&program)?);
+        let what = format!("the program for {}", platform.suite);
+        match Artifacts::of(build, &what).and_then(|built| built.program("farjump")) {
+            Ok(program) => programs.third = Some(wrappers.start(&program)?),
+            Err(error) => tally.add(counted(&what, Err(error))?),
+        }
     }
     Ok(tally)
 }
