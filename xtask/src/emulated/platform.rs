@@ -148,6 +148,7 @@ const LOADER_SKIPPED: Skipped = &[
     ("placing_and_running_waits_for_no_page", NO_FAULTS),
     ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
     ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
+    ("the_limit_that_is_advised_is_above_the_one_that_is_there", NO_LIMITS),
     ("ptrace_writes_traps_where_debuggers", NO_TRACING),
     ("images_for_other_machines", "the compilers of these tests make code for the platform alone"),
     ("damaged_objects_are_linked_or_refused", SAME_CODE),
