@@ -197,7 +197,7 @@ mod tests {
             started.map(drop).expect_err("it is not there").to_string()
         };
         let error = start(&tool);
-        assert!(error.contains("farjump-has-no-such-tool") && error.contains("package perftest"), "{error}");
+        assert!(error.contains("farjump-has-no-such-tool") && error.contains("Install perftest"), "{error}");
         tool.file = Some("/absent/ucx_perftest".into());
         let error = start(&tool);
         assert!(error.contains("/absent/ucx_perftest") && !error.contains("package"), "{error}");

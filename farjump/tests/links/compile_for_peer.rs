@@ -2,7 +2,6 @@
 //! library carries.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use farjump::{
 use farjump_fixtures::process::{quoted, runs};
 use farjump_fixtures::raw_source::{RawSource, call as raw_call, call_code};
 use farjump_fixtures::raw_target::RawTarget;
+use farjump_tools::fakes::write_script;
 
 use crate::helper::{start_target, start_target_over};
 use crate::support::{FOREVER, PATIENCE, Pair, Place, eventually, id_of, serve, to_words, while_polling};
@@ -36,8 +36,7 @@ const HEADER: &str = "#include <farjump_ifunc.h>\n#define START 0\n";
 /// A compiler that does this first, as a shell's commands.
 fn compiler(place: &Place, first: &str) -> PeerCompiler {
     let script = place.path("cc");
-    fs::write(&script, format!("#!/bin/sh\n{first}\nexec cc \"$@\"\n")).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    write_script(&script, &format!("{first}\nexec cc \"$@\""));
     PeerCompiler::new().cc(script.to_str().unwrap())
 }
 

@@ -37,12 +37,7 @@ impl Fakes {
     /// It cannot be written.
     #[must_use]
     pub fn script(self, name: &str, script: &str) -> Fakes {
-        // Another process writes it: while this one has it open, programs that other threads start inherit the
-        // descriptor for a moment, and nothing can execute the file.
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", script]);
-        let written = shell.arg(self.program(name)).stdin(Stdio::null()).status();
-        assert!(written.is_ok_and(|status| status.success()), "{name} cannot be written");
+        write_script(&self.program(name), script);
         self
     }
 
@@ -70,6 +65,20 @@ impl Fakes {
         }
         path
     }
+}
+
+/// Writes a program that runs this script of a shell.
+///
+/// Another process writes it: while this one has it open, programs that other threads start inherit the descriptor for a
+/// moment, and nothing can execute the file.
+///
+/// # Panics
+/// It cannot be written.
+pub fn write_script(program: &Path, script: &str) {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", script]);
+    let written = shell.arg(program).stdin(Stdio::null()).status();
+    assert!(written.is_ok_and(|status| status.success()), "{} cannot be written", program.display());
 }
 
 /// The words of a broken program, which are those of the dynamic loader.
