@@ -53,13 +53,13 @@ static inline farjump_library_t *open_library(const char *folder, const char *na
 }
 
 /* Ends a program that has gone through: prints so. A thread that was joined stays in the system's list of threads for a
- * moment, and LeakSanitizer faults when it looks at one that vanishes meanwhile: it is waited for. Threads that go on are
- * not. */
+ * moment, and LeakSanitizer faults when it looks at one that vanishes meanwhile: it is waited until the list has not changed
+ * for 200 looks. Threads that go on are not waited for. */
 static inline int all_done(void)
 {
     struct timespec moment = {0, 1000000};
-    int threads = 2;
-    for (int look = 0; look < 200 && threads > 1; look++) {
+    int threads = 2, before = 0, same = 0;
+    for (int look = 0; look < 20000 && threads > 1 && same < 200; look++) {
         DIR *tasks = opendir("/proc/self/task");
         if (tasks == NULL)
             break;
@@ -67,6 +67,8 @@ static inline int all_done(void)
         while (readdir(tasks) != NULL)
             threads++;
         closedir(tasks);
+        same = threads == before ? same + 1 : 0;
+        before = threads;
         if (threads > 1)
             nanosleep(&moment, NULL);
     }
