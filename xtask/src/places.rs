@@ -101,7 +101,7 @@ const PLACES: [Place; 3] = [
         is_git_refused: true,
         tests: &[
             ("loader", &[]),
-            ("cli", &["build::", "bitcode::", "doctor::", "demo::", "documents::", "paths::"]),
+            ("cli", &["build::", "bitcode::", "doctor::", "broken_tools::", "documents::files::"]),
             ("c", &["packages::"]),
             ("farjump", &["calls_between_threads"]),
         ],
@@ -118,7 +118,7 @@ const PLACES: [Place; 3] = [
         is_git_refused: false,
         tests: &[
             ("loader", &[]),
-            ("cli", &["build::", "demo::", "documents::", "bitcode::", "paths::"]),
+            ("cli", &["build::", "bitcode::", "documents::files::", "paths::", "temporary::"]),
             ("c", &["packages::", "programs::"]),
             ("kv", &["replicas_run", "enabled::"]),
             ("examples/tokio", &[]),

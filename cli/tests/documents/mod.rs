@@ -50,6 +50,9 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
+/// Needs of blocks that are tried on a line of input: that they are there does not mean that they work.
+const COMPILERS: [&str; 6] = ["cc", "clang", "gfortran", "pkg-config", "python3", "rustc"];
+
 /// Why a block cannot run on this machine.
 fn lacks(block: &Block) -> Option<String> {
     let needs = block.mark("needs")?.split(',').map(str::trim);
@@ -68,6 +71,9 @@ fn lacks(block: &Block) -> Option<String> {
         if let Some(module) = word.strip_prefix("module ") {
             let there = session::modules().join(format!("lib{module}.so")).exists();
             return (!there).then(|| format!("cargo built no module {module} with this test"));
+        }
+        if COMPILERS.contains(&word) {
+            return Tool::tried(word).err();
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let there = std::env::split_paths(&path).any(|folder| folder.join(word).exists());
