@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use farjump_tools::Tool;
+
 use blocks::Block;
 use session::Session;
 
