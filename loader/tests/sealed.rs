@@ -184,7 +184,7 @@ fn what_happens_to_the_files_does_not_matter_to_what_is_loaded_and_debuggers_see
         &[
             "-Llib",
             "-lsealednear",
-            "-l:more/libsealeddeep.so.1",
+            "lib/more/libsealeddeep.so.1",
             "-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib:$ORIGIN/lib/more",
         ],
     );

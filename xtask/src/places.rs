@@ -114,7 +114,7 @@ const PLACES: [Place; 3] = [
         other: &[("cc", "clang"), ("ld", "ld.gold")],
         variables: &[("HOME", "/nonexistent")],
         temporary: ("a b ü", "mode=1777"),
-        through: &["prlimit", "--as=8589934592"],
+        through: &["prlimit", "--as=17179869184"],
         is_git_refused: false,
         tests: &[
             ("loader", &[]),

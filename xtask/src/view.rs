@@ -20,6 +20,7 @@ scratch=$1
 shift
 mount -t tmpfs -o mode=755 farjump "$scratch"
 number=0
+opened=/nowhere
 cover() {
     [ "$1" != "$covered" ] || return 0
     number=$((number + 1))
@@ -158,6 +159,7 @@ impl<'i> View<'i> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -166,6 +168,8 @@ mod tests {
         let interrupt = Interrupt::install().unwrap();
         let top = crate::scratch::folder().unwrap();
         let (closed, hidden) = (top.path().join("closed"), top.path().join("bin/hidden"));
+        let plain = top.path().join("plain");
+        fs::create_dir(&plain).unwrap();
         fs::create_dir_all(closed.join("own")).unwrap();
         fs::create_dir(top.path().join("bin")).unwrap();
         fs::write(closed.join("own/file"), "").unwrap();
@@ -173,13 +177,13 @@ mod tests {
         fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let mut view = View::new("a view", &interrupt).unwrap();
         let folder = view.folder("a folder", "mode=1777,noexec");
-        let view = view.without(std::slice::from_ref(&hidden)).owned(&[&closed.join("own")]);
+        let view = view.without(std::slice::from_ref(&hidden)).owned(&[&plain]).owned(&[&closed.join("own")]);
         if let Some(why) = view.obstacle().unwrap() {
             return say!("skipped: {why}");
         }
         let view = view.through(&["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"]);
         let script = |script: &str| {
-            let run = view.run("sh", &["-c", script, "sh"]);
+            let run = view.run("sh", &["-c", script, "sh"]).env("PLAIN", &plain);
             run.args([&hidden, &closed, &folder])
                 .quiet()
                 .limit(std::time::Duration::from_secs(60))
@@ -187,10 +191,14 @@ mod tests {
                 .unwrap()
         };
         let ended = script(
-            "set -e; ! test -e \"$1\"; echo y >\"$2/own/file\"; : >\"$2/own/new\"; printf '#!/bin/sh\\n' >\"$3/x\"; chmod 700 \"$3/x\"; ! \"$3/x\"",
+            "set -e; : >\"$PLAIN/new\"; ! test -e \"$1\"; echo y >\"$2/own/file\"; : >\"$2/own/new\"; printf '#!/bin/sh\\n' >\"$3/x\"; chmod 700 \"$3/x\"; ! \"$3/x\"",
         );
         assert!(ended.status.success(), "{}", ended.output);
-        assert!(hidden.exists() && !closed.join("own/new").exists());
+        assert!(hidden.exists() && !closed.join("own/new").exists() && !plain.join("new").exists());
+        // Nothing is given away outside.
+        for given in [&plain, &closed.join("own"), &closed.join("own/file")] {
+            assert_eq!(given.metadata().unwrap().uid(), hidden.metadata().unwrap().uid(), "{given:?}");
+        }
         assert_eq!(fs::read(closed.join("own/file")).unwrap(), b"");
         let ended = script("sleep 600 >/dev/null 2>&1 &");
         assert!(
