@@ -31,17 +31,6 @@ struct Mapped {
     object: String,
 }
 
-/// Runs the test `name` in a process of its own, and returns whether this is that process. A thread that forks
-/// keeps the memory of all arenas of its process until its child has it.
-fn is_alone(name: &str) -> bool {
-    if !child::is_child(name) {
-        let (status, text) = child::run(name, Path::new("."));
-        assert!(status.success(), "{text}");
-        return false;
-    }
-    true
-}
-
 /// Whether there is a page at this address. Maps nothing itself.
 fn is_mapped(address: u64) -> bool {
     let page = (address & !4095) as *mut std::ffi::c_void;
@@ -196,7 +185,8 @@ fn count(linked: &LinkedImage) -> u64 {
 
 #[test]
 fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them() {
-    if !is_alone("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them") {
+    // A thread that forks keeps the memory of all arenas of its process until its child has it.
+    if !child::is_alone("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them") {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();
@@ -352,7 +342,7 @@ fn where_there_is_no_memory_the_error_says_so() {
 
 #[test]
 fn the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use() {
-    if !is_alone("the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use") {
+    if !child::is_alone("the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use") {
         return;
     }
     // In KiB.
@@ -386,7 +376,7 @@ fn lengths_that_no_arena_can_have_are_refused() {
 
 #[test]
 fn an_arena_that_is_dropped_gives_its_memory_back() {
-    if !is_alone("an_arena_that_is_dropped_gives_its_memory_back") {
+    if !child::is_alone("an_arena_that_is_dropped_gives_its_memory_back") {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();

@@ -72,3 +72,13 @@ pub(crate) fn fork(body: impl FnOnce() -> i32) -> i32 {
         }
     }
 }
+
+/// Runs the test `name` in a process of its own, and returns whether this is that process.
+pub(crate) fn is_alone(name: &str) -> bool {
+    if !is_child(name) {
+        let (status, text) = run(name, Path::new("."));
+        assert!(status.success(), "{text}");
+        return false;
+    }
+    true
+}
