@@ -44,7 +44,8 @@ enum Work {
     Tried(fn(&Interrupt) -> Result<(&'static str, String), Failed>),
     /// Counts tests.
     Suite(fn(&Interrupt) -> Result<Tally, Failed>),
-    /// Runs tests that another step counts, in other circumstances. `Err` inside says why these cannot be had here.
+    /// Runs tests that another step counts, in other circumstances: of these, failures alone are counted. `Err` inside
+    /// says why these circumstances cannot be had here.
     Again(fn(&Interrupt) -> Result<Result<Tally, String>, Failed>),
 }
 use Work::{Again, Check, Suite, Tried};
@@ -138,8 +139,13 @@ impl Report {
                 (word, times)
             }),
             Again(again) => again(interrupt).map(|ran| match ran {
-                Ok(tally) if tally.failed.is_empty() => ("ok", format!("{tally}; {}", tally.times())),
-                Ok(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
+                Ok(tally) => {
+                    let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
+                    let said = format!("{tally}; {}", tally.times());
+                    self.tally.failed.extend(tally.failed);
+                    self.tally.suites.extend(tally.suites);
+                    (word, said)
+                }
                 Err(why) => ("skipped", why),
             }),
         };
