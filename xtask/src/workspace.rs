@@ -129,9 +129,29 @@ impl<'w> Package<'w> {
 /// # Errors
 /// They do not build.
 pub(crate) fn built_as_for_tests(chosen: &[&str], interrupt: &Interrupt) -> Result<Artifacts, Failed> {
-    let run =
-        Run::cargo(interrupt).args(["build", "--workspace", "--example", "store"]).args(packages::features());
+    built(chosen, Run::cargo(interrupt))
+}
+
+/// Builds the same parts for an emulator, into a folder of their own.
+///
+/// # Errors
+/// They do not build.
+pub(crate) fn built_for_emulator(
+    chosen: &[&str],
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<Artifacts, Failed> {
+    built(chosen, for_emulator(Run::cargo(interrupt), folder))
+}
+
+fn built(chosen: &[&str], cargo: Run<'_>) -> Result<Artifacts, Failed> {
+    let run = cargo.args(["build", "--workspace", "--example", "store"]).args(packages::features());
     Artifacts::of(run.args(chosen).directory(root()).limit(BUILDING), "the program farjump")
+}
+
+/// Has cargo build into `folder` what an emulator runs. It takes several times as long for code that is not optimised.
+pub(crate) fn for_emulator<'i>(cargo: Run<'i>, folder: &Path) -> Run<'i> {
+    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_TARGET_DIR", folder)
 }
 
 /// The names of the files that git tracks, of those that `patterns` match if there are any.

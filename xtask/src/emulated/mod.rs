@@ -20,7 +20,7 @@ use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{counted, suite};
 use crate::test_report::Tally;
-use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};
+use crate::workspace::{BUILDING, Workspace, built_as_for_tests, for_emulator, root};
 
 /// Runs them, or reports why not.
 ///
@@ -86,12 +86,9 @@ fn of_platform(
     let runner = wrappers.runner.display().to_string();
     // cargo for the platform.
     let cargo = || {
-        let run = Run::cargo(interrupt)
+        let run = for_emulator(Run::cargo(interrupt), &folder.join("build"))
             .directory(root())
             .env("CARGO_TERM_COLOR", "never")
-            .env("CARGO_TARGET_DIR", folder.join("build"))
-            // The emulator takes several times as long for code that is not optimised.
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env(&platform.variable("LINKER"), "clang")
             // For the C in crates: otherwise a cross compiler of Debian's would have to be installed.
             .env(&format!("CC_{}", platform.rust.replace('-', "_")), &wrappers.c_compiler)

@@ -13,13 +13,13 @@ pub(super) fn witness_args(seed: u64, number: u64, len: usize) -> Vec<u8> {
 
 fn write_witness_args(args: &mut Vec<u8>, seed: u64, number: u64, len: usize) {
     args.clear();
-    args.extend(number.to_le_bytes());
-    args.extend(seed.to_le_bytes());
+    args.extend_from_slice(&number.to_le_bytes());
+    args.extend_from_slice(&seed.to_le_bytes());
     for index in 2.. {
         if args.len() >= len {
             break;
         }
-        args.extend(pattern::word(seed, number, index).to_le_bytes());
+        args.extend_from_slice(&pattern::word(seed, number, index).to_le_bytes());
     }
     args.truncate(len.max(16));
 }
