@@ -7,6 +7,8 @@ mod build;
 #[cfg(feature = "tcp")]
 mod clear;
 mod compile_for_peer;
+#[cfg(feature = "bitcode")]
+mod compiler_found;
 mod crash_reports;
 mod debuggers;
 mod demo;

@@ -8,7 +8,9 @@
 //! | [`fork_count`] | the number of forks, by which a child knows what is its parent's |
 //! | [`PerProcess`] | a value that a forked child makes anew |
 //! | [`open_without_waiting`] | opens a file without waiting for a pipe's writer |
+//! | [`installed`] | finds a program of farjump's, and checks who could have put it there |
 //! | [`limits`] | names the limit of the process behind a failed call |
+//! | [`overflow_uid`] | the id of users that are not known here |
 //! | [`temporary`] | the folder for temporary files, and what is wrong with it |
 //! | [`scrubbed`] | clears the stack behind work with keys |
 
@@ -17,12 +19,15 @@
 pub mod cpu;
 pub mod deferred_close;
 pub mod fork_count;
+pub mod installed;
 pub mod limits;
 mod open;
 mod per_process;
 mod scrub;
 pub mod temporary;
+mod unknown_ids;
 
 pub use open::open_without_waiting;
 pub use per_process::PerProcess;
 pub use scrub::scrubbed;
+pub use unknown_ids::overflow_uid;

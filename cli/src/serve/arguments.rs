@@ -195,10 +195,12 @@ pub(crate) struct Bitcode {
         value_parser = ["fallback", "prefer"]
     )]
     pub(crate) when: Option<String>,
-    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in PATH]
+    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in ../libexec/farjump
+    /// from its folder; nobody else may be able to write it there]
     #[arg(long, value_name = "FILE", requires = "when")]
     pub(crate) compiler: Option<PathBuf>,
-    /// With --bitcode: the library of LLVM, 17 or newer [default: the newest that is installed]
+    /// With --bitcode: the library of LLVM, 17 or newer [default: the newest that is installed, or in the toolchain of the
+    /// compiler of Rust that RUSTC names]
     #[arg(long, value_name = "FILE", requires = "when")]
     pub(crate) llvm: Option<PathBuf>,
     /// With --bitcode: keep what was compiled in this folder, for later runs

@@ -23,7 +23,8 @@ farjump_compiler compiles bitcode for a farjump target, which starts it. There i
 
   farjump_compiler --check [--llvm FILE]    name the LLVM that it would use, and compile something by it
 
-  --llvm FILE     the library of LLVM [default: the one in FARJUMP_LIBLLVM, otherwise the newest that is found]
+  --llvm FILE     the library of LLVM [default: the one in FARJUMP_LIBLLVM, otherwise the newest of those that the system
+                  has, and of that in the toolchain of RUSTC, if that names a compiler of Rust]
   --cache FOLDER  keep images in this folder, which must be this user's alone
   --version       show the version
 ";

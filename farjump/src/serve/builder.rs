@@ -345,8 +345,9 @@ impl<'a> TargetBuilder<'a> {
     /// and ends with it; it opens LLVM. A first, unoptimised image comes within milliseconds; an optimised one replaces it
     /// between two calls. Other frames of a source wait for the first image of its next one; other sources do not.
     ///
-    /// The program is found beside the library or program that farjump is in, in `PATH`, or by `FARJUMP_COMPILER` or
-    /// `options`.
+    /// The program is the one that `options` or `FARJUMP_COMPILER` names. Otherwise it is looked for beside the running
+    /// program, and in `../libexec/farjump` from the folder of the library or program that farjump is in. There it must be
+    /// one that only root, this user or the owner of that library can have put there.
     #[cfg(feature = "bitcode")]
     pub fn compiler(mut self, options: CompilerOptions, when: BitcodeUse) -> Self {
         self.compiler = Some((options, when));
