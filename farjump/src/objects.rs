@@ -19,7 +19,20 @@ pub const NAME: &str = "farjump_objects";
 
 /// A target's store of objects. Its target calls it on the target's thread, between frames or from the function that
 /// runs.
-pub trait Objects: Send + fmt::Debug {
+///
+/// It may use what exported functions may ([`at_call_end`](crate::at_call_end), [`caller`](crate::caller)). While it
+/// answers, it is not asked again: a function that uses the store then gets [`ObjectError::NoStore`].
+///
+/// # Safety
+/// The function that runs reads and writes through the pointers that this trait returns, without asking again. An
+/// implementation guarantees that
+/// * [`Lent::data`] of [`Objects::resolve`] is aligned to 64 bytes, and valid for reads of [`Lent::len`] bytes until
+///   [`Objects::call_ended`]; nothing writes them until then;
+/// * that of [`Objects::create`] is aligned to 64 bytes, and valid for reads and writes of as many bytes as were asked
+///   for until [`Objects::call_ended`]; nothing else reads or writes them until then;
+/// * the descriptor of [`Objects::region`] is a memfd that cannot shrink, and the peer that maps it may read all of it,
+///   and write where it `may_write`, as long as it has the mapping.
+pub unsafe trait Objects: Send + fmt::Debug {
     /// The target listens at `address` now. Called once, before all else.
     fn listening(&mut self, address: &str);
 

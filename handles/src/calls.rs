@@ -398,7 +398,9 @@ struct Fetched {
     view: Option<View>,
 }
 
-impl Objects for Fetched {
+// SAFETY: the bytes of a view stay as they are as long as it, and `self` keeps it until the executor gets another store,
+// which is after the call. There are no others, and no region.
+unsafe impl Objects for Fetched {
     fn listening(&mut self, _address: &str) {}
 
     fn request(

@@ -68,7 +68,10 @@ impl View {
     }
 
     pub(crate) fn of_read(bytes: ReadBytes) -> View {
-        View { data: NonNull::from(&*bytes).cast(), len: bytes.len(), holder: Holder::Read(bytes) }
+        // Asked once: the memory is a transport's own, and a second slice of it could be a longer one.
+        let all: &[u8] = &bytes;
+        let (data, len) = (NonNull::from(all).cast(), all.len());
+        View { data, len, holder: Holder::Read(bytes) }
     }
 
     /// The first byte.
@@ -123,5 +126,27 @@ impl Drop for View {
             Holder::Client(inner, claim) => inner.release(*claim, self.len),
             Holder::Copy(_) | Holder::Read(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Memory that shows more each time. Safe code.
+    struct Growing(AtomicUsize, [u8; 8]);
+
+    impl AsRef<[u8]> for Growing {
+        fn as_ref(&self) -> &[u8] {
+            &self.1[..self.0.fetch_add(1, Ordering::Relaxed)]
+        }
+    }
+
+    #[test]
+    fn a_view_of_memory_that_was_read_has_start_and_length_of_one_slice() {
+        let view = View::of_read(ReadBytes::new(Growing(AtomicUsize::new(3), *b"abcdefgh")));
+        assert_eq!((view.access(), &*view), (Access::Read, &b"abc"[..]));
     }
 }

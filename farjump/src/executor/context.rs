@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::thread;
 
 use farjump_control::PeerIdentity;
 use farjump_core::image::{CodeId, MAX_ALIGN_LOG2};
@@ -372,36 +373,54 @@ pub(super) fn inject(code: CodeId, peer: LentBytes<'_>, payload: LentBytes<'_>) 
     asked
 }
 
+/// Has the target's store do something for the call on this thread. `None` if there is no store, or none runs; a panic of
+/// the store's is caught.
+///
+/// The store is out of the context meanwhile, and no reference to the context is left. So the store's code may use the
+/// context itself ([`at_call_end`], [`caller`]), and finds no second way to the store there.
+fn with_store<T>(work: impl FnOnce(&mut dyn Objects) -> T) -> Option<thread::Result<T>> {
+    let context = NonNull::new(CURRENT.get())?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends here.
+    let mut objects = unsafe { &mut *context.as_ptr() }.objects.take()?;
+    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *objects)));
+    // SAFETY: the call has not ended, as it runs the service that has called this. What the store's code borrowed of the
+    // context was given back before it returned.
+    unsafe { &mut *context.as_ptr() }.objects = Some(objects);
+    Some(done)
+}
+
 /// Answers a request to the target's store, whose source is the one of the context.
 pub(super) fn request(request: Request<'_>) {
-    let Some(context) = NonNull::new(CURRENT.get()) else { return };
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
-    let context = unsafe { &mut *context.as_ptr() };
-    let Some(objects) = &mut context.objects else { return };
-    let (source, limit) = (context.source, context.limit);
-    let answered =
-        catch_unwind(AssertUnwindSafe(|| objects.request(source, request, &mut context.reply, limit)));
+    let Some(current) = NonNull::new(CURRENT.get()) else { return };
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends before the store runs.
+    let context = unsafe { &mut *current.as_ptr() };
+    let (source, limit, mut reply) = (context.source, context.limit, std::mem::take(&mut context.reply));
+    let answered = with_store(|objects| objects.request(source, request, &mut reply, limit));
+    // SAFETY: as above; the store has returned.
+    let context = unsafe { &mut *current.as_ptr() };
+    context.reply = reply;
     let failed = match answered {
-        Ok(Ok(())) if context.reply.len() <= limit => return,
-        Ok(Ok(())) => "the reply of the target's store is too long for this link".to_owned(),
-        Ok(Err(text)) => text,
-        Err(_) => "the target's store failed: its log says why".to_owned(),
+        None => return,
+        Some(Ok(Ok(()))) if context.reply.len() <= limit => return,
+        Some(Ok(Ok(()))) => "the reply of the target's store is too long for this link".to_owned(),
+        Some(Ok(Err(text))) => text,
+        Some(Err(_)) => "the target's store failed: its log says why".to_owned(),
     };
     context.reply.clear();
     context.reply.extend_from_slice(&failed.as_bytes()[..failed.len().min(limit)]);
     (context.diverted, context.panicked) = (true, true);
 }
 
-/// Has the target's store do something for the call on this thread.
+/// Has the target's store find or make an object for the call on this thread.
 fn with_objects(
     work: impl FnOnce(&mut dyn Objects) -> Result<Lent, ObjectError>,
 ) -> Result<Lent, ObjectError> {
+    let found = with_store(work).ok_or(ObjectError::NoStore)?;
     let context = NonNull::new(CURRENT.get()).ok_or(ObjectError::NoStore)?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context.as_ptr() };
-    let objects = context.objects.as_deref_mut().ok_or(ObjectError::NoStore)?;
     (context.diverted, context.uses_objects) = (true, true);
-    catch_unwind(AssertUnwindSafe(|| work(objects))).unwrap_or(Err(ObjectError::NoStore))
+    found.unwrap_or(Err(ObjectError::NoStore))
 }
 
 /// The object of a handle, for the call on this thread.
@@ -448,3 +467,6 @@ pub(super) fn abandon(message: LentBytes<'_>, caller: Caller) -> NotLeft {
         enter::leave(context.way_out)
     }
 }
+
+#[cfg(test)]
+mod tests;
