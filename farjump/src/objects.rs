@@ -76,6 +76,12 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// The link with this number has ended.
     fn source_ended(&mut self, source: u64);
 
+    /// Does a bounded part of the work that requests and ended sources have left. Returns whether there is more. The target
+    /// calls it now and then while it polls, and before it sleeps, which it does only if nothing is left.
+    fn go_on(&mut self) -> bool {
+        false
+    }
+
     /// The memory that holds the objects, for a process of this machine that may map it: to write if it `may_write`.
     /// `None` if there is none to hand out.
     fn region(&self, may_write: bool) -> Option<Region<'_>>;

@@ -20,6 +20,7 @@
 mod abandoned;
 mod allocator;
 mod awaiting;
+mod budget;
 mod call_link;
 mod calls;
 mod client;
@@ -38,6 +39,7 @@ mod region;
 mod resolver;
 mod service;
 mod spill;
+mod steps;
 mod store;
 mod stream_way;
 mod stream_wire;

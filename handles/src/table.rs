@@ -13,6 +13,7 @@ use farjump::objects::{Loan, ObjectListing, ObjectState, StoredObject};
 use rustix::thread::futex;
 
 use crate::allocator::{Allocator, Block, UNIT};
+use crate::budget::Budget;
 use crate::handle::Key;
 use crate::object::{Object, State};
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
@@ -67,6 +68,7 @@ pub(crate) struct Table {
     /// Counts uses.
     uses: u64,
     leases: BTreeSet<(Instant, u64)>,
+    records: Budget,
     pub(crate) epoch: u64,
     secret: [u8; 32],
 }
@@ -82,6 +84,7 @@ impl Table {
             last: 0,
             uses: 0,
             leases: BTreeSet::new(),
+            records: Budget::default(),
             epoch,
             secret,
         }
@@ -93,6 +96,31 @@ impl Table {
 
     pub(crate) fn capacity(&self) -> u64 {
         self.memory.capacity()
+    }
+
+    /// Bytes in use: those of blocks, and of records.
+    pub(crate) fn used(&self) -> u64 {
+        self.memory.used() + self.records.used()
+    }
+
+    /// Counts a record of `source`, of so many bytes of heap.
+    pub(crate) fn charge(&mut self, source: Source, bytes: u64) -> Result<(), NoMemory> {
+        let (used, capacity) = (self.used(), self.memory.capacity());
+        let largest = capacity.saturating_sub(used);
+        if bytes > largest {
+            return Err(NoMemory { asked: bytes, used, capacity, largest });
+        }
+        self.records.charge(source, bytes)
+    }
+
+    /// A record that was counted is gone.
+    pub(crate) fn refund(&mut self, source: Source, bytes: u64) {
+        self.records.refund(source, bytes);
+    }
+
+    /// The source has ended, and has no records of its own any more.
+    pub(crate) fn forget_records(&mut self, source: Source) {
+        self.records.forget(source);
     }
 
     /// The key to an object: nobody without the store's secret can make it.
@@ -501,7 +529,7 @@ impl Table {
         ObjectListing {
             objects: shown.collect(),
             left_out: all.len().saturating_sub(most) as u64,
-            used: self.memory.used(),
+            used: self.used(),
             capacity: self.memory.capacity(),
         }
     }

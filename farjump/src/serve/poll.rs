@@ -258,6 +258,9 @@ impl Target<'_> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
+        if let Some(objects) = self.shared.executor.objects() {
+            objects.go_on();
+        }
         #[cfg(feature = "bitcode")]
         if self.shared.executor.is_compiling() {
             self.take_compiled()?;

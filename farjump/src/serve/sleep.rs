@@ -95,6 +95,9 @@ impl Target<'_> {
     /// As [`Target::poll`].
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
         self.check_process()?;
+        if self.shared.executor.objects().is_some_and(|objects| objects.go_on()) {
+            return Ok(None);
+        }
         let mut longest = LONGEST_SLEEP;
         let nap = self.idle.nap();
         // Sources that wake this thread make way for it if it fell asleep on their processor.
