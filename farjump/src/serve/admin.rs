@@ -194,16 +194,16 @@ impl Target<'_> {
         let mut sessions: Vec<&mut Session> = self.sessions.iter_mut().collect();
         sessions.sort_by_key(|session| session.id);
         let describe = |session: &mut Session| SourceStats {
-            program: session.control.peer.name.clone(),
-            pid: session.control.peer.pid,
+            program: session.control.peer().name.clone(),
+            pid: session.control.peer().pid,
             bytes: session.channel.received(),
             memory: session
                 .codes
                 .memory()
                 .map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
             waits: session.is_blocked(),
-            rights: session.control.rights,
-            key: session.control.peer.key.clone(),
+            rights: session.control.rights(),
+            key: session.control.peer().key.clone(),
             path: session.path(),
         };
         sessions.into_iter().take(MAX_LISTED).map(describe).collect()

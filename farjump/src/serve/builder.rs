@@ -1,5 +1,6 @@
 //! A target's choices.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::executor::BitcodeUse;
 use crate::executor::{ExecutorBuilder, Export, ExportFn};
 use crate::objects::Objects;
 use crate::open_channel::ring_len;
+use crate::principals::Principal;
 use crate::transports::transports_for;
 use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
 
@@ -387,11 +389,21 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether exported functions may ask for the caller of the running call ([`caller`](crate::caller)), and the program for
-    /// that of the last one ([`Target::last_call`]). Default: no, which saves some instructions of each poll.
+    /// Whether exported functions may ask for whom the running call runs ([`principal`](crate::principal())), and the program for
+    /// the caller of the last one ([`Target::last_call`]). Default: no, which saves some instructions of each poll.
     pub fn tell_callers(mut self, tell: bool) -> Self {
         self.settings.tells_callers = tell;
         self
+    }
+
+    /// Runs `handler` for each source that connects, for the host's word on its calls: exported functions read it from the
+    /// running call's [`principal`](crate::principal()) ([`Principal::word`]). Includes [`TargetBuilder::tell_callers`].
+    pub fn host_word<T: Any + Send + Sync>(
+        mut self,
+        mut handler: impl FnMut(&Principal) -> T + Send + 'static,
+    ) -> Self {
+        self.handlers.word = Some(Box::new(move |principal| Box::new(handler(principal))));
+        self.tell_callers(true)
     }
 
     /// The spinning before sleep when there is nothing to do. Where this machine's timer sends no events, or while there

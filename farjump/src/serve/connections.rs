@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
@@ -15,6 +16,7 @@ use crate::Error;
 use crate::executor::CodeTable;
 use crate::open_channel::joined_channel;
 use crate::policy::Budget;
+use crate::principals::Principal;
 
 /// Connections accepted at a time: the system reports the rest again.
 const CONNECTIONS: usize = 64;
@@ -230,7 +232,9 @@ impl Target<'_> {
         budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);
         let most = self.shared.executor.reply_limit();
-        let control = SourceControl::new(control, rights);
+        let mut principal = Principal::of_link(id, control.peer().clone(), control.key().cloned(), rights);
+        self.shared.handlers.give_word(&mut principal);
+        let control = SourceControl::new(control, Arc::new(principal));
         let session = Session::new(id, channel, control, table, most, transport);
         if std::mem::take(&mut self.is_short) {
             log::info!("connections are accepted again");
@@ -238,8 +242,7 @@ impl Target<'_> {
         if let Some(objects) = self.shared.executor.objects() {
             objects.source_began(id, session.channel.lender());
         }
-        self.shared.executor.add_caller(id, &session.control.peer);
-        self.shared.handlers.peer_joined(&session.control.peer);
+        self.shared.handlers.peer_joined(session.control.peer());
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);
         Ok(())

@@ -41,7 +41,7 @@ impl Target<'_> {
             End::Broken(refusal) => {
                 self.shared.executor.stats.refuse(refusal.cause);
                 let session = &mut self.sessions[index];
-                self.shared.handlers.refused(&session.control.peer, &refusal);
+                self.shared.handlers.refused(session.control.peer(), &refusal);
                 session.close(&refusal.text);
                 refusal.text
             }
@@ -91,11 +91,10 @@ impl Target<'_> {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
         self.shared.forwards.source_ended(session.id);
-        self.shared.executor.remove_caller(session.id);
         if let Some(objects) = self.shared.executor.objects() {
             objects.source_ended(session.id);
         }
-        self.shared.handlers.peer_gone(&session.control.peer, why);
+        self.shared.handlers.peer_gone(session.control.peer(), why);
     }
 
     /// Takes a session that ends out of the watch and into the statistics.
@@ -112,7 +111,6 @@ impl Target<'_> {
         for mut session in self.sessions.take() {
             session.close(why);
             self.unwatch(&session);
-            self.shared.executor.remove_caller(session.id);
             if let Some(objects) = self.shared.executor.objects() {
                 objects.source_ended(session.id);
             }

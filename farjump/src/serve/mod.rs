@@ -9,6 +9,7 @@ mod end_links;
 mod epoll;
 mod forward;
 mod handlers;
+mod holds;
 mod key_changes;
 mod own_calls;
 mod poll;
@@ -39,6 +40,7 @@ pub use builder::TargetBuilder;
 use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
 use handlers::Handlers;
+use holds::Holds;
 use scratch::Scratch;
 use session::{Host, Session, Shared};
 use sessions::Sessions;
@@ -191,7 +193,7 @@ impl<'a> Target<'a> {
                 mailbox: settings.mailbox,
                 large_frames: settings.large_frames(),
                 handshake_timeout: settings.handshake_timeout,
-                holds: false,
+                holds: Holds::default(),
             },
             settings,
             polls: 0,

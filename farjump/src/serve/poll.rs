@@ -62,13 +62,13 @@ impl Target<'_> {
 
     /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
     pub fn holds_replies(&self) -> bool {
-        self.shared.holds
+        self.shared.holds.are_awaited()
     }
 
     /// Sends the replies that are held ([`hold_reply`](crate::hold_reply)): what their calls did holds now. Those for which
     /// there is no credit go as soon as there is some.
     pub fn release_replies(&mut self) {
-        if !std::mem::take(&mut self.shared.holds) {
+        if !self.shared.holds.release() {
             return;
         }
         let mut index = 0;
@@ -83,6 +83,9 @@ impl Target<'_> {
             if index < self.sessions.len() && self.sessions[index].id == id {
                 index += 1;
             }
+        }
+        if self.shared.forwards.release() {
+            self.hand_over_outcomes();
         }
     }
 
@@ -379,7 +382,13 @@ impl Target<'_> {
         for (session, wanted) in unsent {
             self.ask_source(session, wanted);
         }
-        for outcome in self.shared.forwards.take_outcomes() {
+        self.hand_over_outcomes();
+    }
+
+    /// Hands outcomes to the sessions that wait for them.
+    #[cold]
+    pub(super) fn hand_over_outcomes(&mut self) {
+        for outcome in self.shared.forwards.take_outcomes(&self.shared.holds) {
             let session = outcome.caller.session;
             let Some(index) = self.sessions.iter().position(|one| one.id == session) else {
                 own_calls::note_lost(&outcome);
@@ -397,15 +406,13 @@ impl Target<'_> {
     /// Runs the next call that is to run again, unless it was to reply to a source that has left.
     fn run_next_again(&mut self) {
         let Some(again) = self.shared.forwards.next_again() else { return };
-        let caller = again.caller;
-        let limit = match self.sessions.iter().find(|one| one.id == caller.session) {
+        let limit = match self.sessions.iter().find(|one| one.id == again.caller.session) {
             Some(session) => session.reply_limit(),
-            None if caller.wants_reply => return,
+            None if again.caller.wants_reply => return,
             None => self.shared.executor.reply_limit(),
         };
-        let Shared { forwards, executor, scratch, .. } = &mut self.shared;
-        executor.set_caller(caller.session);
-        forwards.run_again(again, limit, executor, scratch);
+        let Shared { forwards, executor, scratch, holds, .. } = &mut self.shared;
+        forwards.run_again(again, limit, executor, scratch, holds);
     }
 
     /// Places code that a function has made, for the next message to such code.

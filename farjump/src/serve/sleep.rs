@@ -67,7 +67,7 @@ impl Target<'_> {
         let (own, busy) = (processor(), self.sessions.busy());
         // All of them: each source is sent the number too.
         self.sessions[..busy].iter_mut().fold(false, |shares, session| {
-            may_share(&mut session.channel, &session.control.peer, own) | shares
+            may_share(&mut session.channel, session.control.peer(), own) | shares
         })
     }
 

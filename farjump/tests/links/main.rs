@@ -45,6 +45,7 @@ mod peer_death;
 #[cfg(target_arch = "x86_64")]
 mod platforms;
 mod policy;
+mod principals;
 mod processors;
 mod rights;
 mod sleep;

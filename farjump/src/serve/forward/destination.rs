@@ -8,6 +8,7 @@ use farjump_control::RefusalCause;
 use farjump_core::channel::Armed;
 
 use super::connecting::Connecting;
+use super::ends::take_from;
 use super::families::{Found, Other};
 use super::{Caller, Forward, Outcome, Returned, Work, wake};
 use crate::link::{Forwarded, Image, Outgoing, Wanted};
@@ -106,6 +107,12 @@ impl Peer {
         Some(forward)
     }
 
+    /// Takes the calls out that wait to be sent and whose callers `goes` finds.
+    pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
+        take_from(&mut self.queue, |forward| &forward.caller, goes, taken);
+        self.queued_bytes = self.queue.iter().map(|forward| forward.payload.len()).sum();
+    }
+
     pub(super) fn set_address(&mut self, address: String, watch: &Watch, outcomes: &mut VecDeque<Returned>) {
         if self.address != address {
             self.part(watch);
@@ -137,8 +144,8 @@ impl Peer {
         let sent = linked.link.image_of(code).map(|image| linked.link.forward(&call, image));
         let Some(Ok(token)) = sent else { return Err(forward) };
         linked.used = true;
-        if caller.wants_reply {
-            self.sent.push((token, *caller));
+        if forward.caller.wants_reply {
+            self.sent.push((token, forward.caller));
         }
         Ok(forward.payload)
     }
@@ -217,7 +224,7 @@ impl Peer {
         let mut index = 0;
         while let Some(Forward { linked: code, family, payload, caller }) = self.queue.get(index) {
             let State::Connected(linked) = &mut self.state else { return Ok(()) };
-            let caller = *caller;
+            let caller = caller.clone();
             if waiting.contains(&caller.session) {
                 index += 1;
                 continue;
@@ -307,13 +314,13 @@ impl Peer {
     fn take_outcomes(&mut self, outcomes: &mut VecDeque<Returned>) {
         let State::Connected(linked) = &mut self.state else { return };
         let mut index = 0;
-        while let Some(&(token, caller)) = self.sent.get(index) {
+        while let Some(&(token, _)) = self.sent.get(index) {
             let Some(outcome) = linked.link.take(token) else {
                 index += 1;
                 continue;
             };
             // In order: later entries are more likely to have a later outcome.
-            self.sent.remove(index);
+            let (_, caller) = self.sent.remove(index);
             let outcome = match outcome {
                 Ok(bytes) => Outcome::Done(bytes),
                 Err(Error::Call(CallError::Panicked { message, .. })) => {

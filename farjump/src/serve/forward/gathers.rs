@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::{Caller, Outcome, Returned};
 use crate::link::ReplyBytes;
+use crate::serve::holds::Hold;
 
 /// Identity of a call whose replies are gathered.
 pub(in crate::serve) type GatherId = u64;
@@ -43,11 +44,12 @@ impl Gathers {
         self.last
     }
 
-    /// Takes the outcome of one of the calls of `id`. Returns that of the call that led to them, if this was the last
-    /// one.
-    pub(super) fn take(&mut self, id: GatherId, outcome: Outcome) -> Option<Returned> {
+    /// Takes the outcome of one of the calls of `id`, which waits for `hold`. Returns that of the call that led to them, if this
+    /// was the last one.
+    pub(super) fn take(&mut self, id: GatherId, outcome: Outcome, hold: Hold) -> Option<Returned> {
         let gather = self.open.get_mut(&id)?;
         gather.waiting -= 1;
+        gather.caller.hold = gather.caller.hold.max(hold);
         match outcome {
             Outcome::Done(reply) => gather.append(&reply),
             Outcome::Incomplete { lost, why, replies } => {
@@ -59,7 +61,7 @@ impl Gathers {
                 gather.lose(1, format!("the function panicked: {message}").as_bytes());
             }
             Outcome::Overlong => gather.lose(1, b"its reply was longer than the link takes"),
-            Outcome::Failed(why) => gather.lose(1, why.as_bytes()),
+            Outcome::Failed(why) | Outcome::Withdrawn(why) => gather.lose(1, why.as_bytes()),
         }
         if gather.waiting != 0 {
             return None;
@@ -102,10 +104,14 @@ impl Gather {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::principals::Principal;
+    use crate::serve::holds::Holds;
 
     fn caller() -> Caller {
-        Caller { session: 3, token: 7, wants_reply: true, part_of: None }
+        Caller::new(3, 7, true, &Arc::new(Principal::own()))
     }
 
     fn done(text: &str) -> Outcome {
@@ -117,15 +123,15 @@ mod tests {
         let mut gathers = Gathers::default();
         let (first, second) =
             (gathers.begin(caller(), 3, b"own ", 100), gathers.begin(caller(), 1, b"", 100));
-        assert!(gathers.take(first, done("a")).is_none());
-        assert!(gathers.take(first, done("")).is_none());
+        assert!(gathers.take(first, done("a"), Hold::default()).is_none());
+        assert!(gathers.take(first, done(""), Hold::default()).is_none());
         assert!(
-            matches!(gathers.take(second, done("other")).unwrap().outcome, Outcome::Done(bytes) if &*bytes == b"other")
+            matches!(gathers.take(second, done("other"), Hold::default()).unwrap().outcome, Outcome::Done(bytes) if &*bytes == b"other")
         );
-        let returned = gathers.take(first, done("b")).unwrap();
+        let returned = gathers.take(first, done("b"), Hold::default()).unwrap();
         assert_eq!((returned.caller.session, returned.caller.token), (3, 7));
         assert!(matches!(returned.outcome, Outcome::Done(bytes) if &*bytes == b"own ab"));
-        assert!(gathers.take(first, done("late")).is_none(), "nothing counts twice");
+        assert!(gathers.take(first, done("late"), Hold::default()).is_none(), "nothing counts twice");
     }
 
     #[test]
@@ -135,8 +141,8 @@ mod tests {
         let stays = gathers.begin(Caller { session: 4, ..caller() }, 1, b"", 100);
         gathers.forget(3);
         assert_eq!(gathers.open.len(), 1);
-        assert!(gathers.take(gone, done("late")).is_none());
-        assert!(gathers.take(stays, done("")).is_some() && gathers.open.is_empty());
+        assert!(gathers.take(gone, done("late"), Hold::default()).is_none());
+        assert!(gathers.take(stays, done(""), Hold::default()).is_some() && gathers.open.is_empty());
     }
 
     #[test]
@@ -147,12 +153,26 @@ mod tests {
         let outcomes =
             [Outcome::Failed("gone".into()), below, Outcome::Panicked(b"oh".to_vec()), Outcome::Overlong];
         for outcome in outcomes {
-            assert!(gathers.take(id, outcome).is_none());
+            assert!(gathers.take(id, outcome, Hold::default()).is_none());
         }
-        assert!(gathers.take(id, done("too long")).is_none());
-        let Outcome::Incomplete { lost, why, replies } = gathers.take(id, done("zz")).unwrap().outcome else {
+        assert!(gathers.take(id, done("too long"), Hold::default()).is_none());
+        let Outcome::Incomplete { lost, why, replies } =
+            gathers.take(id, done("zz"), Hold::default()).unwrap().outcome
+        else {
             panic!()
         };
         assert_eq!((lost, &*why, &*replies), (9, &b"gone"[..], &b"xyzz"[..]));
+    }
+
+    #[test]
+    fn a_call_waits_for_the_highest_hold_of_all_that_it_led_to() {
+        let (mut gathers, mut holds) = (Gathers::default(), Holds::default());
+        let id = gathers.begin(caller(), 3, b"", 100);
+        let first = holds.hold();
+        holds.release();
+        let second = holds.hold();
+        assert!(gathers.take(id, done("a"), second).is_none());
+        assert!(gathers.take(id, done("b"), first).is_none());
+        assert_eq!(gathers.take(id, done("c"), Hold::default()).unwrap().caller.hold, second);
     }
 }

@@ -6,11 +6,14 @@
 //! [`Forwards::turn`] does all work that is possible now.
 
 mod again;
+mod caller;
 mod connecting;
 mod destination;
+mod ends;
 mod families;
 mod gathers;
 mod made;
+mod outcomes;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -23,41 +26,28 @@ use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::LinkedImage;
 
 use super::epoll::{Event, Watch};
+use super::holds::Holds;
 use crate::Error;
 use crate::executor::{Asked, Executor, Forwarding, Gate, Requests, To, Way};
 use crate::link::{ReplyBytes, Wanted};
+use crate::principals::Principal;
 use crate::wait::Rest;
 pub(super) use again::Again;
 use again::Agains;
+pub(super) use caller::Caller;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
 use families::Families;
-use gathers::{GatherId, Gathers};
+use gathers::Gathers;
 pub(super) use made::MadeCall;
 use made::MadeCalls;
+pub(super) use outcomes::{Outcome, Returned};
 
 /// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
 pub(super) const MOST_CALLS: usize = 1024;
 /// Most bytes of a frame that are neither payload nor code: header, name, and alignment.
 const FRAME_OVERHEAD: usize = 512;
-
-/// Identity of the call that is forwarded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    /// The session that it came from, which may have ended.
-    pub(super) session: u64,
-    pub(super) token: u32,
-    pub(super) wants_reply: bool,
-    /// The call whose replies are gathered to which this one belongs.
-    part_of: Option<GatherId>,
-}
-
-impl Caller {
-    pub(super) fn new(session: u64, token: u32, wants_reply: bool) -> Caller {
-        Caller { session, token, wants_reply, part_of: None }
-    }
-}
 
 /// A call on its way to a destination.
 struct Forward {
@@ -67,32 +57,6 @@ struct Forward {
     /// With its passage behind it.
     payload: Vec<u8>,
     caller: Caller,
-}
-
-/// The outcome of a call, with the caller that waits for it.
-pub(super) struct Returned {
-    pub(super) caller: Caller,
-    pub(super) outcome: Outcome,
-}
-
-/// The part of an outcome for its source.
-pub(super) enum Outcome {
-    /// The reply of the last function.
-    Done(ReplyBytes),
-    /// The message of its panic.
-    Panicked(Vec<u8>),
-    /// Calls that it led to were lost.
-    Incomplete {
-        lost: u64,
-        /// Why the first one was lost.
-        why: Vec<u8>,
-        /// What the others replied.
-        replies: Vec<u8>,
-    },
-    /// Its reply was longer than the link takes.
-    Overlong,
-    /// The reason why there is no reply, worded as part of a sentence.
-    Failed(String),
 }
 
 /// The destinations of a target.
@@ -105,6 +69,8 @@ pub(super) struct Forwards {
     onward: Box<Onward>,
     /// Outcomes for sessions, and for calls that are gathered.
     outcomes: VecDeque<Returned>,
+    /// Outcomes for sessions that wait for a release.
+    held: Vec<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
     /// Whether links without calls have their turn too.
@@ -112,11 +78,19 @@ pub(super) struct Forwards {
 }
 
 /// Calls that lead to others.
-#[derive(Default)]
 struct Onward {
+    /// The program itself.
+    own: Arc<Principal>,
     agains: Agains,
     made: MadeCalls,
     gathers: Gathers,
+}
+
+impl Onward {
+    fn new(own: Arc<Principal>) -> Onward {
+        let (agains, made, gathers) = (Agains::default(), MadeCalls::default(), Gathers::default());
+        Onward { own, agains, made, gathers }
+    }
 }
 
 /// Context of a destination's turn.
@@ -137,8 +111,9 @@ impl Forwards {
             choices,
             wake: None,
             families,
-            onward: Box::default(),
+            onward: Box::new(Onward::new(Arc::new(Principal::own()))),
             outcomes: VecDeque::new(),
+            held: Vec::new(),
             active: false,
             everywhere: false,
         }
@@ -150,6 +125,11 @@ impl Forwards {
         gates.makes = self.choices.makes;
         gates.again = Some(Gate::closed(""));
         self.open_gates(gates);
+    }
+
+    /// The principal of calls that the program makes for itself.
+    pub(super) fn own(&self) -> &Arc<Principal> {
+        &self.onward.own
     }
 
     /// Whether [`Forwards::turn`] has work.
@@ -182,15 +162,20 @@ impl Forwards {
         family: Option<FamilyId>,
         mut caller: Caller,
         limit: usize,
+        holds: &mut Holds,
     ) {
-        let Requests { mut asked, made, too_far, way } = executor.forwarding().take();
+        let Requests { mut asked, made, too_far, way, is_held } = executor.forwarding().take();
+        if is_held {
+            caller.hold(holds);
+        }
         let calls = asked.len() + too_far as usize;
         if calls == 0 {
             return self.end_maker(executor, caller);
         }
         // A call that goes on to one place leaves its reply to that.
         if caller.wants_reply && (calls > 1 || !executor.reply().is_empty()) {
-            caller.part_of = Some(self.onward.gathers.begin(caller, calls, executor.reply(), limit));
+            let gather = self.onward.gathers.begin(caller.clone(), calls, executor.reply(), limit);
+            caller.part_of = Some(gather);
         }
         let is_sent = asked.iter().any(|asked| asked.to != To::Again && asked.code.is_none());
         if let Some(family) = family.filter(|_| is_sent) {
@@ -199,7 +184,7 @@ impl Forwards {
         for asked in asked.drain(..) {
             executor.stats.forwarded += u64::from(asked.to != To::Again);
             match asked.code {
-                None => self.send(asked, &linked, family, caller, way, executor.forwarding()),
+                None => self.send(asked, &linked, family, caller.clone(), way, executor.forwarding()),
                 Some(id) => {
                     let code = made.iter().find(|(made, _)| *made == id).map(|(_, code)| Arc::clone(code));
                     let (maker, Asked { to, payload, .. }) = (Arc::clone(&linked), asked);
@@ -207,7 +192,7 @@ impl Forwards {
                         id,
                         code,
                         maker,
-                        caller,
+                        caller: caller.clone(),
                         has_waited: false,
                         to,
                         payload,
@@ -219,7 +204,8 @@ impl Forwards {
         }
         executor.forwarding().take_back(asked);
         for _ in 0..too_far {
-            self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(self.too_far(way)) });
+            let outcome = Outcome::Failed(self.too_far(way));
+            self.outcomes.push_back(Returned { caller: caller.clone(), outcome });
             self.active = true;
         }
     }
@@ -248,11 +234,12 @@ impl Forwards {
             To::Peer(index) => {
                 payload.extend_from_slice(&Passage { hops: way.hops + 1 }.to_bytes());
                 let peer = &mut self.peers[index];
+                let wants_reply = caller.wants_reply;
                 match peer.send_now(Forward { linked, family, payload, caller }) {
                     Ok(payload) => {
                         gates.spare = payload;
                         // Its reply is looked for.
-                        self.active |= caller.wants_reply;
+                        self.active |= wants_reply;
                     }
                     Err(forward) => {
                         peer.push(forward);
@@ -290,20 +277,6 @@ impl Forwards {
     /// Number of calls that are to run again.
     pub(super) fn agains(&self) -> usize {
         self.onward.agains.len()
-    }
-
-    /// Gives outcomes to the calls that gather them.
-    fn gather(&mut self) {
-        if self.outcomes.iter().all(|one| one.caller.part_of.is_none()) {
-            return;
-        }
-        let mut left = std::mem::take(&mut self.outcomes);
-        while let Some(Returned { caller, outcome }) = left.pop_front() {
-            match caller.part_of {
-                None => self.outcomes.push_back(Returned { caller, outcome }),
-                Some(id) => left.extend(self.onward.gathers.take(id, outcome)),
-            }
-        }
     }
 
     /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Questions for
@@ -357,12 +330,6 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Forgets a session that has ended.
-    pub(super) fn source_ended(&mut self, session: u64) {
-        self.families.source_ended(session);
-        self.onward.gathers.forget(session);
-    }
-
     /// When a question becomes too old.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.families.deadline()
@@ -397,18 +364,6 @@ impl Forwards {
     /// Bytes of payload that may wait for one destination.
     fn most_bytes(&self) -> usize {
         self.choices.limits.bytes.unwrap_or(self.choices.mailbox_size)
-    }
-
-    /// Takes the outcomes for sessions. Those that cannot be delivered now come back by
-    /// [`Forwards::put_back`].
-    pub(super) fn take_outcomes(&mut self) -> VecDeque<Returned> {
-        std::mem::take(&mut self.outcomes)
-    }
-
-    /// Keeps an outcome for which its session has no credit.
-    pub(super) fn put_back(&mut self, outcome: Returned) {
-        self.outcomes.push_back(outcome);
-        self.active = true;
     }
 
     /// Handles the end of a handshake with a destination.
@@ -474,7 +429,8 @@ impl Forwards {
         }
         *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
-        *self.onward = Onward::default();
+        self.held.clear();
+        *self.onward = Onward::new(Arc::clone(&self.onward.own));
         self.active = false;
     }
 }

@@ -261,14 +261,14 @@ impl Session {
                 Ok(())
             }
             Ok(Ready::Needs(id)) => {
-                if let Err(refusal) = may(self.control.rights, Rights::INJECT) {
+                if let Err(refusal) = may(self.control.rights(), Rights::INJECT) {
                     // Code that the source may not bring is not requested.
                     return self.refuse_frame(held, refusal, shared);
                 }
                 // The frame and those behind it stay in their place: their order is kept and none is lost.
                 self.head.block(BlockedOn::Code(id));
                 self.head.keep(held);
-                shared.handlers.code_missing(&self.control.peer, &id);
+                shared.handlers.code_missing(self.control.peer(), &id);
                 self.notify(&Message::NeedCode { index: header.index, id: id.0 })?;
                 // Counted here because the frames of a poll that ends the link are not counted either.
                 shared.executor.stats.waited += 1;

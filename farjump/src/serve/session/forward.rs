@@ -76,7 +76,11 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
-        let caller = Caller::new(self.id, header.token, wants_reply);
+        let caller = Caller::new(self.id, header.token, wants_reply, &self.control.principal);
+        if shared.executor.forwarding().is_held {
+            // What tells its source that it has run waits, too.
+            self.hold(None, &[], &mut shared.holds)?;
+        }
         // A target has no more calls under way to another one.
         let has_travelled = header.flags.contains(Flags::TRAVELLED);
         let most = if has_travelled { MOST_CALLS } else { MOST_FORWARDED };
@@ -91,7 +95,8 @@ impl Session {
                 self.replies.forwarded_calls += usize::from(wants_reply);
                 let family = self.family(header.index, &linked, &shared.executor);
                 let limit = self.replies.max_len;
-                shared.forwards.push(&mut shared.executor, linked, family, caller, limit);
+                let Shared { forwards, executor, holds, .. } = shared;
+                forwards.push(executor, linked, family, caller, limit, holds);
                 return Ok(());
             }
             None => Refusal::new(
@@ -142,7 +147,7 @@ impl Session {
     /// [`Shared::forwards`].
     #[cold]
     pub(in super::super) fn ask(&mut self, wanted: Wanted, shared: &mut Shared) -> Result<(), Stop> {
-        let brings = may(self.control.rights, Rights::INJECT);
+        let brings = may(self.control.rights(), Rights::INJECT);
         let refused = match wanted {
             _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
             Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),
@@ -156,7 +161,7 @@ impl Session {
             return Ok(());
         }
         self.passing.asked.push(wanted);
-        log::debug!("{}: asked for {wanted}, to forward it", self.control.peer);
+        log::debug!("{}: asked for {wanted}, to forward it", self.control.peer());
         self.notify(&match wanted {
             Wanted::Manifest(family) => Message::NeedManifest { family: family.0 },
             Wanted::Code(id) => Message::NeedCode { index: 0, id: id.0 },
@@ -241,6 +246,7 @@ impl Session {
                 Err(Refusal { cause: RefusalCause::ReplyTooLarge, text })
             }
             Outcome::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
+            Outcome::Withdrawn(text) => Err(Refusal { cause: RefusalCause::Rights, text: text.clone() }),
         };
         match sent {
             Ok((status, bytes)) => {
@@ -250,6 +256,10 @@ impl Session {
                     // An outcome that is too large was replaced above.
                     Ok(()) | Err(SendError::TooLarge { .. }) => {}
                 }
+            }
+            // It was counted when the call was dropped.
+            Err(refusal) if matches!(outcome, Outcome::Withdrawn(_)) => {
+                self.tell_refusal(caller.token, refusal, shared)?;
             }
             Err(refusal) => self.refuse(caller.token, refusal, shared)?,
         }

@@ -36,6 +36,7 @@ pub(super) use self::poll::Host;
 use self::reply::{Replies, reply};
 use super::Handlers;
 use super::forward::Forwards;
+use super::holds::Holds;
 use super::scratch::Scratch;
 use crate::executor::{Callable, CodeTable, Ended, Executor};
 use crate::link::summary;
@@ -60,8 +61,8 @@ pub(super) struct Shared {
     pub(super) large_frames: LargeFrames,
     /// Time limit of a source's accepting a large mailbox.
     pub(super) handshake_timeout: Duration,
-    /// Whether a session has held a reply since the last release.
-    pub(super) holds: bool,
+    /// The releases that replies wait for.
+    pub(super) holds: Holds,
 }
 
 // The fields that every call uses come first, side by side, from the start of a line.

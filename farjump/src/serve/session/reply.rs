@@ -140,7 +140,18 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
-        shared.handlers.refused(&self.control.peer, &refusal);
+        self.tell_refusal(token, refusal, shared)
+    }
+
+    /// Sends the source the reason of a refusal that was counted.
+    #[cold]
+    pub(super) fn tell_refusal(
+        &mut self,
+        token: u32,
+        refusal: Refusal,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        shared.handlers.refused(self.control.peer(), &refusal);
         let (cause, text) = (refusal.cause, refusal.text);
         self.control.send_refusal(&Message::Refused { token, cause, text })?;
         self.set_notice()?;
