@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_control::{NamedKey, PeerIdentity, Rights};
+use farjump_loader::Domain;
 
 /// For whom a call runs: a source's link, or the program itself.
 ///
@@ -20,6 +21,7 @@ pub struct Principal {
     peer: Option<Arc<PeerIdentity>>,
     key: Option<Arc<NamedKey>>,
     rights: Rights,
+    domain: Domain,
     word: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -38,6 +40,7 @@ impl Principal {
             peer: None,
             key: None,
             rights: Rights::all(),
+            domain: Domain::default(),
             word: None,
         }
     }
@@ -48,8 +51,9 @@ impl Principal {
         peer: PeerIdentity,
         key: Option<Arc<NamedKey>>,
         rights: Rights,
+        domain: Domain,
     ) -> Principal {
-        Principal { link: Some(link), peer: Some(Arc::new(peer)), key, rights, ..Principal::own() }
+        Principal { link: Some(link), peer: Some(Arc::new(peer)), key, rights, domain, ..Principal::own() }
     }
 
     /// Gives it the host's word.
@@ -92,6 +96,11 @@ impl Principal {
     /// The key by which the link came.
     pub(crate) fn named_key(&self) -> Option<&NamedKey> {
         self.key.as_deref()
+    }
+
+    /// The domain of its code.
+    pub(crate) fn domain(&self) -> Domain {
+        self.domain
     }
 }
 

@@ -34,7 +34,9 @@ use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage};
+use farjump_loader::{
+    CodeKey, Copied, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage,
+};
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
@@ -138,9 +140,9 @@ impl Executor {
         self.store.iter()
     }
 
-    /// The code `id`, if it is in the store.
-    pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<LinkedImage>> {
-        self.store.get(id)
+    /// The code with this key, if it is in the store.
+    pub(crate) fn image(&self, key: CodeKey) -> Option<&Arc<LinkedImage>> {
+        self.store.get(key)
     }
 
     /// Whether `linked` is a function of the target's own.
@@ -214,9 +216,9 @@ impl Executor {
         self.space_was_made = false;
     }
 
-    /// Drops the code `id` from the store; `false` if it is not there. Its statics are lost.
-    pub(crate) fn forget(&mut self, id: &CodeId) -> bool {
-        self.store.forget(id)
+    /// Drops code from the store; `false` if it is not there. Its statics are lost.
+    pub(crate) fn forget(&mut self, key: CodeKey) -> bool {
+        self.store.forget(key)
     }
 
     /// Adds the function of `library` to this process, in place of one of the same name, for calls in which
@@ -239,14 +241,16 @@ impl Executor {
         icache::supported()
             .map_err(|why| refused(Refusal { cause: RefusalCause::WrongMachine, text: why.to_owned() }))?;
         let image = library.native_image_for_cpu(self.store.cpu())?;
-        if self.store.get(&image.id()).is_none()
+        // The target's own functions are of the default domain, and all call them by name.
+        let key = CodeKey::from(image.id());
+        if self.store.get(key).is_none()
             && let Some(need) = Need::of(image.bytes())
         {
             self.store.make_space(&need, release);
         }
         let mut copied = Copied::new(image.bytes(), library.name().as_bytes());
         let linked = self
-            .install(image.id(), &mut copied, &Arc::from("the target itself"))
+            .install(key, &mut copied, &Arc::from("the target itself"))
             .map_err(|unbound| refused(unbound.into()))?;
         let others = (library.images().len() > 1).then(|| library.clone());
         self.local.insert(library.name().into(), Local { linked, others });

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
@@ -11,6 +12,7 @@ use farjump_control::{
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
+use farjump_loader::{CodeKey, Domain, LinkedImage};
 use farjump_transports::BackendOptions;
 
 use super::Target;
@@ -21,6 +23,8 @@ use crate::stored_image::describe;
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
 pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
+/// The domain of the code that admin requests list and drop: that of all sources.
+const DOMAIN: Domain = Domain::numbered(0);
 /// The log's words for a library that replaces nothing.
 const NO_EXPORT: &str = "no export";
 /// The answer where there is no store of objects.
@@ -41,9 +45,9 @@ impl Target<'_> {
         log::debug!("admin request of {}: {}", connection.peer(), connection.request().name());
         let response = match connection.request() {
             AdminRequest::Store => AdminResponse::Store(self.listing()),
-            AdminRequest::Drop { id } => AdminResponse::Dropped(self.drop_all_of(&[CodeId(*id)])),
+            AdminRequest::Drop { id } => AdminResponse::Dropped(self.drop_all_of(&[DOMAIN.key(CodeId(*id))])),
             AdminRequest::DropAll => {
-                let all: Vec<_> = self.shared.executor.images().map(|linked| linked.id()).collect();
+                let all: Vec<_> = self.images_of(DOMAIN).map(|linked| linked.key()).collect();
                 AdminResponse::Dropped(self.drop_all_of(&all))
             }
             AdminRequest::Stats => AdminResponse::Stats(self.target_stats()),
@@ -129,7 +133,7 @@ impl Target<'_> {
     /// The code in the store, most recently used first.
     fn listing(&self) -> StoreListing {
         let executor = &self.shared.executor;
-        let mut held: Vec<_> = executor.images().collect();
+        let mut held: Vec<_> = self.images_of(DOMAIN).collect();
         held.sort_by_key(|linked| Reverse(linked.usage().last()));
         let now = executor.clock.now();
         let left_out = held.len().saturating_sub(MAX_LISTED) as u64;
@@ -138,15 +142,20 @@ impl Target<'_> {
         StoreListing { images: described.collect(), left_out }
     }
 
-    /// Drops those of `ids` that are in the store, except the target's own functions.
-    fn drop_all_of(&mut self, ids: &[CodeId]) -> Dropped {
+    /// The code of a domain.
+    fn images_of(&self, domain: Domain) -> impl Iterator<Item = &Arc<LinkedImage>> {
+        self.shared.executor.images().filter(move |linked| linked.domain() == domain)
+    }
+
+    /// Drops the code with these keys that is in the store, except the target's own functions.
+    pub(super) fn drop_all_of(&mut self, keys: &[CodeKey]) -> Dropped {
         let mut dropped = Dropped::default();
-        for id in ids {
+        for key in keys {
             let executor = &self.shared.executor;
-            match executor.image(id).map(|linked| executor.is_local(linked)) {
+            match executor.image(*key).map(|linked| executor.is_local(linked)) {
                 None => {}
                 Some(true) => dropped.kept += 1,
-                Some(false) => dropped.images += u64::from(self.drop_code(id)),
+                Some(false) => dropped.images += u64::from(self.drop_of(*key)),
             }
         }
         dropped

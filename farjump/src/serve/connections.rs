@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
+use farjump_loader::Domain;
 
 use super::Target;
 use super::admin::MAX_ADMIN_CONNECTIONS;
@@ -230,9 +231,11 @@ impl Target<'_> {
         self.watch.add_link(doorbell, once, (control.as_fd(), Event::Control(id)))?;
         let mut budget = Budget::new(self.settings.limits.source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));
-        let table = CodeTable::with_budget(budget);
+        let domain = Domain::default();
+        let table = CodeTable::for_source(domain, budget);
         let most = self.shared.executor.reply_limit();
-        let mut principal = Principal::of_link(id, control.peer().clone(), control.key().cloned(), rights);
+        let (peer, key) = (control.peer().clone(), control.key().cloned());
+        let mut principal = Principal::of_link(id, peer, key, rights, domain);
         self.shared.handlers.give_word(&mut principal);
         let control = SourceControl::new(control, Arc::new(principal));
         let session = Session::new(id, channel, control, table, most, transport);

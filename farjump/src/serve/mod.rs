@@ -5,6 +5,8 @@ mod builder;
 #[cfg(feature = "bitcode")]
 mod compiler;
 mod connections;
+#[cfg(test)]
+mod domain_tests;
 mod end_links;
 mod epoll;
 mod forward;
@@ -28,12 +30,14 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{AdminConnection, Arrival, KeyFile, Listener};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
+use farjump_loader::{CodeKey, LinkedImage};
 use farjump_os::fork_count;
 
 pub use builder::TargetBuilder;
@@ -379,13 +383,20 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Drops code from the store; `false` if it is not there. Its statics are lost. A source that calls it
+    /// Drops code from the store, that of all sources; `false` if it is not there. Its statics are lost. A source that calls it
     /// again is asked for it.
     pub fn drop_code(&mut self, id: &CodeId) -> bool {
+        let of_this = |linked: &&Arc<LinkedImage>| linked.id() == *id;
+        let keys: Vec<_> = self.shared.executor.images().filter(of_this).map(|linked| linked.key()).collect();
+        keys.into_iter().fold(false, |dropped, key| self.drop_of(key) | dropped)
+    }
+
+    /// Drops code of one domain from the store; `false` if it is not there.
+    fn drop_of(&mut self, key: CodeKey) -> bool {
         for session in self.sessions.iter_mut() {
-            session.codes.forget(id);
+            session.codes.forget(key);
         }
-        self.shared.executor.forget(id)
+        self.shared.executor.forget(key)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farjump_control::{RefusalCause, plain};
-use farjump_loader::LinkedImage;
+use farjump_loader::{Domain, LinkedImage};
 
 use super::Target;
 use super::forward::{Caller, Outcome, Returned};
@@ -110,7 +110,9 @@ impl Target<'_> {
             return Err(ServeError::InsideCall.into());
         }
         let chosen = self.shared.executor.choose(code)?;
-        let linked = self.place_own(&chosen).map_err(|unbound| self.refuse_own(&chosen, unbound.into()))?;
+        let linked = self
+            .place_own(&chosen, principal.domain())
+            .map_err(|unbound| self.refuse_own(&chosen, unbound.into()))?;
         let callable = Callable::of(&linked);
         let (payload, len) = match self.own_payload(code, args, callable.align)? {
             Ok(payload) => payload,
@@ -136,12 +138,12 @@ impl Target<'_> {
     }
 
     /// Finds the code in the store, or places it.
-    fn place_own(&mut self, code: &Chosen<'_>) -> Result<Arc<LinkedImage>, Unbound> {
-        let placed = self.shared.executor.bring_own(code);
+    fn place_own(&mut self, code: &Chosen<'_>, domain: Domain) -> Result<Arc<LinkedImage>, Unbound> {
+        let placed = self.shared.executor.bring_own(code, domain);
         let Err(Unbound::NoSpace(_, need)) = &placed else { return placed };
         let sessions = &mut self.sessions;
         self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
-        let placed = self.shared.executor.bring_own(code);
+        let placed = self.shared.executor.bring_own(code, domain);
         self.shared.executor.forget_space();
         placed
     }

@@ -423,7 +423,7 @@ impl Target<'_> {
             return;
         }
         let place = |executor: &mut Executor| {
-            executor.bring_made(call.id, call.code.as_deref(), &call.maker, call.has_waited)
+            executor.bring_made(call.key(), call.code.as_deref(), &call.maker, call.has_waited)
         };
         let mut placed = place(&mut self.shared.executor);
         if let Err(Unbound::NoSpace(_, need)) = &placed {

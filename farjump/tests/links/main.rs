@@ -36,6 +36,7 @@ mod making;
 mod mixed;
 mod modes;
 mod mutated_frames;
+mod named_code;
 mod no_filesystem;
 mod own_calls;
 mod panics;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farjump_core::image::CodeId;
-use farjump_loader::LinkedImage;
+use farjump_loader::{CodeKey, LinkedImage};
 
 use super::ends::take_from;
 use super::{Caller, Forwards, Outcome, Returned};
@@ -17,7 +17,7 @@ use crate::executor::{Asked, Forwarding, To, Unbound, Way};
 
 /// A message to code by its id.
 pub(in crate::serve) struct MadeCall {
-    pub(in crate::serve) id: CodeId,
+    pub(super) id: CodeId,
     /// The code, if the call that sent the message has made it.
     pub(in crate::serve) code: Option<Arc<[u8]>>,
     /// The function that made it.
@@ -69,6 +69,13 @@ impl MadeCalls {
     }
 }
 
+impl MadeCall {
+    /// The code, of its principal's domain.
+    pub(in crate::serve) fn key(&self) -> CodeKey {
+        self.caller.principal.domain().key(self.id)
+    }
+}
+
 impl Forwards {
     /// Takes the next message whose code is to be placed, for [`Forwards::placed`].
     pub(in crate::serve) fn next_made(&mut self) -> Option<MadeCall> {
@@ -105,9 +112,9 @@ impl Forwards {
 
     /// Lets messages go on that wait for this code.
     #[cfg(feature = "bitcode")]
-    pub(in crate::serve) fn compiled(&mut self, id: &CodeId) {
+    pub(in crate::serve) fn compiled(&mut self, key: CodeKey) {
         let (settled, waiting) =
-            std::mem::take(&mut self.onward.made.compiling).into_iter().partition(|call| call.id == *id);
+            std::mem::take(&mut self.onward.made.compiling).into_iter().partition(|call| call.key() == key);
         self.onward.made.compiling = waiting;
         self.onward.made.ready.extend::<VecDeque<_>>(settled);
         self.active |= self.onward.made.ready() != 0;

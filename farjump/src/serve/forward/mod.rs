@@ -13,6 +13,7 @@ mod ends;
 mod families;
 mod gathers;
 mod made;
+mod named;
 mod outcomes;
 
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use std::time::Instant;
 use farjump_control::PeerAddress;
 use farjump_core::frame::Passage;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::LinkedImage;
+use farjump_loader::{Domain, LinkedImage};
 
 use super::epoll::{Event, Watch};
 use super::holds::Holds;
@@ -38,7 +39,7 @@ pub(super) use caller::Caller;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
-use families::Families;
+use families::{Families, FamilyKey};
 use gathers::Gathers;
 pub(super) use made::MadeCall;
 use made::MadeCalls;
@@ -179,7 +180,7 @@ impl Forwards {
         }
         let is_sent = asked.iter().any(|asked| asked.to != To::Again && asked.code.is_none());
         if let Some(family) = family.filter(|_| is_sent) {
-            self.families.note(family, caller.session);
+            self.families.note(FamilyKey::of(family, &caller), caller.session);
         }
         for asked in asked.drain(..) {
             executor.stats.forwarded += u64::from(asked.to != To::Again);
@@ -313,14 +314,14 @@ impl Forwards {
     }
 
     /// Takes a manifest that a session was asked for.
-    pub(super) fn take_manifest(&mut self, session: u64, family: FamilyId, text: &[u8]) {
-        self.families.take_manifest(session, family, text);
+    pub(super) fn take_manifest(&mut self, session: u64, domain: Domain, id: FamilyId, text: &[u8]) {
+        self.families.take_manifest(session, FamilyKey { id, domain }, text);
         self.active = true;
     }
 
     /// Takes an image that a session was asked for.
-    pub(super) fn take_image(&mut self, session: u64, id: CodeId, image: Vec<u8>) {
-        self.families.take_image(session, id, image);
+    pub(super) fn take_image(&mut self, session: u64, domain: Domain, id: CodeId, image: Vec<u8>) {
+        self.families.take_image(session, domain.key(id), image);
         self.active = true;
     }
 

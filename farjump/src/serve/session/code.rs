@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::frame::{Kind, MAX_NAME, ReplyStatus};
-use farjump_core::image::CodeId;
-use farjump_loader::LinkedImage;
+#[cfg(test)]
+use farjump_loader::Domain;
+use farjump_loader::{CodeKey, LinkedImage};
 
 use super::head::{BlockedOn, HeldFrame};
 use super::{End, Session, Shared, Stop};
@@ -43,12 +44,22 @@ impl SessionCodes {
     /// Has calls run `linked` that ran older code with its id.
     #[cfg(feature = "bitcode")]
     pub(in crate::serve) fn exchange(&mut self, linked: &Arc<LinkedImage>) {
-        self.table.exchange(linked);
+        if self.table.domain() == linked.domain() {
+            self.table.exchange(linked);
+        }
     }
 
-    /// Drops code, as if it had never come.
-    pub(in crate::serve) fn forget(&mut self, id: &CodeId) {
-        self.table.forget(id);
+    /// Has the source be one of this domain, which has brought nothing.
+    #[cfg(test)]
+    pub(in crate::serve) fn move_to(&mut self, domain: Domain) {
+        self.table = CodeTable::for_source(domain, std::mem::take(&mut self.table.budget));
+    }
+
+    /// Drops code, as if it had never come; that of another domain is not here.
+    pub(in crate::serve) fn forget(&mut self, key: CodeKey) {
+        if self.table.domain() == key.domain {
+            self.table.forget(&key.id);
+        }
     }
 }
 
@@ -60,7 +71,7 @@ impl Session {
             if Arc::strong_count(linked) == 1 {
                 return;
             }
-            session.codes.forget(&linked.id());
+            session.codes.forget(linked.key());
         }
     }
 

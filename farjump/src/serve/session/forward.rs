@@ -7,7 +7,7 @@ use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::channel::SendError;
 use farjump_core::frame::{Flags, Header, IncompleteReply, PASSAGE_LEN, Passage, ReplyStatus};
 use farjump_core::image::FamilyId;
-use farjump_loader::LinkedImage;
+use farjump_loader::{Domain, LinkedImage};
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
@@ -168,6 +168,10 @@ impl Session {
         })
     }
 
+    fn domain(&self) -> Domain {
+        self.codes.table.domain()
+    }
+
     /// Takes the answer to a question of [`Session::ask`]; `None` if the source does not have the answer.
     #[cold]
     pub(super) fn take_asked(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
@@ -182,9 +186,11 @@ impl Session {
             );
         };
         match wanted {
-            Wanted::Manifest(family) => shared.forwards.take_manifest(self.id, family, &answer),
+            Wanted::Manifest(family) => {
+                shared.forwards.take_manifest(self.id, self.domain(), family, &answer)
+            }
             Wanted::Code(id) => match shared.executor.policy.image(answer.len()) {
-                Ok(()) => shared.forwards.take_image(self.id, id, answer),
+                Ok(()) => shared.forwards.take_image(self.id, self.domain(), id, answer),
                 Err(refusal) => shared.forwards.go_without(self.id, wanted, &refusal.text),
             },
         }

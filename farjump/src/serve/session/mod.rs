@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use farjump_core::channel::{Armed, Channel, Taken};
 use farjump_core::frame::{Flags, Header, ReplyStatus};
-#[cfg(feature = "bitcode")]
-use farjump_core::image::CodeId;
 use farjump_core::transport::{PathInfo, Transport};
+#[cfg(feature = "bitcode")]
+use farjump_loader::CodeKey;
 
 use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
@@ -111,8 +111,8 @@ impl Session {
 
     /// Whether its next frame waits until this code is compiled.
     #[cfg(feature = "bitcode")]
-    pub(super) fn awaits_compiler(&self, id: &CodeId) -> bool {
-        self.head.awaits_compiler(id)
+    pub(super) fn awaits_compiler(&self, key: CodeKey) -> bool {
+        self.codes.table.domain() == key.domain && self.head.awaits_compiler(&key.id)
     }
 
     /// Whether arrived frames have to wait for something else.
