@@ -53,6 +53,7 @@ impl Hooks for Turn {
         }
         look_at_code(&host, context);
         if host.target.borrow().is_some() {
+            host.drop_calls_of_lost_users();
             before_sleep(&host, context);
             if host.holds_replies() {
                 // The sleep that follows is to end at once, as replies leave after it.

@@ -39,16 +39,6 @@ impl Access {
     }
 }
 
-/// The user among `users` of the key by which the call's link came, if there is one.
-fn user_of_caller(users: &[(String, String)]) -> Option<Vec<u8>> {
-    if users.is_empty() {
-        return None;
-    }
-    let caller = farjump::caller()?;
-    let key = caller.key.as_ref()?;
-    users.iter().find(|(name, _)| name == key).map(|(_, user)| user.clone().into_bytes())
-}
-
 /// Commands of one word that have no keys. Users with few rights may run no other command of one word: the server would
 /// look for keys that are not there.
 const OF_ONE_WORD: [&str; 7] = ["dbsize", "info", "lastsave", "ping", "randomkey", "role", "time"];
@@ -56,32 +46,10 @@ const OF_ONE_WORD: [&str; 7] = ["dbsize", "info", "lastsave", "ping", "randomkey
 impl State {
     /// The user's rights.
     fn access(&mut self) -> Result<&Access, Fault> {
-        let Some(door) = &self.door else {
+        if self.door.is_none() {
             return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
-        };
-        if self.by_key {
-            let caller = farjump::caller_number();
-            if caller != self.caller {
-                self.caller = caller;
-                if let Some(access) = self.access.take() {
-                    self.others.push((std::mem::take(&mut self.user), access));
-                }
-            }
         }
-        if self.by_key && self.access.is_none() && self.caller.is_some() && farjump::caller().is_none() {
-            let text =
-                "the link of this call has ended, and its user with it: keep the link until the call has run";
-            return Err(Fault::new(Code::Denied, text));
-        }
-        let (user, others) = (&mut self.user, &mut self.others);
-        let find = || {
-            *user = user_of_caller(&door.key_users).unwrap_or_else(|| door.user.clone());
-            match others.iter().position(|(known, _)| known == user) {
-                Some(index) => others.swap_remove(index).1,
-                None => Access::of(user),
-            }
-        };
-        match self.access.get_or_insert_with(find) {
+        match self.access.get_or_insert_with(|| Access::of(&self.user)) {
             Access::None(why) => Err(Fault::new(Code::Denied, why.clone())),
             access => Ok(access),
         }
@@ -104,9 +72,7 @@ impl State {
     /// Checks that the user may read `key` as `command` does, with this number of arguments behind the key.
     #[inline]
     pub(super) fn check_read(&mut self, command: &str, key: &[u8], more: usize) -> Result<(), Fault> {
-        if let Some(Access::All) = self.access
-            && !self.by_key
-        {
+        if let Some(Access::All) = self.access {
             return Ok(());
         }
         self.check(|| {

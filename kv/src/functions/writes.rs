@@ -151,7 +151,7 @@ impl Kv {
 
     /// What keeps the command `name` from writing.
     fn bar(&self, name: &[u8]) -> Result<Bar, Fault> {
-        let may_write = self.state.borrow().door.as_ref().is_some_and(|door| door.may_write);
+        let may_write = self.state.borrow().may_write;
         let flags = self.lent.with(|context| context.flags());
         let flags = flags.ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))?;
         // A write that is not propagated while it should be ends the server.

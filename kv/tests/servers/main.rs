@@ -9,6 +9,7 @@ mod eviction;
 mod habits;
 mod hardened;
 mod kills;
+mod later;
 mod loading;
 mod reads;
 mod resp;
