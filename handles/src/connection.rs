@@ -100,6 +100,12 @@ impl Inner {
 
     /// Sends a request, and waits for the reply.
     pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
+        let (link, number) = self.start(request)?;
+        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
+    }
+
+    /// Sends a request. Returns the locked link and the number of the call.
+    fn start(&self, request: &[u8]) -> Result<(MutexGuard<'_, Link>, u32), Error> {
         self.check_process()?;
         let link = lock(&self.link);
         self.settle(&link);
@@ -107,7 +113,24 @@ impl Inner {
             self.send_releases(&link)?;
         }
         let number = link.inject(&self.library, request)?.into_raw();
-        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
+        Ok((link, number))
+    }
+
+    /// Sends a request, and calls `turn` until the reply is there. Gives up when that returns `false`.
+    fn ask_driving(&self, request: &[u8], mut turn: impl FnMut() -> bool) -> Result<farjump::Reply, Error> {
+        let (mut link, number) = self.start(request)?;
+        loop {
+            if let Some(reply) = poll_once(&link, number)? {
+                return Ok(reply);
+            }
+            drop(link);
+            let goes_on = turn();
+            link = lock(&self.link);
+            if !goes_on {
+                self.abandon(&link, number, request);
+                return Err(Error::Interrupted);
+            }
+        }
     }
 
     /// Sends a request that is not replied to, or whose reply concerns no caller.
@@ -313,17 +336,33 @@ impl Inner {
         handle: &Handle,
         patience: &mut Patience<'_>,
     ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
+        self.claimed(handle, &self.ask(&self.claim_request(handle)?.0, patience)?)
+    }
+
+    /// As [`Inner::claim`]; calls `turn` until the owner has answered.
+    pub(crate) fn claim_driving(
+        &self,
+        handle: &Handle,
+        turn: impl FnMut() -> bool,
+    ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
+        self.claimed(handle, &self.ask_driving(&self.claim_request(handle)?.0, turn)?)
+    }
+
+    fn claim_request(&self, handle: &Handle) -> Result<Writer, Error> {
         self.check(handle)?;
         let mut request = Writer(Vec::with_capacity(64));
         request.u8(if self.reads(handle) { Op::ClaimLent } else { Op::Claim } as u8);
         self.add_releases(&mut request);
         request.u64(handle.number).bytes(&handle.key.0);
-        let reply = self.ask(&request.0, patience)?;
+        Ok(request)
+    }
+
+    fn claimed(&self, handle: &Handle, reply: &[u8]) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
         if reply.first() == Some(&(Status::Unset as u8)) {
             let word = Reader(&reply[1..]).u64().ok_or_else(|| self.malformed())?;
             return Ok(Err(word));
         }
-        let mut fields = self.fields(&reply, handle.number)?;
+        let mut fields = self.fields(reply, handle.number)?;
         let claimed =
             (|| Some(Claimed { claim: fields.u64()?, offset: fields.u64()?, len: fields.u64()? }))();
         let claimed = claimed.ok_or_else(|| self.malformed())?;
