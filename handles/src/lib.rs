@@ -24,6 +24,7 @@ mod budget;
 mod call_link;
 mod calls;
 mod client;
+mod clock;
 mod connection;
 mod error;
 mod handle;

@@ -16,6 +16,8 @@ pub(crate) enum State {
     Present,
     /// Its contents lie in the file, here.
     Spilled(Block),
+    /// Its contents are on their way back from the file.
+    Returning,
     /// Gone, but for the claims.
     Evicted,
 }

@@ -40,11 +40,9 @@ impl Spill {
         Ok(place)
     }
 
-    /// Reads an object back, which is then no longer there.
-    pub(crate) fn read(&mut self, place: Block, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, place.offset())?;
-        self.space.give_back(place);
-        Ok(())
+    /// Reads an object.
+    pub(crate) fn read(&self, place: Block, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, place.offset())
     }
 
     /// Forgets an object.

@@ -137,9 +137,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Also after a panic under the lock: the table is whole between its own changes.
+    /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.begin();
+        table
     }
 
     /// Also after a panic under the lock, as the table.

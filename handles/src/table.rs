@@ -14,6 +14,7 @@ use rustix::thread::futex;
 
 use crate::allocator::{Allocator, Block, UNIT};
 use crate::budget::Budget;
+use crate::clock;
 use crate::handle::Key;
 use crate::object::{Object, State};
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
@@ -69,6 +70,8 @@ pub(crate) struct Table {
     uses: u64,
     leases: BTreeSet<(Instant, u64)>,
     records: Budget,
+    /// The time of this turn, once it was asked for.
+    now: Option<Instant>,
     pub(crate) epoch: u64,
     secret: [u8; 32],
 }
@@ -85,9 +88,20 @@ impl Table {
             uses: 0,
             leases: BTreeSet::new(),
             records: Budget::default(),
+            now: None,
             epoch,
             secret,
         }
+    }
+
+    /// Begins a turn: a request of a source, or a call of the owner's. All of it sees the same time, so that nothing ends in
+    /// the middle of it by its lease.
+    pub(crate) fn begin(&mut self) {
+        self.now = None;
+    }
+
+    fn now(&mut self) -> Instant {
+        *self.now.get_or_insert_with(clock::now)
     }
 
     pub(crate) fn region(&self) -> &OwnRegion {
@@ -318,28 +332,51 @@ impl Table {
 
     /// Reads an object back from the file.
     fn recall(&mut self, number: u64) -> Result<(), ClaimFailed> {
-        let Some(object) = self.objects.get(&number) else { return Ok(()) };
-        let (State::Spilled(place), len) = (&object.state, object.len) else { return Ok(()) };
-        let place = *place;
+        let Some(object) = self.objects.get_mut(&number) else { return Ok(()) };
+        let State::Spilled(place) = object.state else { return Ok(()) };
+        // Its place belongs to this function from here on, and the claim keeps the object: what ends it meanwhile frees
+        // neither.
+        (object.state, object.claims) = (State::Returning, object.claims + 1);
+        let len = object.len;
+        let block = self.read_back(number, place, len);
+        let is_there = match self.objects.get_mut(&number) {
+            Some(object) if matches!(object.state, State::Returning) => {
+                match block {
+                    Ok(block) => (object.state, object.block) = (State::Present, Some(block)),
+                    Err(ClaimFailed::NoMemory(_)) => object.state = State::Spilled(place),
+                    Err(ClaimFailed::Refused(_)) => object.state = State::Evicted,
+                }
+                true
+            }
+            _ => false,
+        };
+        if let (Some(spill), Ok(_) | Err(ClaimFailed::Refused(_)), true) | (Some(spill), _, false) =
+            (&mut self.spill, block, is_there)
+        {
+            spill.forget(place);
+        }
+        if let (Ok(block), false) = (block, is_there) {
+            self.memory.give_back(block);
+        }
+        self.unclaim(number, 1);
+        match is_there {
+            true => block.map(drop),
+            false => Err(Refusal::Gone.into()),
+        }
+    }
+
+    /// Copies the contents of an object from the file to new memory.
+    fn read_back(&mut self, number: u64, place: Block, len: u64) -> Result<Block, ClaimFailed> {
         let block = self.take(len)?;
         let into = self.region.region.at(block.offset(), len).expect("blocks lie in the region");
-        let Some(spill) = &mut self.spill else { return Ok(()) };
+        let Some(spill) = &self.spill else { return Err(Refusal::Gone.into()) };
         // SAFETY: the block was taken just now: nobody else uses it.
         let into = unsafe { std::slice::from_raw_parts_mut(into.as_ptr(), len as usize) };
-        match spill.read(place, into) {
-            Ok(()) => {
-                if let Some(object) = self.objects.get_mut(&number) {
-                    (object.state, object.block) = (State::Present, Some(block));
-                }
-                Ok(())
-            }
-            Err(error) => {
-                log::warn!("object {number} is lost: its file cannot be read: {error}");
-                self.memory.give_back(block);
-                self.remove(number);
-                Err(Refusal::Gone.into())
-            }
-        }
+        spill.read(place, into).map(|()| block).map_err(|error| {
+            log::warn!("object {number} is lost: its file cannot be read: {error}");
+            self.memory.give_back(block);
+            Refusal::Gone.into()
+        })
     }
 
     /// What `source` has claimed by this number.
@@ -458,7 +495,7 @@ impl Table {
     pub(crate) fn lease(&mut self, number: u64, key: Key, time: Duration) -> Result<(), Refusal> {
         self.check(number, key)?;
         // A time beyond the range of the clock never comes.
-        let until = Instant::now().checked_add(time).filter(|_| !time.is_zero());
+        let until = self.now().checked_add(time).filter(|_| !time.is_zero());
         let Some(object) = self.objects.get_mut(&number) else { return Err(Refusal::Gone) };
         if let Some(before) = std::mem::replace(&mut object.lease, until) {
             self.leases.remove(&(before, number));
@@ -473,7 +510,7 @@ impl Table {
         if self.leases.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = self.now();
         while let Some((until, number)) = self.leases.first().copied()
             && until <= now
         {
@@ -506,9 +543,9 @@ impl Table {
     /// Lists at most `most` objects, those of the latest use first.
     pub(crate) fn list(&mut self, most: usize) -> ObjectListing {
         self.end_leases();
+        let now = self.now();
         let mut all: Vec<_> = self.objects.iter().collect();
         all.sort_by_key(|(number, object)| std::cmp::Reverse((object.last_use, **number)));
-        let now = Instant::now();
         let shown = all.iter().take(most).map(|(number, object)| StoredObject {
             number: **number,
             len: object.len,
@@ -522,7 +559,7 @@ impl Table {
                 State::Reserved => ObjectState::Reserved,
                 State::Unfinished(_) => ObjectState::Unfinished,
                 State::Present => ObjectState::Present,
-                State::Spilled(_) => ObjectState::Spilled,
+                State::Spilled(_) | State::Returning => ObjectState::Spilled,
                 State::Evicted => ObjectState::Evicted,
             },
         });
@@ -534,3 +571,6 @@ impl Table {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
