@@ -10,6 +10,9 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::allocator::{Allocator, Block};
 use crate::error::Error;
 
+/// Bytes of the file that an object takes at least.
+const SECTOR: u64 = 512;
+
 /// A file without a name: it goes with its process.
 #[derive(Debug)]
 pub(crate) struct Spill {
@@ -26,7 +29,7 @@ impl Spill {
             Ok(file) => File::from(file),
             Err(errno) => return Err(failed(errno.into())),
         };
-        Ok(Spill { file, space: Allocator::new(capacity) })
+        Ok(Spill { file, space: Allocator::new(capacity, SECTOR) })
     }
 
     /// Writes an object.

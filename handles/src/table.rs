@@ -79,7 +79,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(region: Arc<OwnRegion>, spill: Option<Spill>, epoch: u64, secret: [u8; 32]) -> Table {
         Table {
-            memory: Allocator::new(region.region.len()),
+            memory: Allocator::new(region.region.len(), UNIT),
             region,
             spill,
             objects: HashMap::new(),
