@@ -180,8 +180,11 @@ fn call_with(
         let name = String::from_utf8_lossy(args.get(1)).into_owned();
         return Err(format!("NOCODE no code is loaded under {name:?}: load it by FJ.LOAD"));
     };
+    let user = context.user_name().ok_or(
+        "this call has no user, as another module makes it: have that module call with the flag C, for the user of its client",
+    )?;
     let principal = Principal::with_word(Word {
-        user: context.user_name().unwrap_or_else(|| b"default".to_vec()),
+        user,
         may_write,
         slot: (keys != 0).then(|| slot_of_key(args.get(3))),
         database: context.database(),

@@ -1,6 +1,7 @@
 //! Contexts: what the server lends a callback.
 
 use std::ffi::{CStr, c_int};
+use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -100,11 +101,23 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The name of the user whose command runs; `None` if nobody's does.
+    /// The name of the user whose command runs; `None` if it has no user, as a command that another module runs for itself.
     pub(crate) fn user_name(&self) -> Option<Vec<u8>> {
-        // SAFETY: the context is valid. The string's reference is the caller's.
+        if !self.has_user() {
+            return None;
+        }
+        // SAFETY: the context is valid, and the command has a user. The string's reference is the caller's.
         let name = unsafe { Str::owned(functions().get_current_user_name()(self.raw())) };
         name.map(|name| name.bytes().to_vec())
+    }
+
+    /// Whether the running command has a user. Servers crash that are asked for the name of a user who is not there.
+    fn has_user(&self) -> bool {
+        // The server looks for the user first, and then for the command, which does not exist: nothing runs, and no rule is asked.
+        // SAFETY: the context is valid, and the format takes no arguments. A reply is the caller's to free.
+        let reply =
+            unsafe { Reply::owned(functions().call()(self.raw(), c"fj._none".as_ptr(), c"C".as_ptr())) };
+        reply.is_none() && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
     }
 
     /// Whether the client of the command is on this machine, by a Unix socket or a loopback address.

@@ -11,6 +11,7 @@ mod hardened;
 mod kills;
 mod later;
 mod loading;
+mod modules;
 mod reads;
 mod resp;
 mod rights;
