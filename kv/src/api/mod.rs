@@ -76,6 +76,15 @@ pub(crate) fn add_latency(event: &str, milliseconds: i64) {
     unsafe { functions().latency_add_sample()(event.as_ptr(), milliseconds) };
 }
 
+/// Whether the server runs commands as users for modules ([`Context::call_as`]). Redis 7.0 crashes in a hook when a rule forbids
+/// such a command.
+pub(crate) fn runs_as_users() -> bool {
+    /// The first version that does not: 7.2.0. Valkey's begin later.
+    const FIRST: std::ffi::c_int = 0x0007_0200;
+    // SAFETY: it takes nothing.
+    unsafe { functions().get_server_version()() >= FIRST }
+}
+
 /// Whether writes would not reach replicas and the append-only file now: during CLIENT PAUSE and a failover.
 pub(crate) fn must_not_write() -> bool {
     // SAFETY: it takes nothing. It is called on the server's thread, as contexts exist only there.

@@ -3,7 +3,7 @@
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
 
-#define WORDS 6
+#define WORDS 8
 
 FARJUMP_COPY_ARGS(ops)
 

@@ -20,5 +20,6 @@ mod server;
 mod settings;
 mod shown;
 mod states;
+mod tables;
 mod transports;
 mod writes;

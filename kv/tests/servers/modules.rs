@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::resp::Value;
-use crate::server::{Start, library_file, on_each, ops};
+use crate::server::{Start, library_file, on_each, ops, run_ops};
 
 /// Builds a module of `tests/modules` into a folder.
 fn build(name: &str, folder: &Path) -> PathBuf {
@@ -47,6 +47,32 @@ fn a_call_by_another_module_needs_a_user_and_acts_as_it() {
                 let expected = Value::Bulk(format!(" v0\n{other}\n").into());
                 assert_eq!(client.run(&[&[&b"CALLER.AS_USER"[..]], &command[..]].concat()), expected);
                 assert_eq!(client.run(&command), expected);
+            }
+        }
+        assert!(server.runs());
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn commands_of_other_modules_run_as_the_user_for_whom_the_function_runs() {
+    on_each(|program| {
+        let folder = farjump_fixtures::folder();
+        let caller = build("caller", folder.path());
+        let options = format!("--loadmodule {}", caller.display());
+        let server = Start::new(program).options(&options).args("user app").run_in(folder);
+        let mut client = server.client();
+        client.say("MSET app:k v other:k v").worked();
+        let as_user = "command caller.as_user get app:k; command caller.as_user get other:k; error";
+        let runs_as_users = !client.info("server", "redis_version").unwrap().starts_with("7.0.");
+        for (rules, other) in [("~* &* +@all", "0 v0"), ("resetkeys ~app:*", "-2")] {
+            client.say(&format!("ACL SETUSER app on {rules}")).worked();
+            let told = run_ops(&server.link(), as_user);
+            match runs_as_users {
+                true => assert_eq!(told[..2], ["0 v0", other], "{told:?}"),
+                false => {
+                    assert!(told[0] == "-8" && told[1] == "-8" && told[2].contains("no user"), "{told:?}")
+                }
             }
         }
         assert!(server.runs());
