@@ -12,7 +12,9 @@ use std::ptr::NonNull;
 use farjump_core::shared;
 pub use farjump_core::transport::{Lender, Loan, ReadBytes};
 
-pub use farjump_control::{ObjectListing, ObjectState, StoredObject};
+pub use farjump_control::{
+    LingeringPeer, MemoryKeeper, ObjectListing, ObjectState, PeerIdentity, StoredObject,
+};
 
 /// The name under which sources call a target's store.
 pub const NAME: &str = "farjump_objects";
@@ -73,8 +75,15 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// handles are appended to `reply` in their order.
     fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>);
 
-    /// The link with this number has ended.
-    fn source_ended(&mut self, source: u64);
+    /// The link with this number is over at this end. Over a Unix socket, `peer` shows when the process at its other end has let
+    /// go of it too: until then that process, or one that it forked, may read and write the memory of [`Objects::region`].
+    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>);
+
+    /// Number of peers of [`Objects::source_ended`] whose end the store waits for. The target counts them as sources, so that
+    /// their descriptors are bounded.
+    fn lingering(&mut self) -> usize {
+        0
+    }
 
     /// Does a bounded part of the work that requests and ended sources have left. Returns whether there is more. The target
     /// calls it now and then while it polls, and before it sleeps, which it does only if nothing is left.

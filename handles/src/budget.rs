@@ -33,7 +33,13 @@ impl Budget {
         let of_source = self.sources.get(&source).copied().unwrap_or(0);
         let left = self.most.saturating_sub(of_source);
         if bytes > left && source != Source::Owner {
-            return Err(NoMemory { asked: bytes, used: of_source, capacity: self.most, largest: left });
+            return Err(NoMemory {
+                asked: bytes,
+                used: of_source,
+                capacity: self.most,
+                largest: left,
+                ..NoMemory::default()
+            });
         }
         self.sources.insert(source, of_source + bytes);
         self.used += bytes;
@@ -66,7 +72,8 @@ mod tests {
         let mut budget = Budget { most: 100, ..Budget::default() };
         let (one, two) = (Source::Link(0, 1), Source::Link(0, 2));
         assert_eq!(budget.charge(one, 60), Ok(()));
-        assert_eq!(budget.charge(one, 41), Err(NoMemory { asked: 41, used: 60, capacity: 100, largest: 40 }));
+        let refused = NoMemory { asked: 41, used: 60, capacity: 100, largest: 40, ..NoMemory::default() };
+        assert_eq!(budget.charge(one, 41), Err(refused));
         assert_eq!((budget.charge(one, 40), budget.charge(two, 100)), (Ok(()), Ok(())));
         assert_eq!(budget.charge(Source::Owner, 1000), Ok(()));
         assert_eq!(budget.used(), 1200);

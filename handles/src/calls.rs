@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Lent, LingeringPeer, ObjectError, ObjectListing, Objects, Region, Request};
 use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
@@ -428,7 +428,7 @@ unsafe impl Objects for Fetched {
 
     fn call_ended(&mut self, _returned: bool, _reply: &mut Vec<u8>) {}
 
-    fn source_ended(&mut self, _source: u64) {}
+    fn source_ended(&mut self, _source: u64, _peer: Option<LingeringPeer>) {}
 
     fn region(&self, _may_write: bool) -> Option<Region<'_>> {
         None

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farjump::admin::Admin;
 use farjump::{Library, Link};
-use farjump_os::fork_count;
+use farjump_os::{fork_count, forked_children};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abandoned::Abandoned;
@@ -16,7 +16,9 @@ use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
 use crate::patience::Patience;
+use crate::refusal::NoMemory;
 use crate::region::Region;
+use crate::releases::Releases;
 use crate::table::Claimed;
 use crate::wire::{MAX_RELEASES, Op, Reader, Status, VERSION, Writer};
 
@@ -39,7 +41,7 @@ pub(crate) struct Inner {
     /// The owner's store as a function.
     pub(crate) library: Library,
     /// Claims to be released with the next request.
-    pub(crate) releases: Mutex<Vec<u64>>,
+    pub(crate) releases: Mutex<Releases>,
     /// Requests on `link` whose callers gave up. Locked after `link`, and before `releases`.
     pub(crate) abandoned: Mutex<Abandoned>,
     /// The owner's memory, or why it is not mapped.
@@ -109,7 +111,7 @@ impl Inner {
         self.check_process()?;
         let link = lock(&self.link);
         self.settle(&link);
-        if !lock(&self.releases).is_empty() {
+        if lock(&self.releases).due() != 0 {
             self.send_releases(&link)?;
         }
         let number = link.inject(&self.library, request)?.into_raw();
@@ -251,19 +253,30 @@ impl Inner {
                 memory.len, self.hello.capacity
             ));
         }
+        forked_children::watch();
         Region::of_owner(std::os::fd::AsFd::as_fd(&memory), memory.len, memory.may_write)
     }
 
-    /// Notes a claim that is no longer needed.
+    /// Notes a claim that is no longer needed, of an object that is not mapped.
     pub(crate) fn release(&self, claim: u64, len: usize) {
+        self.release_by(len, |releases| releases.add(claim));
+    }
+
+    /// Notes the claim of a mapped view that is no longer needed here. The view was made after `forks` forks.
+    pub(crate) fn release_view(&self, claim: u64, len: usize, forks: u64) {
+        self.release_by(len, |releases| releases.add_of_view(claim, forks));
+    }
+
+    fn release_by(&self, len: usize, add: impl FnOnce(&mut Releases)) {
         if self.check_process().is_err() {
             // The claim is the parent's.
             return;
         }
         let is_due = {
             let mut releases = lock(&self.releases);
-            releases.push(claim);
-            len >= LARGE || releases.len() >= RELEASES
+            add(&mut releases);
+            let due = releases.due();
+            (len >= LARGE && due != 0) || due >= RELEASES
         };
         let has_abandoned = !lock(&self.abandoned).is_empty();
         // If another thread has the link, its next request takes them along.
@@ -278,9 +291,9 @@ impl Inner {
 
     fn add_releases(&self, request: &mut Writer) {
         let mut releases = lock(&self.releases);
-        let from = releases.len().saturating_sub(MAX_RELEASES);
-        request.u16((releases.len() - from) as u16);
-        for claim in releases.drain(from..) {
+        let claims = releases.take(MAX_RELEASES);
+        request.u16(claims.len() as u16);
+        for claim in claims {
             request.u64(claim);
         }
     }
@@ -295,13 +308,7 @@ impl Inner {
             Status::WrongKey => Error::WrongKey { number },
             Status::Unset => Error::Unset { number },
             Status::NotReserved => Error::NotReserved { number },
-            Status::Full => {
-                let full = (|| {
-                    let (asked, used) = (fields.u64()?, fields.u64()?);
-                    Some(Error::Full { asked, used, capacity: fields.u64()?, largest: fields.u64()? })
-                })();
-                full.unwrap_or_else(|| self.malformed())
-            }
+            Status::Full => NoMemory::read(&mut fields).map_or_else(|| self.malformed(), Error::from),
         })
     }
 

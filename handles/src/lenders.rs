@@ -168,7 +168,7 @@ mod tests {
             bench.claim(1, handle, &[]);
         }
         assert_eq!(bench.loans(), 3);
-        bench.service.source_ended(1);
+        bench.service.source_ended(1, None);
         assert_eq!(bench.loans(), 0);
         assert!(bench.claim(1, &handles[0], &[]).1.is_empty(), "its lender is gone, too");
     }

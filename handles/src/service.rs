@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Lender, Lent, LingeringPeer, ObjectError, ObjectListing, Objects, Region, Request};
 
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::lenders::Lenders;
@@ -233,9 +233,7 @@ impl Failed {
             Failed::Refused(Refusal::WrongKey) => reply.u8(Status::WrongKey as u8),
             Failed::Refused(Refusal::Unset(offset)) => reply.u8(Status::Unset as u8).u64(offset),
             Failed::Refused(Refusal::NotReserved) => reply.u8(Status::NotReserved as u8),
-            Failed::NoMemory(NoMemory { asked, used, capacity, largest }) => {
-                reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest)
-            }
+            Failed::NoMemory(none) => return none.write(reply),
         };
     }
 }
@@ -326,13 +324,19 @@ unsafe impl Objects for Service {
         table.release_all(source);
     }
 
-    fn source_ended(&mut self, source: u64) {
+    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
         let source = Source::Link(self.target, source);
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
         topics.source_ended(&mut table, source);
-        table.source_ended(source);
+        table.link_ended(source, peer);
+    }
+
+    fn lingering(&mut self) -> usize {
+        let mut table = self.table();
+        table.end_quarantine();
+        table.quarantine.len()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {

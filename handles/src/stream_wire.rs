@@ -192,10 +192,7 @@ fn refuse(refused: Refused, reply: &mut Writer) {
         Refused::Object(Refusal::Gone | Refusal::Unset(_)) => return plain(Status::Gone, reply),
         Refused::Object(Refusal::WrongKey) => return plain(Status::WrongKey, reply),
         Refused::Object(Refusal::NotReserved) => return plain(Status::NotReserved, reply),
-        Refused::NoMemory(NoMemory { asked, used, capacity, largest }) => {
-            reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest);
-            return;
-        }
+        Refused::NoMemory(none) => return none.write(reply),
         Refused::Unknown => (0, 0, 0),
         Refused::Topics => (1, 0, 0),
         Refused::Members => (2, 0, 0),
@@ -246,12 +243,7 @@ pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<R
         Status::Gone => Err(Error::Gone { number, why: crate::error::GoneWhy::Evicted }),
         Status::WrongKey => Err(Error::WrongKey { number }),
         Status::NotReserved => Err(Error::NotReserved { number }),
-        Status::Full => Err(Error::Full {
-            asked: fields.u64()?,
-            used: fields.u64()?,
-            capacity: fields.u64()?,
-            largest: fields.u64()?,
-        }),
+        Status::Full => Err(NoMemory::read(&mut fields)?.into()),
         Status::Unset => return None,
     })
 }

@@ -1,8 +1,8 @@
 //! The objects of a store: where they lie, who uses them, when they go.
 //!
 //! An object that somebody reads is never freed under him. Each reader has a *claim*, counted for his source; an evicted
-//! object is gone for all who come later, and its memory is freed with its last claim. A source that ends gives up its
-//! claims, however it ends.
+//! object is gone for all who come later, and its memory is freed with its last claim. Of a source that ends they stay in
+//! quarantine until no process can have them mapped.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::budget::Budget;
 use crate::clock;
 use crate::handle::Key;
 use crate::object::{Object, State};
+use crate::quarantine::Quarantine;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::region::OwnRegion;
 use crate::spill::Spill;
@@ -72,6 +73,7 @@ pub(crate) struct Table {
     records: Budget,
     /// The time of this turn, once it was asked for.
     now: Option<Instant>,
+    pub(crate) quarantine: Quarantine,
     pub(crate) epoch: u64,
     secret: [u8; 32],
 }
@@ -89,6 +91,7 @@ impl Table {
             leases: BTreeSet::new(),
             records: Budget::default(),
             now: None,
+            quarantine: Quarantine::default(),
             epoch,
             secret,
         }
@@ -122,9 +125,21 @@ impl Table {
         let (used, capacity) = (self.used(), self.memory.capacity());
         let largest = capacity.saturating_sub(used);
         if bytes > largest {
-            return Err(NoMemory { asked: bytes, used, capacity, largest });
+            return Err(NoMemory { largest, ..self.lacking(bytes) });
         }
         self.records.charge(source, bytes)
+    }
+
+    /// The refusal of so many bytes.
+    fn lacking(&self, asked: u64) -> NoMemory {
+        NoMemory {
+            asked,
+            used: self.used(),
+            capacity: self.memory.capacity(),
+            largest: self.memory.largest(),
+            quarantined: self.quarantine.bytes(),
+            keepers: self.quarantine.named().into(),
+        }
     }
 
     /// A record that was counted is gone.
@@ -168,17 +183,16 @@ impl Table {
     /// Takes memory, and makes space for it by the file if there is one.
     pub(crate) fn take(&mut self, len: u64) -> Result<Block, NoMemory> {
         self.end_leases();
+        let mut may_be_free = true;
         loop {
             if let Some(block) = self.memory.take(len) {
                 return Ok(block);
             }
+            if std::mem::take(&mut may_be_free) && self.end_quarantine() {
+                continue;
+            }
             if len > self.memory.capacity() || !self.spill_oldest() {
-                return Err(NoMemory {
-                    asked: len,
-                    used: self.memory.used(),
-                    capacity: self.memory.capacity(),
-                    largest: self.memory.largest(),
-                });
+                return Err(self.lacking(len));
             }
         }
     }
@@ -339,24 +353,21 @@ impl Table {
         (object.state, object.claims) = (State::Returning, object.claims + 1);
         let len = object.len;
         let block = self.read_back(number, place, len);
-        let is_there = match self.objects.get_mut(&number) {
-            Some(object) if matches!(object.state, State::Returning) => {
-                match block {
-                    Ok(block) => (object.state, object.block) = (State::Present, Some(block)),
-                    Err(ClaimFailed::NoMemory(_)) => object.state = State::Spilled(place),
-                    Err(ClaimFailed::Refused(_)) => object.state = State::Evicted,
-                }
-                true
+        let returning =
+            self.objects.get_mut(&number).filter(|object| matches!(object.state, State::Returning));
+        let is_there = returning.is_some();
+        // The file keeps it where there was no memory for it.
+        let stays = is_there && matches!(block, Err(ClaimFailed::NoMemory(_)));
+        match (returning, &block) {
+            (Some(object), Ok(block)) => (object.state, object.block) = (State::Present, Some(*block)),
+            (Some(object), Err(_)) => {
+                object.state = if stays { State::Spilled(place) } else { State::Evicted }
             }
-            _ => false,
-        };
-        if let (Some(spill), Ok(_) | Err(ClaimFailed::Refused(_)), true) | (Some(spill), _, false) =
-            (&mut self.spill, block, is_there)
-        {
-            spill.forget(place);
+            (None, Ok(block)) => self.memory.give_back(*block),
+            (None, Err(_)) => {}
         }
-        if let (Ok(block), false) = (block, is_there) {
-            self.memory.give_back(block);
+        if !stays && let Some(spill) = &mut self.spill {
+            spill.forget(place);
         }
         self.unclaim(number, 1);
         match is_there {
@@ -423,6 +434,17 @@ impl Table {
             drop(loan);
             self.unclaim(claim, count);
         }
+    }
+
+    /// Bytes of the objects that `source` has claimed or not finished.
+    pub(crate) fn held_by(&self, source: Source) -> u64 {
+        let claimed = self.claims.get(&source).into_iter().flat_map(HashMap::keys);
+        let claimed = claimed.filter_map(|number| self.objects.get(number));
+        let unfinished = self
+            .objects
+            .values()
+            .filter(|object| matches!(object.state, State::Unfinished(by) if by == source));
+        claimed.chain(unfinished).map(|object| object.len.max(1).next_multiple_of(UNIT)).sum()
     }
 
     /// `source` is gone: its claims end, and what it has not finished goes.
@@ -544,6 +566,7 @@ impl Table {
     pub(crate) fn list(&mut self, most: usize) -> ObjectListing {
         self.end_leases();
         let now = self.now();
+        self.end_quarantine();
         let mut all: Vec<_> = self.objects.iter().collect();
         all.sort_by_key(|(number, object)| std::cmp::Reverse((object.last_use, **number)));
         let shown = all.iter().take(most).map(|(number, object)| StoredObject {
@@ -568,6 +591,7 @@ impl Table {
             left_out: all.len().saturating_sub(most) as u64,
             used: self.used(),
             capacity: self.memory.capacity(),
+            keepers: self.quarantine.keepers(most),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::refusal::{NoMemory, Refusal};
 use crate::table::{Source, Table};
 
 /// Why a request about a topic fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     /// The publisher or subscriber is unknown, or another source's.
     Unknown,

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump::objects::ReadBytes;
+use farjump_os::forked_children;
 
 use crate::connection;
 use crate::store;
@@ -25,7 +26,8 @@ pub struct View {
 /// What keeps the bytes.
 enum Holder {
     Store(Arc<store::Shared>, u64),
-    Client(Arc<connection::Inner>, u64),
+    /// A claim of the client's, and the number of forks before the view was made.
+    Client(Arc<connection::Inner>, u64, u64),
     /// A copy of this process's own.
     Copy(#[allow(dead_code, reason = "it keeps the bytes")] Box<[u8]>),
     /// A copy that the transport made, of the memory that the owner lent.
@@ -57,7 +59,8 @@ impl View {
 
     /// `data` is claimed by that client, in memory that it has mapped.
     pub(crate) fn of_client(inner: Arc<connection::Inner>, data: NonNull<u8>, claimed: Claimed) -> View {
-        View { data, len: claimed.len as usize, holder: Holder::Client(inner, claimed.claim) }
+        let holder = Holder::Client(inner, claimed.claim, forked_children::forks());
+        View { data, len: claimed.len as usize, holder }
     }
 
     pub(crate) fn of_copy(bytes: Vec<u8>) -> View {
@@ -123,7 +126,7 @@ impl Drop for View {
     fn drop(&mut self) {
         match &self.holder {
             Holder::Store(shared, claim) => shared.table().release(Source::Owner, *claim),
-            Holder::Client(inner, claim) => inner.release(*claim, self.len),
+            Holder::Client(inner, claim, forks) => inner.release_view(*claim, self.len, *forks),
             Holder::Copy(_) | Holder::Read(_) => {}
         }
     }

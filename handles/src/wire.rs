@@ -12,6 +12,9 @@ pub(crate) const MAX_RELEASES: usize = 200;
 /// Reads of one reply are no longer than this, in bytes.
 pub(crate) const MAX_READ: u64 = 1 << 20;
 
+/// Longest text in a request or reply, in bytes.
+pub(crate) const MAX_TEXT: usize = 255;
+
 /// Objects from this length on, in bytes, are lent to sources that read memory. Shorter ones come as soon in a frame.
 pub(crate) const MIN_LENT: u64 = 16 << 10;
 
@@ -88,7 +91,8 @@ pub(crate) enum Status {
     WrongKey = 2,
     /// It has no contents yet. `offset u64` of the word that changes when it has.
     Unset = 3,
-    /// `asked u64, used u64, capacity u64, largest u64`.
+    /// `asked u64, used u64, capacity u64, largest u64, quarantined u64`, and a text that names the processes that keep the
+    /// bytes in quarantine.
     Full = 4,
     /// The object was not reserved.
     NotReserved = 5,
@@ -130,7 +134,7 @@ impl Writer {
         self
     }
 
-    /// A text of at most 255 bytes, behind its length.
+    /// A text of at most [`MAX_TEXT`] bytes, behind its length.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.u8(text.len() as u8).bytes(text.as_bytes())
     }

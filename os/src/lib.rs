@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`cpu::detected`] | the CPU that this process runs on |
 //! | [`deferred_close`] | closes descriptors whose close(2) may block, in threads of its own |
+//! | [`forked_children`] | whether children live that this process forked |
 //! | [`fork_count`] | the number of forks, by which a child knows what is its parent's |
 //! | [`PerProcess`] | a value that a forked child makes anew |
 //! | [`open_without_waiting`] | opens a file without waiting for a pipe's writer |
@@ -20,6 +21,7 @@
 pub mod cpu;
 pub mod deferred_close;
 pub mod fork_count;
+pub mod forked_children;
 pub mod installed;
 pub mod limits;
 mod memfd;

@@ -170,8 +170,10 @@ impl Target<'_> {
             return self.attend(id);
         };
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
-        let full = self.sessions.len() + being_met >= self.settings.limits.sources;
-        let full = full.then_some(self.settings.limits.sources);
+        let most = self.settings.limits.sources;
+        let places = most.saturating_sub(self.sessions.len() + being_met);
+        let lingering = self.shared.executor.objects().map_or(0, |objects| objects.lingering());
+        let full = (lingering >= places).then_some(most);
         let crowded = self.crowded();
         let arrival = &mut self.arrivals[index].1;
         arrival.turn_sources_away(full);

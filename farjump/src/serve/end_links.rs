@@ -90,11 +90,13 @@ impl Target<'_> {
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
-        self.shared.forwards.source_ended(session.id);
+        let (id, peer) = (session.id, session.control.peer().clone());
+        self.shared.forwards.source_ended(id);
+        let lingering = session.into_peer();
         if let Some(objects) = self.shared.executor.objects() {
-            objects.source_ended(session.id);
+            objects.source_ended(id, lingering);
         }
-        self.shared.handlers.peer_gone(session.control.peer(), why);
+        self.shared.handlers.peer_gone(&peer, why);
     }
 
     /// Takes a session that ends out of the watch and into the statistics.
@@ -111,8 +113,10 @@ impl Target<'_> {
         for mut session in self.sessions.take() {
             session.close(why);
             self.unwatch(&session);
+            let id = session.id;
+            let lingering = session.into_peer();
             if let Some(objects) = self.shared.executor.objects() {
-                objects.source_ended(session.id);
+                objects.source_ended(id, lingering);
             }
         }
         for (_, arrival) in self.arrivals.drain(..) {

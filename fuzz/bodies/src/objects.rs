@@ -112,7 +112,7 @@ fn run(data: &[u8]) -> Vec<(u8, u8)> {
         assert!(used <= CAPACITY, "{used} bytes are used");
     }
     service.call_ended(false, &mut Vec::new());
-    (0..u64::from(SOURCES)).for_each(|source| service.source_ended(source));
+    (0..u64::from(SOURCES)).for_each(|source| service.source_ended(source, None));
     let left = store.list(usize::MAX);
     assert_eq!(left.left_out, 0);
     for object in &left.objects {
@@ -165,7 +165,7 @@ fn step(service: &mut Service, actor: u8, bytes: &[u8]) -> Vec<u8> {
         PANICS => service.call_ended(false, &mut reply),
         ENDS => {
             let source = u64::from(bytes.first().map_or(0, |source| source % SOURCES));
-            service.source_ended(source);
+            service.source_ended(source, None);
             service.source_began(source, None);
         }
         source => {

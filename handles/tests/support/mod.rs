@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Lender, Lent, LingeringPeer, ObjectError, ObjectListing, Objects, Region, Request};
 use farjump_handles::Service;
 
 /// A service whose requests `answer` gets, with the service itself. All else is the service's.
@@ -52,8 +52,12 @@ where
         self.service.call_ended(returned, reply);
     }
 
-    fn source_ended(&mut self, source: u64) {
-        self.service.source_ended(source);
+    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
+        self.service.source_ended(source, peer);
+    }
+
+    fn lingering(&mut self) -> usize {
+        self.service.lingering()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {

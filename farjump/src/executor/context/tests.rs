@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::objects::{ObjectListing, Region};
+use crate::objects::{LingeringPeer, ObjectListing, Region};
 
 thread_local! {
     static ENDED: Cell<u32> = const { Cell::new(0) };
@@ -63,7 +63,7 @@ unsafe impl Objects for Nested {
         reply.extend(format!("; inner: {:?}", std::mem::take(&mut self.inner)).bytes());
     }
 
-    fn source_ended(&mut self, _: u64) {}
+    fn source_ended(&mut self, _: u64, _: Option<LingeringPeer>) {}
 
     fn region(&self, _: bool) -> Option<Region<'_>> {
         None

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use farjump_control::{Control, DeferredFd, HandshakeError, Message, PeerIdentity, Rights};
+use farjump_control::{Control, DeferredFd, HandshakeError, LingeringPeer, Message, PeerIdentity, Rights};
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::Manifest;
 
@@ -52,6 +52,11 @@ impl SourceControl {
             peer,
             connection,
         }
+    }
+
+    /// Ends the connection at this end ([`Control::linger`]).
+    pub(super) fn linger(self) -> Option<LingeringPeer> {
+        self.connection.linger()
     }
 
     /// Sends a message, unless the source is gone.

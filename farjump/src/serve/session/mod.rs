@@ -17,6 +17,7 @@ mod reply;
 use std::ffi::c_void;
 use std::time::Duration;
 
+use farjump_control::LingeringPeer;
 use farjump_core::channel::{Armed, Channel, Taken};
 use farjump_core::frame::{Flags, Header, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
@@ -107,6 +108,13 @@ impl Session {
             passing: Passing::default(),
             held_replies: None,
         }
+    }
+
+    /// Ends the session: its channel is closed, and no device reaches memory through it any more. Returns the source, as
+    /// [`Control::linger`](farjump_control::Control::linger) does.
+    pub(super) fn into_peer(self) -> Option<LingeringPeer> {
+        let Session { control, .. } = self;
+        control.linger()
     }
 
     /// Whether its next frame waits until this code is compiled.
