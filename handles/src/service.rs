@@ -8,6 +8,7 @@ use farjump::objects::{Lender, Lent, LingeringPeer, ObjectError, ObjectListing, 
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
+use crate::steps::Steps;
 use crate::store::Shared;
 use crate::stream_wire::{self, StreamOp};
 use crate::table::{Source, Table};
@@ -329,7 +330,8 @@ unsafe impl Objects for Service {
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
-        topics.source_ended(&mut table, source);
+        topics.source_ended(&mut table, &mut Steps::new(self.shared.visits()), source);
+        self.shared.set_left(topics.has_more());
         table.link_ended(source, peer);
     }
 
@@ -337,6 +339,10 @@ unsafe impl Objects for Service {
         let mut table = self.table();
         table.end_quarantine();
         table.quarantine.len()
+    }
+
+    fn go_on(&mut self) -> bool {
+        self.shared.go_on()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {

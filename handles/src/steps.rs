@@ -17,11 +17,13 @@ pub(crate) struct Visits {
 
 impl Visits {
     /// All visits.
+    #[cfg(test)]
     pub(crate) fn all(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }
 
     /// The most visits of one poll since this was last asked.
+    #[cfg(test)]
     pub(crate) fn take_most(&self) -> u64 {
         self.most.swap(0, Ordering::Relaxed)
     }

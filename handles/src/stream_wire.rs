@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::refusal::{NoMemory, Refusal};
+use crate::steps::Steps;
 use crate::store::Shared;
-use crate::table::Source;
-use crate::wire::{Reader, Status, Writer};
+use crate::table::{Source, Table};
+use crate::topics::Topics;
+use crate::wire::{MAX_RELEASES, Reader, Status, Writer};
 
 use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
 use crate::topic::{Next, Published, Refused, Wait};
@@ -76,7 +78,13 @@ pub(crate) fn answer(
     reply: &mut Writer,
 ) -> Option<()> {
     reply.0.clear();
-    let answered = done(shared, source, op, fields, reply)?;
+    let mut steps = Steps::new(shared.visits());
+    // The topics are locked before the table, here and wherever both are.
+    let mut topics = shared.topics();
+    let mut table = shared.table();
+    let answered = done(&mut topics, &mut table, &mut steps, source, op, fields, reply);
+    shared.set_left(topics.go_on(&mut table, &mut steps));
+    let answered = answered?;
     if let Err(refused) = answered {
         reply.0.clear();
         refuse(refused, reply);
@@ -101,16 +109,14 @@ fn topic<'a>(fields: &mut Reader<'a>) -> Option<&'a str> {
 }
 
 fn done(
-    shared: &Arc<Shared>,
+    topics: &mut Topics,
+    table: &mut Table,
+    steps: &mut Steps<'_>,
     source: Source,
     op: StreamOp,
     mut fields: Reader<'_>,
     reply: &mut Writer,
 ) -> Option<Result<(), Refused>> {
-    // The topics are locked before the table, here and wherever both are.
-    let mut topics = shared.topics();
-    let mut table = shared.table();
-    let table = &mut *table;
     reply.u8(Status::Done as u8);
     let done = match op {
         StreamOp::Open => {
@@ -126,40 +132,43 @@ fn done(
         }
         StreamOp::Publish => {
             let (id, is_owned) = (fields.u64()?, flag(&mut fields)?);
-            topics.publish(table, source, id, is_owned, fields.0).map(|published| match published {
+            topics.publish(table, steps, source, id, is_owned, fields.0).map(|published| match published {
                 Published::As(number) => _ = reply.u64(number),
                 Published::Full(wait) => write_wait(wait, reply),
             })
         }
         StreamOp::Finish => {
             let (id, has_finished) = (fields.u64()?, flag(&mut fields)?);
-            topics.finish(table, source, id, has_finished)
+            topics.finish(table, steps, source, id, has_finished)
         }
         StreamOp::Subscribe => {
             let name = topic(&mut fields)?;
             let options =
                 SubscriberOptions { from_oldest: flag(&mut fields)?, publishers: number32(&mut fields)? };
-            topics.subscribe(table, source, name, &options).map(|(id, first)| _ = reply.u64(id).u64(first))
+            topics
+                .subscribe(table, steps, source, name, &options)
+                .map(|(id, first)| _ = reply.u64(id).u64(first))
         }
         StreamOp::Next | StreamOp::Release => {
             let id = fields.u64()?;
-            for _ in 0..fields.u16()? {
-                topics.release(table, source, id, fields.u64()?);
+            let count = fields.u16().filter(|count| usize::from(*count) <= MAX_RELEASES)?;
+            for _ in 0..count {
+                topics.release(table, steps, source, id, fields.u64()?);
             }
             match op {
                 StreamOp::Release => Ok(()),
                 _ => {
                     let from = fields.u64()?;
-                    topics.next(table, source, id, from).map(|next| write_next(next, reply))
+                    topics.next(table, steps, source, id, from).map(|next| write_next(next, reply))
                 }
             }
         }
         StreamOp::Unsubscribe => {
             let (id, from) = (fields.u64()?, fields.u64()?);
-            topics.unsubscribe(table, source, id, from)
+            topics.unsubscribe(table, steps, source, id, from)
         }
         StreamOp::Discard => {
-            topics.discard(table, topic(&mut fields)?).map(|was_there| _ = reply.u8(was_there.into()))
+            topics.discard(table, steps, topic(&mut fields)?).map(|was_there| _ = reply.u8(was_there.into()))
         }
     };
     Some(done)

@@ -186,7 +186,10 @@ impl Table {
         let mut may_be_free = true;
         loop {
             if let Some(block) = self.memory.take(len) {
-                return Ok(block);
+                if self.used() <= self.memory.capacity() {
+                    return Ok(block);
+                }
+                self.memory.give_back(block);
             }
             if std::mem::take(&mut may_be_free) && self.end_quarantine() {
                 continue;
