@@ -14,6 +14,7 @@ use farjump::Target;
 
 use crate::api::{self, Command, Context, Hooks, context_flags};
 use crate::causes::with_causes;
+use crate::code_key::KEY;
 use crate::commands::RunLinks;
 use crate::host::{self, Host};
 
@@ -38,7 +39,9 @@ struct Turn;
 
 /// Has the server call the hooks.
 pub(crate) fn subscribe(context: &Context<'_>) -> bool {
-    api::subscribe::<Turn>(context)
+    // Writes to hashes cost a little more where they are watched.
+    let has_seals = host::get().is_some_and(|host| host.code.borrow().has_seals());
+    api::subscribe::<Turn>(context) && (!has_seals || api::watch_hashes::<Turn>(context))
 }
 
 impl Hooks for Turn {
@@ -49,7 +52,9 @@ impl Hooks for Turn {
                 return;
             }
             host.open();
-            host.code.borrow_mut().want_all();
+            let mut code = host.code.borrow_mut();
+            code.want_all();
+            code.learn_all(context);
         }
         look_at_code(&host, context);
         if host.target.borrow().is_some() {
@@ -67,6 +72,26 @@ impl Hooks for Turn {
         host.release_replies();
         if !host.turns.armed.get() && host.target.borrow().is_some() {
             run_if_due(&host, context);
+        }
+    }
+
+    fn loaded(context: &Context<'_>) {
+        let Some(host) = host::get() else { return };
+        // No function runs now.
+        if let Ok(mut code) = host.code.try_borrow_mut() {
+            code.learn_all(context);
+        }
+    }
+
+    fn hash_written(context: &Context<'_>, key: &[u8]) {
+        if !key.starts_with(KEY) {
+            return;
+        }
+        let Some(host) = host::get() else { return };
+        // Not what FJ.LOAD and FJ.DELETE write here: they note it themselves. Nor what loaded code writes, which has no seal that
+        // is newer.
+        if let Ok(mut code) = host.code.try_borrow_mut() {
+            code.learn(context, key);
         }
     }
 }

@@ -99,6 +99,7 @@ functions! {
     get_lfu = "GetLFU": fn(*mut RawKey, *mut c_longlong) -> c_int;
     get_selected_db = "GetSelectedDb": fn(*mut RawContext) -> c_int;
     select_db = "SelectDb": fn(*mut RawContext, c_int) -> c_int;
+    subscribe_to_keyspace_events = "SubscribeToKeyspaceEvents": fn(*mut RawContext, c_int, NotifyFn) -> c_int;
     notify_keyspace_event = "NotifyKeyspaceEvent": fn(*mut RawContext, c_int, *const c_char, *mut RawString) -> c_int;
     // Commands by name.
     call = "Call": fn(*mut RawContext, *const c_char, *const c_char; ...) -> *mut RawReply;

@@ -6,6 +6,7 @@ mod cluster;
 mod commands;
 mod enabled;
 mod eviction;
+mod generations;
 mod habits;
 mod hardened;
 mod kills;
