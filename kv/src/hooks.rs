@@ -30,6 +30,9 @@ pub(crate) const FIRST_CALLS: usize = 8;
 const LINGER_INSIDE: Duration = Duration::from_micros(5);
 /// Turns of a server that does not sleep in which nothing runs as the links' memory shows no call.
 const MOST_SKIPPED: u32 = 15;
+/// Time in microseconds after which a run looks at more than frames: new links, and those that end. By itself the target looks
+/// after some hundred polls, and clients may make each turn of the loop long.
+const TEND_AFTER: u64 = 1000;
 /// The sleep of a target for which nothing is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Sleeps of at least this take no timer: the server's loop turns more often by itself.
@@ -157,12 +160,17 @@ fn run_if_due(host: &Host, context: &Context<'_>) {
     let turns = &host.turns;
     let may_have = host.target.borrow().as_ref().is_some_and(Target::may_have_frames);
     // A server that spins never silences the links' bells.
-    let was_rung = turns.rung.get() && !host.spins();
+    let was_rung = turns.rung.get() && (!host.spins() || is_to_tend(host));
     if may_have || was_rung || turns.has_more.get() || turns.skipped.get() >= MOST_SKIPPED {
         return run(host, context);
     }
     turns.skipped.set(turns.skipped.get() + 1);
     make_way(host);
+}
+
+/// Whether some time has passed since the target looked at more than frames.
+fn is_to_tend(host: &Host) -> bool {
+    api::now().saturating_sub(host.turns.tended_at.get()) >= TEND_AFTER
 }
 
 /// Lets a source run that waits for this processor.
@@ -212,6 +220,10 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut has_more = true;
     let mut calls = turns.last_run.borrow_mut();
     calls.begin();
+    if is_to_tend(host) {
+        turns.tended_at.set(api::now());
+        target.tend();
+    }
     while now - start < MOST_TIME {
         let ran = target.poll().map_err(|error| with_causes(&error))?;
         let before = std::mem::replace(&mut now, Instant::now());

@@ -67,6 +67,8 @@ pub(crate) struct Turns {
     pub(crate) opened: Cell<bool>,
     /// Set by the hooks around the internal command: a client that runs it is refused.
     pub(crate) in_hook: Cell<bool>,
+    /// When the target last looked at more than frames, by that clock.
+    pub(crate) tended_at: Cell<u64>,
     /// Whether the last run ended for its time, and not for want of calls.
     pub(crate) has_more: Cell<bool>,
     /// When the last call of a link ended.

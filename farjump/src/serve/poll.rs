@@ -46,10 +46,16 @@ impl Target<'_> {
     /// in polls the result is `true`. Sources whose frames make [`Target::as_fd`] readable are left out.
     ///
     /// For programs that prepare for a poll at some cost. A poll also tends links, so call [`Target::poll`] now and then in any
-    /// case.
+    /// case, behind [`Target::tend`] if that is seldom.
     pub fn may_have_frames(&self) -> bool {
         self.shared.forwards.is_active()
             || self.sessions[..self.sessions.polled()].iter().any(Session::may_have_frames)
+    }
+
+    /// Has the next poll look for new sources, for messages of the others beside their frames, and for those that are gone: what
+    /// polls otherwise do now and then. For programs that poll seldom.
+    pub fn tend(&mut self) {
+        (self.polls, self.last_control) = (u8::MAX, None);
     }
 
     /// Returns the last call, of a source or of the program. For programs that report long calls.

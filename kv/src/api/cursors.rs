@@ -176,15 +176,18 @@ impl Key<'_> {
     }
 }
 
-/// What is called for each element of a key, and whether it has let all others come.
+/// What takes an element: a field of a hash and its value, or a member of a set. It returns whether the next is to come.
+type Taker<'t> = &'t mut dyn FnMut(&[u8], Option<&[u8]>) -> bool;
+
+/// What takes the elements of a key, and whether it has let all others come.
 struct Scan<'s> {
-    element: &'s mut dyn FnMut(&[u8], Option<&[u8]>) -> bool,
+    element: Taker<'s>,
     goes_on: bool,
 }
 
-/// Calls `element` with each field of a hash and its value, or each member of a set, as long as it returns `true`. Returns
-/// whether it always has. The caller has checked the key's type.
-fn scan(key: &Key<'_>, element: &mut dyn FnMut(&[u8], Option<&[u8]>) -> bool) -> bool {
+/// Calls `element` with each element of a hash or a set, as long as it returns `true`. Returns whether it always has. The
+/// caller has checked the key's type.
+fn scan(key: &Key<'_>, element: Taker<'_>) -> bool {
     let mut scan = Scan { element, goes_on: true };
     // SAFETY: it takes nothing.
     let cursor = unsafe { functions().scan_cursor_create()() };
