@@ -117,11 +117,6 @@ impl State {
     /// Checks that the user may read `key` as `command` does, with this number of arguments behind the key.
     #[inline]
     pub(super) fn check_read(&mut self, command: &str, key: &[u8], more: usize) -> Result<(), Fault> {
-        if let Some(Access::Some(rights)) = &self.access
-            && rights.reach != Reach::Some
-        {
-            return Ok(());
-        }
         if self.access()?.reach != Reach::Some {
             return Ok(());
         }

@@ -1,125 +1,117 @@
-//! Functions that send themselves on: their calls run later than the command or the link that brought them.
+//! Calls that have a part of them run later (`farjump_again`): for whom that runs, and when its reply leaves.
 
 use std::fs;
-use std::path::Path;
 
 use farjump_fixtures::process::PATIENCE;
 
+use crate::modules;
 use crate::resp::{Client, Value};
-use crate::server::{Server, Start, library, library_file, on_each, until};
+use crate::server::{Server, Start, library, library_file, on_each, ops, until};
 
-/// A server that has the function `later` loaded, and a user with few rights.
-fn loaded(program: &Path) -> Server {
-    let server = Start::new(program).args("load yes").run();
-    let mut client = server.client();
-    client.run(&[b"FJ.LOAD", b"later", &fs::read(library_file("later")).unwrap()]).worked();
-    client.say("ACL SETUSER bob on >pw ~app:* +fj.call +fj.call_ro +select +set +get").worked();
-    server
-}
-
-/// A client of that user.
-fn bob(server: &Server) -> Client {
-    let mut bob = server.client();
-    bob.say("AUTH bob pw").worked();
-    bob
-}
-
-fn later() -> Value {
-    Value::Bulk(b"later".into())
-}
-
-/// Waits until the module has refused so many accesses.
-fn until_refused(server: &Server, count: u64) {
-    until("the refusal", || server.client().info("farjump", "farjump_refused").unwrap() == count.to_string());
+/// A server with `ops`, and a user whose keys begin with `app:`.
+fn server(program: &std::path::Path) -> (Server, Client, Client) {
+    let server = Start::new(program).args("load local").run();
+    let (mut client, mut bob) = (server.client(), server.client());
+    let code = fs::read(library_file("ops")).unwrap();
+    client.run(&[b"FJ.LOAD", b"ops", &code]).worked();
+    client.say("ACL SETUSER bob on >secret ~app:* &* +@all").worked();
+    bob.say("AUTH bob secret").worked();
+    (server, client, bob)
 }
 
 #[test]
-fn a_call_that_runs_later_does_what_its_user_and_its_command_may() {
+fn what_runs_later_acts_as_the_user_of_the_call() {
     on_each(|program| {
-        let server = loaded(program);
-        let (mut client, mut bob) = (server.client(), bob(&server));
-        for (count, (command, key)) in
-            (1..).zip([("FJ.CALL", "secret:a"), ("FJ.CALL_RO", "app:ro"), ("FJ.CALL", "secret:b")])
-        {
-            bob.say(&format!("{command} later 0 3{key}")).worked();
-            until_refused(&server, count);
-            assert_eq!(client.say(&format!("GET {key}")), Value::Nil, "{command} {key}");
-        }
-        bob.say("FJ.CALL later 0 3app:a").worked();
-        until("its own key", || server.client().say("GET app:a") == later());
-        // Calls of others run in the same turns.
-        client.say("FJ.CALL later 0 9secret:b").worked();
-        bob.say("FJ.CALL later 0 9secret:c").worked();
-        bob.say("FJ.CALL later 0 9app:c").worked();
-        until("both keys", || {
-            ["secret:b", "app:c"].iter().all(|key| server.client().say(&format!("GET {key}")) == later())
+        let (server, mut client, mut bob) = server(program);
+        assert!(bob.say("SET secret:a own").error().starts_with("NOPERM"));
+        let later = ops("set app:now now; again; set secret:a later; set app:a later");
+        let reply = bob.run(&[b"FJ.CALL", b"ops", b"0", &later]).worked().text();
+        assert!(reply.starts_with("0\n0\n"), "{reply}");
+        // The last write: it shows that the function has run again, as bob.
+        until("the function to have run again", || {
+            server.client().say("GET app:a") == Value::Bulk(b"later".into())
         });
-        until_refused(&server, 4);
-        assert_eq!(client.say("GET secret:c"), Value::Nil);
-        // A link's calls run as the user of links.
-        let link = server.link();
-        assert_eq!(*link.inject(&library("later"), b"5secret:d").unwrap().wait(PATIENCE).unwrap(), *b"o");
+        assert_eq!(client.say("GET secret:a"), Value::Nil);
         drop(server.shut_down());
     });
 }
 
 #[test]
-fn a_call_that_runs_later_uses_the_database_of_its_client() {
+fn what_runs_later_of_a_call_that_may_only_read_only_reads() {
     on_each(|program| {
-        let server = loaded(program);
-        let (mut client, mut bob) = (server.client(), bob(&server));
+        let (server, mut client, mut bob) = server(program);
+        let mut heard = server.client();
+        heard.say("SUBSCRIBE ran").worked();
+        let later = ops("again; set app:a later; command publish ran again");
+        let reply = bob.run(&[b"FJ.CALL_RO", b"ops", b"0", &later]).worked().text();
+        assert!(reply.starts_with("0\n"), "{reply}");
+        assert_eq!(heard.reply().map(|told| told.elements()[2].text()).as_deref(), Some("again"));
+        assert_eq!(client.say("GET app:a"), Value::Nil);
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn the_reply_of_what_ran_later_leaves_after_its_write_is_in_the_file() {
+    on_each(|program| {
+        let folder = farjump_fixtures::folder();
+        modules::build("slow_disk", folder.path());
+        let options = "--appendonly yes --appendfsync always";
+        let start = Start::new(program).options(options);
+        let server = start.prepared(|server| drop(server.env("LD_PRELOAD", "./slow_disk.so"))).run_in(folder);
+        let (link, library) = (server.link(), library("ops"));
+        let file = server.path("appendonlydir/appendonly.aof.1.incr.aof");
+        for way in ["", "again; ", "again; again; "] {
+            for round in 0..3 {
+                let key = format!("key-{}-{round}", way.len());
+                let call = link.inject(&library, &ops(&format!("{way}set {key} v"))).unwrap();
+                call.wait(PATIENCE).unwrap();
+                let written = String::from_utf8_lossy(&fs::read(&file).unwrap()).contains(&key);
+                assert!(written, "the reply of {way:?} left before its write was in the file");
+            }
+        }
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn what_runs_later_uses_the_database_of_its_client_and_others_use_theirs() {
+    on_each(|program| {
+        let (server, mut client, mut bob) = server(program);
         bob.say("SELECT 3").worked();
-        bob.say("FJ.CALL later 0 3app:k").worked();
-        bob.say("FJ.CALL later 0 0app:now").worked();
-        let in_three = |key: &str| {
+        let later = |key: &str| ops(&format!("again; again; again; set {key} later"));
+        bob.run(&[b"FJ.CALL", b"ops", b"0", &later("app:three")]).worked();
+        client.run(&[b"FJ.CALL", b"ops", b"0", &later("zero")]).worked();
+        // A link's calls run in the same turns, in the first database.
+        let link = server.link();
+        link.inject(&library("ops"), &later("link")).unwrap().wait(PATIENCE).unwrap();
+        let get = |database: &str, key: &str| {
             let mut client = server.client();
-            client.say("SELECT 3").worked();
+            client.say(&format!("SELECT {database}")).worked();
             client.say(&format!("GET {key}"))
         };
-        until("the key", || in_three("app:k") == later());
-        assert_eq!(in_three("app:now"), later());
-        // What follows is in the first one.
-        let link = server.link();
-        assert_eq!(*link.inject(&library("later"), b"2app:link").unwrap().wait(PATIENCE).unwrap(), *b"o");
-        assert_eq!(client.say("GET app:link"), later());
-        assert_eq!(client.say("GET app:k"), Value::Nil);
-        assert_eq!(in_three("app:link"), Value::Nil);
+        let is_there = Value::Bulk(b"later".into());
+        until("all to have run", || get("3", "app:three") == is_there && get("0", "zero") == is_there);
+        assert_eq!(get("0", "link"), is_there);
+        assert_eq!([get("0", "app:three"), get("3", "zero"), get("3", "link")], [const { Value::Nil }; 3]);
         drop(server.shut_down());
     });
 }
 
 #[test]
-fn calls_that_wait_for_a_user_who_is_deleted_are_dropped() {
+fn calls_that_wait_for_a_user_who_is_deleted_are_dropped_and_counted() {
     on_each(|program| {
-        let server = loaded(program);
-        let mut bob = bob(&server);
+        let (server, mut client, mut bob) = server(program);
+        client.run(&[b"FJ.LOAD", b"endless", &fs::read(library_file("endless")).unwrap()]).worked();
         for _ in 0..3 {
-            bob.say("FJ.CALL later 0 xapp:x").worked();
+            bob.run(&[b"FJ.CALL", b"endless", b"0", b"payload"]).worked();
         }
         let dropped = || server.client().info("farjump", "farjump_dropped").unwrap();
         assert_eq!(dropped(), "0");
-        server.client().say("ACL DELUSER bob").worked();
+        client.say("ACL DELUSER bob").worked();
         until("the end of the calls", || dropped() == "3");
-        assert!(server.log().contains("dropped 3 waiting calls"), "{}", server.log());
-        drop(server.shut_down());
-    });
-}
-
-/// Servers that are killed.
-const KILLED: usize = 12;
-
-#[test]
-fn what_a_call_wrote_that_ran_again_is_in_the_append_only_file_when_it_is_answered() {
-    on_each(|program| {
-        let mut server = Start::new(program).options("--appendonly yes --appendfsync always").run();
-        for round in 0..KILLED {
-            let link = server.link();
-            let payload = format!("2k{round}");
-            let reply = link.inject(&library("later"), payload.as_bytes()).unwrap().wait(PATIENCE).unwrap();
-            server = server.kill_at_once_and_start_again();
-            assert_eq!(*reply, *b"o");
-            assert_eq!(server.client().say(&format!("GET k{round}")), later(), "round {round}");
-        }
+        let log = server.log();
+        assert!(log.contains("dropped 3 waiting calls"), "{log}");
         drop(server.shut_down());
     });
 }

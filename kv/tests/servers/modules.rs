@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::resp::Value;
 use crate::server::{Start, library_file, on_each, ops, run_ops};
 
-/// Builds a module of `tests/modules` into a folder.
-fn build(name: &str, folder: &Path) -> PathBuf {
+/// Builds a shared library of `tests/modules` into a folder.
+pub(crate) fn build(name: &str, folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/modules").join(format!("{name}.c"));
     let module = folder.join(format!("{name}.so"));
     let mut cc = Command::new("cc");

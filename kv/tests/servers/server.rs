@@ -213,14 +213,8 @@ impl Server {
 
     /// Ends it by SIGKILL once its append-only file is written, and starts it again in its folder.
     #[track_caller]
-    pub(crate) fn kill_and_start_again(self) -> Server {
+    pub(crate) fn kill_and_start_again(mut self) -> Server {
         self.write_file();
-        self.kill_at_once_and_start_again()
-    }
-
-    /// Ends it by SIGKILL, and starts it again in its folder.
-    #[track_caller]
-    pub(crate) fn kill_at_once_and_start_again(mut self) -> Server {
         self.process.kill_and_wait();
         self.start_again()
     }
