@@ -28,21 +28,9 @@ pub struct CodeKey {
     pub domain: Domain,
 }
 
-impl From<CodeId> for CodeKey {
-    /// Code of the default domain.
-    fn from(id: CodeId) -> CodeKey {
-        Domain::default().key(id)
-    }
-}
-
 impl From<&CodeId> for CodeKey {
+    /// Code of the default domain.
     fn from(id: &CodeId) -> CodeKey {
-        CodeKey::from(*id)
-    }
-}
-
-impl From<&CodeKey> for CodeKey {
-    fn from(key: &CodeKey) -> CodeKey {
-        *key
+        Domain::default().key(*id)
     }
 }

@@ -78,7 +78,8 @@ fn new_code_keeps_the_bytes_of_its_copy_whether_memory_was_allocated_ahead_or_no
         }
         let mut copied = Copied::new(&bytes, b"code");
         let place = copied.image().as_ptr();
-        let Ok(Inserted::New(linked)) = store.insert_copied(&mut copied, id.into(), &resolver, Some(&origin))
+        let Ok(Inserted::New(linked)) =
+            store.insert_copied(&mut copied, (&id).into(), &resolver, Some(&origin))
         else {
             panic!("it is new");
         };
@@ -86,12 +87,13 @@ fn new_code_keeps_the_bytes_of_its_copy_whether_memory_was_allocated_ahead_or_no
         assert_eq!(linked.image().as_ptr(), place);
         assert!(copied.image().is_empty() && copied.name().is_empty());
         copied.set(&bytes, b"other");
-        let Ok(Inserted::Held(again)) = store.insert_copied(&mut copied, id.into(), &resolver, None) else {
+        let Ok(Inserted::Held(again)) = store.insert_copied(&mut copied, (&id).into(), &resolver, None)
+        else {
             panic!("it is there");
         };
         assert!(Arc::ptr_eq(&again, &linked));
         assert_eq!((copied.image(), copied.name()), (&bytes[..], &b"other"[..]), "it was not needed");
-        let error = store.insert_copied(&mut copied, code_id(b"").into(), &resolver, None).unwrap_err();
+        let error = store.insert_copied(&mut copied, (&code_id(b"")).into(), &resolver, None).unwrap_err();
         assert!(matches!(error, Refused::IdMismatch { .. }), "{error}");
         assert_eq!(copied.image(), bytes, "a refused copy can be tried again");
     }
@@ -104,17 +106,23 @@ fn code_of_one_domain_is_not_that_of_another() {
     let bytes = ImageParts { bss_len: 8, ..text(&span1) }.encode().unwrap();
     let id = code_id(&bytes);
     let keys = [0, 1].map(|number| Domain::numbered(number).key(id));
+    let insert = |store: &mut Store, key| {
+        let mut copied = Copied::new(&bytes, b"counter");
+        match store.insert_copied(&mut copied, key, &resolver, None).unwrap() {
+            Inserted::New(linked) | Inserted::Held(linked) => linked,
+        }
+    };
     let linked = keys.map(|key| {
         assert!(store.get(key).is_none(), "{key:?}");
-        store.insert(&bytes, key, "counter", &resolver).unwrap()
+        insert(&mut store, key)
     });
     assert!(!Arc::ptr_eq(&linked[0], &linked[1]));
     assert_eq!(linked.each_ref().map(|linked| linked.key()), keys);
     // Each has statics of its own.
     assert_eq!([0, 0, 1].map(|index| run_for::<1>(&linked[index])), [[1], [2], [1]]);
-    let same = store.insert(&bytes, keys[1], "counter", &resolver).unwrap();
+    let same = insert(&mut store, keys[1]);
     assert!(Arc::ptr_eq(&same, &linked[1]));
-    assert!(store.forget(id) && !store.forget(keys[0]));
+    assert!(store.forget(&id) && !store.forget(keys[0]));
     assert!(store.get(&id).is_none() && store.get(keys[1]).is_some_and(|held| Arc::ptr_eq(held, &same)));
     assert_eq!((store.len(), store.bytes()), (1, bytes.len()));
 }

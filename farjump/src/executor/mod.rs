@@ -242,7 +242,7 @@ impl Executor {
             .map_err(|why| refused(Refusal { cause: RefusalCause::WrongMachine, text: why.to_owned() }))?;
         let image = library.native_image_for_cpu(self.store.cpu())?;
         // The target's own functions are of the default domain, and all call them by name.
-        let key = CodeKey::from(image.id());
+        let key = CodeKey::from(&image.id());
         if self.store.get(key).is_none()
             && let Some(need) = Need::of(image.bytes())
         {

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farjump::{
     CallError, Error, Link, Pending, Principal, RefusalCause, Target, hold_reply, principal, principal_number,
 };
 
 use crate::forwarding::{Turned, address, member};
-use crate::support::{PATIENCE, Place, alongside, library, meanwhile, outcome_of, poll_until, refused};
+use crate::support::{PATIENCE, Place, library, meanwhile, outcome_of, poll_until, refused};
 
 /// The host's word of these tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,19 +184,11 @@ fn a_flush_waits_for_the_hold_of_a_call_that_sends_itself_on() {
     let link = link(&place, &mut target);
     link.send(&library("later"), b"ln").unwrap();
     turn(&mut target);
-    let (mut releases, mut polls) = (0, 0);
-    alongside(
-        move || link.flush(PATIENCE).unwrap(),
-        || {
-            target.poll().unwrap();
-            polls += 1;
-            if polls % 10_000 == 0 {
-                target.release_replies();
-                releases += 1;
-            }
-        },
-    );
-    assert!(releases > 0, "the flush came back before a release");
+    let (has_come_back, link) =
+        meanwhile(&mut target, move || (link.flush(Duration::from_millis(200)).is_ok(), link));
+    assert!(!has_come_back, "the flush has come back before a release");
+    target.release_replies();
+    meanwhile(&mut target, move || link.flush(PATIENCE)).unwrap();
 }
 
 #[test]

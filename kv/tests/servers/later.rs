@@ -58,7 +58,11 @@ fn the_reply_of_what_ran_later_leaves_after_its_write_is_in_the_file() {
         modules::build("slow_disk", folder.path());
         let options = "--appendonly yes --appendfsync always";
         let start = Start::new(program).options(options);
-        let server = start.prepared(|server| drop(server.env("LD_PRELOAD", "./slow_disk.so"))).run_in(folder);
+        let server = start
+            .prepared(|server| {
+                server.env("LD_PRELOAD", "./slow_disk.so");
+            })
+            .run_in(folder);
         let (link, library) = (server.link(), library("ops"));
         let file = server.path("appendonlydir/appendonly.aof.1.incr.aof");
         for way in ["", "again; ", "again; again; "] {

@@ -273,8 +273,8 @@ impl Store {
     }
 
     /// Links an image: copies it, compares its code id with the claimed one, checks it, places it, and
-    /// patches its sites by `resolver`. `claimed` is the code id, or with it the domain. If the store already has this code, returns that; `name` and
-    /// `resolver` are then unused. The new code counts as never used until [`Usage::touch`] or
+    /// patches its sites by `resolver`. It becomes code of the default domain. If the store already has this code there, returns
+    /// that; `name` and `resolver` are then unused. The new code counts as never used until [`Usage::touch`] or
     /// [`Usage::count`].
     ///
     /// # Errors
@@ -282,17 +282,17 @@ impl Store {
     pub fn insert(
         &mut self,
         image: &[u8],
-        claimed: impl Into<CodeKey>,
+        claimed: CodeId,
         name: &str,
         resolver: &Resolver,
     ) -> Result<Arc<LinkedImage>, Refused> {
         let mut copied = Copied::new(image, name.as_bytes());
-        match self.insert_copied(&mut copied, claimed.into(), resolver, None)? {
+        match self.insert_copied(&mut copied, CodeKey::from(&claimed), resolver, None)? {
             Inserted::Held(linked) | Inserted::New(linked) => Ok(linked),
         }
     }
 
-    /// As [`Store::insert`], without another copy: new code keeps the bytes of `copied`, which is empty then.
+    /// As [`Store::insert`], for code of any domain, and without another copy: new code keeps the bytes of `copied`, which is empty then.
     /// `origin` is the peer that brought it, in words for people.
     ///
     /// # Errors
