@@ -186,9 +186,6 @@ impl Host {
         let mut builder = Target::listen(&options.address)
             .args_owned(Marker { _reserved: [0; 2] })
             .exports(functions::exports())
-            // Compilers make calls of these out of loops and comparisons, beside those that every target offers.
-            .export("bcmp", libc::memcmp as unsafe extern "C" fn(_, _, _) -> _)
-            .export("strlen", libc::strlen as unsafe extern "C" fn(_) -> _)
             .arena_size(options.code_room)
             .mailbox_size(options.mailbox)
             .max_sources(options.max_links)

@@ -434,7 +434,7 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
     refused(
         &mut store,
         result,
-        "the target refused `sum`: it exports no `store_get` (it offers kv_get, memcmp, memcpy, memmove, memset; did \
+        "the target refused `sum`: it exports no `store_get` (it offers kv_get, bcmp, memcmp, memcpy, memmove, memset, strlen; did \
          you mean kv_get?). Have the target export it (Target::export, \
          TargetBuilder::export_library).",
     );
@@ -443,7 +443,7 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
     refused(
         &mut store,
         result,
-        "the target refused `sum`: it exports no `getpid` (it offers memcmp, memcpy, memmove, memset). Have the target export \
+        "the target refused `sum`: it exports no `getpid` (it offers bcmp, memcmp, memcpy, memmove, memset, strlen). Have the target export \
          it (Target::export, TargetBuilder::export_library).",
     );
 }

@@ -20,7 +20,7 @@ use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and its statistics on standard error when it ends. If
 injected code crashes it, standard error names the code: signal, ifunc, offset in its image, code id.
 
-Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_again, farjump_panic,
+Injected code may use memcpy, memmove, memset, memcmp, bcmp, strlen, farjump_reply, farjump_forward, farjump_again, farjump_panic,
 farjump_private_copy, and what --export and --allow-process-symbols add. Code that uses another symbol is refused, and
 the refusal names the symbol.
 

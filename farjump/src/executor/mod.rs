@@ -259,31 +259,36 @@ impl Executor {
     }
 
     /// Offers a function as `name` from now on, before all earlier exports of that name. Code linked before
-    /// keeps its addresses. Names that begin with `farjump_` are reserved for the services; so are `memcpy`,
-    /// `memmove`, `memset` and `memcmp`.
-    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
-        if !services::is_reserved(name) {
-            // SAFETY: the function stays as long as this process's code, as in `ExecutorBuilder::export`.
-            unsafe { self.resolver.interpose(name, function.address()) };
-        }
+    /// keeps its addresses.
+    ///
+    /// # Errors
+    /// [`ServeError::ReservedExport`](crate::ServeError::ReservedExport) for a name that [`ExecutorBuilder::export`] does
+    /// not take.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) -> Result<(), Error> {
+        services::check_name(name)?;
+        // SAFETY: the function stays as long as this process's code, as in `ExecutorBuilder::export`.
+        unsafe { self.resolver.interpose(name, function.address()) };
+        Ok(())
     }
 
     /// As [`Executor::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as
-    /// the executor lives.
+    /// As for [`ExecutorBuilder::export_raw`].
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
         // SAFETY: this function's caller guarantees it.
         unsafe { self.resolver.interpose(name, address) };
     }
 
     /// As [`Executor::export`], for the address of data.
-    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
-        if !services::is_reserved(name) {
-            // SAFETY: the data is `'static`, as in `ExecutorBuilder::export_data`.
-            unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
-        }
+    ///
+    /// # Errors
+    /// As [`Executor::export`].
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) -> Result<(), Error> {
+        services::check_name(name)?;
+        // SAFETY: the data is `'static`, as in `ExecutorBuilder::export_data`.
+        unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
+        Ok(())
     }
 
     /// As [`Executor::export`], for every symbol that a shared library itself defines, by path or soname. It

@@ -147,8 +147,11 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Offers a function to injected code, which can be linked against exports only. Exports win over
-    /// libraries and the process's symbols. The symbols that every target offers (`memcpy`, `memmove`,
-    /// `memset`, `memcmp`, and names that begin with `farjump_`) cannot be replaced.
+    /// libraries and the process's symbols. Injected code declares the types of the functions that it imports, but for
+    /// those that compilers call on their own: every target offers `memcpy`, `memmove`, `memset`, `memcmp`, `bcmp` and
+    /// `strlen`. These, names that begin with two underscores and a few others take [`TargetBuilder::export_raw`], and
+    /// names that begin with `farjump_` are the target's own: with such a name [`TargetBuilder::build`] fails
+    /// ([`ServeError::ReservedExport`](crate::ServeError::ReservedExport)).
     ///
     /// ```
     /// # fn main() -> Result<(), farjump::Error> {
@@ -195,7 +198,7 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// # Safety
     /// `address` must be valid for whatever injected functions that import `name` do with it, until the
-    /// target is dropped.
+    /// target is dropped. It must have the meaning that compilers expect of `name`, if they call it on their own.
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
         // SAFETY: this function's caller guarantees it; the executor lives no longer than the target.
         self.executor = unsafe { self.executor.export_raw(name, address) };

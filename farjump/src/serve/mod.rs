@@ -332,29 +332,38 @@ impl<'a> Target<'a> {
 
     /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
     /// linked before keeps its addresses, also for sources to come; [`Target::drop_code`] has it linked
-    /// again. Names that begin with `farjump_` are reserved for the services.
-    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
-        self.shared.executor.export(name, function);
+    /// again.
+    ///
+    /// # Errors
+    /// [`ServeError::ReservedExport`](crate::ServeError::ReservedExport) for a name that [`TargetBuilder::export`] does not
+    /// take.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) -> Result<(), Error> {
+        self.shared.executor.export(name, function)
     }
 
     /// As [`Target::export`], for functions under their own names: `target.exports([export!(store_get(_, _))])`.
-    pub fn exports(&mut self, functions: impl IntoIterator<Item = Export>) {
-        functions.into_iter().for_each(|function| self.export(function.name(), function));
+    ///
+    /// # Errors
+    /// As [`Target::export`]; the functions before are offered.
+    pub fn exports(&mut self, functions: impl IntoIterator<Item = Export>) -> Result<(), Error> {
+        functions.into_iter().try_for_each(|function| self.export(function.name(), function))
     }
 
     /// As [`Target::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, until the
-    /// target is dropped.
+    /// As for [`TargetBuilder::export_raw`].
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
         // SAFETY: this function's caller guarantees it; the executor lives no longer than the target.
         unsafe { self.shared.executor.export_raw(name, address) };
     }
 
     /// As [`Target::export`], for the address of data.
-    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
-        self.shared.executor.export_data(name, data);
+    ///
+    /// # Errors
+    /// As [`Target::export`].
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) -> Result<(), Error> {
+        self.shared.executor.export_data(name, data)
     }
 
     /// As [`Target::export`], for every symbol that a shared library itself defines, by path or soname. It is

@@ -33,7 +33,7 @@ static void put_bytes(struct kv_bytes bytes)
     put(bytes.data, bytes.len);
 }
 
-/* Whether a word is a text, whose length is known: a loop to its end would become strlen, which few targets offer. */
+/* Whether a word is a text, whose length is known. */
 #define is(word, text) ((word).len == sizeof(text) - 1 && __builtin_memcmp((word).data, text, sizeof(text) - 1) == 0)
 
 static int64_t number(struct kv_bytes word)
