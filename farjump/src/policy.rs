@@ -198,7 +198,7 @@ pub(crate) fn at_least(limited: Limited, limit: usize, least: usize) -> Result<(
 }
 
 /// Memory that one source may take of its target, in bytes. It counts the source's mailbox, the code that it
-/// brought while that code is placed, and replies that wait for credit.
+/// brought while that code is placed, and replies that wait for credit or are gathered.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: usize,

@@ -504,7 +504,8 @@ impl<'a> TargetBuilder<'a> {
     ///   the mailbox, which then has at most half of the rest;
     /// * code that it was the first to bring, for as long as that is in the store: the image as it came, and
     ///   the space of its code and its statics;
-    /// * a reply that waits for credit.
+    /// * a reply that waits for credit, also one of a destination;
+    /// * replies of destinations that are gathered for a call.
     ///
     /// Requests over the limit are refused.
     pub fn max_source_memory(mut self, bytes: usize) -> Self {

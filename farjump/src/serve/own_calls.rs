@@ -196,7 +196,7 @@ pub(super) fn note_lost(returned: &Returned) {
     if !returned.caller.is_own() {
         return;
     }
-    match &returned.outcome {
+    match returned.outcome.kept().0 {
         Outcome::Failed(why) | Outcome::Withdrawn(why) => {
             log::warn!("a message of a call of the program's own was lost: {why}");
         }

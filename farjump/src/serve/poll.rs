@@ -384,6 +384,11 @@ impl Target<'_> {
         }
         let shared = &mut self.shared;
         shared.forwards.turn(&self.watch, &mut shared.executor);
+        let sessions = &mut self.sessions;
+        shared.forwards.count_gathered(&mut |session, from, to| {
+            let session = sessions.iter_mut().find(|one| one.id == session);
+            session.is_none_or(|session| session.recount(from, to))
+        });
         let unsent = shared.forwards.take_unsent();
         for (session, wanted) in unsent {
             self.ask_source(session, wanted);

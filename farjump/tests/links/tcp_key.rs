@@ -216,7 +216,7 @@ fn leave_behind(target: &mut Target<'_>, key: Key) {
     extern "C" fn lend() -> u32 {
         1
     }
-    target.export("lend", lend as extern "C" fn() -> _);
+    target.export("lend", lend as extern "C" fn() -> _).unwrap();
     let (address, before) = (target.address(), target.stats().calls);
     let link = while_polling(target, || Link::builder(&address).key(key).transport("tcp").connect()).unwrap();
     link.send(&library("later"), b".").unwrap();

@@ -7,9 +7,14 @@
 
 use std::collections::HashMap;
 
+use super::kept::Recount;
 use super::{Caller, Outcome, Returned};
 use crate::link::ReplyBytes;
 use crate::serve::holds::Hold;
+
+/// Why replies are lost that the target may not keep.
+const NO_MEMORY: &[u8] =
+    b"its source may not have the target keep so many bytes of replies (--max-source-memory)";
 
 /// Identity of a call whose replies are gathered.
 pub(in crate::serve) type GatherId = u64;
@@ -17,16 +22,22 @@ pub(in crate::serve) type GatherId = u64;
 /// The calls whose replies are gathered.
 #[derive(Default)]
 pub(super) struct Gathers {
-    open: HashMap<GatherId, Gather>,
+    pub(super) open: HashMap<GatherId, Gather>,
     last: GatherId,
+    /// Those whose replies do not all count in their sources' memory yet.
+    pub(super) changed: Vec<GatherId>,
 }
 
 /// A call that has led to others.
-struct Gather {
+pub(super) struct Gather {
     caller: Caller,
     /// Calls without an outcome.
     waiting: usize,
     replies: Vec<u8>,
+    /// How many calls they are of.
+    replied: u64,
+    /// Bytes that count in the source's memory.
+    counted: usize,
     /// Most bytes of replies.
     limit: usize,
     /// Calls that were lost, with all that they would have led to.
@@ -39,8 +50,11 @@ impl Gathers {
     /// Begins to gather what `waiting` calls reply. `reply` is the call's own.
     pub(super) fn begin(&mut self, caller: Caller, waiting: usize, reply: &[u8], limit: usize) -> GatherId {
         self.last += 1;
-        let gather = Gather { caller, waiting, replies: reply.to_vec(), limit, lost: 0, why: Vec::new() };
+        let (replies, replied) = (reply.to_vec(), u64::from(!reply.is_empty()));
+        let (counted, lost, why) = (0, 0, Vec::new());
+        let gather = Gather { caller, waiting, replies, replied, counted, limit, lost, why };
         self.open.insert(self.last, gather);
+        self.changed.push(self.last);
         self.last
     }
 
@@ -50,6 +64,14 @@ impl Gathers {
         let gather = self.open.get_mut(&id)?;
         gather.waiting -= 1;
         gather.caller.hold = gather.caller.hold.max(hold);
+        self.changed.push(id);
+        let outcome = match outcome {
+            Outcome::Kept { outcome, bytes } => {
+                gather.counted += bytes;
+                *outcome
+            }
+            other => other,
+        };
         match outcome {
             Outcome::Done(reply) => gather.append(&reply),
             Outcome::Incomplete { lost, why, replies } => {
@@ -62,6 +84,7 @@ impl Gathers {
             }
             Outcome::Overlong => gather.lose(1, b"its reply was longer than the link takes"),
             Outcome::Failed(why) | Outcome::Withdrawn(why) => gather.lose(1, why.as_bytes()),
+            Outcome::Kept { .. } | Outcome::Lost(_) => gather.lose(1, NO_MEMORY),
         }
         if gather.waiting != 0 {
             return None;
@@ -84,6 +107,21 @@ impl Gather {
             return self.lose(1, why.as_bytes());
         }
         self.replies.extend_from_slice(reply);
+        self.replied += u64::from(!reply.is_empty());
+    }
+
+    /// Counts the replies. If the source may not take so much memory, they are lost, and what comes later may have room.
+    pub(super) fn count(&mut self, recount: Recount<'_>) {
+        let session = self.caller.session;
+        let bytes = self.replies.len();
+        if recount(session, self.counted, bytes) {
+            self.counted = bytes;
+            return;
+        }
+        recount(session, self.counted, 0);
+        (self.replies, self.counted) = (Vec::new(), 0);
+        let lost = std::mem::take(&mut self.replied);
+        self.lose(lost, NO_MEMORY);
     }
 
     fn lose(&mut self, lost: u64, why: &[u8]) {
@@ -97,6 +135,10 @@ impl Gather {
         let outcome = match self.lost {
             0 => Outcome::Done(ReplyBytes::from_vec(self.replies)),
             lost => Outcome::Incomplete { lost, why: self.why, replies: self.replies },
+        };
+        let outcome = match self.counted {
+            0 => outcome,
+            bytes => Outcome::Kept { outcome: Box::new(outcome), bytes },
         };
         Returned { caller: self.caller, outcome }
     }
@@ -143,6 +185,51 @@ mod tests {
         assert_eq!(gathers.open.len(), 1);
         assert!(gathers.take(gone, done("late"), Hold::default()).is_none());
         assert!(gathers.take(stays, done(""), Hold::default()).is_some() && gathers.open.is_empty());
+    }
+
+    /// A source that may take so many bytes.
+    fn account(most: usize) -> impl FnMut(u64, usize, usize) -> bool {
+        let mut taken = 0;
+        move |session, from, to| {
+            assert!(session == 3 && from <= taken, "{session} gives back {from} of {taken}");
+            let fits = taken - from + to <= most;
+            if fits {
+                taken += to;
+                taken -= from;
+            }
+            fits
+        }
+    }
+
+    #[test]
+    fn replies_that_its_source_may_not_have_kept_are_lost_and_counted_and_later_ones_have_their_room() {
+        let mut gathers = Gathers::default();
+        let mut account = account(10);
+        let (first, second) =
+            (gathers.begin(caller(), 3, b"12345", 100), gathers.begin(caller(), 2, b"", 100));
+        gathers.count(&mut account);
+        assert!(gathers.take(second, done("6789"), Hold::default()).is_none());
+        assert!(gathers.take(first, done("abc"), Hold::default()).is_none());
+        gathers.count(&mut account);
+        assert_eq!((gathers.open[&first].counted, gathers.open[&second].counted), (0, 4));
+        assert!(gathers.take(first, done("abcdef"), Hold::default()).is_none());
+        gathers.count(&mut account);
+        assert!(!account(3, 0, 1), "all of it is taken");
+        let Outcome::Kept { outcome, bytes } =
+            gathers.take(first, done(""), Hold::default()).unwrap().outcome
+        else {
+            panic!("it counts")
+        };
+        let Outcome::Incomplete { lost, why, replies } = *outcome else { panic!("some of it is lost") };
+        assert_eq!((bytes, lost, &*replies), (6, 2, &b"abcdef"[..]));
+        assert_eq!(why, NO_MEMORY);
+        // One that counts becomes a part of another.
+        let inner = Outcome::Kept { outcome: Box::new(done("x")), bytes: 6 };
+        let outer = gathers.take(second, inner, Hold::default()).unwrap().outcome;
+        assert!(matches!(&outer, Outcome::Kept { bytes: 10, .. }));
+        // And is kept with what it has now.
+        assert!(matches!(outer.keep(|from, to| account(3, from, to)), Outcome::Kept { bytes: 5, .. }));
+        assert!(account(3, 5, 10) && !account(3, 0, 1), "nothing counts twice");
     }
 
     #[test]

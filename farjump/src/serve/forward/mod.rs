@@ -12,6 +12,7 @@ mod destination;
 mod ends;
 mod families;
 mod gathers;
+mod kept;
 mod made;
 mod named;
 mod outcomes;

@@ -32,6 +32,10 @@ pub(in crate::serve) enum Outcome {
     Failed(String),
     /// The reason why its principal lost its right to the call before it ran.
     Withdrawn(String),
+    /// One that waits here, and its bytes that count in its source's memory.
+    Kept { outcome: Box<Outcome>, bytes: usize },
+    /// It had so many bytes, and its source may not have them wait here.
+    Lost(usize),
 }
 
 impl Forwards {

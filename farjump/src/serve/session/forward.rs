@@ -205,9 +205,10 @@ impl Session {
         // A source returns credit in memory only.
         self.progress(true, shared)?;
         let Returned { caller, outcome } = &returned;
+        let (outcome, kept) = outcome.kept();
         let incomplete;
         let sent = match outcome {
-            _ if self.control.wants_write() => return Ok(Some(returned)),
+            _ if self.control.wants_write() => return Ok(Some(self.keep(returned))),
             Outcome::Done(bytes) if bytes.len() > self.replies.max_len => {
                 let text = format!(
                     "the function replied {} bytes at a destination of the target, and this link takes {} at most: connect with a larger reply mailbox",
@@ -253,11 +254,12 @@ impl Session {
             }
             Outcome::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
             Outcome::Withdrawn(text) => Err(Refusal { cause: RefusalCause::Rights, text: text.clone() }),
+            Outcome::Kept { bytes: len, .. } | Outcome::Lost(len) => Err(self.lost_reply(*len)),
         };
         match sent {
             Ok((status, bytes)) => {
                 match self.channel.send_bytes(&reply(caller.token, status, false), bytes) {
-                    Err(SendError::Full) => return Ok(Some(returned)),
+                    Err(SendError::Full) => return Ok(Some(self.keep(returned))),
                     Err(SendError::Failed(error)) => return Err(error.into()),
                     // An outcome that is too large was replaced above.
                     Ok(()) | Err(SendError::TooLarge { .. }) => {}
@@ -269,7 +271,24 @@ impl Session {
             }
             Err(refusal) => self.refuse(caller.token, refusal, shared)?,
         }
+        self.recount(kept, 0);
         self.replies.forwarded_calls -= usize::from(caller.wants_reply);
         Ok(None)
+    }
+
+    /// Counts an outcome that waits for credit.
+    fn keep(&mut self, Returned { caller, outcome }: Returned) -> Returned {
+        Returned { caller, outcome: outcome.keep(|from, to| self.recount(from, to)) }
+    }
+
+    /// Has what the source takes of the target's memory go from `from` bytes to `to` bytes; `false`, and no change, if it may
+    /// not take so many.
+    pub(in super::super) fn recount(&mut self, from: usize, to: usize) -> bool {
+        let budget = &mut self.codes.table.budget;
+        if to > from {
+            return budget.try_take(to - from);
+        }
+        budget.give_back(from - to);
+        true
     }
 }

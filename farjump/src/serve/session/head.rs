@@ -300,6 +300,17 @@ impl Session {
         }
     }
 
+    /// The refusal for a reply of `len` bytes that may not wait for credit.
+    pub(super) fn lost_reply(&self, len: usize) -> Refusal {
+        let text = format!(
+            "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
+             keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
+             connect with a larger reply mailbox",
+            self.codes.table.budget.left()
+        );
+        Refusal { cause: RefusalCause::ReplyTooLarge, text }
+    }
+
     /// Whether the awaited event has come.
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
@@ -310,13 +321,8 @@ impl Session {
                 Ok(false)
             }
             BlockedOn::LostReply { token, len } => {
-                let text = format!(
-                    "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
-                     keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
-                     connect with a larger reply mailbox",
-                    self.codes.table.budget.left()
-                );
-                self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
+                let refusal = self.lost_reply(len);
+                self.refuse(token, refusal, shared)?;
                 Ok(!self.head.is_blocked())
             }
             BlockedOn::CodeTurn(id, image) => {
