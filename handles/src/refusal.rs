@@ -38,11 +38,11 @@ impl From<NoMemory> for Error {
 
 impl NoMemory {
     /// Writes it as a reply.
-    pub(crate) fn write(&self, reply: &mut Writer) {
+    pub(crate) fn write<'w>(&self, reply: &'w mut Writer) -> &'w mut Writer {
         reply.u8(Status::Full as u8).u64(self.asked).u64(self.used).u64(self.capacity).u64(self.largest);
         let end =
             (0..=self.keepers.len().min(MAX_TEXT)).rev().find(|end| self.keepers.is_char_boundary(*end));
-        reply.u64(self.quarantined).text(&self.keepers[..end.unwrap_or(0)]);
+        reply.u64(self.quarantined).text(&self.keepers[..end.unwrap_or(0)])
     }
 
     /// Reads the fields of a reply behind [`Status::Full`].

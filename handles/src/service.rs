@@ -234,7 +234,7 @@ impl Failed {
             Failed::Refused(Refusal::WrongKey) => reply.u8(Status::WrongKey as u8),
             Failed::Refused(Refusal::Unset(offset)) => reply.u8(Status::Unset as u8).u64(offset),
             Failed::Refused(Refusal::NotReserved) => reply.u8(Status::NotReserved as u8),
-            Failed::NoMemory(none) => return none.write(reply),
+            Failed::NoMemory(none) => none.write(reply),
         };
     }
 }

@@ -201,7 +201,10 @@ fn refuse(refused: Refused, reply: &mut Writer) {
         Refused::Object(Refusal::Gone | Refusal::Unset(_)) => return plain(Status::Gone, reply),
         Refused::Object(Refusal::WrongKey) => return plain(Status::WrongKey, reply),
         Refused::Object(Refusal::NotReserved) => return plain(Status::NotReserved, reply),
-        Refused::NoMemory(none) => return none.write(reply),
+        Refused::NoMemory(none) => {
+            none.write(reply);
+            return;
+        }
         Refused::Unknown => (0, 0, 0),
         Refused::Topics => (1, 0, 0),
         Refused::Members => (2, 0, 0),
