@@ -44,7 +44,6 @@ pub use builder::TargetBuilder;
 use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
 use handlers::Handlers;
-use holds::Holds;
 use scratch::Scratch;
 use session::{Host, Session, Shared};
 use sessions::Sessions;
@@ -189,7 +188,7 @@ impl<'a> Target<'a> {
             shared: Shared {
                 executor,
                 host: settings.tells_callers.then(Host::default),
-                handlers,
+                handlers: Box::new(handlers),
                 stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),
                 forwards,
@@ -197,7 +196,6 @@ impl<'a> Target<'a> {
                 mailbox: settings.mailbox,
                 large_frames: settings.large_frames(),
                 handshake_timeout: settings.handshake_timeout,
-                holds: Holds::default(),
             },
             settings,
             polls: 0,

@@ -118,7 +118,7 @@ impl Target<'_> {
             Ok(payload) => payload,
             Err(refusal) => return Err(self.refuse_own(&chosen, refusal)),
         };
-        let Shared { executor, forwards, holds, .. } = &mut self.shared;
+        let Shared { executor, forwards, .. } = &mut self.shared;
         executor.prepare_thread();
         let limit = executor.reply_limit();
         executor.begin_for(principal);
@@ -129,7 +129,7 @@ impl Target<'_> {
         unsafe { executor.count(callable.usage) };
         executor.end_for();
         if ended == Ended::Forwarded {
-            forwards.push(executor, linked, chosen.family(), Caller::own(principal), limit, holds);
+            forwards.push(executor, linked, chosen.family(), Caller::own(principal), limit);
         }
         if ended == Ended::ReplyTooLarge {
             executor.stats.refuse(RefusalCause::ReplyTooLarge);

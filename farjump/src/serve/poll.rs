@@ -68,13 +68,13 @@ impl Target<'_> {
 
     /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
     pub fn holds_replies(&self) -> bool {
-        self.shared.holds.are_awaited()
+        self.shared.forwards.holds().are_awaited()
     }
 
     /// Sends the replies that are held ([`hold_reply`](crate::hold_reply)): what their calls did holds now. Those for which
     /// there is no credit go as soon as there is some.
     pub fn release_replies(&mut self) {
-        if !self.shared.holds.release() {
+        if !self.shared.forwards.holds_mut().release() {
             return;
         }
         let mut index = 0;
@@ -90,7 +90,7 @@ impl Target<'_> {
                 index += 1;
             }
         }
-        if self.shared.forwards.release() {
+        if self.shared.forwards.let_held_go() {
             self.hand_over_outcomes();
         }
     }
@@ -399,7 +399,7 @@ impl Target<'_> {
     /// Hands outcomes to the sessions that wait for them.
     #[cold]
     pub(super) fn hand_over_outcomes(&mut self) {
-        for outcome in self.shared.forwards.take_outcomes(&self.shared.holds) {
+        for outcome in self.shared.forwards.take_outcomes() {
             let session = outcome.caller.session;
             let Some(index) = self.sessions.iter().position(|one| one.id == session) else {
                 own_calls::note_lost(&outcome);
@@ -422,8 +422,8 @@ impl Target<'_> {
             None if again.caller.wants_reply => return,
             None => self.shared.executor.reply_limit(),
         };
-        let Shared { forwards, executor, scratch, holds, .. } = &mut self.shared;
-        forwards.run_again(again, limit, executor, scratch, holds);
+        let Shared { forwards, executor, scratch, .. } = &mut self.shared;
+        forwards.run_again(again, limit, executor, scratch);
     }
 
     /// Places code that a function has made, for the next message to such code.

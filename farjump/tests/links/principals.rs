@@ -9,7 +9,7 @@ use farjump::{
 };
 
 use crate::forwarding::{Turned, address, member};
-use crate::support::{PATIENCE, Place, library, meanwhile, outcome_of, poll_until, refused};
+use crate::support::{PATIENCE, Place, library, meanwhile, outcome_of, poll_until, refused, while_polling};
 
 /// The host's word of these tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,12 +48,22 @@ fn target<'a>(place: &Place) -> Target<'a> {
         assert!(principal.peer().is_some() && principal.word::<User>().is_none());
         User(format!("link {}", principal.link().unwrap()))
     };
-    place.target().export("lend", lend as extern "C" fn() -> _).host_word(named).build().unwrap()
+    place
+        .target()
+        .handshake_timeout(PATIENCE)
+        .export("lend", lend as extern "C" fn() -> _)
+        .host_word(named)
+        .build()
+        .unwrap()
 }
 
 /// A target whose function holds replies.
 fn holding<'a>(place: &Place) -> Target<'a> {
-    let target = place.target().export("lend", hold as extern "C" fn() -> _).tell_callers(true);
+    let target = place
+        .target()
+        .handshake_timeout(PATIENCE)
+        .export("lend", hold as extern "C" fn() -> _)
+        .tell_callers(true);
     target.build().unwrap()
 }
 
@@ -66,7 +76,7 @@ fn turn(target: &mut Target<'_>) {
 
 /// A link to `target`, made while it is polled.
 fn link(place: &Place, target: &mut Target<'_>) -> Link {
-    meanwhile(target, || place.link().connect().unwrap())
+    while_polling(target, || place.link().connect_timeout(PATIENCE).connect().unwrap())
 }
 
 /// Many steps that take one poll each.
@@ -128,7 +138,12 @@ fn the_host_gives_its_word_with_a_call_and_later_calls_have_the_word_of_theirs()
 #[test]
 fn a_target_that_tells_no_callers_tells_the_words_of_the_programs_own_calls() {
     let place = Place::new();
-    let mut target = place.target().export("lend", hold as extern "C" fn() -> _).build().unwrap();
+    let mut target = place
+        .target()
+        .handshake_timeout(PATIENCE)
+        .export("lend", hold as extern "C" fn() -> _)
+        .build()
+        .unwrap();
     let link = link(&place, &mut target);
     let ann = Principal::with_word(User("ann".to_owned()));
     call_for(&mut target, &ann, b"ll");

@@ -11,7 +11,6 @@ use super::made::MadeCalls;
 use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
 use crate::executor::{Callable, Ended, Executor, Gate, Way};
 use crate::link::ReplyBytes;
-use crate::serve::holds::Holds;
 use crate::serve::scratch::Scratch;
 
 /// A call that is to run again.
@@ -69,7 +68,6 @@ impl Forwards {
         limit: usize,
         executor: &mut Executor,
         scratch: &mut Scratch,
-        holds: &mut Holds,
     ) {
         let code = Callable::of(&again.linked);
         let len = again.payload.len();
@@ -84,7 +82,7 @@ impl Forwards {
         executor.end_for();
         let mut caller = again.caller;
         if ended == Ended::Held {
-            caller.hold(holds);
+            caller.hold(&mut self.onward.holds);
         }
         let outcome = match ended {
             Ended::Returned | Ended::Held if !caller.wants_reply => None,
@@ -92,7 +90,7 @@ impl Forwards {
             Ended::Panicked => Some(Outcome::Panicked(executor.reply().to_vec())),
             Ended::ReplyTooLarge => caller.wants_reply.then_some(Outcome::Overlong),
             Ended::Forwarded => {
-                self.push(executor, again.linked, again.family, caller, limit, holds);
+                self.push(executor, again.linked, again.family, caller, limit);
                 executor.forwarding().way = Way::default();
                 self.active = true;
                 return;

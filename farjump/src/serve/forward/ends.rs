@@ -11,7 +11,7 @@ impl Forwards {
     pub(in crate::serve) fn source_ended(&mut self, session: u64) {
         self.families.source_ended(session);
         self.onward.gathers.forget(session);
-        self.held.retain(|one| one.caller.session != session);
+        self.onward.held.retain(|one| one.caller.session != session);
         self.take_waiting(|caller| caller.session == session && caller.wants_reply);
     }
 

@@ -71,8 +71,6 @@ pub(super) struct Forwards {
     onward: Box<Onward>,
     /// Outcomes for sessions, and for calls that are gathered.
     outcomes: VecDeque<Returned>,
-    /// Outcomes for sessions that wait for a release.
-    held: Vec<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
     /// Whether links without calls have their turn too.
@@ -83,6 +81,10 @@ pub(super) struct Forwards {
 struct Onward {
     /// The program itself.
     own: Arc<Principal>,
+    /// The releases that replies wait for.
+    holds: Holds,
+    /// Outcomes for sessions that wait for one.
+    held: Vec<Returned>,
     agains: Agains,
     made: MadeCalls,
     gathers: Gathers,
@@ -91,7 +93,7 @@ struct Onward {
 impl Onward {
     fn new(own: Arc<Principal>) -> Onward {
         let (agains, made, gathers) = (Agains::default(), MadeCalls::default(), Gathers::default());
-        Onward { own, agains, made, gathers }
+        Onward { own, holds: Holds::default(), held: Vec::new(), agains, made, gathers }
     }
 }
 
@@ -115,7 +117,6 @@ impl Forwards {
             families,
             onward: Box::new(Onward::new(Arc::new(Principal::own()))),
             outcomes: VecDeque::new(),
-            held: Vec::new(),
             active: false,
             everywhere: false,
         }
@@ -132,6 +133,16 @@ impl Forwards {
     /// The principal of calls that the program makes for itself.
     pub(super) fn own(&self) -> &Arc<Principal> {
         &self.onward.own
+    }
+
+    /// The releases that replies wait for.
+    pub(super) fn holds(&self) -> &Holds {
+        &self.onward.holds
+    }
+
+    /// The same, to be changed.
+    pub(super) fn holds_mut(&mut self) -> &mut Holds {
+        &mut self.onward.holds
     }
 
     /// Whether [`Forwards::turn`] has work.
@@ -164,11 +175,10 @@ impl Forwards {
         family: Option<FamilyId>,
         mut caller: Caller,
         limit: usize,
-        holds: &mut Holds,
     ) {
         let Requests { mut asked, made, too_far, way, is_held } = executor.forwarding().take();
         if is_held {
-            caller.hold(holds);
+            caller.hold(&mut self.onward.holds);
         }
         let calls = asked.len() + too_far as usize;
         if calls == 0 {
@@ -431,7 +441,6 @@ impl Forwards {
         }
         *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
-        self.held.clear();
         *self.onward = Onward::new(Arc::clone(&self.onward.own));
         self.active = false;
     }

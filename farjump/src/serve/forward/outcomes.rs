@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Caller, Forwards};
+use super::{Caller, Forwards, Onward};
 use crate::link::ReplyBytes;
-use crate::serve::holds::Holds;
 
 /// The outcome of a call, with the caller that waits for it.
 pub(in crate::serve) struct Returned {
@@ -55,21 +54,22 @@ impl Forwards {
 
     /// Takes the outcomes for sessions, but those that wait for a release. Those that cannot be delivered now come back by
     /// [`Forwards::put_back`].
-    pub(in crate::serve) fn take_outcomes(&mut self, holds: &Holds) -> VecDeque<Returned> {
+    pub(in crate::serve) fn take_outcomes(&mut self) -> VecDeque<Returned> {
+        let Onward { holds, held, .. } = &mut *self.onward;
         let outcomes = std::mem::take(&mut self.outcomes);
         if outcomes.iter().all(|one| holds.are_over(one.caller.hold)) {
             return outcomes;
         }
-        let (ready, held): (VecDeque<_>, VecDeque<_>) =
+        let (ready, waiting): (VecDeque<_>, VecDeque<_>) =
             outcomes.into_iter().partition(|one| holds.are_over(one.caller.hold));
-        self.held.extend(held);
+        held.extend(waiting);
         ready
     }
 
     /// Lets outcomes go on that waited for a release. Returns whether there are some.
-    pub(in crate::serve) fn release(&mut self) -> bool {
-        self.active |= !self.held.is_empty();
-        self.outcomes.extend(self.held.drain(..));
+    pub(in crate::serve) fn let_held_go(&mut self) -> bool {
+        self.active |= !self.onward.held.is_empty();
+        self.outcomes.extend(self.onward.held.drain(..));
         !self.outcomes.is_empty()
     }
 

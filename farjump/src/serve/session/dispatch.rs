@@ -66,7 +66,7 @@ impl Session {
                 let sent = self.control.refusals_sent().to_le_bytes();
                 // What was held ran before.
                 let replied = match self.is_holding() {
-                    true => self.hold(Some(header.token), &sent, &mut shared.holds),
+                    true => self.hold(Some(header.token), &sent, shared.forwards.holds_mut()),
                     false => self.send_reply(header.token, ReplyStatus::Done, &sent, false),
                 };
                 self.release_held(held)?;

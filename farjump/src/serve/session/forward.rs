@@ -79,7 +79,7 @@ impl Session {
         let caller = Caller::new(self.id, header.token, wants_reply, &self.control.principal);
         if shared.executor.forwarding().is_held {
             // What tells its source that it has run waits, too.
-            self.hold(None, &[], &mut shared.holds)?;
+            self.hold(None, &[], shared.forwards.holds_mut())?;
         }
         // A target has no more calls under way to another one.
         let has_travelled = header.flags.contains(Flags::TRAVELLED);
@@ -95,8 +95,7 @@ impl Session {
                 self.replies.forwarded_calls += usize::from(wants_reply);
                 let family = self.family(header.index, &linked, &shared.executor);
                 let limit = self.replies.max_len;
-                let Shared { forwards, executor, holds, .. } = shared;
-                forwards.push(executor, linked, family, caller, limit, holds);
+                shared.forwards.push(&mut shared.executor, linked, family, caller, limit);
                 return Ok(());
             }
             None => Refusal::new(

@@ -37,7 +37,6 @@ pub(super) use self::poll::Host;
 use self::reply::{Replies, reply};
 use super::Handlers;
 use super::forward::Forwards;
-use super::holds::Holds;
 use super::scratch::Scratch;
 use crate::executor::{Callable, CodeTable, Ended, Executor};
 use crate::link::summary;
@@ -48,7 +47,8 @@ pub(super) struct Shared {
     pub(super) executor: Executor,
     /// How the program wants sessions to be polled, if not as usual.
     pub(super) host: Option<Host>,
-    pub(super) handlers: Handlers,
+    // Boxed: what follows would lie farther from what each call uses.
+    pub(super) handlers: Box<Handlers>,
     /// Time limit of the rest of a frame after its signal.
     pub(super) stall_timeout: Duration,
     /// Buffers for code and misaligned payload.
@@ -62,8 +62,6 @@ pub(super) struct Shared {
     pub(super) large_frames: LargeFrames,
     /// Time limit of a source's accepting a large mailbox.
     pub(super) handshake_timeout: Duration,
-    /// The releases that replies wait for.
-    pub(super) holds: Holds,
 }
 
 // The fields that every call uses come first, side by side, from the start of a line.

@@ -46,7 +46,8 @@ impl Session {
             return self.forward(header, code, shared);
         }
         if ended == Ended::Held {
-            return self.hold(wants_reply.then_some(token), shared.executor.reply(), &mut shared.holds);
+            let (reply, holds) = (shared.executor.reply(), shared.forwards.holds_mut());
+            return self.hold(wants_reply.then_some(token), reply, holds);
         }
         if ended == Ended::ReplyTooLarge {
             if !wants_reply {
