@@ -115,8 +115,12 @@ impl Allocator {
         self.capacity * self.unit
     }
 
+    /// Bytes of the heap that it takes for free blocks.
+    pub(crate) fn heap(&self) -> u64 {
+        (self.free.capacity() * size_of::<Free>()) as u64 + self.marks.heap()
+    }
+
     /// Blocks that were looked at or changed since it was made.
-    #[cfg(test)]
     pub(crate) fn visits(&self) -> u64 {
         self.visits
     }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Lent, LingeringPeer, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
 use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
@@ -409,7 +409,7 @@ unsafe impl Objects for Fetched {
         _request: Request<'_>,
         _reply: &mut Vec<u8>,
         _limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         Err("there is no store here".to_owned())
     }
 
@@ -434,7 +434,7 @@ unsafe impl Objects for Fetched {
         None
     }
 
-    fn list(&self, _most: usize) -> ObjectListing {
-        ObjectListing::default()
+    fn list(&mut self, _from: u64, _most: usize) -> ObjectPage {
+        ObjectPage::default()
     }
 }

@@ -20,12 +20,12 @@ use crate::refusal::NoMemory;
 use crate::region::Region;
 use crate::releases::Releases;
 use crate::table::Claimed;
-use crate::wire::{MAX_RELEASES, Op, Reader, Status, VERSION, Writer};
+use crate::wire::{MAX_CLAIMS, Op, Reader, Status, VERSION, Writer};
 
 /// Looks for a reply before the thread sleeps.
 pub(crate) const LOOKS: u32 = 4000;
 /// Claims that are released without waiting for the next request.
-const RELEASES: usize = 64;
+const RELEASES: usize = MAX_CLAIMS;
 /// The length of an object, in bytes, whose claim is released without waiting.
 const LARGE: usize = 256 << 10;
 /// Longest sleep between two looks.
@@ -111,9 +111,7 @@ impl Inner {
         self.check_process()?;
         let link = lock(&self.link);
         self.settle(&link);
-        if lock(&self.releases).due() != 0 {
-            self.send_releases(&link)?;
-        }
+        self.send_releases(&link)?;
         let number = link.inject(&self.library, request)?.into_raw();
         Ok((link, number))
     }
@@ -141,10 +139,14 @@ impl Inner {
         Ok(lock(&self.link).send(&self.library, request)?)
     }
 
+    /// Sends all releases.
     fn send_releases(&self, link: &Link) -> Result<(), farjump::Error> {
-        let mut request = Writer::request(Op::Release);
-        self.add_releases(&mut request);
-        link.send(&self.library, &request.0)
+        while lock(&self.releases).due() != 0 {
+            let mut request = Writer::request(Op::Release);
+            self.add_releases(&mut request);
+            link.send(&self.library, &request.0)?;
+        }
+        Ok(())
     }
 
     /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps. If the
@@ -291,7 +293,7 @@ impl Inner {
 
     fn add_releases(&self, request: &mut Writer) {
         let mut releases = lock(&self.releases);
-        let claims = releases.take(MAX_RELEASES);
+        let claims = releases.take(MAX_CLAIMS);
         request.u16(claims.len() as u16);
         for claim in claims {
             request.u64(claim);
@@ -308,6 +310,10 @@ impl Inner {
             Status::WrongKey => Error::WrongKey { number },
             Status::Unset => Error::Unset { number },
             Status::NotReserved => Error::NotReserved { number },
+            Status::SourceFull => match fields.u64() {
+                Some(asked) => Error::SourceFull { asked },
+                None => self.malformed(),
+            },
             Status::Full => NoMemory::read(&mut fields).map_or_else(|| self.malformed(), Error::from),
         })
     }

@@ -64,6 +64,15 @@ pub enum Error {
         /// The first of these processes, in words.
         keepers: String,
     },
+    /// The owner's target keeps no more for this client.
+    #[error(
+        "the owner's target allows this client no {asked} bytes more for the records of objects and claims: evict objects that it \
+         has put, drop views, or have the target allow more (TargetBuilder::max_source_memory, farjump serve --max-source-memory)"
+    )]
+    SourceFull {
+        /// Bytes asked for.
+        asked: u64,
+    },
     /// The name of a type is too long.
     #[error("the name of a type has {len} bytes, and 255 are allowed")]
     TypeName {

@@ -18,9 +18,9 @@
 #![deny(missing_docs)]
 
 mod abandoned;
+mod accounts;
 mod allocator;
 mod awaiting;
-mod budget;
 mod call_link;
 mod calls;
 mod client;
@@ -52,6 +52,7 @@ mod table;
 mod topic;
 mod topics;
 mod transfer;
+mod turn;
 mod typed;
 mod view;
 mod wire;

@@ -140,7 +140,8 @@ mod tests {
     fn bench() -> (Store, Service) {
         let store = Store::options().capacity(CAPACITY).build().unwrap();
         let mut service = store.service();
-        (1..=200).for_each(|source| service.source_began(source, None));
+        (1..=200)
+            .for_each(|source| service.source_began(source, None, farjump::objects::SourceMemory::default()));
         (store, service)
     }
 
@@ -245,6 +246,7 @@ mod tests {
             largest: 4,
             quarantined: 5,
             keepers: "é".repeat(200).into(),
+            lack: crate::refusal::Lack::Memory,
         };
         let mut reply = Writer::default();
         none.write(&mut reply);

@@ -16,6 +16,18 @@ pub(crate) enum Refusal {
     NotReserved,
 }
 
+/// What is lacking where memory is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Lack {
+    /// Memory of the store.
+    #[default]
+    Memory,
+    /// What its source may take.
+    OfSource,
+    /// Time: the store makes space, and goes on in a later turn. Ask again.
+    OfTurn,
+}
+
 /// Memory that is wanted and not there.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NoMemory {
@@ -27,18 +39,32 @@ pub(crate) struct NoMemory {
     pub(crate) quarantined: u64,
     /// The processes that keep these, in words.
     pub(crate) keepers: Box<str>,
+    pub(crate) lack: Lack,
 }
 
 impl From<NoMemory> for Error {
     fn from(none: NoMemory) -> Error {
-        let NoMemory { asked, used, capacity, largest, quarantined, keepers } = none;
-        Error::Full { asked, used, capacity, largest, quarantined, keepers: keepers.into() }
+        let NoMemory { asked, used, capacity, largest, quarantined, keepers, lack } = none;
+        match lack {
+            Lack::OfSource => Error::SourceFull { asked },
+            Lack::Memory | Lack::OfTurn => {
+                Error::Full { asked, used, capacity, largest, quarantined, keepers: keepers.into() }
+            }
+        }
     }
 }
 
 impl NoMemory {
+    /// Whether the store goes on making space when it is asked again.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.lack == Lack::OfTurn
+    }
+
     /// Writes it as a reply.
     pub(crate) fn write<'w>(&self, reply: &'w mut Writer) -> &'w mut Writer {
+        if self.lack == Lack::OfSource {
+            return reply.u8(Status::SourceFull as u8).u64(self.asked);
+        }
         reply.u8(Status::Full as u8).u64(self.asked).u64(self.used).u64(self.capacity).u64(self.largest);
         let end =
             (0..=self.keepers.len().min(MAX_TEXT)).rev().find(|end| self.keepers.is_char_boundary(*end));
@@ -51,7 +77,7 @@ impl NoMemory {
         let (quarantined, keepers) = (fields.u64()?, fields.text()?);
         // The owner may be anyone, and the error is for a terminal.
         let keepers = keepers.chars().filter(|letter| !letter.is_control()).collect::<String>().into();
-        Some(NoMemory { asked, used, capacity, largest, quarantined, keepers })
+        Some(NoMemory { asked, used, capacity, largest, quarantined, keepers, lack: Lack::Memory })
     }
 }
 

@@ -32,6 +32,16 @@ impl Spill {
         Ok(Spill { file, space: Allocator::new(capacity, SECTOR) })
     }
 
+    /// Places that were looked at or changed since it was made.
+    pub(crate) fn visits(&self) -> u64 {
+        self.space.visits()
+    }
+
+    /// Bytes of the heap that it takes.
+    pub(crate) fn heap(&self) -> u64 {
+        self.space.heap()
+    }
+
     /// Writes an object.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<Block> {
         let place = self.space.take(bytes.len() as u64);

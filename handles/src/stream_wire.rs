@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use farjump::objects::Answer;
+
 use crate::error::Error;
 use crate::refusal::{NoMemory, Refusal};
 use crate::steps::Steps;
@@ -76,7 +78,7 @@ pub(crate) fn answer(
     op: StreamOp,
     fields: Reader<'_>,
     reply: &mut Writer,
-) -> Option<()> {
+) -> Option<Answer> {
     reply.0.clear();
     let mut steps = Steps::new(shared.visits());
     // The topics are locked before the table, here and wherever both are.
@@ -87,9 +89,14 @@ pub(crate) fn answer(
     let answered = answered?;
     if let Err(refused) = answered {
         reply.0.clear();
+        if let Refused::NoMemory(none) = &refused
+            && none.goes_on()
+        {
+            return Some(Answer::GoOn);
+        }
         refuse(refused, reply);
     }
-    Some(())
+    Some(Answer::Done)
 }
 
 fn flag(fields: &mut Reader<'_>) -> Option<bool> {
@@ -255,6 +262,7 @@ pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<R
         Status::Gone => Err(Error::Gone { number, why: crate::error::GoneWhy::Evicted }),
         Status::WrongKey => Err(Error::WrongKey { number }),
         Status::NotReserved => Err(Error::NotReserved { number }),
+        Status::SourceFull => Err(Error::SourceFull { asked: fields.u64()? }),
         Status::Full => Err(NoMemory::read(&mut fields)?.into()),
         Status::Unset => return None,
     })

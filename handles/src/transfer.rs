@@ -195,7 +195,7 @@ impl Client {
     /// Puts an object.
     ///
     /// # Errors
-    /// [`Error::Full`]; [`Error::TimedOut`], [`Error::Link`].
+    /// [`Error::Full`], [`Error::SourceFull`]; [`Error::TimedOut`], [`Error::Link`].
     pub fn put(&self, bytes: &[u8]) -> Result<Handle, Error> {
         self.put_parts("", &[bytes], &mut self.0.patience())
     }

@@ -9,8 +9,10 @@ use crate::steps::MOST;
 pub(crate) const VERSION: u8 = 1;
 /// Longest request without contents, in bytes.
 pub(crate) const MAX_REQUEST: usize = 2048;
-/// Most releases that travel with another request, which visits something itself.
+/// Most releases of items that travel with another request, which visits something itself.
 pub(crate) const MAX_RELEASES: usize = MOST as usize - 4;
+/// Most claims that one request releases: the end of each visits several blocks.
+pub(crate) const MAX_CLAIMS: usize = 16;
 /// Reads of one reply are no longer than this, in bytes.
 pub(crate) const MAX_READ: u64 = 1 << 20;
 
@@ -98,12 +100,21 @@ pub(crate) enum Status {
     Full = 4,
     /// The object was not reserved.
     NotReserved = 5,
+    /// The source may take no more of the owner's memory. `asked u64`.
+    SourceFull = 6,
 }
 
 impl Status {
     pub(crate) fn from_number(number: u8) -> Option<Status> {
-        const ALL: [Status; 6] =
-            [Status::Done, Status::Gone, Status::WrongKey, Status::Unset, Status::Full, Status::NotReserved];
+        const ALL: [Status; 7] = [
+            Status::Done,
+            Status::Gone,
+            Status::WrongKey,
+            Status::Unset,
+            Status::Full,
+            Status::NotReserved,
+            Status::SourceFull,
+        ];
         ALL.get(usize::from(number)).copied()
     }
 }

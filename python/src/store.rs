@@ -66,7 +66,7 @@ pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
         }
         Error::Gone { .. } => "Gone",
         Error::Unset { .. } => "Unset",
-        Error::Full { .. } => "StoreFull",
+        Error::Full { .. } | Error::SourceFull { .. } => "StoreFull",
         Error::TimedOut { .. } => "TimedOut",
         Error::Forked { .. } => "Forked",
         Error::Stream { fault, .. } => return stream_exception(py, error, fault),

@@ -14,7 +14,7 @@ use super::enter::{self, Caller, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
-use crate::objects::{Lent, ObjectError, Objects, Request};
+use crate::objects::{Answer, Lent, ObjectError, Objects, Request};
 use crate::principals::Principal;
 
 thread_local! {
@@ -51,6 +51,8 @@ pub(crate) struct Context {
     uses_objects: bool,
     /// The source of a request to the store.
     pub(super) source: u64,
+    /// The store has not answered the last request, and is to be asked again.
+    pub(super) store_waits: bool,
     /// Work for the end of the running call.
     at_end: Option<fn()>,
     /// Whether the reply of the running call is to be held.
@@ -95,6 +97,7 @@ impl Context {
             objects: None,
             uses_objects: false,
             source: 0,
+            store_waits: false,
             at_end: None,
             holds: false,
             tells_callers: false,
@@ -390,8 +393,12 @@ pub(super) fn request(request: Request<'_>) {
     context.reply = reply;
     let failed = match answered {
         None => return,
-        Some(Ok(Ok(()))) if context.reply.len() <= limit => return,
-        Some(Ok(Ok(()))) => "the reply of the target's store is too long for this link".to_owned(),
+        Some(Ok(Ok(Answer::Done))) if context.reply.len() <= limit => return,
+        Some(Ok(Ok(Answer::Done))) => "the reply of the target's store is too long for this link".to_owned(),
+        Some(Ok(Ok(Answer::GoOn))) => {
+            context.store_waits = true;
+            "the target's store is at work: ask again".to_owned()
+        }
         Some(Ok(Err(text))) => text,
         Some(Err(_)) => "the target's store failed: its log says why".to_owned(),
     };

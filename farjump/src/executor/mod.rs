@@ -372,6 +372,11 @@ impl Executor {
         self.context.objects.as_deref_mut()
     }
 
+    /// Whether the store has not answered the request that has just ended, and is to be asked again.
+    pub(crate) fn take_store_wait(&mut self) -> bool {
+        std::mem::take(&mut self.context.store_waits)
+    }
+
     /// Gives the code that it runs a store of objects.
     pub fn set_objects(&mut self, objects: Box<dyn Objects>) {
         self.context.objects = Some(objects);

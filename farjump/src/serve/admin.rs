@@ -36,8 +36,8 @@ const MAX_LEN_BYTES: usize = 5;
 impl Target<'_> {
     /// Responds, and keeps the part for which the requester's socket has no space until it does. `id` is the
     /// connection's id in the watch.
-    pub(super) fn respond(&mut self, id: u64, mut connection: AdminConnection) {
-        if self.admin_connections.len() >= MAX_ADMIN_CONNECTIONS {
+    pub(super) fn respond(&mut self, id: u64, connection: AdminConnection) {
+        if self.admin_connections.len() + self.store_work.listings() >= MAX_ADMIN_CONNECTIONS {
             let text = format!("it serves {MAX_ADMIN_CONNECTIONS} admin requests at a time: try again");
             log::info!("{} got no response: {text}", connection.peer());
             return connection.reject(RejectCause::Full, &text);
@@ -52,7 +52,7 @@ impl Target<'_> {
             }
             AdminRequest::Stats => AdminResponse::Stats(self.target_stats()),
             AdminRequest::Objects => match self.shared.executor.objects() {
-                Some(objects) => AdminResponse::Objects(objects.list(MAX_LISTED)),
+                Some(_) => return self.list_objects(id, connection),
                 None => return connection.reject(RejectCause::Failed, NO_OBJECTS),
             },
             AdminRequest::Region => return self.hand_out_region(id, connection),
@@ -74,7 +74,17 @@ impl Target<'_> {
                 }
             }
         };
-        if let Err(error) = connection.respond(&response) {
+        self.send_response(id, connection, &response);
+    }
+
+    /// Sends a response, as [`Target::respond`] does.
+    pub(super) fn send_response(
+        &mut self,
+        id: u64,
+        mut connection: AdminConnection,
+        response: &AdminResponse,
+    ) {
+        if let Err(error) = connection.respond(response) {
             return log::info!("{} got no response: {error}", connection.peer());
         }
         self.admin_connections.push((id, connection));

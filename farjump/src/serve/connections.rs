@@ -234,6 +234,7 @@ impl Target<'_> {
         let mut budget = Budget::new(self.settings.limits.source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));
         let domain = Domain::default();
+        let memory = budget.memory();
         let table = CodeTable::for_source(domain, budget);
         let most = self.shared.executor.reply_limit();
         let (peer, key) = (control.peer().clone(), control.key().cloned());
@@ -245,7 +246,7 @@ impl Target<'_> {
             log::info!("connections are accepted again");
         }
         if let Some(objects) = self.shared.executor.objects() {
-            objects.source_began(id, session.channel.lender());
+            objects.source_began(id, session.channel.lender(), memory);
         }
         self.shared.handlers.peer_joined(session.control.peer());
         self.shared.executor.stats.links += 1;

@@ -95,6 +95,7 @@ impl Target<'_> {
         let lingering = session.into_peer();
         if let Some(objects) = self.shared.executor.objects() {
             objects.source_ended(id, lingering);
+            self.wake_store();
         }
         self.shared.handlers.peer_gone(&peer, why);
     }
@@ -127,6 +128,8 @@ impl Target<'_> {
         for (_, connection) in self.admin_connections.drain(..) {
             self.watch.remove(connection.as_fd());
         }
+        self.store_work.retain(|_| false);
         self.shared.forwards.close(&self.watch);
+        self.wake_store();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use farjump_control::{Keys, RefusalCause};
+use farjump_control::{AdminConnection, Keys, RefusalCause};
 
 use super::Target;
 use crate::principals::Principal;
@@ -45,13 +45,15 @@ impl Target<'_> {
             }
         }
         // The unsent part of a response is dropped.
-        self.admin_connections.retain(|(_, connection)| {
+        let keeps = |connection: &AdminConnection| {
             let why = connection.key().and_then(|key| keys.revokes(key, rights));
             if let Some(why) = &why {
                 log::info!("{} got no response: {why}", connection.peer());
             }
             why.is_none()
-        });
+        };
+        self.admin_connections.retain(|(_, connection)| keeps(connection));
+        self.store_work.retain(keeps);
     }
 
     /// Drops the calls that wait in the target, to run again or for code or a destination, and whose principals `why` gives a

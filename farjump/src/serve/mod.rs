@@ -21,6 +21,7 @@ mod session;
 mod sessions;
 mod settings;
 mod sleep;
+mod store_work;
 mod target_args;
 mod thread;
 #[cfg(feature = "tokio")]
@@ -48,6 +49,7 @@ use scratch::Scratch;
 use session::{Host, Session, Shared};
 use sessions::Sessions;
 use settings::Settings;
+use store_work::StoreWork;
 use target_args::TargetArgs;
 pub use thread::{Stopper, TargetThread};
 
@@ -105,6 +107,7 @@ pub struct Target<'a> {
     key_file: Option<KeyFile>,
     arrivals: Vec<(u64, Arrival)>,
     admin_connections: Vec<(u64, AdminConnection)>,
+    store_work: StoreWork,
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
@@ -211,6 +214,7 @@ impl<'a> Target<'a> {
             key_file: None,
             arrivals: Vec::new(),
             admin_connections: Vec::new(),
+            store_work: StoreWork::default(),
             watch,
             stopper,
             next_id: 0,

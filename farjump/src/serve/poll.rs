@@ -267,9 +267,7 @@ impl Target<'_> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
-        if let Some(objects) = self.shared.executor.objects() {
-            objects.go_on();
-        }
+        self.store_has_work();
         #[cfg(feature = "bitcode")]
         if self.shared.executor.is_compiling() {
             self.take_compiled()?;
@@ -372,7 +370,7 @@ impl Target<'_> {
     }
 
     /// Sends calls that are forwarded, and hands outcomes to the sessions that wait for them; a source that
-    /// left meanwhile gets none.
+    /// left meanwhile gets none. Does a part of what the store has left to do.
     #[cold]
     pub(super) fn relay(&mut self) {
         // Those that they ask for run in the next turn.
@@ -389,7 +387,10 @@ impl Target<'_> {
             let session = sessions.iter_mut().find(|one| one.id == session);
             session.is_none_or(|session| session.recount(from, to))
         });
-        let unsent = shared.forwards.take_unsent();
+        if self.store_work.is_left() {
+            self.tend_store();
+        }
+        let unsent = self.shared.forwards.take_unsent();
         for (session, wanted) in unsent {
             self.ask_source(session, wanted);
         }

@@ -123,6 +123,9 @@ impl Target<'_> {
         self.rewatch()?;
         #[cfg(feature = "bitcode")]
         self.watch_compiler()?;
+        if self.store_has_work() {
+            return Ok(None);
+        }
         match self.shared.forwards.arm() {
             Rest::None => return Ok(None),
             Rest::Sleep => {}

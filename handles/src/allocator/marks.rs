@@ -10,6 +10,10 @@ const NONE: u32 = 0;
 pub(super) struct Marks {
     /// Pages that have marks.
     pages: Vec<Option<Box<Page>>>,
+    /// Their number.
+    used: usize,
+    /// A page without marks, for the next that is needed.
+    spare: Option<Box<Page>>,
 }
 
 #[derive(Debug)]
@@ -20,6 +24,12 @@ struct Page {
 }
 
 impl Marks {
+    /// Bytes of the heap that it takes.
+    pub(super) fn heap(&self) -> u64 {
+        let pages = self.used + usize::from(self.spare.is_some());
+        (pages * size_of::<Page>() + self.pages.capacity() * size_of::<Option<Box<Page>>>()) as u64
+    }
+
     /// The mark of a unit.
     pub(super) fn get(&self, unit: u64) -> Option<u32> {
         self.pages.get((unit / UNITS) as usize)?.as_ref()?.marks[(unit % UNITS) as usize].checked_sub(1)
@@ -31,8 +41,10 @@ impl Marks {
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let page = self.pages[page]
-            .get_or_insert_with(|| Box::new(Page { marks: [NONE; UNITS as usize], count: 0 }));
+        let page = self.pages[page].get_or_insert_with(|| {
+            self.used += 1;
+            self.spare.take().unwrap_or_else(|| Box::new(Page { marks: [NONE; UNITS as usize], count: 0 }))
+        });
         let mark = &mut page.marks[(unit % UNITS) as usize];
         page.count += u32::from(*mark == NONE);
         *mark = number + 1;
@@ -46,7 +58,8 @@ impl Marks {
         page.count -= u32::from(*mark != NONE);
         *mark = NONE;
         if page.count == 0 {
-            *place = None;
+            self.used -= 1;
+            self.spare = place.take();
         }
     }
 }

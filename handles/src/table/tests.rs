@@ -22,7 +22,7 @@ impl Bench {
 
     /// Puts a large object of this byte, in a turn of its own.
     fn put(&mut self, byte: u8) -> u64 {
-        self.table.begin();
+        self.table.turn.begin();
         let (number, offset) = self.table.allocate(Source::Owner, LARGE, "").unwrap();
         let into = self.table.region.region.at(offset, LARGE).unwrap();
         // SAFETY: the block was just allocated.
@@ -32,7 +32,7 @@ impl Bench {
     }
 
     fn claim(&mut self, number: u64) -> Result<Claimed, ClaimFailed> {
-        self.table.begin();
+        self.table.turn.begin();
         let key = self.table.key(number);
         self.table.claim(Source::Owner, number, key)
     }
@@ -50,7 +50,7 @@ impl Bench {
     }
 
     fn is_spilled(&self, number: u64) -> bool {
-        matches!(self.table.objects[&number].state, State::Spilled(_))
+        self.table.objects[&number].place.is_some()
     }
 
     /// An object that is in the file, and as many others as there is memory for.
@@ -78,7 +78,7 @@ fn a_request_reads_the_clock_once_so_that_no_lease_ends_while_its_object_comes_b
     let first = bench.spilled();
     stepping::step_by(SECOND);
     let key = bench.table.key(first);
-    bench.table.begin();
+    bench.table.turn.begin();
     // It would end between the first reading of the clock and the second.
     bench.table.lease(first, key, SECOND + SECOND / 2).unwrap();
     let before = stepping::readings();
@@ -95,10 +95,10 @@ fn an_object_that_ends_while_it_comes_back_gives_its_place_in_the_file_back_once
     let first = bench.spilled();
     stepping::step_by(SECOND);
     let key = bench.table.key(first);
-    bench.table.begin();
+    bench.table.turn.begin();
     bench.table.lease(first, key, SECOND / 2).unwrap();
     // Taking memory for it ends its lease.
-    bench.table.begin();
+    bench.table.turn.begin();
     assert_eq!(bench.table.recall(first), Err(Refusal::Gone.into()));
     assert!(!bench.table.has(first));
     bench.check_file();

@@ -20,7 +20,6 @@ impl Topics {
                 return true;
             }
             self.ended.remove(&source);
-            table.forget_records(source);
         }
         while let Some(id) = self.due.first().copied() {
             if steps.is_over() {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use farjump::objects::{Lender, Lent, LingeringPeer, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{
+    Answer, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, SourceMemory,
+};
 use farjump_handles::Service;
 
 /// A service whose requests `answer` gets, with the service itself. All else is the service's.
@@ -20,14 +22,14 @@ impl<F> fmt::Debug for Answering<F> {
 // SAFETY: all pointers and descriptors are the service's, which hears of the end of each call.
 unsafe impl<F> Objects for Answering<F>
 where
-    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<(), String> + Send,
+    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<Answer, String> + Send,
 {
     fn listening(&mut self, address: &str) {
         self.service.listening(address);
     }
 
-    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
-        self.service.source_began(source, lender);
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
+        self.service.source_began(source, lender, memory);
     }
 
     fn request(
@@ -36,7 +38,7 @@ where
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         (self.answer)(&mut self.service, source, request, reply, limit)
     }
 
@@ -64,7 +66,11 @@ where
         self.service.region(may_write)
     }
 
-    fn list(&self, most: usize) -> ObjectListing {
-        self.service.list(most)
+    fn go_on(&mut self) -> bool {
+        self.service.go_on()
+    }
+
+    fn list(&mut self, from: u64, most: usize) -> ObjectPage {
+        self.service.list(from, most)
     }
 }

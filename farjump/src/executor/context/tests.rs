@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::objects::{LingeringPeer, ObjectListing, Region};
+use crate::objects::{LingeringPeer, ObjectPage, Region};
 
 thread_local! {
     static ENDED: Cell<u32> = const { Cell::new(0) };
@@ -42,11 +42,17 @@ impl Nested {
 unsafe impl Objects for Nested {
     fn listening(&mut self, _: &str) {}
 
-    fn request(&mut self, _: u64, request: Request<'_>, reply: &mut Vec<u8>, _: usize) -> Result<(), String> {
+    fn request(
+        &mut self,
+        _: u64,
+        request: Request<'_>,
+        reply: &mut Vec<u8>,
+        _: usize,
+    ) -> Result<Answer, String> {
         reply.extend(b"before ");
         self.use_context();
         reply.extend(request.len().to_string().bytes());
-        Ok(())
+        Ok(Answer::Done)
     }
 
     fn resolve(&mut self, _: Request<'_>) -> Result<Lent, ObjectError> {
@@ -69,8 +75,8 @@ unsafe impl Objects for Nested {
         None
     }
 
-    fn list(&self, _: usize) -> ObjectListing {
-        ObjectListing::default()
+    fn list(&mut self, _: u64, _: usize) -> ObjectPage {
+        ObjectPage::default()
     }
 }
 

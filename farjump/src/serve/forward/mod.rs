@@ -151,6 +151,11 @@ impl Forwards {
         self.active
     }
 
+    /// Has the next poll of the target come to [`Forwards::turn`], and to what is done beside it.
+    pub(super) fn wake(&mut self) {
+        self.active = true;
+    }
+
     /// Names a destination `name` from now on. Calls on their way to another one of that name fail if the
     /// address is another.
     pub(super) fn set(&mut self, name: &str, address: &PeerAddress, watch: &Watch, gates: &mut Forwarding) {

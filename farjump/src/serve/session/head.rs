@@ -104,6 +104,8 @@ pub(super) enum BlockedOn {
         token: u32,
         len: usize,
     },
+    /// The target's store, which is asked again.
+    Store,
     /// The program's release of replies that it holds, of which there are many.
     Release,
     /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
@@ -162,6 +164,12 @@ impl HeadFrame {
         if matches!(self.blocked_on, BlockedOn::Release) {
             self.blocked_on = BlockedOn::NextTurn;
         }
+    }
+
+    /// Whether the target's store is to be asked again.
+    #[inline]
+    pub(super) fn waits_for_store(&self) -> bool {
+        matches!(self.blocked_on, BlockedOn::Store)
     }
 
     /// Whether nothing keeps replies back.
@@ -315,7 +323,7 @@ impl Session {
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.head.blocked_on, BlockedOn::Nothing) {
-            BlockedOn::Nothing | BlockedOn::NextTurn => Ok(true),
+            BlockedOn::Nothing | BlockedOn::NextTurn | BlockedOn::Store => Ok(true),
             waits @ (BlockedOn::Code(_) | BlockedOn::Manifest(_)) => {
                 self.head.blocked_on = waits;
                 Ok(false)

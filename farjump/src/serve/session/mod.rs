@@ -149,7 +149,13 @@ impl Session {
             // It is watched too.
             #[cfg(feature = "bitcode")]
             (BlockedOn::Compiler(_), _) => Rest::Sleep,
-            (BlockedOn::LostReply { .. } | BlockedOn::CodeTurn(..) | BlockedOn::NextTurn, _) => Rest::None,
+            (
+                BlockedOn::LostReply { .. }
+                | BlockedOn::CodeTurn(..)
+                | BlockedOn::NextTurn
+                | BlockedOn::Store,
+                _,
+            ) => Rest::None,
             (BlockedOn::Credit { .. } | BlockedOn::Reading, _) => Rest::Nap,
             (BlockedOn::Nothing, Armed::Ready) => Rest::None,
             (BlockedOn::Nothing, Armed::Sleep) if !self.head.is_partial() => Rest::Sleep,

@@ -42,6 +42,14 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let (token, wants_reply) = (header.token, header.flags.contains(Flags::WANTS_REPLY));
+        if ended == Ended::Panicked && shared.executor.take_store_wait() {
+            // Nobody takes the reply of a gone source, and what the request would bring would end with it.
+            if !self.control.is_source_gone() {
+                self.head.block(BlockedOn::Store);
+                shared.executor.stats.waited += 1;
+            }
+            return Ok(());
+        }
         if ended == Ended::Forwarded {
             return self.forward(header, code, shared);
         }
