@@ -117,6 +117,22 @@ fn what_runs_again_runs_for_its_source_also_when_the_link_has_ended() {
 }
 
 #[test]
+fn links_that_come_when_the_host_has_ended_all_run_for_their_own_principals() {
+    let place = Place::new();
+    let mut target = target(&place);
+    let first = link(&place, &mut target);
+    let mut call = first.inject(&library("later"), b"l").unwrap();
+    assert_eq!(*outcome_of(&mut target, &mut call).unwrap(), *b"done");
+    let before = RAN_FOR.take().swap_remove(0);
+    target.end_links("the host ends its links");
+    let second = link(&place, &mut target);
+    let mut call = second.inject(&library("later"), b"l").unwrap();
+    assert_eq!(*outcome_of(&mut target, &mut call).unwrap(), *b"done");
+    let after = RAN_FOR.take().swap_remove(0);
+    assert!(after.link().is_some() && after.number() != before.number());
+}
+
+#[test]
 fn the_host_gives_its_word_with_a_call_and_later_calls_have_the_word_of_theirs() {
     let place = Place::new();
     let mut target = target(&place);
