@@ -42,7 +42,6 @@ mod releases;
 mod resolver;
 mod service;
 mod spill;
-mod steps;
 mod store;
 mod stream_way;
 mod stream_wire;

@@ -11,7 +11,6 @@ use farjump::objects::{
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
-use crate::steps::Steps;
 use crate::store::Shared;
 use crate::stream_wire::{self, StreamOp};
 use crate::table::{Source, Table};
@@ -348,8 +347,7 @@ unsafe impl Objects for Service {
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
-        topics.source_ended(&mut table, &mut Steps::new(self.shared.visits()), source);
-        self.shared.set_left(topics.has_more());
+        topics.source_ended(&mut table, source);
         table.link_ended(source, peer);
     }
 

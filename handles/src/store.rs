@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
 use crate::spill::Spill;
-use crate::steps::{Steps, Visits};
 use crate::table::{Source, Table};
 use crate::topics::Topics;
 use crate::view::View;
@@ -79,8 +78,6 @@ impl StoreOptions {
             topics: Mutex::default(),
             addresses: Mutex::new(Vec::new().into()),
             targets: AtomicU32::new(0),
-            visits: Visits::default(),
-            left: AtomicBool::new(false),
         };
         for address in &self.addresses {
             shared.add_address(address);
@@ -137,31 +134,13 @@ pub(crate) struct Shared {
     topics: Mutex<Topics>,
     addresses: Mutex<Arc<[String]>>,
     targets: AtomicU32,
-    visits: Visits,
-    /// Whether requests or ended sources have left something to do.
-    left: AtomicBool,
 }
 
 impl Shared {
-    /// What requests have visited.
-    pub(crate) fn visits(&self) -> &Visits {
-        &self.visits
-    }
-
-    /// Notes whether there is something for [`Shared::go_on`]. The topics are locked.
-    pub(crate) fn set_left(&self, left: bool) {
-        self.left.store(left, Ordering::Relaxed);
-    }
-
     /// Does a part of what requests and ended sources have left. Returns whether there is more.
     pub(crate) fn go_on(&self) -> bool {
-        if self.left.load(Ordering::Relaxed) {
-            let (mut topics, mut table) = (self.topics(), self.table());
-            let left = topics.go_on(&mut table, &mut Steps::new(&self.visits));
-            self.set_left(left);
-            return table.go_on() || left;
-        }
-        self.table().go_on()
+        let (mut topics, mut table) = (self.topics(), self.table());
+        topics.go_on(&mut table) | table.go_on()
     }
 
     /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.

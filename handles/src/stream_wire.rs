@@ -8,7 +8,6 @@ use farjump::objects::Answer;
 
 use crate::error::Error;
 use crate::refusal::{NoMemory, Refusal};
-use crate::steps::Steps;
 use crate::store::Shared;
 use crate::table::{Source, Table};
 use crate::topics::Topics;
@@ -80,12 +79,11 @@ pub(crate) fn answer(
     reply: &mut Writer,
 ) -> Option<Answer> {
     reply.0.clear();
-    let mut steps = Steps::new(shared.visits());
     // The topics are locked before the table, here and wherever both are.
     let mut topics = shared.topics();
     let mut table = shared.table();
-    let answered = done(&mut topics, &mut table, &mut steps, source, op, fields, reply);
-    shared.set_left(topics.go_on(&mut table, &mut steps));
+    let answered = done(&mut topics, &mut table, source, op, fields, reply);
+    topics.go_on(&mut table);
     let answered = answered?;
     if let Err(refused) = answered {
         reply.0.clear();
@@ -118,7 +116,6 @@ fn topic<'a>(fields: &mut Reader<'a>) -> Option<&'a str> {
 fn done(
     topics: &mut Topics,
     table: &mut Table,
-    steps: &mut Steps<'_>,
     source: Source,
     op: StreamOp,
     mut fields: Reader<'_>,
@@ -139,43 +136,41 @@ fn done(
         }
         StreamOp::Publish => {
             let (id, is_owned) = (fields.u64()?, flag(&mut fields)?);
-            topics.publish(table, steps, source, id, is_owned, fields.0).map(|published| match published {
+            topics.publish(table, source, id, is_owned, fields.0).map(|published| match published {
                 Published::As(number) => _ = reply.u64(number),
                 Published::Full(wait) => write_wait(wait, reply),
             })
         }
         StreamOp::Finish => {
             let (id, has_finished) = (fields.u64()?, flag(&mut fields)?);
-            topics.finish(table, steps, source, id, has_finished)
+            topics.finish(table, source, id, has_finished)
         }
         StreamOp::Subscribe => {
             let name = topic(&mut fields)?;
             let options =
                 SubscriberOptions { from_oldest: flag(&mut fields)?, publishers: number32(&mut fields)? };
-            topics
-                .subscribe(table, steps, source, name, &options)
-                .map(|(id, first)| _ = reply.u64(id).u64(first))
+            topics.subscribe(table, source, name, &options).map(|(id, first)| _ = reply.u64(id).u64(first))
         }
         StreamOp::Next | StreamOp::Release => {
             let id = fields.u64()?;
             let count = fields.u16().filter(|count| usize::from(*count) <= MAX_RELEASES)?;
             for _ in 0..count {
-                topics.release(table, steps, source, id, fields.u64()?);
+                topics.release(table, source, id, fields.u64()?);
             }
             match op {
                 StreamOp::Release => Ok(()),
                 _ => {
                     let from = fields.u64()?;
-                    topics.next(table, steps, source, id, from).map(|next| write_next(next, reply))
+                    topics.next(table, source, id, from).map(|next| write_next(next, reply))
                 }
             }
         }
         StreamOp::Unsubscribe => {
             let (id, from) = (fields.u64()?, fields.u64()?);
-            topics.unsubscribe(table, steps, source, id, from)
+            topics.unsubscribe(table, source, id, from)
         }
         StreamOp::Discard => {
-            topics.discard(table, steps, topic(&mut fields)?).map(|was_there| _ = reply.u8(was_there.into()))
+            topics.discard(table, topic(&mut fields)?).map(|was_there| _ = reply.u8(was_there.into()))
         }
     };
     Some(done)

@@ -3,7 +3,7 @@
 //! A topic is one queue, in which the entries of all its publishers stand in the order of their arrival. So the order of
 //! each publisher is kept.
 //!
-//! Each request visits a bounded number of entries, members and topics ([`Steps`]), and leaves the rest to
+//! Each request visits a bounded number of entries, members and topics ([`Turn`](crate::turn::Turn)), and leaves the rest to
 //! [`Topics::go_on`]. What a topic is to its users does not depend on what is left: entries that only wait to be taken out
 //! are in no one's way.
 
@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 
 use crate::handle::Handle;
 use crate::refusal::NoMemory;
-use crate::steps::Steps;
 use crate::table::{Source, Table};
 
 use crate::streams::{
@@ -169,7 +168,6 @@ impl Topics {
     pub(crate) fn publish(
         &mut self,
         table: &mut Table,
-        steps: &mut Steps<'_>,
         source: Source,
         id: u64,
         is_owned: bool,
@@ -200,7 +198,7 @@ impl Topics {
                 break;
             }
             let makes_way = publisher.drops_oldest && !topic.items.is_empty() || topic.oldest_is_past();
-            if makes_way && steps.take() {
+            if makes_way && table.turn.take() {
                 self.bytes -= topic.take_oldest(table);
                 continue;
             }
@@ -214,7 +212,7 @@ impl Topics {
         publisher.published += 1;
         signal(table, topic.words, Word::Subscribers);
         // With no subscriber left nothing is held back.
-        self.tend(table, steps, topic_id);
+        self.tend(table, topic_id);
         Ok(Published::As(number))
     }
 
@@ -222,7 +220,6 @@ impl Topics {
     pub(crate) fn finish(
         &mut self,
         table: &mut Table,
-        steps: &mut Steps<'_>,
         source: Source,
         id: u64,
         has_finished: bool,
@@ -241,7 +238,7 @@ impl Topics {
             topic.push_gone(id, source, publisher.published);
         }
         signal(table, topic.words, Word::Subscribers);
-        self.tend(table, steps, publisher.topic);
+        self.tend(table, publisher.topic);
         Ok(())
     }
 
@@ -249,7 +246,6 @@ impl Topics {
     pub(crate) fn subscribe(
         &mut self,
         table: &mut Table,
-        steps: &mut Steps<'_>,
         source: Source,
         name: &str,
         options: &SubscriberOptions,
@@ -265,7 +261,7 @@ impl Topics {
         let next = topic.add(id, source, options.publishers, options.from_oldest);
         self.subscribers.insert(id, topic_id);
         self.members.insert((source, id));
-        self.tend(table, steps, topic_id);
+        self.tend(table, topic_id);
         Ok((id, next))
     }
 
@@ -283,27 +279,19 @@ impl Topics {
     pub(crate) fn next(
         &mut self,
         table: &mut Table,
-        steps: &mut Steps<'_>,
         source: Source,
         id: u64,
         from: u64,
     ) -> Result<Next, Refused> {
         let (topic_id, topic) = self.subscriber(source, id)?;
-        let next = topic.next_for(table, steps, id, from)?;
-        self.tend(table, steps, topic_id);
+        let next = topic.next_for(table, id, from)?;
+        self.tend(table, topic_id);
         Ok(next)
     }
 
     /// The subscriber no longer holds the object of an entry. One that it does not hold is none.
-    pub(crate) fn release(
-        &mut self,
-        table: &mut Table,
-        steps: &mut Steps<'_>,
-        source: Source,
-        id: u64,
-        number: u64,
-    ) {
-        steps.count();
+    pub(crate) fn release(&mut self, table: &mut Table, source: Source, id: u64, number: u64) {
+        table.turn.visit(1);
         let Ok((topic_id, topic)) = self.subscriber(source, id) else { return };
         let Some(subscriber) = topic.subscribers.get_mut(&id) else { return };
         if !subscriber.let_go(table, number) {
@@ -313,7 +301,7 @@ impl Topics {
         topic.unhold(table, number);
         if is_done {
             self.remove_subscriber(table, source, id, topic_id);
-            self.tend(table, steps, topic_id);
+            self.tend(table, topic_id);
         }
     }
 
@@ -322,7 +310,6 @@ impl Topics {
     pub(crate) fn unsubscribe(
         &mut self,
         table: &mut Table,
-        steps: &mut Steps<'_>,
         source: Source,
         id: u64,
         from: u64,
@@ -332,7 +319,7 @@ impl Topics {
         if topic.subscribers.get(&id).is_some_and(|subscriber| subscriber.holds_nothing()) {
             self.remove_subscriber(table, source, id, topic_id);
         }
-        self.tend(table, steps, topic_id);
+        self.tend(table, topic_id);
         Ok(())
     }
 
@@ -348,18 +335,13 @@ impl Topics {
 
     /// Forgets a topic that has neither publishers nor subscribers, and evicts the objects that it owns. `false` if there
     /// is none.
-    pub(crate) fn discard(
-        &mut self,
-        table: &mut Table,
-        steps: &mut Steps<'_>,
-        name: &str,
-    ) -> Result<bool, Refused> {
+    pub(crate) fn discard(&mut self, table: &mut Table, name: &str) -> Result<bool, Refused> {
         let Some(id) = self.names.get(name).copied() else { return Ok(false) };
         if self.topics.get(&id).is_some_and(|topic| topic.live != 0 || !topic.subscribers.is_empty()) {
             return Err(Refused::InUse);
         }
         self.detach(id);
-        self.tend(table, steps, id);
+        self.tend(table, id);
         Ok(true)
     }
 }

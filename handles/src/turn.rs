@@ -7,6 +7,9 @@ use crate::clock;
 /// Most claims, leases, objects and blocks that a turn visits, besides the bytes that it moves.
 pub(crate) const MOST_VISITS: u32 = 64;
 
+/// Visits that the end of an object takes at the least, with its contents, where its memory is left to a later turn.
+const OF_ONE: u32 = 4;
+
 /// The time of a turn, and its visits.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
@@ -36,6 +39,18 @@ impl Turn {
     /// Visits that are left.
     pub(crate) fn left(&self) -> u32 {
         MOST_VISITS.saturating_sub(self.visits)
+    }
+
+    /// Visits one thing more, which may end an object. `false` if the turn is over.
+    pub(crate) fn take(&mut self) -> bool {
+        let may = !self.is_over();
+        self.visit(may.into());
+        may
+    }
+
+    /// Whether nothing more is to be ended in this turn.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left() < OF_ONE
     }
 
     /// The most visits of a turn since this was last asked.

@@ -3,14 +3,12 @@
 //! A request is its [`Op`] in one byte, and the fields of that. All numbers are little-endian. A reply begins with a
 //! [`Status`]. `docs/protocol.md` has the table.
 
-use crate::steps::MOST;
-
 /// Version of the requests, told in [`Op::Hello`].
 pub(crate) const VERSION: u8 = 1;
 /// Longest request without contents, in bytes.
 pub(crate) const MAX_REQUEST: usize = 2048;
 /// Most releases of items that travel with another request, which visits something itself.
-pub(crate) const MAX_RELEASES: usize = MOST as usize - 4;
+pub(crate) const MAX_RELEASES: usize = 16;
 /// Most claims that one request releases: the end of each visits several blocks.
 pub(crate) const MAX_CLAIMS: usize = 16;
 /// Reads of one reply are no longer than this, in bytes.

@@ -3,19 +3,12 @@
 use std::sync::Arc;
 
 use super::{Given, Next, Refused, Topic, Wait, Word, wait_for};
-use crate::steps::Steps;
 use crate::table::Table;
 
 impl Topic {
     /// Moves the subscriber to `from`, and returns the next entry from there. Asked again with the same number, as after a
     /// reply that was lost, it returns the same entry.
-    pub(crate) fn next_for(
-        &mut self,
-        table: &mut Table,
-        steps: &mut Steps<'_>,
-        id: u64,
-        from: u64,
-    ) -> Result<Next, Refused> {
+    pub(crate) fn next_for(&mut self, table: &mut Table, id: u64, from: u64) -> Result<Next, Refused> {
         let (end, first) = (self.next(), self.first_place());
         let subscriber = self.subscribers.get_mut(&id).ok_or(Refused::Unknown)?;
         let (before, mut next) = (subscriber.next, subscriber.next);
@@ -35,7 +28,7 @@ impl Topic {
         }
         self.count_lost(id, next);
         next = from.clamp(next, end.max(next));
-        let found = self.find(table, steps, id, &mut next);
+        let found = self.find(table, id, &mut next);
         if next != before {
             self.positions.remove(&(before, id));
             self.positions.insert((next, id));
@@ -59,13 +52,7 @@ impl Topic {
     }
 
     /// The first entry from `next` on that the subscriber can get. `next` passes over others.
-    fn find(
-        &mut self,
-        table: &mut Table,
-        steps: &mut Steps<'_>,
-        id: u64,
-        next: &mut u64,
-    ) -> Result<Next, Refused> {
+    fn find(&mut self, table: &mut Table, id: u64, next: &mut u64) -> Result<Next, Refused> {
         let most = self.capacity() + 1;
         loop {
             let Some(subscriber) = self.subscribers.get_mut(&id) else { return Err(Refused::Unknown) };
@@ -89,7 +76,7 @@ impl Topic {
                     false => Next::Empty(wait_for(table, self.words, Word::Subscribers)),
                 });
             };
-            if !steps.take() {
+            if !table.turn.take() {
                 // Another value than the word has: the subscriber asks again at once.
                 let wait = wait_for(table, self.words, Word::Subscribers);
                 return Ok(Next::Empty(Wait { value: wait.value.wrapping_sub(1), ..wait }));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Gone, Item, Owned, Subscriber, Topic, Word, record, signal};
 use crate::allocator::Block;
-use crate::steps::Steps;
 use crate::table::{Source, Table};
 
 impl Topic {
@@ -172,9 +171,9 @@ impl Topic {
         item.handle.len()
     }
 
-    /// Takes the entries out that all subscribers have gone past, but for those that are kept, as far as the steps go. Returns
+    /// Takes the entries out that all subscribers have gone past, but for those that are kept, as far as the turn goes. Returns
     /// the bytes of their handles, and whether some are left.
-    pub(crate) fn trim(&mut self, table: &mut Table, steps: &mut Steps<'_>) -> (usize, bool) {
+    pub(crate) fn trim(&mut self, table: &mut Table) -> (usize, bool) {
         let (keep, floor) = (self.keep(), self.floor());
         let (mut bytes, mut has_taken) = (0, false);
         let is_left = loop {
@@ -186,7 +185,7 @@ impl Topic {
                 (_, Some(item)) if item < floor && self.items.len() > keep => false,
                 _ => break false,
             };
-            if !steps.take() {
+            if !table.turn.take() {
                 break true;
             }
             has_taken = true;

@@ -1,6 +1,5 @@
 //! The ends of topics and of sources, and what requests have left to do.
 
-use crate::steps::Steps;
 use crate::table::{Source, Table};
 use crate::topic::{Topic, record};
 
@@ -8,58 +7,53 @@ use super::Topics;
 
 impl Topics {
     /// The source is gone: its publishers have not finished, and its subscribers hold nothing.
-    pub(crate) fn source_ended(&mut self, table: &mut Table, steps: &mut Steps<'_>, source: Source) {
+    pub(crate) fn source_ended(&mut self, table: &mut Table, source: Source) {
         self.ended.insert(source);
-        self.go_on(table, steps);
+        self.go_on(table);
     }
 
-    /// Does what requests and ended sources have left, as far as the steps go. Returns whether there is more.
-    pub(crate) fn go_on(&mut self, table: &mut Table, steps: &mut Steps<'_>) -> bool {
+    /// Does what requests and ended sources have left, as far as the turn goes. Returns whether there is more.
+    pub(crate) fn go_on(&mut self, table: &mut Table) -> bool {
         while let Some(source) = self.ended.first().copied() {
-            if !self.end_some(table, steps, source) {
+            if !self.end_some(table, source) {
                 return true;
             }
             self.ended.remove(&source);
         }
         while let Some(id) = self.due.first().copied() {
-            if steps.is_over() {
+            if table.turn.is_over() {
                 return true;
             }
-            self.tend(table, steps, id);
+            self.tend(table, id);
         }
         false
     }
 
-    /// Whether there is something for [`Topics::go_on`].
-    pub(crate) fn has_more(&self) -> bool {
-        !self.ended.is_empty() || !self.due.is_empty()
-    }
-
     /// Ends members of a source that has ended, then its use of topics. Returns whether none is left.
-    fn end_some(&mut self, table: &mut Table, steps: &mut Steps<'_>, source: Source) -> bool {
+    fn end_some(&mut self, table: &mut Table, source: Source) -> bool {
         while let Some((_, id)) = self.members.range((source, 0)..=(source, u64::MAX)).next().copied() {
-            if !steps.take() {
+            if !table.turn.take() {
                 return false;
             }
             if self.publishers.contains_key(&id) {
-                let _ = self.finish(table, steps, source, id, false);
-            } else if !self.end_subscriber(table, steps, source, id) {
+                let _ = self.finish(table, source, id, false);
+            } else if !self.end_subscriber(table, source, id) {
                 return false;
             }
         }
         while let Some(used) = self.used.range((source, 0)..=(source, u64::MAX)).next().copied() {
-            if !steps.take() {
+            if !table.turn.take() {
                 return false;
             }
             self.used.remove(&used);
             table.refund(source, record::USER);
-            self.lost_user(table, steps, source, used.1);
+            self.lost_user(table, source, used.1);
         }
         true
     }
 
     /// Ends a subscriber, and what it holds. Returns whether nothing is left.
-    fn end_subscriber(&mut self, table: &mut Table, steps: &mut Steps<'_>, source: Source, id: u64) -> bool {
+    fn end_subscriber(&mut self, table: &mut Table, source: Source, id: u64) -> bool {
         let Ok((topic_id, topic)) = self.subscriber(source, id) else {
             self.members.remove(&(source, id));
             return true;
@@ -68,7 +62,7 @@ impl Topics {
         topic.leave(table, id, u64::MAX);
         while let Some(number) = topic.subscribers.get_mut(&id).and_then(|one| one.let_first_go(table)) {
             topic.unhold(table, number);
-            if !steps.take() {
+            if !table.turn.take() {
                 break;
             }
         }
@@ -76,13 +70,13 @@ impl Topics {
         if is_done {
             self.remove_subscriber(table, source, id, topic_id);
         }
-        self.tend(table, steps, topic_id);
+        self.tend(table, topic_id);
         is_done
     }
 
     /// A source that used the topic has ended. Without users the topic goes, unless it has items: those stay until it is
     /// discarded, or its place is wanted.
-    fn lost_user(&mut self, table: &mut Table, steps: &mut Steps<'_>, source: Source, id: u64) {
+    fn lost_user(&mut self, table: &mut Table, source: Source, id: u64) {
         let order = self.next_number();
         let Some(topic) = self.topics.get_mut(&id) else { return };
         topic.users.remove(&source);
@@ -91,7 +85,7 @@ impl Topics {
         }
         if topic.items.is_empty() {
             self.detach(id);
-            self.tend(table, steps, id);
+            self.tend(table, id);
         } else {
             topic.orphaned = Some(order);
             self.orphans.insert(order, id);
@@ -117,13 +111,13 @@ impl Topics {
         }
     }
 
-    /// Takes entries out of a topic that are in its way, as far as the steps go, and forgets it where nothing is left of it.
-    pub(super) fn tend(&mut self, table: &mut Table, steps: &mut Steps<'_>, id: u64) {
+    /// Takes entries out of a topic that are in its way, as far as the turn goes, and forgets it where nothing is left of it.
+    pub(super) fn tend(&mut self, table: &mut Table, id: u64) {
         let Some(topic) = self.topics.get_mut(&id) else {
             self.due.remove(&id);
             return;
         };
-        let (bytes, is_left) = topic.trim(table, steps);
+        let (bytes, is_left) = topic.trim(table);
         self.bytes -= bytes;
         if is_left {
             self.due.insert(id);
@@ -137,7 +131,7 @@ impl Topics {
         while let Some(topic) = self.topics.get_mut(&id)
             && let Some(user) = topic.users.first().copied()
         {
-            if !steps.take() {
+            if !table.turn.take() {
                 return;
             }
             topic.users.remove(&user);
