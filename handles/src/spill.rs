@@ -10,9 +10,6 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::allocator::{Allocator, Block};
 use crate::error::Error;
 
-/// Bytes of the file that an object takes at least.
-const SECTOR: u64 = 512;
-
 /// A file without a name: it goes with its process.
 #[derive(Debug)]
 pub(crate) struct Spill {
@@ -29,17 +26,7 @@ impl Spill {
             Ok(file) => File::from(file),
             Err(errno) => return Err(failed(errno.into())),
         };
-        Ok(Spill { file, space: Allocator::new(capacity, SECTOR) })
-    }
-
-    /// Places that were looked at or changed since it was made.
-    pub(crate) fn visits(&self) -> u64 {
-        self.space.visits()
-    }
-
-    /// Bytes of the heap that it takes.
-    pub(crate) fn heap(&self) -> u64 {
-        self.space.heap()
+        Ok(Spill { file, space: Allocator::new(capacity) })
     }
 
     /// Writes an object.
@@ -53,9 +40,11 @@ impl Spill {
         Ok(place)
     }
 
-    /// Reads an object.
-    pub(crate) fn read(&self, place: Block, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, place.offset())
+    /// Reads an object back, which is then no longer there.
+    pub(crate) fn read(&mut self, place: Block, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, place.offset())?;
+        self.space.give_back(place);
+        Ok(())
     }
 
     /// Forgets an object.
