@@ -53,8 +53,8 @@ use Work::{Again, Check, Suite, Tried};
 /// A step: its name, and its work.
 type Step = (&'static str, Work);
 
-/// The steps before all others: those of seconds, and the build of the libraries and programs, which the
-/// virtual machines take too.
+/// The steps before all others: those of seconds, and the build of the libraries and programs, which the tests' build
+/// continues.
 const FIRST: [Step; 10] = [
     ("the lock file fits", Check(checks::dependencies::locked)),
     ("formatting", Check(formatting)),
@@ -290,6 +290,21 @@ mod tests {
         let [first, second] = &report.lines[..] else { panic!("{:?}", report.lines) };
         assert!(first.starts_with("FAILED  first (") && first.ends_with(" s): a reason"), "{first}");
         assert!(second.starts_with("ok      second (") && second.ends_with(" s)"), "{second}");
+    }
+
+    #[test]
+    fn of_repeated_tests_failures_alone_are_counted() {
+        let again = |_: &Interrupt| {
+            let mut tally = Tally { passed: 7, ..Tally::default() };
+            tally.fail("one of them");
+            Ok(Ok(tally))
+        };
+        let nowhere = |_: &Interrupt| Ok(Err("a reason".to_owned()));
+        let steps = [("again", Again(again)), ("nowhere", Again(nowhere))];
+        let report = both(&[], (&steps, 0), &Interrupt::install().unwrap()).unwrap();
+        assert!(report.failed && report.lines[1].starts_with("skipped"), "{:?}", report.lines);
+        assert_eq!((report.tally.passed, report.tally.failed.len()), (0, 1));
+        assert_eq!(report.tally.failed[0].name, "one of them");
     }
 
     #[test]
