@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use farjump_tools::fakes::{Fakes, which};
 
+use crate::checks::without_ucx;
 use crate::process::{Failed, Interrupt, variable};
 use crate::suite::suite;
 use crate::test_programs::TestPrograms;
@@ -22,6 +23,8 @@ struct Place {
     name: &'static str,
     /// Whether its user owns the clone and has no privileges.
     is_users: bool,
+    /// Whether UCX is there, if it is on this machine.
+    has_ucx: bool,
     /// Programs that are not there, by the beginnings of their names.
     without: &'static [&'static str],
     /// Programs that are there and do not start.
@@ -36,45 +39,51 @@ struct Place {
     through: &'static [&'static str],
     /// Whether git refuses the clone, as another user's.
     is_git_refused: bool,
-    /// The packages whose tests run, by their folders, with words of the tests' names if not all of them do.
-    tests: &'static [(&'static str, &'static [&'static str])],
+    /// The packages whose tests run, by their folders, with words of the tests' names if not all of them do. Each of these
+    /// is one view.
+    tests: &'static [(&'static [&'static str], &'static [&'static str])],
 }
 
 /// A folder below which the path of a socket is too long (unix(7)).
 const LONG: &str = "a-folder-whose-name-is-so-long-that-the-path-of-a-socket-in-it-has-more-than-107-bytes";
 
-const PLACES: [Place; 3] = [
+/// Programs through which a user without privileges starts the tests.
+const AS_USER: [&str; 8] =
+    ["prlimit", "--nofile=1024:1024", "setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"];
+/// Beginnings of the names of programs that such a user has not installed.
+const NOT_INSTALLED: [&str; 7] = ["clang", "c++", "g++", "x86_64-linux-gnu-g++", "apt", "lld", "ld.lld"];
+
+const PLACES: [Place; 4] = [
     Place {
         name: "a user with gcc and Rust alone",
         is_users: true,
-        without: &["clang", "c++", "g++", "x86_64-linux-gnu-g++", "apt", "lld", "ld.lld"],
+        has_ucx: false,
+        without: &NOT_INSTALLED,
         broken: &[],
         other: &[],
         variables: &[],
         temporary: ("tmp", "mode=1777"),
-        through: &[
-            "prlimit",
-            "--nofile=1024:1024",
-            "setpriv",
-            "--reuid",
-            USER,
-            "--regid",
-            USER,
-            "--clear-groups",
-        ],
+        through: &AS_USER,
         is_git_refused: false,
-        tests: &[
-            ("cli", &[]),
-            ("loader", &[]),
-            ("control", &[]),
-            ("transports", &[]),
-            ("examples/graph", &[]),
-            ("examples/tokio", &[]),
-        ],
+        tests: &[(&["cli", "loader", "control", "transports", "examples/graph", "examples/tokio"], &[])],
+    },
+    Place {
+        name: "a user with UCX",
+        is_users: true,
+        has_ucx: true,
+        without: &NOT_INSTALLED,
+        broken: &[],
+        other: &[],
+        variables: &[],
+        temporary: ("tmp", "mode=1777"),
+        through: &AS_USER,
+        is_git_refused: false,
+        tests: &[(&["cli", "transports"], &["ucx"])],
     },
     Place {
         name: "broken tools, one processor, long paths",
         is_users: false,
+        has_ucx: true,
         without: &[],
         broken: &[
             "clang",
@@ -100,15 +109,16 @@ const PLACES: [Place; 3] = [
         through: &["taskset", "-c", "0"],
         is_git_refused: true,
         tests: &[
-            ("loader", &[]),
-            ("cli", &["build::", "bitcode::", "doctor::", "broken_tools::", "documents::files::"]),
-            ("c", &["packages::"]),
-            ("farjump", &["calls_between_threads"]),
+            (&["loader"], &[]),
+            (&["cli"], &["build::", "bitcode::", "doctor::", "broken_tools::", "documents::files::"]),
+            (&["c"], &["packages::"]),
+            (&["farjump"], &["calls_between_threads"]),
         ],
     },
     Place {
         name: "clang, gold, blanks",
         is_users: false,
+        has_ucx: true,
         without: &["git"],
         broken: &[],
         other: &[("cc", "clang"), ("ld", "ld.gold")],
@@ -117,14 +127,14 @@ const PLACES: [Place; 3] = [
         through: &["prlimit", "--as=17179869184"],
         is_git_refused: false,
         tests: &[
-            ("loader", &[]),
-            ("cli", &["build::", "bitcode::", "documents::files::", "paths::", "temporary::"]),
-            ("c", &["packages::", "programs::"]),
-            ("kv", &["replicas_run", "enabled::"]),
-            ("examples/tokio", &[]),
-            ("examples/graph", &[]),
-            ("transports/ucx-sys", &[]),
-            ("farjump", &["links_share_what_was_compiled"]),
+            (&["loader"], &[]),
+            (&["cli"], &["build::", "bitcode::", "documents::files::", "paths::", "temporary::"]),
+            (&["c"], &["packages::", "programs::"]),
+            (&["kv"], &["replicas_run", "enabled::"]),
+            (&["examples/tokio"], &[]),
+            (&["examples/graph"], &[]),
+            (&["transports/ucx-sys"], &[]),
+            (&["farjump"], &["links_share_what_was_compiled"]),
         ],
     },
 ];
@@ -159,25 +169,25 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed
 }
 
 fn chosen(name: &str, interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
+    if let Some(why) = View::obstacle(interrupt)? {
+        return Ok(Err(why));
+    }
     let programs = TestPrograms::built_or_build(interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
     let mut tally = Tally::default();
     for place in PLACES.iter().filter(|place| place.name.contains(name)) {
         let fakes = place.fakes();
         let (view, run_in) = place.view(&target, interrupt)?;
-        if let Some(why) = view.obstacle()? {
-            return Ok(Err(why));
-        }
-        for (package, words) in place.tests {
-            let chosen = programs.of(package);
+        for (packages, words) in place.tests {
+            let (chosen, packages) = (programs.of(packages), packages.join(", "));
             let words: Vec<_> = ["--show-output"].iter().chain(*words).copied().collect();
             let run = view.run(TestPrograms::RUNNER, &TestPrograms::args(&words));
             let run =
-                chosen.given_to(run).shown_as(format!("{package} {} ({})", words.join(" "), place.name));
+                chosen.given_to(run).shown_as(format!("{packages} {} ({})", words.join(" "), place.name));
             let run = run.directory(root()).env("PATH", fakes.path()).env("TMPDIR", &run_in.temporary);
             let run = run_in.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
             let run = place.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
-            let mut ran = suite(&format!("{package}: {}", place.name), run, true)?;
+            let mut ran = suite(&format!("{packages}: {}", place.name), run, true)?;
             for failure in &mut ran.failed {
                 failure.name = format!("{} ({})", failure.name, place.name);
             }
@@ -216,7 +226,8 @@ impl Place {
             view = view.owned(&[&git]);
         }
         let inside = Inside { temporary, variables };
-        Ok((view.without(&self.hidden()).through(self.through), inside))
+        let ucx = if self.has_ucx { Vec::new() } else { without_ucx::files_of_ucx(target, interrupt)? };
+        Ok((view.without(&ucx).without(&self.hidden()).through(self.through), inside))
     }
 
     /// The files of the programs that are not there.

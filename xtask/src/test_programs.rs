@@ -21,14 +21,14 @@ use crate::workspace::root;
 pub(crate) const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// Runs the programs of `$PROGRAMS` with these arguments. Each has a line: the folder of its package, what it
-/// tests, and its file, between tabs.
+/// tests, and its file, between tabs. `$THROUGH`, if set, is a program that runs a file.
 const SCRIPT: &str = r#"
 tab=$(printf '\t')
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$LIBRARIES"
 failed=0
 while IFS=$tab read -r package tested file; do
     printf '     Running %s (%s)\n' "$tested" "$file"
-    (cd "$package" && exec env -u PROGRAMS -u LIBRARIES CARGO_MANIFEST_DIR="$package" "$file" "$@") </dev/null || failed=1
+    (cd "$package" && exec env -u PROGRAMS -u LIBRARIES -u THROUGH CARGO_MANIFEST_DIR="$package" ${THROUGH:+"$THROUGH"} "$file" "$@") </dev/null || failed=1
 done <<END
 $PROGRAMS
 END
@@ -81,7 +81,15 @@ impl TestPrograms {
 
     fn build_anew(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
         let run = Run::cargo(interrupt).args(EVERY_TEST).args(packages::features()).directory(root());
-        let artifacts = Artifacts::of(run.args(["--no-run"]).limit(LIMIT), "the tests")?;
+        TestPrograms::of_build(run.args(["--no-run"]).limit(LIMIT), "the tests", interrupt)
+    }
+
+    /// Those that this cargo builds, which runs none (`test --no-run`).
+    ///
+    /// # Errors
+    /// As [`Artifacts::of`].
+    pub(crate) fn of_build(run: Run<'_>, what: &str, interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
+        let artifacts = Artifacts::of(run, what)?;
         let rustc = Run::new("rustc", interrupt).args(["--print", "target-libdir"]).quiet().run()?;
         let libraries = PathBuf::from(rustc.output.trim());
         Ok(TestPrograms { programs: programs(&artifacts), artifacts, libraries })
@@ -120,9 +128,10 @@ impl TestPrograms {
         TestPrograms { programs, ..self.clone() }
     }
 
-    /// Those of the package in this folder of the workspace.
-    pub(crate) fn of(&self, folder: &str) -> TestPrograms {
-        let is_of = |program: &&TestProgram| program.package == root().join(folder);
+    /// Those of the packages in these folders, which may be relative to the workspace.
+    pub(crate) fn of(&self, folders: &[impl AsRef<Path>]) -> TestPrograms {
+        let is_of =
+            |program: &&TestProgram| folders.iter().any(|folder| program.package == root().join(folder));
         TestPrograms { programs: self.programs.iter().filter(is_of).cloned().collect(), ..self.clone() }
     }
 

@@ -49,6 +49,15 @@ impl Workspace {
         self.metadata["packages"].as_array().into_iter().flatten().map(Package)
     }
 
+    /// The folder of the package of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn folder_of(&self, name: &str) -> Result<&Path, Failed> {
+        let found = self.packages().find(|package| package.name() == name);
+        found.map(Package::folder).ok_or_else(|| Failed::Because(format!("there is no package {name}")))
+    }
+
     /// The packages of this workspace that are published.
     pub(crate) fn published(&self) -> impl Iterator<Item = Package<'_>> {
         // cargo's word for `publish = false` is an empty list of registries.
@@ -132,7 +141,7 @@ pub(crate) fn built_as_for_tests(chosen: &[&str], interrupt: &Interrupt) -> Resu
     built(chosen, Run::cargo(interrupt))
 }
 
-/// Builds the same parts for an emulator, into a folder of their own.
+/// Builds the same parts for an emulator, into a folder of their own. What runs there is stripped.
 ///
 /// # Errors
 /// They do not build.
@@ -141,7 +150,7 @@ pub(crate) fn built_for_emulator(
     folder: &Path,
     interrupt: &Interrupt,
 ) -> Result<Artifacts, Failed> {
-    built(chosen, for_emulator(Run::cargo(interrupt), folder))
+    built(chosen, for_emulator(Run::cargo(interrupt), folder).env("CARGO_PROFILE_DEV_DEBUG", "0"))
 }
 
 fn built(chosen: &[&str], cargo: Run<'_>) -> Result<Artifacts, Failed> {

@@ -79,9 +79,7 @@ impl Machine {
 
     /// Waits until there are `count` of them again.
     pub(crate) fn await_objects(&self, kind: &str, count: u64) {
-        while self.objects(kind) != count {
-            thread::sleep(Duration::from_millis(20));
-        }
+        awaits(&format!("{count} objects {kind}"), || self.objects(kind) == count);
     }
 
     fn has_device(&self) -> bool {
@@ -98,15 +96,19 @@ impl Machine {
         fs::read_to_string(path).unwrap_or_default()
     }
 
+    fn is_active(&self) -> bool {
+        self.port("state").contains("ACTIVE")
+    }
+
     fn gids_now(&self) -> Vec<String> {
         (0..8).map(|index| self.port(&format!("gids/{index}"))).collect()
     }
 
     /// Waits until the port is as before.
     fn await_up(&self) {
-        while !self.port("state").contains("ACTIVE") || self.gids_now() != self.gids {
-            thread::sleep(Duration::from_millis(20));
-        }
+        awaits("the port's state and addresses of before", || {
+            self.is_active() && self.gids_now() == self.gids
+        });
     }
 }
 
@@ -120,9 +122,7 @@ impl Drop for Down<'_> {
 impl Drop for Removed<'_> {
     fn drop(&mut self) {
         let Machine { device, interface, .. } = self.machine;
-        while self.machine.has_device() {
-            thread::sleep(Duration::from_millis(20));
-        }
+        awaits("the end of the device", || !self.machine.has_device());
         if self.interface_too {
             run("ip", &["link", "add", interface, "type", "dummy"]);
             let here = std::env::var("HERE").unwrap_or_else(|_| "10.9.0.1".to_owned());
@@ -131,16 +131,11 @@ impl Drop for Removed<'_> {
         }
         run("rdma", &["link", "add", device, "type", "rxe", "netdev", interface]);
         // A new interface has another address, and so other GIDs.
-        while !self.machine.port("state").contains("ACTIVE")
-            || !self
-                .machine
-                .gids
-                .iter()
-                .filter(|gid| gid.contains(":ffff:"))
-                .all(|gid| self.machine.gids_now().contains(gid))
-        {
-            thread::sleep(Duration::from_millis(20));
-        }
+        let of_ip = || self.machine.gids.iter().filter(|gid| gid.contains(":ffff:"));
+        awaits("the new port's state and addresses", || {
+            let now = self.machine.gids_now();
+            self.machine.is_active() && of_ip().all(|gid| now.contains(gid))
+        });
         set_nodes(EVERYBODY).unwrap();
     }
 }
@@ -155,6 +150,18 @@ pub(crate) fn comes_true(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
         thread::sleep(Duration::from_millis(20));
     }
     true
+}
+
+/// Waits until `holds` returns true, and says after a minute what it waited for.
+///
+/// # Panics
+/// After that, unless this thread panics already.
+fn awaits(what: &str, holds: impl FnMut() -> bool) {
+    if !comes_true(Duration::from_secs(60), holds) {
+        let said = format!("waited a minute for {what}");
+        assert!(thread::panicking(), "{said}");
+        eprintln!("{said}");
+    }
 }
 
 /// The device that backends take: the named one, or the first.

@@ -9,12 +9,11 @@ use farjump_handles::{Access, Client, Error, Handle, Patience, Store};
 use tempfile::TempDir;
 
 use crate::helper::start;
+use crate::source::FOREVER;
 use crate::{Done, Skip};
 
 /// Length of an object in bytes. Soft-RoCE takes about a second for it.
 const LONG: usize = 32 << 20;
-/// Longest wait for anything.
-const FOREVER: Duration = Duration::from_secs(120);
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 4093) as u8).collect()

@@ -9,8 +9,8 @@ use farjump_fixtures::helper_process::say;
 
 use crate::helper::library;
 
-/// A wait whose timeout no case should see: the watchdog comes before.
-pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+/// A wait whose timeout no case should see. It comes before the watchdog, and says who waited for what.
+pub(crate) const FOREVER: Duration = Duration::from_secs(120);
 /// Payloads of calls: in a line, in one packet, in several, and in a large mailbox or in pieces.
 pub(crate) const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 

@@ -30,9 +30,9 @@ const BINDING: [&str; 5] = [
     "--config",
     "profile.dev.package.farjump-ucx-sys.codegen-units=15",
 ];
-/// The tests that use UCX, or its absence. Unrelated tests run with all the others.
-const TESTS: [&str; 10] =
-    ["--lib", "--bins", "--test", "bindings", "--test", "transports", "--test", "ucx", "--test", "cli"];
+/// The tests that use UCX, or its absence, but those of the transports and of the program, which run without it in one of
+/// the [places](crate::places). Unrelated tests run with all the others.
+const TESTS: [&str; 6] = ["--lib", "--bins", "--test", "bindings", "--test", "ucx"];
 /// Arguments of the tests. The skipped ones are unit tests over fakes that repeat no line of UCX, and take long.
 const WORDS: [&str; 3] = ["--show-output", "--skip", "conformance::channels::"];
 /// Words of the message for missing UCX: the missing library, and the package that has it.
@@ -41,13 +41,13 @@ const SAID: [&str; 3] =
 
 /// Tests and uses farjump without UCX, and builds its binding. `Err` inside says why UCX cannot be hidden here.
 pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
+    if let Some(why) = View::obstacle(interrupt)? {
+        return Ok(Err(why));
+    }
     let programs = TestPrograms::built_or_build(interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
     let files = files_of_ucx(&target, interrupt)?;
     let view = View::new("without UCX", interrupt)?.without(&files);
-    if let Some(why) = view.obstacle()? {
-        return Ok(Err(why));
-    }
     let run = |program: &Path, args: &[&str]| view.run(program, args).directory(root()).limit(LIMIT);
     say!("taken away: {}", files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" "));
 
@@ -95,7 +95,7 @@ fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
 
 /// UCX's files in the folders of libraries and headers. Cargo adds folders below `target` to the path of
 /// libraries: what lies there was built here, as was the test program `ucx`.
-fn files_of_ucx(target: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
+pub(crate) fn files_of_ucx(target: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     // Not every user has it in the path.
     let cache =
         Run::new("sh", interrupt).args(["-c", "PATH=$PATH:/sbin:/usr/sbin ldconfig -p"]).quiet().run()?;

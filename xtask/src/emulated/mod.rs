@@ -9,7 +9,7 @@ mod standard_library;
 mod tools;
 mod wrappers;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use self::platform::Platform;
@@ -19,7 +19,8 @@ use crate::artifacts::Artifacts;
 use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{counted, suite};
-use crate::test_report::Tally;
+use crate::test_programs::TestPrograms;
+use crate::test_report::{Tally, Took};
 use crate::workspace::{BUILDING, Workspace, built_as_for_tests, for_emulator, root};
 
 /// Runs them, or reports why not.
@@ -27,7 +28,8 @@ use crate::workspace::{BUILDING, Workspace, built_as_for_tests, for_emulator, ro
 /// # Errors
 /// When interrupted, or cargo cannot be run.
 pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
-    let folder = Workspace::load(false, interrupt)?.target().join("emulated");
+    let workspace = Workspace::load(false, interrupt)?;
+    let folder = workspace.target().join("emulated");
     let mut tally = Tally::default();
     let begun = Instant::now();
     let tools = match Tools::get(&folder, interrupt)? {
@@ -43,7 +45,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     say!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
     let mut programs = Programs { own, third: None };
     for platform in platform::ALL {
-        let ran = of_platform(platform, &tools, &folder, &mut programs, interrupt);
+        let ran = of_platform(platform, &tools, &workspace, &mut programs, interrupt);
         tally.add(counted(platform.suite, ran)?);
     }
     Ok(tally)
@@ -61,11 +63,12 @@ struct Programs {
 fn of_platform(
     platform: &Platform,
     tools: &Tools<'_>,
-    folder: &Path,
+    workspace: &Workspace,
     programs: &mut Programs,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
     let begun = Instant::now();
+    let folder = &workspace.target().join("emulated");
     let folders = match tools.libraries(platform, folder, interrupt)? {
         Outcome::Here(folders) => folders,
         Outcome::Missing(why) => {
@@ -83,7 +86,6 @@ fn of_platform(
         ("--ld-path", tools.linker()),
     ];
     let link = options.map(|(option, value)| format!("-Clink-arg={option}={}", value.display())).join(" ");
-    let runner = wrappers.runner.display().to_string();
     // cargo for the platform.
     let cargo = || {
         let run = for_emulator(Run::cargo(interrupt), &folder.join("build"))
@@ -96,38 +98,44 @@ fn of_platform(
         tools.with_compiler(run)
     };
     let mut tally = Tally::default();
+    let built = cargo().args(["test", "--no-run", "--target", platform.rust]).limit(BUILDING);
+    let what = format!("the tests for {}", platform.suite);
+    let begun = Instant::now();
+    let built =
+        TestPrograms::of_build(built.args(platform.packages()).args(platform.programs()), &what, interrupt)?;
+    let building = begun.elapsed().as_secs_f64();
+    tally.suites.push(Took { suite: what, building, running: 0.0 });
     for tests in platform.tests {
-        let mut run = cargo()
-            .args(["test", "--no-fail-fast", "--target", platform.rust, "--package", tests.package])
-            .args(tests.programs)
-            .args(["--", "--show-output"])
-            .args(tests.skipped.iter().copied().flatten().flat_map(|(name, _)| ["--skip", name]))
-            // Examples in documentation are linked too.
-            .env("RUSTDOCFLAGS", &link)
-            .env(&platform.variable("RUNNER"), &runner)
+        let skipped = || tests.skipped.iter().copied().flatten();
+        let words = skipped().flat_map(|(name, _)| ["--skip", name]);
+        let words: Vec<_> = ["--show-output"].into_iter().chain(words).collect();
+        let chosen = built.of(&[workspace.folder_of(tests.package)?]).selected(tests.programs);
+        let name = format!("{} for {}", tests.package, platform.suite);
+        let mut run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
+        run = chosen.given_to(run).shown_as(format!("{} ({name})", words.join(" ")));
+        run = run
+            .env("THROUGH", &wrappers.runner)
             // Of other architectures, for pairs and chains.
             .env("FARJUMP_TEST_OTHER", &programs.own)
             // The emulator does not see the programs that a program starts.
-            .env("FARJUMP_TEST_RUNNER", &runner);
+            .env("FARJUMP_TEST_RUNNER", &wrappers.runner);
         if let Some(third) = &programs.third {
             run = run.env("FARJUMP_TEST_THIRD", third);
         }
         for (name, value) in platform.variables {
             run = run.env(name, value);
         }
-        let name = format!("{} for {}", tests.package, platform.suite);
         tally.add(suite(&name, run, true)?);
-        let skipped = tests
+        tally
             .skipped
-            .iter()
-            .copied()
-            .flatten()
-            .map(|(name, why)| (format!("{}: {name}", tests.package), why));
-        tally.skipped.extend(skipped.map(|(name, why)| (name, (*why).to_owned())));
+            .extend(skipped().map(|(name, why)| (format!("{}: {name}", tests.package), (*why).to_owned())));
     }
     if platform.is_third {
-        let build = cargo().args(["build", "--target", platform.rust, "--bin", "farjump"]).limit(BUILDING);
+        // With the example, whose tests' features it has.
+        let build =
+            cargo().args(["build", "--target", platform.rust, "--bin", "farjump", "--example", "store"]);
         let what = format!("the program for {}", platform.suite);
+        let build = build.args(platform.packages()).limit(BUILDING);
         match Artifacts::of(build, &what).and_then(|built| built.program("farjump")) {
             Ok(program) => programs.third = Some(wrappers.start(&program)?),
             Err(error) => tally.add(counted(&what, Err(error))?),

@@ -25,8 +25,10 @@ pub(super) struct Platform {
 pub(super) struct Tests {
     /// The crate's package.
     pub(super) package: &'static str,
-    /// cargo's options for features and test programs; none for all programs, with the examples in its documentation.
+    /// cargo's options for its test programs: `--lib`, and `--test` with a name each.
     pub(super) programs: &'static [&'static str],
+    /// Its features beside those that it has by default.
+    pub(super) features: &'static [&'static str],
     /// Lists of tests, or modules of them, that do not run, with the reason.
     pub(super) skipped: &'static [Skipped],
 }
@@ -129,19 +131,32 @@ const NOT_TOLD: &str =
     "the emulator runs old code for new code at the same address: it ignores riscv64's flush";
 const SAME_CODE: &str = "takes long under the emulator, and runs what other tests run";
 
+/// The tests of core.
+const CORE: &[&str] =
+    &["--lib", "--test", "frame", "--test", "icache", "--test", "image", "--test", "signal"];
 /// The loader's tests, but for those of the builder that do not need the platform: they run on the machine that builds.
 const LOADER: &[&str] = &[
     "--lib",
-    "--test=allocations",
-    "--test=arena",
-    "--test=build_own_linker",
-    "--test=debugger",
-    "--test=eviction",
-    "--test=landing_pads",
-    "--test=library",
-    "--test=sealed",
-    "--test=store",
-    "--test=wanted",
+    "--test",
+    "allocations",
+    "--test",
+    "arena",
+    "--test",
+    "build_own_linker",
+    "--test",
+    "debugger",
+    "--test",
+    "eviction",
+    "--test",
+    "landing_pads",
+    "--test",
+    "library",
+    "--test",
+    "sealed",
+    "--test",
+    "store",
+    "--test",
+    "wanted",
 ];
 /// Tests of the loader that the emulator does not let run on any platform.
 const LOADER_SKIPPED: Skipped = &[
@@ -156,17 +171,19 @@ const LOADER_SKIPPED: Skipped = &[
 
 /// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises.
 const AARCH64: &[Tests] = &[
-    Tests { package: "farjump-core", programs: &[], skipped: &[] },
-    Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED] },
-    Tests { package: "farjump-os", programs: &["--lib"], skipped: &[] },
+    Tests { package: "farjump-core", programs: CORE, features: &[], skipped: &[] },
+    Tests { package: "farjump-loader", programs: LOADER, features: &[], skipped: &[LOADER_SKIPPED] },
+    Tests { package: "farjump-os", programs: &["--lib"], features: &[], skipped: &[] },
     Tests {
         package: "farjump-control",
-        programs: &["--features=key", "--lib", "--test=control"],
+        programs: &["--lib", "--test", "control"],
+        features: &["farjump-control/key"],
         skipped: &[],
     },
     Tests {
         package: "farjump-transports",
-        programs: &["--lib", "--test=transports"],
+        programs: &["--lib", "--test", "transports"],
+        features: &[],
         skipped: &[&[(
             "a_peer_that_ends_under_a_frame_over_tcp",
             "UCX's endpoint times out under the emulator, before the peer ends",
@@ -174,12 +191,14 @@ const AARCH64: &[Tests] = &[
     },
     Tests {
         package: "farjump",
-        programs: &["--lib", "--test=links"],
+        programs: &["--lib", "--test", "links"],
+        features: &[],
         skipped: &[&[("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED)]],
     },
     Tests {
         package: "farjump-integration-tests",
-        programs: &["--test=conformance"],
+        programs: &["--test", "conformance"],
+        features: &[],
         skipped: &[&[
             ("fake", SAME_CODE),
             ("delayed", SAME_CODE),
@@ -197,10 +216,11 @@ const AARCH64: &[Tests] = &[
 /// The tests for riscv64: those of placing code, of entering it, and of a source and a target. What both do besides is
 /// the same on each architecture, and runs for aarch64.
 const RISCV64: &[Tests] = &[
-    Tests { package: "farjump-core", programs: &[], skipped: &[] },
+    Tests { package: "farjump-core", programs: CORE, features: &[], skipped: &[] },
     Tests {
         package: "farjump-loader",
         programs: LOADER,
+        features: &[],
         skipped: &[
             LOADER_SKIPPED,
             &[
@@ -210,10 +230,11 @@ const RISCV64: &[Tests] = &[
             ],
         ],
     },
-    Tests { package: "farjump-os", programs: &[], skipped: &[] },
+    Tests { package: "farjump-os", programs: &["--lib"], features: &[], skipped: &[] },
     Tests {
         package: "farjump",
-        programs: &["--lib", "--test=links"],
+        programs: &["--lib", "--test", "links"],
+        features: &[],
         skipped: &[&[
             ("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED),
             ("eviction::", NOT_TOLD),
@@ -232,6 +253,24 @@ impl Platform {
     /// Its architecture: the first part of its name.
     pub(super) fn architecture(&self) -> &'static str {
         self.clang.split('-').next().unwrap_or(self.clang)
+    }
+
+    /// cargo's arguments for the packages whose tests run. One command builds for all of them, and each crate once: the
+    /// packages that a command names decide the features of what they depend on.
+    pub(super) fn packages(&self) -> impl Iterator<Item = &'static str> {
+        let program = self.is_third.then_some("farjump-cli");
+        let packages = self.tests.iter().map(|tests| tests.package).chain(program);
+        let features = self.tests.iter().flat_map(|tests| tests.features);
+        packages
+            .flat_map(|package| ["--package", package])
+            .chain(features.flat_map(|feature| ["--features", feature]))
+    }
+
+    /// cargo's arguments for the test programs of all of them. Each names programs of one package, and the units of all.
+    pub(super) fn programs(&self) -> impl Iterator<Item = &'static str> {
+        let words = self.tests.iter().flat_map(|tests| tests.programs).copied();
+        // cargo takes it once.
+        ["--lib"].into_iter().chain(words.filter(|word| *word != "--lib"))
     }
 
     /// Cargo's variable for a setting of the platform.
