@@ -100,7 +100,7 @@ fn no_end_of_the_source_leaves_a_compiler_or_a_file() {
     let hangs = format!("sleep 100000 & echo $! >> {0}; echo $$ >> {0}; wait", quoted(&pids));
     let cc = compiler(&bench, &hangs);
     for signal in [Some(Signal::KILL), Some(Signal::INT), None] {
-        let calls = if signal.is_some() { "10000000" } else { "2000000" };
+        let calls = if signal.is_some() { "10000000" } else { "400000" };
         let arguments = ["--args", "aaaa", "--compile-for-peer", "--cc", &cc, "--repeat", calls];
         let mut source = Process::spawn(&mut bench.injecting(&library, &bench.address(), &arguments));
         let compiling = wait_for("a compiler", || {

@@ -37,7 +37,7 @@ const NEVER: Duration = Duration::from_secs(100_000);
 /// spins keeps it from the other one for milliseconds.
 fn handovers() -> u64 {
     let is_shared = thread::available_parallelism().is_ok_and(|processors| processors.get() == 1);
-    if is_shared { 500 } else { 20_000 }
+    if is_shared { 500 } else { 5_000 }
 }
 
 /// A link and a target in this thread, and their messages.

@@ -323,7 +323,7 @@ pub(crate) fn ran(link: &Link) -> u64 {
 
 /// Native words as bytes: arguments of the test ifuncs.
 pub(crate) fn words(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    zerocopy::IntoBytes::as_bytes(words).to_vec()
 }
 
 /// Bytes as native words.
