@@ -89,20 +89,18 @@ const BUILDING: [Step; 12] = [
 /// The virtual machines, whose devices and programs wait for each other most of the time.
 const MACHINES: [Step; 1] = [(vm::NAME, Suite(vm::all))];
 
-/// All tests, with what this machine has.
-const TESTS: [Step; 4] = [
-    ("tests", Suite(tests)),
-    (mpi::NAME, Suite(second_mpi)),
-    ("Python package", Suite(python_package)),
-    ("ProxyStore's own tests", Suite(proxystore)),
-];
+/// All tests of the workspace, with what this machine has.
+const TESTS: [Step; 2] = [("tests", Suite(tests)), (mpi::NAME, Suite(second_mpi))];
 
-/// Tests that need what the others do without: compilers from wheels, another UCX, or none.
-const BESIDE: [Step; 4] = [
+/// Tests that need what the others do without: compilers from wheels, another UCX, or none, another machine, Python.
+/// They take as long as the others.
+const BESIDE: [Step; 6] = [
     ("ifuncs in other languages", Again(languages::check)),
     ("newest UCX", Again(ucx::newest)),
     ("without UCX", Again(without_ucx::check)),
     ("machines as people have them", Again(places::all)),
+    ("Python package", Suite(python_package)),
+    ("ProxyStore's own tests", Suite(proxystore)),
 ];
 
 /// The nice value of [`BUILDING`]: the machines, which have time limits, get the processors first.
