@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use farjump_fixtures::helper_process::{HelperProcess, role, say};
+use farjump_fixtures::process::PATIENCE;
 pub(crate) use farjump_fixtures::process::{
     Done, Process, children_of, finish, kill, process_fields, quoted, runs, wait_for,
 };
@@ -124,10 +125,16 @@ impl Workbench {
         path
     }
 
-    /// Starts a target at [`Workbench::address`] and waits until it is ready.
+    /// Starts a target at [`Workbench::address`] and waits until it is ready. Sources have as long for the handshake as a test
+    /// takes at most: on a busy machine one that loads UCX can take more than two seconds.
     #[track_caller]
     pub(crate) fn serve(&self, args: &[&str]) -> Process {
-        start_target(&mut self.serving(args)).0
+        const HANDSHAKE: &str = "--handshake-timeout";
+        let mut command = self.serving(args);
+        if !args.contains(&HANDSHAKE) {
+            command.arg(HANDSHAKE).arg(format!("{}s", PATIENCE.as_secs()));
+        }
+        start_target(&mut command).0
     }
 
     /// A command that starts a target at [`Workbench::address`].
