@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
 use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
@@ -398,7 +398,9 @@ struct Fetched {
     view: Option<View>,
 }
 
-impl Objects for Fetched {
+// SAFETY: the bytes of a view stay as they are as long as it, and `self` keeps it until the executor gets another store,
+// which is after the call. There are no others, and no region.
+unsafe impl Objects for Fetched {
     fn listening(&mut self, _address: &str) {}
 
     fn request(
@@ -407,7 +409,7 @@ impl Objects for Fetched {
         _request: Request<'_>,
         _reply: &mut Vec<u8>,
         _limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         Err("there is no store here".to_owned())
     }
 
@@ -426,13 +428,13 @@ impl Objects for Fetched {
 
     fn call_ended(&mut self, _returned: bool, _reply: &mut Vec<u8>) {}
 
-    fn source_ended(&mut self, _source: u64) {}
+    fn source_ended(&mut self, _source: u64, _peer: Option<LingeringPeer>) {}
 
     fn region(&self, _may_write: bool) -> Option<Region<'_>> {
         None
     }
 
-    fn list(&self, _most: usize) -> ObjectListing {
-        ObjectListing::default()
+    fn list(&mut self, _from: u64, _most: usize) -> ObjectPage {
+        ObjectPage::default()
     }
 }

@@ -47,7 +47,8 @@ pub enum Error {
     /// The store has no memory for an object.
     #[error(
         "the store has no memory for {asked} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
-         evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)"
+         {}evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)",
+        in_quarantine(*quarantined, keepers)
     )]
     Full {
         /// Bytes asked for.
@@ -58,6 +59,19 @@ pub enum Error {
         capacity: u64,
         /// Most bytes that an object could have now.
         largest: u64,
+        /// Used bytes in quarantine: of ended links, whose processes may still read or write them.
+        quarantined: u64,
+        /// The first of these processes, in words.
+        keepers: String,
+    },
+    /// The owner's target keeps no more for this client.
+    #[error(
+        "the owner's target allows this client no {asked} bytes more for the records of objects and claims: evict objects that it \
+         has put, drop views, or have the target allow more (TargetBuilder::max_source_memory, farjump serve --max-source-memory)"
+    )]
+    SourceFull {
+        /// Bytes asked for.
+        asked: u64,
     },
     /// The name of a type is too long.
     #[error("the name of a type has {len} bytes, and 255 are allowed")]
@@ -144,6 +158,16 @@ pub enum Error {
     /// The link to the owner failed, or a call did.
     #[error(transparent)]
     Link(#[from] farjump::Error),
+}
+
+/// The part of [`Error::Full`] that says how bytes in quarantine come free.
+fn in_quarantine(bytes: u64, keepers: &str) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => format!(
+            "{bytes} bytes are kept for ended links of {keepers}: end these processes, and those that they forked; "
+        ),
+    }
 }
 
 /// Why an object is gone.

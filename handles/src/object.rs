@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::accounts::{ENTRY, allocated};
 use crate::allocator::Block;
 use crate::table::Source;
 
@@ -14,8 +15,6 @@ pub(crate) enum State {
     /// Its source is writing the contents.
     Unfinished(Source),
     Present,
-    /// Its contents lie in the file, here.
-    Spilled(Block),
     /// Gone, but for the claims.
     Evicted,
 }
@@ -23,8 +22,12 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) state: State,
+    /// The source that made it, and that its record is charged to.
+    pub(crate) maker: Source,
     /// Where the contents lie in the region.
     pub(crate) block: Option<Block>,
+    /// Where the contents lie in the file.
+    pub(crate) place: Option<Block>,
     /// Of a reserved number: the word that its waiters sleep on.
     pub(crate) word: Option<Block>,
     pub(crate) len: u64,
@@ -35,14 +38,17 @@ pub(crate) struct Object {
     /// Counted references; `None` if they are not counted.
     pub(crate) references: Option<u64>,
     pub(crate) lease: Option<Instant>,
+    /// The number of its last use, which no other has.
     pub(crate) last_use: u64,
 }
 
 impl Object {
-    pub(crate) fn new(state: State, type_name: &str) -> Object {
+    pub(crate) fn new(state: State, maker: Source, type_name: &str) -> Object {
         Object {
             state,
+            maker,
             block: None,
+            place: None,
             word: None,
             len: 0,
             type_name: type_name.into(),
@@ -52,5 +58,14 @@ impl Object {
             lease: None,
             last_use: 0,
         }
+    }
+
+    /// Bytes of the heap that an object takes whose type has a name of so many bytes: its record, the name, and its places in
+    /// the table's maps.
+    pub(crate) const fn heap(name: usize) -> u64 {
+        // By its number, by its last use, by its lease or its unfinished state, and among those that may go to the file.
+        const MAPS: u64 = 4 * ENTRY;
+        // A shared text has two counters.
+        allocated(size_of::<Object>()) + allocated(name + 16) + MAPS
     }
 }

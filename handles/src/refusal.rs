@@ -1,6 +1,7 @@
 //! Why a store does not do what it was asked for.
 
 use crate::error::Error;
+use crate::wire::{MAX_TEXT, Reader, Status, Writer};
 
 /// Why a request about an object fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,23 +16,73 @@ pub(crate) enum Refusal {
     NotReserved,
 }
 
+/// What is lacking where memory is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Lack {
+    /// Memory of the store.
+    #[default]
+    Memory,
+    /// What its source may take.
+    OfSource,
+    /// Time: the store makes space, and goes on in a later turn. Ask again.
+    OfTurn,
+}
+
 /// Memory that is wanted and not there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NoMemory {
     pub(crate) asked: u64,
     pub(crate) used: u64,
     pub(crate) capacity: u64,
     pub(crate) largest: u64,
+    /// Bytes in quarantine.
+    pub(crate) quarantined: u64,
+    /// The processes that keep these, in words.
+    pub(crate) keepers: Box<str>,
+    pub(crate) lack: Lack,
 }
 
 impl From<NoMemory> for Error {
-    fn from(NoMemory { asked, used, capacity, largest }: NoMemory) -> Error {
-        Error::Full { asked, used, capacity, largest }
+    fn from(none: NoMemory) -> Error {
+        let NoMemory { asked, used, capacity, largest, quarantined, keepers, lack } = none;
+        match lack {
+            Lack::OfSource => Error::SourceFull { asked },
+            Lack::Memory | Lack::OfTurn => {
+                Error::Full { asked, used, capacity, largest, quarantined, keepers: keepers.into() }
+            }
+        }
+    }
+}
+
+impl NoMemory {
+    /// Whether the store goes on making space when it is asked again.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.lack == Lack::OfTurn
+    }
+
+    /// Writes it as a reply.
+    pub(crate) fn write<'w>(&self, reply: &'w mut Writer) -> &'w mut Writer {
+        if self.lack == Lack::OfSource {
+            return reply.u8(Status::SourceFull as u8).u64(self.asked);
+        }
+        reply.u8(Status::Full as u8).u64(self.asked).u64(self.used).u64(self.capacity).u64(self.largest);
+        let end =
+            (0..=self.keepers.len().min(MAX_TEXT)).rev().find(|end| self.keepers.is_char_boundary(*end));
+        reply.u64(self.quarantined).text(&self.keepers[..end.unwrap_or(0)])
+    }
+
+    /// Reads the fields of a reply behind [`Status::Full`].
+    pub(crate) fn read(fields: &mut Reader<'_>) -> Option<NoMemory> {
+        let (asked, used, capacity, largest) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+        let (quarantined, keepers) = (fields.u64()?, fields.text()?);
+        // The owner may be anyone, and the error is for a terminal.
+        let keepers = keepers.chars().filter(|letter| !letter.is_control()).collect::<String>().into();
+        Some(NoMemory { asked, used, capacity, largest, quarantined, keepers, lack: Lack::Memory })
     }
 }
 
 /// Why a claim fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ClaimFailed {
     Refused(Refusal),
     /// There is no memory to read it back from its file.

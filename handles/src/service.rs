@@ -1,9 +1,12 @@
 //! A store at work for one target: it answers the target's sources, and serves the functions that run there.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{
+    Answer, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, SourceMemory,
+};
 
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::lenders::Lenders;
@@ -11,7 +14,7 @@ use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::store::Shared;
 use crate::stream_wire::{self, StreamOp};
 use crate::table::{Source, Table};
-use crate::wire::{MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};
+use crate::wire::{MAX_CLAIMS, MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};
 
 /// A [`Store`](crate::Store) for [`TargetBuilder::objects`](farjump::TargetBuilder::objects).
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct Service {
     target: u32,
     /// Objects that the running function has made.
     made: Vec<u64>,
+    /// Sources whose next request has been made before: what it releases is released.
+    released: BTreeSet<u64>,
     lenders: Lenders,
 }
 
@@ -30,7 +35,7 @@ const MALFORMED: &str =
 
 impl Service {
     pub(crate) fn new(shared: Arc<Shared>, target: u32) -> Service {
-        Service { shared, target, made: Vec::new(), lenders: Lenders::default() }
+        Service { shared, target, made: Vec::new(), released: BTreeSet::new(), lenders: Lenders::default() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -39,22 +44,24 @@ impl Service {
 
     fn answer(
         &mut self,
-        source: Source,
+        number: u64,
         request: Request<'_>,
         reply: &mut Writer,
         limit: usize,
-    ) -> Option<Result<(), Failed>> {
+    ) -> Option<Result<Answer, Failed>> {
+        let source = Source::Link(self.target, number);
+        let is_again = self.released.remove(&number);
         let mut head = [0; MAX_REQUEST];
         let copied = request.copy_to(0, &mut head);
         let mut fields = Reader(head.get(..copied)?);
-        let number = fields.u8()?;
-        if let Some(op) = StreamOp::from_number(number) {
+        let op = fields.u8()?;
+        if let Some(op) = StreamOp::from_number(op) {
             // No request about a topic is longer than what was copied.
             return (request.len() == copied)
                 .then(|| stream_wire::answer(&self.shared, source, op, fields, reply))?
                 .map(Ok);
         }
-        let op = Op::from_number(number)?;
+        let op = Op::from_number(op)?;
         reply.u8(Status::Done as u8);
         // Contents behind the fields are read from the request itself, which may be longer than what was copied.
         let behind = |fields: &Reader<'_>| copied - fields.0.len();
@@ -70,7 +77,7 @@ impl Service {
                 }
             }
             Op::Put => {
-                let (number, key, type_name) = (fields.u64()?, fields.key()?, fields.text()?);
+                let (reserved, key, type_name) = (fields.u64()?, fields.key()?, fields.text()?);
                 let from = behind(&fields);
                 let len = request.len().checked_sub(from)? as u64;
                 let (made, offset) = match table.allocate(source, len, type_name) {
@@ -80,9 +87,9 @@ impl Service {
                 let into = table.region().region.at(offset, len)?;
                 // SAFETY: the block was just allocated: nobody else uses it.
                 unsafe { request.copy_to_memory(from, into) };
-                let done = match number {
+                let done = match reserved {
                     0 => table.commit(source, made),
-                    number => table.set(source, number, key, made),
+                    reserved => table.set(source, reserved, key, made),
                 };
                 if let Err(refusal) = done {
                     table.abandon(made);
@@ -125,10 +132,14 @@ impl Service {
                 }
             }
             Op::Claim | Op::ClaimLent => {
-                release(&mut table, source, &mut fields)?;
-                let (number, key) = (fields.u64()?, fields.key()?);
-                let claimed = match table.claim(source, number, key) {
+                release(&mut table, source, &mut fields, is_again)?;
+                let (object, key) = (fields.u64()?, fields.key()?);
+                let claimed = match table.claim(source, object, key) {
                     Ok(claimed) => claimed,
+                    Err(ClaimFailed::NoMemory(none)) if none.goes_on() => {
+                        self.released.insert(number);
+                        return Some(Ok(Answer::GoOn));
+                    }
                     Err(failed) => return Some(Err(failed.into())),
                 };
                 reply.u64(claimed.claim).u64(claimed.offset).u64(claimed.len);
@@ -136,7 +147,7 @@ impl Service {
                     reply.bytes(self.lenders.lend(&mut table, source, claimed));
                 }
             }
-            Op::Release => release(&mut table, source, &mut fields)?,
+            Op::Release => release(&mut table, source, &mut fields, false)?,
             Op::Read => {
                 let (claim, at, len) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 let Some(claimed) = table.claimed(source, claim) else {
@@ -152,7 +163,7 @@ impl Service {
                 if table.unfinished(source, number).is_some() && table.key(number).is(&key) {
                     table.abandon(number);
                     reply.u8(1);
-                    return Some(Ok(()));
+                    return Some(Ok(Answer::Done));
                 }
                 match table.evict(number, key) {
                     Ok(was_there) => reply.u8(was_there.into()),
@@ -166,7 +177,7 @@ impl Service {
                     Err(refusal) => return Some(Err(refusal.into())),
                 };
             }
-            Op::Reserve => match table.reserve(fields.text()?) {
+            Op::Reserve => match table.reserve(source, fields.text()?) {
                 Ok(number) => {
                     reply.u64(number).bytes(&table.key(number).0);
                 }
@@ -186,14 +197,18 @@ impl Service {
                 };
             }
         }
-        Some(Ok(()))
+        Some(Ok(Answer::Done))
     }
 }
 
-/// Releases the claims that a request lists.
-fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>) -> Option<()> {
-    for _ in 0..fields.u16()? {
-        table.release(source, fields.u64()?);
+/// Releases the claims that a request lists, unless it has before.
+fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>, is_again: bool) -> Option<()> {
+    let count = fields.u16().map(usize::from).filter(|count| *count <= MAX_CLAIMS)?;
+    for _ in 0..count {
+        let claim = fields.u64()?;
+        if !is_again {
+            table.release(source, claim);
+        }
     }
     Some(())
 }
@@ -233,20 +248,23 @@ impl Failed {
             Failed::Refused(Refusal::WrongKey) => reply.u8(Status::WrongKey as u8),
             Failed::Refused(Refusal::Unset(offset)) => reply.u8(Status::Unset as u8).u64(offset),
             Failed::Refused(Refusal::NotReserved) => reply.u8(Status::NotReserved as u8),
-            Failed::NoMemory(NoMemory { asked, used, capacity, largest }) => {
-                reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest)
-            }
+            Failed::NoMemory(none) => none.write(reply),
         };
     }
 }
 
-impl Objects for Service {
+// SAFETY: objects begin at multiples of the allocator's unit, which is 64 bytes, and are mapped as long as the store. The
+// block of a claim by `Source::Call` is freed by the next `call_ended` at the earliest, as is one that `create` has made. No
+// finished object is written. The region is a memfd with seals (`region.rs`), and its own descriptor for those that only read.
+unsafe impl Objects for Service {
     fn listening(&mut self, address: &str) {
         self.shared.add_address(address);
     }
 
-    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
-        self.lenders.add(Source::Link(self.target, source), lender);
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
+        let source = Source::Link(self.target, source);
+        self.lenders.add(source, lender);
+        self.table().source_began(source, memory);
     }
 
     fn request(
@@ -255,15 +273,15 @@ impl Objects for Service {
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         let mut answer = Writer(std::mem::take(reply));
-        let source = Source::Link(self.target, source);
         let answered = self.answer(source, request, &mut answer, limit);
         let done = match answered {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(answered)) => Ok(answered),
+            Some(Err(Failed::NoMemory(none))) if none.goes_on() => Ok(Answer::GoOn),
             Some(Err(failed)) => {
                 failed.write(&mut answer);
-                Ok(())
+                Ok(Answer::Done)
             }
             None => Err(MALFORMED.to_owned()),
         };
@@ -278,31 +296,31 @@ impl Objects for Service {
         }
         let len = handle.copy_to(0, &mut bytes);
         let handle = Handle::from_bytes(&bytes[..len]).map_err(|_| ObjectError::NoHandle)?;
-        let mut table = self.table();
-        if handle.epoch != table.epoch {
+        if handle.epoch != self.table().epoch {
             // The same owner of before its restart, or another one.
             let is_here = handle.addresses.iter().any(|address| self.shared.addresses().contains(address));
             return Err(if is_here { ObjectError::Gone } else { ObjectError::Elsewhere });
         }
-        let claimed = table.claim(Source::Call(self.target), handle.number, handle.key).map_err(
-            |failed| match failed {
-                ClaimFailed::Refused(Refusal::WrongKey) => ObjectError::WrongKey,
-                ClaimFailed::Refused(Refusal::Unset(_)) => ObjectError::Unset,
-                ClaimFailed::Refused(_) => ObjectError::Gone,
-                ClaimFailed::NoMemory(_) => ObjectError::Full,
-            },
-        )?;
-        let data = table.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
+        let source = Source::Call(self.target);
+        let claimed = self.shared.in_turns(|table| match table.claim(source, handle.number, handle.key) {
+            Ok(claimed) => Ok(Ok(claimed)),
+            Err(ClaimFailed::Refused(refusal)) => Ok(Err(refusal)),
+            Err(ClaimFailed::NoMemory(none)) => Err(none),
+        });
+        let claimed = claimed.map_err(|_| ObjectError::Full)?.map_err(|refusal| match refusal {
+            Refusal::WrongKey => ObjectError::WrongKey,
+            Refusal::Unset(_) => ObjectError::Unset,
+            Refusal::Gone | Refusal::NotReserved => ObjectError::Gone,
+        })?;
+        let data = self.shared.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
         Ok(Lent { data, len: claimed.len as usize })
     }
 
     fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
         let source = Source::Call(self.target);
-        let (number, data) = {
-            let mut table = self.table();
-            let (number, offset) = table.allocate(source, len as u64, "").map_err(|_| ObjectError::Full)?;
-            (number, table.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?)
-        };
+        let made = self.shared.in_turns(|table| table.allocate(source, len as u64, ""));
+        let (number, offset) = made.map_err(|_| ObjectError::Full)?;
+        let data = self.shared.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?;
         self.made.push(number);
         Ok(Lent { data, len })
     }
@@ -323,13 +341,24 @@ impl Objects for Service {
         table.release_all(source);
     }
 
-    fn source_ended(&mut self, source: u64) {
+    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
+        self.released.remove(&source);
         let source = Source::Link(self.target, source);
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
         topics.source_ended(&mut table, source);
-        table.source_ended(source);
+        table.link_ended(source, peer);
+    }
+
+    fn lingering(&mut self) -> usize {
+        let mut table = self.table();
+        table.end_quarantine();
+        table.quarantine.len()
+    }
+
+    fn go_on(&mut self) -> bool {
+        self.shared.go_on()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {
@@ -337,7 +366,17 @@ impl Objects for Service {
         Some(Region { descriptor: region.descriptor(may_write)?, len: region.region.len() })
     }
 
-    fn list(&self, most: usize) -> ObjectListing {
-        self.table().list(most)
+    fn list(&mut self, from: u64, most: usize) -> ObjectPage {
+        self.table().list(from, most)
     }
 }
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // No target goes on with it.
+        while self.shared.go_on() {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,9 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::allocator::{Allocator, Block};
 use crate::error::Error;
 
+/// Bytes of the file that an object takes at least.
+const SECTOR: u64 = 512;
+
 /// A file without a name: it goes with its process.
 #[derive(Debug)]
 pub(crate) struct Spill {
@@ -26,7 +29,17 @@ impl Spill {
             Ok(file) => File::from(file),
             Err(errno) => return Err(failed(errno.into())),
         };
-        Ok(Spill { file, space: Allocator::new(capacity) })
+        Ok(Spill { file, space: Allocator::new(capacity, SECTOR) })
+    }
+
+    /// Places that were looked at or changed since it was made.
+    pub(crate) fn visits(&self) -> u64 {
+        self.space.visits()
+    }
+
+    /// Bytes of the heap that it takes.
+    pub(crate) fn heap(&self) -> u64 {
+        self.space.heap()
     }
 
     /// Writes an object.
@@ -40,11 +53,9 @@ impl Spill {
         Ok(place)
     }
 
-    /// Reads an object back, which is then no longer there.
-    pub(crate) fn read(&mut self, place: Block, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, place.offset())?;
-        self.space.give_back(place);
-        Ok(())
+    /// Reads an object.
+    pub(crate) fn read(&self, place: Block, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, place.offset())
     }
 
     /// Forgets an object.

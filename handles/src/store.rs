@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farjump::objects::ObjectListing;
+use farjump::objects::{FIRST_PAGE, ObjectListing};
 
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
-use crate::refusal::{ClaimFailed, Refusal};
+use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
 use crate::spill::Spill;
@@ -137,14 +137,36 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Also after a panic under the lock: the table is whole between its own changes.
+    /// Does a part of what requests and ended sources have left. Returns whether there is more.
+    pub(crate) fn go_on(&self) -> bool {
+        let (mut topics, mut table) = (self.topics(), self.table());
+        topics.go_on(&mut table) | table.go_on()
+    }
+
+    /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.turn.begin();
+        table
     }
 
     /// Also after a panic under the lock, as the table.
     pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what takes memory, in as many turns of the table as it takes to make space. Others have theirs in between.
+    pub(crate) fn in_turns<T>(
+        &self,
+        mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
+    ) -> Result<T, NoMemory> {
+        loop {
+            match act(&mut self.table()) {
+                // The others' turns: the lock is given to whoever is there.
+                Err(none) if none.goes_on() => std::thread::yield_now(),
+                done => return done,
+            }
+        }
     }
 
     pub(crate) fn region(&self) -> &OwnRegion {
@@ -268,11 +290,10 @@ impl Store {
         write: impl FnOnce(&mut [u8]) -> Result<(), Error>,
     ) -> Result<Handle, Error> {
         check_type_name(type_name)?;
-        let (number, data) = {
-            let mut table = self.0.table();
+        let (number, data) = self.0.in_turns(|table| {
             let (number, offset) = table.allocate(Source::Owner, len as u64, type_name)?;
-            (number, table.region().region.at(offset, len as u64).expect("blocks lie in the region"))
-        };
+            Ok((number, table.region().region.at(offset, len as u64).expect("blocks lie in the region")))
+        })?;
         let mut writing = Writing { shared: &self.0, number, is_finished: false };
         // SAFETY: the block is this call's until it is committed: `len` bytes that are mapped as long as the store.
         write(unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len) })?;
@@ -305,13 +326,15 @@ impl Store {
     /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`], [`Error::Full`] if it cannot be read back from its file.
     pub fn get(&self, handle: &Handle) -> Result<View, Error> {
         self.check(handle)?;
-        let mut table = self.0.table();
-        let claimed = table.claim(Source::Owner, handle.number, handle.key);
-        let claimed = claimed.map_err(|failed| match failed {
-            ClaimFailed::Refused(refusal) => self.refused(handle.number, refusal),
-            ClaimFailed::NoMemory(none) => none.into(),
-        })?;
-        let data = table.region().region.at(claimed.offset, claimed.len).expect("blocks lie in the region");
+        let (claimed, data) =
+            self.0.in_turns(|table| match table.claim(Source::Owner, handle.number, handle.key) {
+                Ok(claimed) => {
+                    let data = table.region().region.at(claimed.offset, claimed.len);
+                    Ok(Ok((claimed, data.expect("blocks lie in the region"))))
+                }
+                Err(ClaimFailed::Refused(refusal)) => Ok(Err(self.refused(handle.number, refusal))),
+                Err(ClaimFailed::NoMemory(none)) => Err(none),
+            })??;
         Ok(View::of_store(Arc::clone(&self.0), data, claimed))
     }
 
@@ -345,9 +368,10 @@ impl Store {
     /// [`Error::Full`], [`Error::TypeName`].
     pub fn reserve(&self, type_name: &str) -> Result<Handle, Error> {
         check_type_name(type_name)?;
-        let mut table = self.0.table();
-        let number = table.reserve(type_name)?;
-        self.0.handle(&table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted })
+        self.0.in_turns(|table| {
+            let number = table.reserve(Source::Owner, type_name)?;
+            Ok(self.0.handle(table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted }))
+        })?
     }
 
     /// Gives a reserved object contents, in place of those that it has.
@@ -356,15 +380,17 @@ impl Store {
     /// [`Error::NotReserved`], [`Error::Full`], [`Error::Gone`], [`Error::WrongKey`].
     pub fn set(&self, handle: &Handle, bytes: &[u8]) -> Result<(), Error> {
         self.check(handle)?;
-        let mut table = self.0.table();
-        let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
-        let data = table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
-        // SAFETY: the block was just allocated, and the table is locked.
-        unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
-            table.abandon(contents);
-            self.refused(handle.number, refusal)
-        })
+        self.0.in_turns(|table| {
+            let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
+            let data =
+                table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
+            // SAFETY: the block was just allocated, and the table is locked.
+            unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            Ok(table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
+                table.abandon(contents);
+                self.refused(handle.number, refusal)
+            }))
+        })?
     }
 
     /// Evicts the object when `time` is over; `None` takes the limit away.
@@ -390,9 +416,14 @@ impl Store {
         counted.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
-    /// Lists at most `most` objects, those of the latest use first.
+    /// Lists at most `most` objects, those of the latest use first. What others do meanwhile may or may not show.
     pub fn list(&self, most: usize) -> ObjectListing {
-        self.0.table().list(most)
+        let (mut listed, mut next) = (ObjectListing::default(), Some(FIRST_PAGE));
+        while let Some(from) = next {
+            let page = self.0.table().list(from, most - listed.objects.len());
+            next = page.add_to(&mut listed).filter(|_| listed.objects.len() < most);
+        }
+        listed
     }
 
     /// Checks that a handle is of this store.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use farjump::objects;
 use rustix::event::Timespec;
 use rustix::thread::futex;
 
@@ -71,7 +72,9 @@ impl Way {
     fn answer_here(&self, store: &Store, request: &Writer, reply: &mut Writer) -> Option<()> {
         let mut fields = Reader(&request.0);
         let op = StreamOp::from_number(fields.u8()?)?;
-        answer(&store.0, Source::Owner, op, fields, reply)
+        // Others have their turns in between.
+        while answer(&store.0, Source::Owner, op, fields, reply)? != objects::Answer::Done {}
+        Some(())
     }
 
     /// Sends a request whose reply concerns no caller. Where it fails, the link does, with which the owner ends all that

@@ -59,7 +59,7 @@ extern "C" {
  * systems compile with hidden visibility do. */
 #define FARJUMP_IFUNC FARJUMP_LINKAGE __attribute__((visibility("default")))
 
-/* ---- Exports of every target to NAME_main, besides memcpy, memmove, memset and memcmp ---- */
+/* ---- Exports of every target to NAME_main, besides memcpy, memmove, memset, memcmp, bcmp and strlen ---- */
 
 /* Appends a copy of len bytes to the reply of this call. The reply is sent when NAME_main returns. Returns 0,
  * also in a one-way call. Returns -1 and appends nothing if the reply would exceed the target's limit. */

@@ -234,7 +234,7 @@ impl Link {
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.shared.process.check(py, "link")?;
-        Ok(self.shared.hold(py).link.is_none())
+        Ok(self.shared.with(py, |held| held.link.is_none()))
     }
 
     /// The address as it was given.
@@ -296,21 +296,21 @@ impl Drop for Finish<'_> {
 
 impl Link {
     /// Runs `act` on the link, if it is open.
-    fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R) -> PyResult<R> {
+    fn with<R: Send>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R + Send) -> PyResult<R> {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
-            let held = self.shared.hold(py);
-            let done = held.link.as_ref().map(act);
-            drop(held);
+            let done = self.shared.with(py, |held| held.link.as_ref().map(act));
             done.ok_or_else(|| closed(py, "link"))
         })
     }
 
     /// Wakes the target, if it sleeps, for calls that were sent. An error comes with their outcomes.
     fn finish_group(&self, py: Python<'_>) {
-        if let Some(link) = &self.shared.hold(py).link {
-            let _ = link.group().finish();
-        }
+        self.shared.with(py, |held| {
+            if let Some(link) = &held.link {
+                let _ = link.group().finish();
+            }
+        });
     }
 
     /// Sends a call of a group, and returns its number. `None` without credit.
@@ -320,10 +320,11 @@ impl Link {
         library: &farjump::Library,
         bytes: &[u8],
     ) -> PyResult<Option<u32>> {
-        let held = self.shared.hold(py);
-        let sent = held.link.as_ref().map(|link| try_to_group(link, library, bytes));
-        held.wake_others(None);
-        drop(held);
+        let sent = self.shared.with(py, |held| {
+            let sent = held.link.as_ref().map(|link| try_to_group(link, library, bytes));
+            held.wake_others(None);
+            sent
+        });
         let sent = sent.ok_or_else(|| closed(py, "link"))?;
         sent.transpose().map_err(|error| exception(py, &error))
     }

@@ -138,7 +138,7 @@ pub use plain::is_plain;
 #[doc(hidden)]
 pub use signature::{Shape, Signature};
 
-// Exports of every target, besides memcpy, memmove, memset and memcmp.
+// Exports of every target, besides memcpy, memmove, memset, memcmp, bcmp and strlen.
 unsafe extern "C" {
     fn farjump_reply(bytes: *const c_void, len: usize) -> c_int;
     fn farjump_panic(message: *const c_char, len: usize) -> !;

@@ -104,6 +104,8 @@ pub(super) enum BlockedOn {
         token: u32,
         len: usize,
     },
+    /// The target's store, which is asked again.
+    Store,
     /// The program's release of replies that it holds, of which there are many.
     Release,
     /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
@@ -162,6 +164,12 @@ impl HeadFrame {
         if matches!(self.blocked_on, BlockedOn::Release) {
             self.blocked_on = BlockedOn::NextTurn;
         }
+    }
+
+    /// Whether the target's store is to be asked again.
+    #[inline]
+    pub(super) fn waits_for_store(&self) -> bool {
+        matches!(self.blocked_on, BlockedOn::Store)
     }
 
     /// Whether nothing keeps replies back.
@@ -300,23 +308,29 @@ impl Session {
         }
     }
 
+    /// The refusal for a reply of `len` bytes that may not wait for credit.
+    pub(super) fn lost_reply(&self, len: usize) -> Refusal {
+        let text = format!(
+            "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
+             keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
+             connect with a larger reply mailbox",
+            self.codes.table.budget.left()
+        );
+        Refusal { cause: RefusalCause::ReplyTooLarge, text }
+    }
+
     /// Whether the awaited event has come.
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.head.blocked_on, BlockedOn::Nothing) {
-            BlockedOn::Nothing | BlockedOn::NextTurn => Ok(true),
+            BlockedOn::Nothing | BlockedOn::NextTurn | BlockedOn::Store => Ok(true),
             waits @ (BlockedOn::Code(_) | BlockedOn::Manifest(_)) => {
                 self.head.blocked_on = waits;
                 Ok(false)
             }
             BlockedOn::LostReply { token, len } => {
-                let text = format!(
-                    "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
-                     keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
-                     connect with a larger reply mailbox",
-                    self.codes.table.budget.left()
-                );
-                self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
+                let refusal = self.lost_reply(len);
+                self.refuse(token, refusal, shared)?;
                 Ok(!self.head.is_blocked())
             }
             BlockedOn::CodeTurn(id, image) => {
