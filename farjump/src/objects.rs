@@ -6,16 +6,21 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_core::shared;
 pub use farjump_core::transport::{Lender, Loan, ReadBytes};
 
+use crate::error::system;
 pub use crate::policy::SourceMemory;
+use crate::{Error, SystemOperation};
 pub use farjump_control::{
     LingeringPeer, MemoryKeeper, ObjectListing, ObjectState, PeerIdentity, StoredObject,
 };
+use rustix::event::{EventfdFlags, eventfd};
 
 /// The name under which sources call a target's store.
 pub const NAME: &str = "farjump_objects";
@@ -39,6 +44,15 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// The target listens at `address` now. Called once, before all else.
     fn listening(&mut self, address: &str);
 
+    /// What the store rings when requests that wait may go on ([`Answer::Wait`]). Called once, after
+    /// [`Objects::listening`]. `None` for a store that never has requests wait.
+    ///
+    /// # Errors
+    /// As [`Bell::new`].
+    fn bell(&mut self) -> Result<Option<Arc<Bell>>, Error> {
+        Ok(None)
+    }
+
     /// A link to a source was made, with this number. Through `lender`, if its transport has one, memory is lent to the
     /// source, which reads it by [`Link::start_read`](crate::Link::start_read) without this process taking part. It may
     /// be dropped at any time; loans are to be, before their memory goes. What the store keeps for the source counts in
@@ -51,7 +65,8 @@ pub unsafe trait Objects: Send + fmt::Debug {
     /// for each link of this target.
     ///
     /// A request takes a bounded time. One that needs more is answered by [`Answer::GoOn`]: the target makes the
-    /// same request again in a later poll, and takes nothing further of this source before. Of a source that is
+    /// same request again in a later poll, and takes nothing further of this source before. One that cannot go on before
+    /// something else has ended, such as the reading of a file, is answered by [`Answer::Wait`]. Of a source that is
     /// gone it is not made again.
     ///
     /// # Errors
@@ -139,6 +154,62 @@ pub enum Answer {
     Done,
     /// The store is at work, and goes on when it is asked again, which the next poll does.
     GoOn,
+    /// The store waits for work that it does elsewhere. It is asked again when it has rung [`Objects::bell`], and the target
+    /// may sleep until then.
+    Wait,
+}
+
+/// What is left of a request that the store has not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unanswered {
+    /// It is made again in the next poll.
+    Goes,
+    /// It is made again when the bell has rung more often than so many times.
+    Waits(u64),
+}
+
+/// Tells a target that requests to its store which wait may go on. It may be rung by any thread.
+#[derive(Debug)]
+pub struct Bell {
+    /// An eventfd, on which the target sleeps.
+    wake: OwnedFd,
+    /// Times that it was rung.
+    rung: AtomicU64,
+}
+
+impl Bell {
+    /// One that was not rung.
+    ///
+    /// # Errors
+    /// When the system has no descriptor for it.
+    pub fn new() -> Result<Bell, Error> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(system(SystemOperation::MakeDescriptor))?;
+        Ok(Bell { wake, rung: AtomicU64::new(0) })
+    }
+
+    /// Has the target make requests again that wait. What they wait for is done before.
+    pub fn ring(&self) {
+        // Before the target can wake by the write. `count` is the other side.
+        self.rung.fetch_add(1, Ordering::Release);
+        // It fails only if the counter is full, and then the target wakes anyway.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Times that it was rung.
+    pub(crate) fn count(&self) -> u64 {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Has the descriptor become readable by the next ring only.
+    pub(crate) fn silence(&self) {
+        // It fails where it was silent.
+        let _ = rustix::io::read(&self.wake, &mut [0_u8; 8][..]);
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
 }
 
 /// A store's memory.
@@ -177,6 +248,9 @@ pub enum ObjectError {
     Full = -6,
     /// The handle was reserved, and has no contents yet.
     Unset = -7,
+    /// The object lies in the store's file, or others have to be written there before there is memory for a new one. The
+    /// store does that now: ask again in a later call.
+    Spilled = -8,
 }
 
 /// The bytes of a request. Its source may write them at the same time: no slice is made of them.

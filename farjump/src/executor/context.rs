@@ -14,7 +14,7 @@ use super::enter::{self, Caller, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
-use crate::objects::{Answer, Lent, ObjectError, Objects, Request};
+use crate::objects::{Answer, Bell, Lent, ObjectError, Objects, Request, Unanswered};
 use crate::principals::Principal;
 
 thread_local! {
@@ -51,8 +51,10 @@ pub(crate) struct Context {
     uses_objects: bool,
     /// The source of a request to the store.
     pub(super) source: u64,
-    /// The store has not answered the last request, and is to be asked again.
-    pub(super) store_waits: bool,
+    /// The store has not answered the last request.
+    pub(super) unanswered: Option<Unanswered>,
+    /// What the store rings, if it has requests wait.
+    pub(super) bell: Option<Arc<Bell>>,
     /// Work for the end of the running call.
     at_end: Option<fn()>,
     /// Whether the reply of the running call is to be held.
@@ -97,7 +99,8 @@ impl Context {
             objects: None,
             uses_objects: false,
             source: 0,
-            store_waits: false,
+            unanswered: None,
+            bell: None,
             at_end: None,
             holds: false,
             tells_callers: false,
@@ -387,6 +390,8 @@ pub(super) fn request(request: Request<'_>) {
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends before the store runs.
     let context = unsafe { &mut *current.as_ptr() };
     let (source, limit, mut reply) = (context.source, context.limit, std::mem::take(&mut context.reply));
+    // Read before the store is asked: what ends from here on rings once more.
+    let rung = context.bell.as_ref().map_or(0, |bell| bell.count());
     let answered = with_store(|objects| objects.request(source, request, &mut reply, limit));
     // SAFETY: as above; the store has returned.
     let context = unsafe { &mut *current.as_ptr() };
@@ -395,8 +400,9 @@ pub(super) fn request(request: Request<'_>) {
         None => return,
         Some(Ok(Ok(Answer::Done))) if context.reply.len() <= limit => return,
         Some(Ok(Ok(Answer::Done))) => "the reply of the target's store is too long for this link".to_owned(),
-        Some(Ok(Ok(Answer::GoOn))) => {
-            context.store_waits = true;
+        Some(Ok(Ok(answer))) => {
+            let waits = answer == Answer::Wait && context.bell.is_some();
+            context.unanswered = Some(if waits { Unanswered::Waits(rung) } else { Unanswered::Goes });
             "the target's store is at work: ask again".to_owned()
         }
         Some(Ok(Err(text))) => text,

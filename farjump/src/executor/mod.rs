@@ -44,7 +44,7 @@ use self::perf_map::PerfMap;
 use crate::CallError;
 use crate::Error;
 use crate::mode::{Allowed, Mode};
-use crate::objects::{self, Objects};
+use crate::objects::{self, Bell, Objects, Unanswered};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
@@ -372,9 +372,19 @@ impl Executor {
         self.context.objects.as_deref_mut()
     }
 
-    /// Whether the store has not answered the request that has just ended, and is to be asked again.
-    pub(crate) fn take_store_wait(&mut self) -> bool {
-        std::mem::take(&mut self.context.store_waits)
+    /// What is left of the request that has just ended, if the store has not answered it.
+    pub(crate) fn take_unanswered(&mut self) -> Option<Unanswered> {
+        self.context.unanswered.take()
+    }
+
+    /// Takes what the store rings for requests that wait.
+    pub(crate) fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
+        self.context.bell = bell;
+    }
+
+    /// What the store rings, if it has requests wait.
+    pub(crate) fn bell(&self) -> Option<&Bell> {
+        self.context.bell.as_deref()
     }
 
     /// Gives the code that it runs a store of objects.

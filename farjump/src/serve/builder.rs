@@ -20,6 +20,7 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
 use super::Target;
+use super::epoll::Event;
 use super::forward::Choices;
 use super::handlers::Handlers;
 use super::resources;
@@ -725,6 +726,11 @@ impl<'a> TargetBuilder<'a> {
         resources::check(only)?;
         if let Some(mut objects) = self.objects {
             objects.listening(&target.address());
+            let bell = objects.bell()?;
+            if let Some(bell) = &bell {
+                target.watch.add(bell.as_fd(), Event::Store, false)?;
+            }
+            target.shared.executor.set_bell(bell);
             target.shared.executor.set_objects(objects);
         }
         for (name, address) in &self.destinations {

@@ -344,6 +344,7 @@ impl Target<'_> {
                     #[cfg(feature = "bitcode")]
                     self.take_compiled()?;
                 }
+                Event::Store => self.heed_bell(),
                 Event::Stop => {}
             }
         }

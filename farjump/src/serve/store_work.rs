@@ -3,7 +3,7 @@
 use farjump_control::{AdminConnection, AdminResponse, MAX_LISTED, ObjectListing};
 
 use super::Target;
-use crate::objects::FIRST_PAGE;
+use crate::objects::{Bell, FIRST_PAGE};
 
 /// What is left.
 #[derive(Default)]
@@ -46,6 +46,26 @@ impl Target<'_> {
         if self.shared.executor.objects().is_some() {
             self.store_work.of_sources = true;
             self.shared.forwards.wake();
+        }
+    }
+
+    /// The store has rung: requests that wait are made again.
+    pub(super) fn heed_bell(&mut self) {
+        // Before sessions compare the count: a later ring wakes again.
+        self.shared.executor.bell().into_iter().for_each(Bell::silence);
+        self.idle.naps = 0;
+        self.wake_store();
+        let waiting: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|session| session.waits_for_store())
+            .map(|session| session.id)
+            .collect();
+        // Each becomes another's neighbour.
+        for id in waiting {
+            if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
+                self.sessions.make_busy(index);
+            }
         }
     }
 

@@ -17,7 +17,8 @@ use super::{End, Session, Shared, Stop};
 use crate::Refusal;
 #[cfg(feature = "bitcode")]
 use crate::executor::Settled;
-use crate::executor::Supplied;
+use crate::executor::{Executor, Supplied};
+use crate::objects::Unanswered;
 use crate::policy::Budget;
 
 /// The mailbox that a frame lies in.
@@ -105,7 +106,7 @@ pub(super) enum BlockedOn {
         len: usize,
     },
     /// The target's store, which is asked again.
-    Store,
+    Store(Unanswered),
     /// The program's release of replies that it holds, of which there are many.
     Release,
     /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
@@ -169,7 +170,17 @@ impl HeadFrame {
     /// Whether the target's store is to be asked again.
     #[inline]
     pub(super) fn waits_for_store(&self) -> bool {
-        matches!(self.blocked_on, BlockedOn::Store)
+        matches!(self.blocked_on, BlockedOn::Store(_))
+    }
+
+    /// Whether the target's store will ring when it is to be asked again.
+    pub(super) fn waits_for_bell(&self, executor: &Executor) -> bool {
+        match self.blocked_on {
+            BlockedOn::Store(Unanswered::Waits(rung)) => {
+                executor.bell().is_some_and(|bell| bell.count() == rung)
+            }
+            _ => false,
+        }
     }
 
     /// Whether nothing keeps replies back.
@@ -322,8 +333,11 @@ impl Session {
     /// Whether the awaited event has come.
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
+        if self.head.waits_for_bell(&shared.executor) {
+            return Ok(false);
+        }
         match std::mem::replace(&mut self.head.blocked_on, BlockedOn::Nothing) {
-            BlockedOn::Nothing | BlockedOn::NextTurn | BlockedOn::Store => Ok(true),
+            BlockedOn::Nothing | BlockedOn::NextTurn | BlockedOn::Store(_) => Ok(true),
             waits @ (BlockedOn::Code(_) | BlockedOn::Manifest(_)) => {
                 self.head.blocked_on = waits;
                 Ok(false)

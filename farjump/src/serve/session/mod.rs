@@ -121,6 +121,11 @@ impl Session {
         self.codes.table.domain() == key.domain && self.head.awaits_compiler(&key.id)
     }
 
+    /// Whether its next frame is a request to the target's store that is to be made again.
+    pub(super) fn waits_for_store(&self) -> bool {
+        self.head.waits_for_store()
+    }
+
     /// Whether arrived frames have to wait for something else.
     pub(super) fn is_blocked(&self) -> bool {
         self.head.is_blocked()
@@ -144,6 +149,8 @@ impl Session {
         Ok(match (self.head.blocked_on(), armed) {
             // They come on the control connection, which is watched in any case.
             (BlockedOn::Code(_) | BlockedOn::Manifest(_), _) => Rest::Sleep,
+            // The bell is watched too.
+            (BlockedOn::Store(_), _) if self.head.waits_for_bell(&shared.executor) => Rest::Sleep,
             // The program releases them when it likes.
             (BlockedOn::Release, _) => Rest::Sleep,
             // It is watched too.
@@ -153,7 +160,7 @@ impl Session {
                 BlockedOn::LostReply { .. }
                 | BlockedOn::CodeTurn(..)
                 | BlockedOn::NextTurn
-                | BlockedOn::Store,
+                | BlockedOn::Store(_),
                 _,
             ) => Rest::None,
             (BlockedOn::Credit { .. } | BlockedOn::Reading, _) => Rest::Nap,

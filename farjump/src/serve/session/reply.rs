@@ -42,10 +42,12 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let (token, wants_reply) = (header.token, header.flags.contains(Flags::WANTS_REPLY));
-        if ended == Ended::Panicked && shared.executor.take_store_wait() {
+        if ended == Ended::Panicked
+            && let Some(unanswered) = shared.executor.take_unanswered()
+        {
             // Nobody takes the reply of a gone source, and what the request would bring would end with it.
             if !self.control.is_source_gone() {
-                self.head.block(BlockedOn::Store);
+                self.head.block(BlockedOn::Store(unanswered));
                 shared.executor.stats.waited += 1;
             }
             return Ok(());
