@@ -37,7 +37,6 @@ impl Block {
     }
 
     /// Its length in bytes.
-    #[cfg(test)]
     pub(crate) fn len(self) -> u64 {
         self.len
     }

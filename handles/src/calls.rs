@@ -172,7 +172,8 @@ impl fmt::Display for Placed {
 
 impl Client {
     /// Runs the function of `library` at the owner of `handle`, on its object: the arguments travel, the object does not.
-    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply.
+    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply. An object that lies in
+    /// the owner's file comes from there before the function starts.
     ///
     /// # Errors
     /// [`Error::Link`] for all that is an error of a call: refused, panicked, the owner gone. [`Error::TimedOut`];
@@ -203,7 +204,7 @@ impl Client {
     pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        let number = self.0.calls()?.start(library, &payload(handle, args))?;
+        let number = self.0.calls()?.start(self.0.hold(handle), library, &payload(handle, args))?;
         Ok(PendingCall { client: self.clone(), number: Some(number), awaited: None })
     }
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use farjump::admin::Admin;
-use farjump::{Library, Link};
+use farjump::{Library, Link, Mode};
 use farjump_os::{fork_count, forked_children};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abandoned::Abandoned;
-use crate::call_link::{CallLink, Ended};
+use crate::call_link::{CallLink, Ended, Hold};
 use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
@@ -61,6 +61,8 @@ pub(crate) struct Hello {
     pub(crate) epoch: u64,
     pub(crate) capacity: u64,
     pub(crate) addresses: Arc<[String]>,
+    /// The store has a file for objects, from which those of calls come first.
+    pub(crate) spills: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -199,6 +201,12 @@ impl Inner {
         }
     }
 
+    /// The request before a call at the object, if its owner has a file that it may lie in.
+    pub(crate) fn hold(&self, handle: &Handle) -> Option<Hold<'_>> {
+        let request = self.hello.spills.then(|| hold_request(handle))?;
+        Some(Hold { store: &self.library, request })
+    }
+
     /// The link for functions.
     pub(crate) fn calls(&self) -> Result<&CallLink, Error> {
         if let Some(calls) = self.calls.get() {
@@ -222,7 +230,9 @@ impl Inner {
                 let len = fields.u16()?;
                 addresses.push(std::str::from_utf8(fields.bytes(len.into())?).ok()?.to_owned());
             }
-            Some((version, Hello { epoch, capacity, addresses: addresses.into() }))
+            // Earlier versions tell of no file.
+            let spills = fields.u8() == Some(1);
+            Some((version, Hello { epoch, capacity, addresses: addresses.into(), spills }))
         })();
         match hello {
             Some((VERSION, hello)) => Ok(hello),
@@ -310,6 +320,7 @@ impl Inner {
             Status::WrongKey => Error::WrongKey { number },
             Status::Unset => Error::Unset { number },
             Status::NotReserved => Error::NotReserved { number },
+            Status::Lost => Error::Gone { number, why: GoneWhy::Lost },
             Status::SourceFull => match fields.u64() {
                 Some(asked) => Error::SourceFull { asked },
                 None => self.malformed(),
@@ -380,6 +391,31 @@ impl Inner {
             (|| Some(Claimed { claim: fields.u64()?, offset: fields.u64()?, len: fields.u64()? }))();
         let claimed = claimed.ok_or_else(|| self.malformed())?;
         Ok(Ok((claimed, fields.0.to_vec())))
+    }
+}
+
+fn hold_request(handle: &Handle) -> Vec<u8> {
+    Inner::about(Op::Hold, handle).0
+}
+
+impl Handle {
+    /// Claims the object for a call by `link`, a link to its owner, that follows and names it: the object comes from the owner's
+    /// file before the function starts, which otherwise gets `FARJUMP_SPILLED`. [`Client::call`](crate::Client::call) does so
+    /// by itself. For calls that a program injects, with handles among their arguments. `store` is the function
+    /// [`farjump::objects::NAME`].
+    ///
+    /// # Errors
+    /// [`Error::Link`], as [`Link::send`].
+    pub fn hold(&self, link: &Link, store: &Library) -> Result<(), Error> {
+        Ok(link.send_in(Mode::Local, store, &hold_request(self))?)
+    }
+
+    /// As [`Handle::hold`], and does not wait for credit.
+    ///
+    /// # Errors
+    /// [`Error::Link`], as [`Link::try_send`].
+    pub fn try_hold(&self, link: &Link, store: &Library) -> Result<(), Error> {
+        Ok(link.try_send_in(Mode::Local, store, &hold_request(self))?)
     }
 }
 

@@ -47,8 +47,8 @@ pub enum Error {
     /// The store has no memory for an object.
     #[error(
         "the store has no memory for {asked} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
-         {}evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)",
-        in_quarantine(*quarantined, keepers)
+         {}{}evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)",
+        in_quarantine(*quarantined, keepers), of_file(*file_failed)
     )]
     Full {
         /// Bytes asked for.
@@ -63,6 +63,8 @@ pub enum Error {
         quarantined: u64,
         /// The first of these processes, in words.
         keepers: String,
+        /// Whether objects could not be written to the store's file.
+        file_failed: bool,
     },
     /// The owner's target keeps no more for this client.
     #[error(
@@ -170,6 +172,14 @@ fn in_quarantine(bytes: u64, keepers: &str) -> String {
     }
 }
 
+/// The part of [`Error::Full`] that says that the file is of no use.
+fn of_file(failed: bool) -> &'static str {
+    match failed {
+        true => "its file could not be written, as the owner's log says: make space on its disk; ",
+        false => "",
+    }
+}
+
 /// Why an object is gone.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -183,4 +193,9 @@ pub enum GoneWhy {
         /// The owner's address.
         address: String,
     },
+    /// The owner's file that has its contents cannot be read.
+    #[error(
+        "its owner cannot read it from its file (StoreOptions::spill), as the owner's log says: evict it, and put it again"
+    )]
+    Lost,
 }

@@ -28,6 +28,7 @@ mod clock;
 mod connection;
 mod error;
 mod handle;
+mod holds;
 mod lenders;
 mod lifetimes;
 mod object;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::accounts::{ENTRY, allocated};
 use crate::allocator::Block;
+use crate::spill::Way;
 use crate::table::Source;
 
 /// The state of an object.
@@ -33,6 +34,12 @@ pub(crate) struct Object {
     pub(crate) len: u64,
     pub(crate) type_name: Arc<str>,
     pub(crate) claims: u64,
+    /// The thread of the file copies it: neither its block nor its place is free before that has ended.
+    pub(crate) moves: Option<Way>,
+    /// Sources that wait for it to come from the file. It stays in memory until they have claimed it.
+    pub(crate) awaited: u32,
+    /// It could not be read from its place in the file.
+    pub(crate) is_lost: bool,
     /// Of a reserved number that was set: the object that has its contents.
     pub(crate) contents: Option<u64>,
     /// Counted references; `None` if they are not counted.
@@ -53,11 +60,19 @@ impl Object {
             len: 0,
             type_name: type_name.into(),
             claims: 0,
+            moves: None,
+            awaited: 0,
+            is_lost: false,
             contents: None,
             references: None,
             lease: None,
             last_use: 0,
         }
+    }
+
+    /// Whether its memory and its record stay, also if it is evicted.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.claims != 0 || self.moves.is_some()
     }
 
     /// Bytes of the heap that an object takes whose type has a name of so many bytes: its record, the name, and its places in

@@ -104,6 +104,7 @@ impl Quarantine {
 impl Table {
     /// The link of `source` is over. What it claimed or did not finish stays in quarantine while `peer` may use it.
     pub(crate) fn link_ended(&mut self, source: Source, peer: Option<LingeringPeer>) {
+        self.await_nothing(source);
         let bytes = self.held_by(source);
         let mut peer = peer.filter(|_| bytes != 0);
         if peer.as_mut().is_none_or(LingeringPeer::is_gone) {
@@ -246,6 +247,7 @@ mod tests {
             largest: 4,
             quarantined: 5,
             keepers: "é".repeat(200).into(),
+            file_failed: true,
             lack: crate::refusal::Lack::Memory,
         };
         let mut reply = Writer::default();

@@ -1,5 +1,7 @@
 //! Why a store does not do what it was asked for.
 
+use farjump::objects::Answer;
+
 use crate::error::Error;
 use crate::wire::{MAX_TEXT, Reader, Status, Writer};
 
@@ -14,6 +16,8 @@ pub(crate) enum Refusal {
     Unset(u64),
     /// It was not reserved.
     NotReserved,
+    /// It cannot be read from the file.
+    Lost,
 }
 
 /// What is lacking where memory is wanted.
@@ -26,6 +30,8 @@ pub(crate) enum Lack {
     OfSource,
     /// Time: the store makes space, and goes on in a later turn. Ask again.
     OfTurn,
+    /// Time: the file is read or written. Ask again when a job of its thread has ended.
+    OfFile,
 }
 
 /// Memory that is wanted and not there.
@@ -39,25 +45,37 @@ pub(crate) struct NoMemory {
     pub(crate) quarantined: u64,
     /// The processes that keep these, in words.
     pub(crate) keepers: Box<str>,
+    /// Whether the file could not be written.
+    pub(crate) file_failed: bool,
     pub(crate) lack: Lack,
 }
 
 impl From<NoMemory> for Error {
     fn from(none: NoMemory) -> Error {
-        let NoMemory { asked, used, capacity, largest, quarantined, keepers, lack } = none;
+        let NoMemory { asked, used, capacity, largest, quarantined, keepers, file_failed, lack } = none;
         match lack {
             Lack::OfSource => Error::SourceFull { asked },
-            Lack::Memory | Lack::OfTurn => {
-                Error::Full { asked, used, capacity, largest, quarantined, keepers: keepers.into() }
+            Lack::Memory | Lack::OfTurn | Lack::OfFile => {
+                let keepers = keepers.into();
+                Error::Full { asked, used, capacity, largest, quarantined, keepers, file_failed }
             }
         }
     }
 }
 
 impl NoMemory {
-    /// Whether the store goes on making space when it is asked again.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.lack == Lack::OfTurn
+    /// What lacks nothing but time.
+    pub(crate) fn of_time(lack: Lack) -> NoMemory {
+        NoMemory { lack, ..NoMemory::default() }
+    }
+
+    /// When the store is to be asked again, if it makes space or reads its file.
+    pub(crate) fn goes_on(&self) -> Option<Answer> {
+        match self.lack {
+            Lack::OfTurn => Some(Answer::GoOn),
+            Lack::OfFile => Some(Answer::Wait),
+            Lack::Memory | Lack::OfSource => None,
+        }
     }
 
     /// Writes it as a reply.
@@ -68,7 +86,7 @@ impl NoMemory {
         reply.u8(Status::Full as u8).u64(self.asked).u64(self.used).u64(self.capacity).u64(self.largest);
         let end =
             (0..=self.keepers.len().min(MAX_TEXT)).rev().find(|end| self.keepers.is_char_boundary(*end));
-        reply.u64(self.quarantined).text(&self.keepers[..end.unwrap_or(0)])
+        reply.u64(self.quarantined).text(&self.keepers[..end.unwrap_or(0)]).u8(self.file_failed.into())
     }
 
     /// Reads the fields of a reply behind [`Status::Full`].
@@ -77,7 +95,17 @@ impl NoMemory {
         let (quarantined, keepers) = (fields.u64()?, fields.text()?);
         // The owner may be anyone, and the error is for a terminal.
         let keepers = keepers.chars().filter(|letter| !letter.is_control()).collect::<String>().into();
-        Some(NoMemory { asked, used, capacity, largest, quarantined, keepers, lack: Lack::Memory })
+        let file_failed = fields.u8()? != 0;
+        Some(NoMemory {
+            asked,
+            used,
+            capacity,
+            largest,
+            quarantined,
+            keepers,
+            file_failed,
+            lack: Lack::Memory,
+        })
     }
 }
 

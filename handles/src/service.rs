@@ -1,14 +1,16 @@
 //! A store at work for one target: it answers the target's sources, and serves the functions that run there.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use farjump::objects::{
-    Answer, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, SourceMemory,
+    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    SourceMemory,
 };
 
 use crate::handle::{Handle, MAX_HANDLE};
+use crate::holds::Holds;
 use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::store::Shared;
@@ -24,8 +26,12 @@ pub struct Service {
     target: u32,
     /// Objects that the running function has made.
     made: Vec<u64>,
-    /// Sources whose next request has been made before: what it releases is released.
-    released: BTreeSet<u64>,
+    /// Sources whose next request has been made before, so that what it releases is released; and the failures of the file
+    /// before it was made first.
+    again: BTreeMap<u64, u64>,
+    holds: Holds,
+    /// Rung by the thread of the store's file.
+    bell: Option<Arc<Bell>>,
     lenders: Lenders,
 }
 
@@ -35,7 +41,15 @@ const MALFORMED: &str =
 
 impl Service {
     pub(crate) fn new(shared: Arc<Shared>, target: u32) -> Service {
-        Service { shared, target, made: Vec::new(), released: BTreeSet::new(), lenders: Lenders::default() }
+        Service {
+            shared,
+            target,
+            made: Vec::new(),
+            again: BTreeMap::new(),
+            holds: Holds::default(),
+            bell: None,
+            lenders: Lenders::default(),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -48,9 +62,14 @@ impl Service {
         request: Request<'_>,
         reply: &mut Writer,
         limit: usize,
+        before: Option<u64>,
     ) -> Option<Result<Answer, Failed>> {
         let source = Source::Link(self.target, number);
-        let is_again = self.released.remove(&number);
+        let is_again = before.is_some();
+        let table = || match before {
+            Some(failures) => self.shared.table_after(failures),
+            None => self.shared.table(),
+        };
         let mut head = [0; MAX_REQUEST];
         let copied = request.copy_to(0, &mut head);
         let mut fields = Reader(head.get(..copied)?);
@@ -58,14 +77,14 @@ impl Service {
         if let Some(op) = StreamOp::from_number(op) {
             // No request about a topic is longer than what was copied.
             return (request.len() == copied)
-                .then(|| stream_wire::answer(&self.shared, source, op, fields, reply))?
+                .then(|| stream_wire::answer(&self.shared, table, source, op, fields, reply))?
                 .map(Ok);
         }
         let op = Op::from_number(op)?;
         reply.u8(Status::Done as u8);
         // Contents behind the fields are read from the request itself, which may be longer than what was copied.
         let behind = |fields: &Reader<'_>| copied - fields.0.len();
-        let mut table = self.shared.table();
+        let mut table = table();
         match op {
             Op::Hello => {
                 fields.u8()?;
@@ -75,6 +94,7 @@ impl Service {
                 for address in &*addresses {
                     reply.u16(address.len() as u16).bytes(address.as_bytes());
                 }
+                reply.u8(self.shared.file().is_some().into());
             }
             Op::Put => {
                 let (reserved, key, type_name) = (fields.u64()?, fields.key()?, fields.text()?);
@@ -136,10 +156,6 @@ impl Service {
                 let (object, key) = (fields.u64()?, fields.key()?);
                 let claimed = match table.claim(source, object, key) {
                     Ok(claimed) => claimed,
-                    Err(ClaimFailed::NoMemory(none)) if none.goes_on() => {
-                        self.released.insert(number);
-                        return Some(Ok(Answer::GoOn));
-                    }
                     Err(failed) => return Some(Err(failed.into())),
                 };
                 reply.u64(claimed.claim).u64(claimed.offset).u64(claimed.len);
@@ -148,6 +164,17 @@ impl Service {
                 }
             }
             Op::Release => release(&mut table, source, &mut fields, false)?,
+            Op::Hold => {
+                let (object, key) = (fields.u64()?, fields.key()?);
+                match table.claim(source, object, key) {
+                    Ok(claimed) => {
+                        if let Some(oldest) = self.holds.add(number, claimed.claim) {
+                            table.release(source, oldest);
+                        }
+                    }
+                    Err(failed) => return Some(Err(failed.into())),
+                }
+            }
             Op::Read => {
                 let (claim, at, len) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 let Some(claimed) = table.claimed(source, claim) else {
@@ -241,6 +268,14 @@ impl From<ClaimFailed> for Failed {
 }
 
 impl Failed {
+    /// When the request is to be made again.
+    fn goes_on(&self) -> Option<Answer> {
+        match self {
+            Failed::NoMemory(none) => none.goes_on(),
+            Failed::Refused(_) => None,
+        }
+    }
+
     fn write(self, reply: &mut Writer) {
         reply.0.clear();
         match self {
@@ -248,6 +283,7 @@ impl Failed {
             Failed::Refused(Refusal::WrongKey) => reply.u8(Status::WrongKey as u8),
             Failed::Refused(Refusal::Unset(offset)) => reply.u8(Status::Unset as u8).u64(offset),
             Failed::Refused(Refusal::NotReserved) => reply.u8(Status::NotReserved as u8),
+            Failed::Refused(Refusal::Lost) => reply.u8(Status::Lost as u8),
             Failed::NoMemory(none) => none.write(reply),
         };
     }
@@ -259,6 +295,16 @@ impl Failed {
 unsafe impl Objects for Service {
     fn listening(&mut self, address: &str) {
         self.shared.add_address(address);
+    }
+
+    fn bell(&mut self) -> Result<Option<Arc<Bell>>, farjump::Error> {
+        let Some(file) = self.shared.file() else { return Ok(None) };
+        let bell = Arc::new(Bell::new()?);
+        file.add_bell(Arc::clone(&bell));
+        if let Some(before) = self.bell.replace(Arc::clone(&bell)) {
+            file.remove_bell(&before);
+        }
+        Ok(Some(bell))
     }
 
     fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
@@ -275,16 +321,20 @@ unsafe impl Objects for Service {
         limit: usize,
     ) -> Result<Answer, String> {
         let mut answer = Writer(std::mem::take(reply));
-        let answered = self.answer(source, request, &mut answer, limit);
+        let before = self.again.remove(&source);
+        let first = before.unwrap_or_else(|| self.shared.failures());
+        let answered = self.answer(source, request, &mut answer, limit, before);
         let done = match answered {
             Some(Ok(answered)) => Ok(answered),
-            Some(Err(Failed::NoMemory(none))) if none.goes_on() => Ok(Answer::GoOn),
-            Some(Err(failed)) => {
+            Some(Err(failed)) => Ok(failed.goes_on().unwrap_or_else(|| {
                 failed.write(&mut answer);
-                Ok(Answer::Done)
-            }
+                Answer::Done
+            })),
             None => Err(MALFORMED.to_owned()),
         };
+        if done.as_ref().is_ok_and(|answer| *answer != Answer::Done) {
+            self.again.insert(source, first);
+        }
         *reply = answer.0;
         done
     }
@@ -302,24 +352,28 @@ unsafe impl Objects for Service {
             return Err(if is_here { ObjectError::Gone } else { ObjectError::Elsewhere });
         }
         let source = Source::Call(self.target);
-        let claimed = self.shared.in_turns(|table| match table.claim(source, handle.number, handle.key) {
-            Ok(claimed) => Ok(Ok(claimed)),
-            Err(ClaimFailed::Refused(refusal)) => Ok(Err(refusal)),
-            Err(ClaimFailed::NoMemory(none)) => Err(none),
-        });
-        let claimed = claimed.map_err(|_| ObjectError::Full)?.map_err(|refusal| match refusal {
+        let claimed =
+            self.shared.without_waiting(|table| match table.claim(source, handle.number, handle.key) {
+                Ok(claimed) => Ok(Ok(claimed)),
+                Err(ClaimFailed::Refused(refusal)) => Ok(Err(refusal)),
+                Err(ClaimFailed::NoMemory(none)) => Err(none),
+            });
+        let claimed = claimed?.map_err(|refusal| match refusal {
             Refusal::WrongKey => ObjectError::WrongKey,
             Refusal::Unset(_) => ObjectError::Unset,
-            Refusal::Gone | Refusal::NotReserved => ObjectError::Gone,
+            Refusal::Gone | Refusal::NotReserved | Refusal::Lost => ObjectError::Gone,
         })?;
+        // The call has a claim of its own now.
+        if let Some(holder) = self.holds.take(claimed.claim) {
+            self.table().release(Source::Link(self.target, holder), claimed.claim);
+        }
         let data = self.shared.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
         Ok(Lent { data, len: claimed.len as usize })
     }
 
     fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
         let source = Source::Call(self.target);
-        let made = self.shared.in_turns(|table| table.allocate(source, len as u64, ""));
-        let (number, offset) = made.map_err(|_| ObjectError::Full)?;
+        let (number, offset) = self.shared.without_waiting(|table| table.allocate(source, len as u64, ""))?;
         let data = self.shared.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?;
         self.made.push(number);
         Ok(Lent { data, len })
@@ -342,8 +396,14 @@ unsafe impl Objects for Service {
     }
 
     fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
-        self.released.remove(&source);
+        self.again.remove(&source);
+        let held = self.holds.forget(source);
         let source = Source::Link(self.target, source);
+        if !held.is_empty() {
+            // Its process reads nothing by these claims.
+            let mut table = self.table();
+            held.into_iter().for_each(|claim| table.release(source, claim));
+        }
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
@@ -373,6 +433,9 @@ unsafe impl Objects for Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        if let (Some(file), Some(bell)) = (self.shared.file(), &self.bell) {
+            file.remove_bell(bell);
+        }
         // No target goes on with it.
         while self.shared.go_on() {}
     }

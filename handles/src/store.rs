@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farjump::objects::{FIRST_PAGE, ObjectListing};
+use farjump::objects::{Answer, FIRST_PAGE, ObjectError, ObjectListing};
 
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
-use crate::spill::Spill;
+use crate::spill::{FileThread, Spill};
 use crate::table::{Source, Table};
 use crate::topics::Topics;
 use crate::view::View;
@@ -46,6 +46,10 @@ impl StoreOptions {
 
     /// Writes the objects of the longest ago last use to a file in `folder`, of at most `bytes`, when the memory is full. They
     /// are read back when they are used. The file has no name, and goes with the process. Without this a full store refuses.
+    ///
+    /// The store starts a thread that reads and writes the file, `farjump-spill`, which ends with the store. What needs the file
+    /// waits for it: calls of [`Store`] on the thread that makes them, requests of clients without holding up others. A
+    /// forked child has no such thread: its store is full, and what lies in the file is lost to it.
     pub fn spill(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
         self.spill = Some((folder.into(), bytes));
         self
@@ -64,7 +68,8 @@ impl StoreOptions {
     /// [`Error::Memory`], [`Error::File`] for a folder in which no file can be made.
     pub fn build(self) -> Result<Store, Error> {
         let region = Arc::new(OwnRegion::create(self.capacity)?);
-        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes)).transpose()?;
+        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes, Arc::clone(&region)));
+        let spill = spill.transpose()?;
         let mut random = [0; 40];
         fill_random(&mut random)?;
         let mut secret = [0; 32];
@@ -74,6 +79,7 @@ impl StoreOptions {
         let table = Table::new(Arc::clone(&region), spill, u64::from_le_bytes(epoch), secret);
         let shared = Shared {
             region,
+            file: table.file_thread().cloned(),
             table: Mutex::new(table),
             topics: Mutex::default(),
             addresses: Mutex::new(Vec::new().into()),
@@ -129,6 +135,8 @@ pub struct Store(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     /// The same as the table's, where no lock is needed to see it.
     region: Arc<OwnRegion>,
+    /// The thread of the file, if there is one.
+    file: Option<Arc<FileThread>>,
     table: Mutex<Table>,
     /// Locked before the table where both are.
     topics: Mutex<Topics>,
@@ -145,9 +153,24 @@ impl Shared {
 
     /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table_after(self.failures())
+    }
+
+    /// As [`Shared::table`], for something that was asked for first after so many failures of the file.
+    pub(crate) fn table_after(&self, failures: u64) -> MutexGuard<'_, Table> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.turn.begin();
+        table.turn.begin(failures);
         table
+    }
+
+    /// The thread of the file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Arc<FileThread>> {
+        self.file.as_ref()
+    }
+
+    /// Objects that could not be written to the file so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.failures())
     }
 
     /// Also after a panic under the lock, as the table.
@@ -160,11 +183,40 @@ impl Shared {
         &self,
         mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
     ) -> Result<T, NoMemory> {
+        let failures = self.failures();
+        self.until_done(|| {
+            let done = act(&mut self.table_after(failures));
+            done.as_ref().err().and_then(NoMemory::goes_on).map_or(Ok(done), Err)
+        })
+    }
+
+    /// Does something again and again until it is done, and lets others have their turns in between.
+    pub(crate) fn until_done<T>(&self, mut act: impl FnMut() -> Result<T, Answer>) -> T {
+        loop {
+            // Read before the table is asked: what ends from here on is news.
+            let ended = self.file().map_or(0, |file| file.ended());
+            match (act(), self.file()) {
+                (Ok(done), _) => return done,
+                (Err(Answer::Wait), Some(file)) => file.wait_for_news(ended),
+                // The lock is given to whoever is there.
+                (Err(_), _) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Does what takes memory for the function that runs, which cannot wait for the file.
+    pub(crate) fn without_waiting<T>(
+        &self,
+        mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
+    ) -> Result<T, ObjectError> {
         loop {
             match act(&mut self.table()) {
-                // The others' turns: the lock is given to whoever is there.
-                Err(none) if none.goes_on() => std::thread::yield_now(),
-                done => return done,
+                Ok(done) => return Ok(done),
+                Err(none) => match none.goes_on() {
+                    Some(Answer::Wait) => return Err(ObjectError::Spilled),
+                    Some(_) => std::thread::yield_now(),
+                    None => return Err(ObjectError::Full),
+                },
             }
         }
     }
@@ -441,6 +493,7 @@ impl Store {
             Refusal::WrongKey => Error::WrongKey { number },
             Refusal::Unset(_) => Error::Unset { number },
             Refusal::NotReserved => Error::NotReserved { number },
+            Refusal::Lost => Error::Gone { number, why: GoneWhy::Lost },
         }
     }
 }

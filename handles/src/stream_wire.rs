@@ -2,7 +2,7 @@
 //!
 //! They travel as the requests about objects do. `docs/handles-streams.md` has the table.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use farjump::objects::Answer;
 
@@ -71,8 +71,9 @@ pub(crate) fn request(op: StreamOp) -> Writer {
 }
 
 /// Answers a request whose operation was read. `None` if it is malformed.
-pub(crate) fn answer(
-    shared: &Arc<Shared>,
+pub(crate) fn answer<'t>(
+    shared: &'t Arc<Shared>,
+    table: impl FnOnce() -> MutexGuard<'t, Table>,
     source: Source,
     op: StreamOp,
     fields: Reader<'_>,
@@ -81,16 +82,16 @@ pub(crate) fn answer(
     reply.0.clear();
     // The topics are locked before the table, here and wherever both are.
     let mut topics = shared.topics();
-    let mut table = shared.table();
+    let mut table = table();
     let answered = done(&mut topics, &mut table, source, op, fields, reply);
     topics.go_on(&mut table);
     let answered = answered?;
     if let Err(refused) = answered {
         reply.0.clear();
         if let Refused::NoMemory(none) = &refused
-            && none.goes_on()
+            && let Some(answer) = none.goes_on()
         {
-            return Some(Answer::GoOn);
+            return Some(answer);
         }
         refuse(refused, reply);
     }
@@ -203,6 +204,7 @@ fn refuse(refused: Refused, reply: &mut Writer) {
         Refused::Object(Refusal::Gone | Refusal::Unset(_)) => return plain(Status::Gone, reply),
         Refused::Object(Refusal::WrongKey) => return plain(Status::WrongKey, reply),
         Refused::Object(Refusal::NotReserved) => return plain(Status::NotReserved, reply),
+        Refused::Object(Refusal::Lost) => return plain(Status::Lost, reply),
         Refused::NoMemory(none) => {
             none.write(reply);
             return;
@@ -257,6 +259,7 @@ pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<R
         Status::Gone => Err(Error::Gone { number, why: crate::error::GoneWhy::Evicted }),
         Status::WrongKey => Err(Error::WrongKey { number }),
         Status::NotReserved => Err(Error::NotReserved { number }),
+        Status::Lost => Err(Error::Gone { number, why: crate::error::GoneWhy::Lost }),
         Status::SourceFull => Err(Error::SourceFull { asked: fields.u64()? }),
         Status::Full => Err(NoMemory::read(&mut fields)?.into()),
         Status::Unset => return None,

@@ -11,6 +11,7 @@
 mod ends;
 mod listing;
 mod memory;
+mod moves;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::object::{Object, State};
 use crate::quarantine::Quarantine;
 use crate::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
 use crate::region::OwnRegion;
-use crate::spill::Spill;
+use crate::spill::{FileThread, Spill};
 use crate::turn::Turn;
 
 /// Who uses objects: a link of a target, or this process.
@@ -80,6 +81,8 @@ pub(crate) struct Table {
     loans: BTreeMap<(Source, u64), Loan>,
     /// Objects that their sources have not finished.
     unfinished: BTreeSet<(Source, u64)>,
+    /// Objects that come from the file, by the sources that wait for them.
+    awaited: BTreeSet<(Source, u64)>,
     leases: BTreeSet<(Instant, u64)>,
     /// Sources that have ended, and have left claims or unfinished objects.
     ending: VecDeque<Source>,
@@ -108,6 +111,7 @@ impl Table {
             claims: BTreeMap::from([((Source::Owner, 0), 0)]),
             loans: BTreeMap::new(),
             unfinished: BTreeSet::new(),
+            awaited: BTreeSet::new(),
             leases: BTreeSet::new(),
             ending: VecDeque::new(),
             dying: Vec::new(),
@@ -118,6 +122,11 @@ impl Table {
             epoch,
             secret,
         }
+    }
+
+    /// The thread of the file, if there is one.
+    pub(crate) fn file_thread(&self) -> Option<&Arc<FileThread>> {
+        self.spill.as_ref().map(Spill::thread)
     }
 
     pub(crate) fn region(&self) -> &OwnRegion {
@@ -190,7 +199,8 @@ impl Table {
         if self.spill.is_some()
             && let Some(object) = self.objects.get(&number)
             && matches!(object.state, State::Present)
-            && object.claims == 0
+            && !object.is_kept()
+            && object.awaited == 0
             && object.block.is_some()
         {
             self.unused.insert(object.last_use, number);
@@ -308,12 +318,15 @@ impl Table {
 
     /// Claims an object for `source`.
     pub(crate) fn claim(&mut self, source: Source, number: u64, key: Key) -> Result<Claimed, ClaimFailed> {
+        if !self.awaited.is_empty() {
+            self.await_nothing(source);
+        }
         let found = self.check(number, key)?;
         let claim = match (found.word, found.contents) {
             (Some(word), None) => return Err(Refusal::Unset(word.offset()).into()),
             (_, contents) => contents.unwrap_or(number),
         };
-        self.recall(claim)?;
+        self.recall(source, claim)?;
         self.charge_claim(source, claim)?;
         self.touch(claim);
         let Some(object) = self.objects.get_mut(&claim) else { return Err(Refusal::Gone.into()) };

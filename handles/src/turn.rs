@@ -15,15 +15,22 @@ const OF_ONE: u32 = 4;
 pub(crate) struct Turn {
     now: Option<Instant>,
     visits: u32,
+    /// Jobs of the file that had failed before what is asked for was asked for first.
+    failures: u64,
     /// The most of all turns.
     most: u32,
 }
 
 impl Turn {
-    /// Begins another one.
-    pub(crate) fn begin(&mut self) {
+    /// Begins another one, for something that is asked for first after so many failures of the file, or was before.
+    pub(crate) fn begin(&mut self, failures: u64) {
         self.most = self.most.max(self.visits);
-        (self.now, self.visits) = (None, 0);
+        (self.now, self.visits, self.failures) = (None, 0, failures);
+    }
+
+    /// Jobs of the file that had failed before.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
     }
 
     /// The time, which is the same for the whole turn.
@@ -56,7 +63,7 @@ impl Turn {
     /// The most visits of a turn since this was last asked.
     #[cfg(test)]
     pub(crate) fn take_most(&mut self) -> u32 {
-        self.begin();
+        self.begin(self.failures);
         std::mem::take(&mut self.most)
     }
 }

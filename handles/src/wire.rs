@@ -24,7 +24,8 @@ pub(crate) const MIN_LENT: u64 = 16 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`.
+    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`, and `1 u8` if the store has a file, which the
+    /// sources of calls at objects then hold before ([`Op::Hold`]).
     Hello = 0,
     /// `number u64, key, type name, contents`: makes an object. With a number of a reserved one, its contents; otherwise 0.
     /// Replied: `number u64, key`.
@@ -57,11 +58,13 @@ pub(crate) enum Op {
     /// As [`Op::Claim`], of a source whose transport reads memory that is lent to it. Replied: the same, and behind it the
     /// key of the loan; nothing if the object is not lent.
     ClaimLent = 13,
+    /// `number u64, key`: claims an object for a call that follows on the same link, until that has found it. Not replied to.
+    Hold = 14,
 }
 
 impl Op {
     pub(crate) fn from_number(number: u8) -> Option<Op> {
-        const ALL: [Op; 14] = [
+        const ALL: [Op; 15] = [
             Op::Hello,
             Op::Put,
             Op::Allocate,
@@ -76,6 +79,7 @@ impl Op {
             Op::Lease,
             Op::Count,
             Op::ClaimLent,
+            Op::Hold,
         ];
         ALL.get(usize::from(number)).copied()
     }
@@ -93,18 +97,20 @@ pub(crate) enum Status {
     WrongKey = 2,
     /// It has no contents yet. `offset u64` of the word that changes when it has.
     Unset = 3,
-    /// `asked u64, used u64, capacity u64, largest u64, quarantined u64`, and a text that names the processes that keep the
-    /// bytes in quarantine.
+    /// `asked u64, used u64, capacity u64, largest u64, quarantined u64`, a text that names the processes that keep the
+    /// bytes in quarantine, and `1 u8` if the store's file could not be written.
     Full = 4,
     /// The object was not reserved.
     NotReserved = 5,
     /// The source may take no more of the owner's memory. `asked u64`.
     SourceFull = 6,
+    /// The object cannot be read from the store's file.
+    Lost = 7,
 }
 
 impl Status {
     pub(crate) fn from_number(number: u8) -> Option<Status> {
-        const ALL: [Status; 7] = [
+        const ALL: [Status; 8] = [
             Status::Done,
             Status::Gone,
             Status::WrongKey,
@@ -112,6 +118,7 @@ impl Status {
             Status::Full,
             Status::NotReserved,
             Status::SourceFull,
+            Status::Lost,
         ];
         ALL.get(usize::from(number)).copied()
     }

@@ -66,7 +66,8 @@ impl Bench {
             reply.clear();
             match self.service.request(SOURCE, request.into(), reply, 1000).unwrap() {
                 Answer::Done => return,
-                Answer::GoOn => {}
+                // For the thread of the file.
+                Answer::GoOn | Answer::Wait => std::thread::yield_now(),
             }
         }
     }

@@ -53,8 +53,8 @@ fn answer(
     limit: usize,
 ) -> Result<Answer, String> {
     const HELLO: u8 = 0;
-    // Write, Release, and Release of streams: their replies are not read.
-    const ONE_WAY: [u8; 3] = [3, 6, 69];
+    // Write, Release, Hold, and Release of streams: their replies are not read.
+    const ONE_WAY: [u8; 4] = [3, 6, 14, 69];
     let mut op = [0];
     request.copy_to(0, &mut op);
     let mut script = lock(script);

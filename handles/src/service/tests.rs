@@ -15,6 +15,9 @@ const HONEST: u64 = 2;
 /// More objects than any turn visits.
 const MANY: usize = 3000;
 
+mod file;
+mod stall;
+
 struct Bench {
     store: Store,
     service: Service,
@@ -37,12 +40,16 @@ impl Bench {
         Bench::new(Store::options().capacity(capacity), SourceMemory::default())
     }
 
-    /// Has a request answered once. `None` if it is to be made again.
-    fn once(&mut self, source: u64, request: &[u8]) -> Option<Vec<u8>> {
+    /// Has a request answered once. `Err` if it is to be made again.
+    fn try_once(&mut self, source: u64, request: &[u8]) -> Result<Vec<u8>, Answer> {
         let mut reply = Vec::new();
         let answered = self.service.request(source, request.into(), &mut reply, 1 << 20).unwrap();
         self.check_visits();
-        (answered == Answer::Done).then_some(reply)
+        if answered == Answer::Done { Ok(reply) } else { Err(answered) }
+    }
+
+    fn once(&mut self, source: u64, request: &[u8]) -> Option<Vec<u8>> {
+        self.try_once(source, request).ok()
     }
 
     fn check_visits(&self) {
@@ -56,6 +63,8 @@ impl Bench {
             if let Some(reply) = self.once(source, &request.0) {
                 break reply;
             }
+            // For the thread of the file.
+            std::thread::yield_now();
         };
         (reply[0], reply[1..].to_vec())
     }

@@ -36,7 +36,7 @@ impl Table {
         let Some(object) = self.objects.get_mut(&claim) else { return };
         self.turn.visit(1);
         object.claims -= count;
-        if object.claims != 0 {
+        if object.is_kept() {
             return;
         }
         match object.state {
@@ -79,6 +79,9 @@ impl Table {
 
     /// Ends one thing that is to end. `false` if there is none.
     pub(super) fn end_next(&mut self) -> bool {
+        if self.settle_next() {
+            return true;
+        }
         if let Some(number) = self.dying.pop() {
             self.remove(number);
             return true;
@@ -96,9 +99,9 @@ impl Table {
         self.end_next_lease()
     }
 
-    /// Ends leases that are over, of which many are left to later turns.
+    /// Ends leases that are over, and settles jobs of the file's thread, of which many are left to later turns.
     pub(super) fn end_leases(&mut self) {
-        while self.turn.left() >= OF_REQUEST && self.end_next_lease() {}
+        while self.turn.left() >= OF_REQUEST && (self.settle_next() || self.end_next_lease()) {}
     }
 
     /// As [`Table::end_leases`], for a turn that has no more to do than to look: also all else that is to end.
@@ -142,12 +145,12 @@ impl Table {
     pub(super) fn let_go(&mut self, number: u64) {
         let Some(object) = self.objects.get_mut(&number) else { return };
         let before = std::mem::replace(&mut object.state, State::Evicted);
-        let (len, claims) = (object.len, object.claims);
+        let (len, is_kept) = (object.len, object.is_kept());
         self.unused.remove(&object.last_use);
         if let State::Unfinished(source) = before {
             self.forget_unfinished(source, number, len);
         }
-        if claims != 0 {
+        if is_kept {
             return;
         }
         match self.turn.left() >= STEP {

@@ -2,8 +2,7 @@
 
 use super::{Source, Table};
 use crate::allocator::{Block, UNIT};
-use crate::object::State;
-use crate::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
+use crate::refusal::{Lack, NoMemory};
 
 /// Visits that the longest step takes which makes space: an object ends, and its blocks in memory and file merge with their
 /// neighbours.
@@ -11,13 +10,17 @@ pub(super) const STEP: u32 = 16;
 
 /// What came of a step that was to make space.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Made {
+pub(super) enum Made {
     /// Perhaps some.
     Space,
     /// There is nothing that could go.
     Nothing,
     /// The turn is over.
     NoTurn,
+    /// Nothing before the thread of the file has ended a job.
+    Later,
+    /// Nothing, as the file cannot be written.
+    Failed,
 }
 
 impl Table {
@@ -46,6 +49,7 @@ impl Table {
             largest: self.memory.largest().min(left / UNIT * UNIT),
             quarantined: self.quarantine.bytes(),
             keepers: self.quarantine.named().into(),
+            file_failed: false,
             lack,
         }
     }
@@ -81,12 +85,19 @@ impl Table {
             if std::mem::take(&mut may_be_free) && self.end_quarantine() {
                 continue;
             }
-            let made =
-                if len.saturating_add(heap) > self.capacity() { Made::Nothing } else { self.make_space() };
+            let made = match len.saturating_add(heap) > self.capacity() {
+                true => Made::Nothing,
+                // Of memory in parts, more is to be free than there lacks.
+                false => self.make_space((self.held() + needed).saturating_sub(self.capacity()).max(1)),
+            };
             match made {
                 Made::Space => {}
                 Made::Nothing => return Err(self.no_memory(len, Lack::Memory)),
-                Made::NoTurn => return Err(self.no_memory(len, Lack::OfTurn)),
+                Made::Failed => {
+                    return Err(NoMemory { file_failed: true, ..self.no_memory(len, Lack::Memory) });
+                }
+                Made::NoTurn => return Err(NoMemory::of_time(Lack::OfTurn)),
+                Made::Later => return Err(self.later()),
             }
         }
     }
@@ -114,91 +125,14 @@ impl Table {
         self.accounts.refund(source, bytes);
     }
 
-    /// Frees something that is to be freed anyway, or writes an object to the file.
-    fn make_space(&mut self) -> Made {
+    /// Frees something that is to be freed anyway, or has an object written to the file, for `lacking` bytes.
+    fn make_space(&mut self, lacking: u64) -> Made {
         if self.turn.left() < STEP {
             return Made::NoTurn;
         }
-        match self.end_next() || self.spill_oldest() {
+        match self.end_next() {
             true => Made::Space,
-            false => Made::Nothing,
+            false => self.spill_oldest(lacking),
         }
-    }
-
-    /// Writes the object that nobody uses and that was used longest ago to the file. `false` if there is none, or no file.
-    fn spill_oldest(&mut self) -> bool {
-        let (Some(spill), Some((_, number))) = (&mut self.spill, self.unused.first_key_value()) else {
-            return false;
-        };
-        let Some(object) = self.objects.get_mut(number) else { return false };
-        self.turn.visit(1);
-        let Some(block) = object.block else { return false };
-        let Some(data) = self.region.region.at(block.offset(), object.len) else { return false };
-        // SAFETY: the block is this object's, of `len` bytes; nobody writes a finished object.
-        let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), object.len as usize) };
-        let before = spill.visits();
-        let written = spill.write(bytes);
-        self.turn.visit((spill.visits() - before) as u32);
-        match written {
-            Ok(place) => {
-                (object.block, object.place) = (None, Some(place));
-                self.unused.pop_first();
-                self.give_back(block);
-                true
-            }
-            Err(error) => {
-                log::warn!("objects are not written to a file: {error}");
-                false
-            }
-        }
-    }
-
-    /// Reads an object back from the file.
-    pub(super) fn recall(&mut self, number: u64) -> Result<(), ClaimFailed> {
-        let Some(object) = self.objects.get_mut(&number) else { return Ok(()) };
-        // Its place belongs to this function from here on, and the claim keeps the object: what ends it meanwhile frees
-        // neither.
-        let Some(place) = object.place.take() else { return Ok(()) };
-        object.claims += 1;
-        let len = object.len;
-        let block = self.read_back(number, place, len);
-        let Some(object) = self.objects.get_mut(&number) else { return Err(Refusal::Gone.into()) };
-        match &block {
-            Ok(block) => object.block = Some(*block),
-            // It stays there.
-            Err(ClaimFailed::NoMemory(_)) => object.place = Some(place),
-            Err(ClaimFailed::Refused(_)) => object.state = State::Evicted,
-        }
-        let is_gone = matches!(object.state, State::Evicted);
-        if object.place.is_none() {
-            self.forget_place(place);
-        }
-        self.unclaim(number, 1);
-        match is_gone {
-            true => Err(Refusal::Gone.into()),
-            false => block.map(drop),
-        }
-    }
-
-    /// Copies the contents of an object from the file to new memory.
-    fn read_back(&mut self, number: u64, place: Block, len: u64) -> Result<Block, ClaimFailed> {
-        let block = self.take(len)?;
-        let into = self.region.region.at(block.offset(), len).expect("blocks lie in the region");
-        let Some(spill) = &self.spill else { return Err(Refusal::Gone.into()) };
-        // SAFETY: the block was taken just now: nobody else uses it.
-        let into = unsafe { std::slice::from_raw_parts_mut(into.as_ptr(), len as usize) };
-        spill.read(place, into).map(|()| block).map_err(|error| {
-            log::warn!("object {number} is lost: its file cannot be read: {error}");
-            self.give_back(block);
-            Refusal::Gone.into()
-        })
-    }
-
-    /// Frees a place in the file.
-    pub(super) fn forget_place(&mut self, place: Block) {
-        let Some(spill) = &mut self.spill else { return };
-        let before = spill.visits();
-        spill.forget(place);
-        self.turn.visit((spill.visits() - before) as u32);
     }
 }

@@ -1,5 +1,7 @@
 //! What ends objects at the wrong moment.
 
+use farjump::objects::Answer;
+
 use super::*;
 use crate::clock::stepping;
 
@@ -15,15 +17,33 @@ impl Bench {
     /// A table with memory for four large objects, and a file for more.
     fn new() -> Bench {
         let folder = farjump_fixtures::folder();
-        let spill = Spill::create(folder.path(), 1 << 20).unwrap();
         let region = Arc::new(OwnRegion::create(4 * LARGE).unwrap());
+        let spill = Spill::create(folder.path(), 1 << 20, Arc::clone(&region)).unwrap();
         Bench { table: Table::new(region, Some(spill), 1, [7; 32]), _folder: folder }
     }
 
-    /// Puts a large object of this byte, in a turn of its own.
+    /// Does what may wait for the thread of the file, in turns of its own.
+    fn in_turns<T>(
+        &mut self,
+        mut act: impl FnMut(&mut Table) -> Result<T, ClaimFailed>,
+    ) -> Result<T, ClaimFailed> {
+        let thread = Arc::clone(self.table.file_thread().unwrap());
+        loop {
+            let ended = thread.ended();
+            self.table.turn.begin(thread.failures());
+            match act(&mut self.table) {
+                Err(ClaimFailed::NoMemory(none)) if none.goes_on() == Some(Answer::Wait) => {
+                    thread.wait_for_news(ended);
+                }
+                Err(ClaimFailed::NoMemory(none)) if none.goes_on().is_some() => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Puts a large object of this byte.
     fn put(&mut self, byte: u8) -> u64 {
-        self.table.turn.begin();
-        let (number, offset) = self.table.allocate(Source::Owner, LARGE, "").unwrap();
+        let (number, offset) = self.in_turns(|table| Ok(table.allocate(Source::Owner, LARGE, "")?)).unwrap();
         let into = self.table.region.region.at(offset, LARGE).unwrap();
         // SAFETY: the block was just allocated.
         unsafe { into.write_bytes(byte, LARGE as usize) };
@@ -32,9 +52,8 @@ impl Bench {
     }
 
     fn claim(&mut self, number: u64) -> Result<Claimed, ClaimFailed> {
-        self.table.turn.begin();
         let key = self.table.key(number);
-        self.table.claim(Source::Owner, number, key)
+        self.in_turns(|table| table.claim(Source::Owner, number, key))
     }
 
     /// The bytes of an object, each once.
@@ -78,13 +97,14 @@ fn a_request_reads_the_clock_once_so_that_no_lease_ends_while_its_object_comes_b
     let first = bench.spilled();
     stepping::step_by(SECOND);
     let key = bench.table.key(first);
-    bench.table.turn.begin();
+    bench.table.turn.begin(0);
     // It would end between the first reading of the clock and the second.
     bench.table.lease(first, key, SECOND + SECOND / 2).unwrap();
     let before = stepping::readings();
-    let claimed = bench.claim(first).unwrap();
+    bench.table.turn.begin(0);
+    let claimed = bench.table.claim(Source::Owner, first, key);
+    assert!(matches!(claimed, Err(ClaimFailed::NoMemory(none)) if none.goes_on() == Some(Answer::Wait)));
     assert_eq!(stepping::readings() - before, 1);
-    bench.table.release(Source::Owner, claimed.claim);
     assert_eq!(bench.claim(first), Err(Refusal::Gone.into()), "that is the next request");
     bench.check_file();
 }
@@ -95,11 +115,10 @@ fn an_object_that_ends_while_it_comes_back_gives_its_place_in_the_file_back_once
     let first = bench.spilled();
     stepping::step_by(SECOND);
     let key = bench.table.key(first);
-    bench.table.turn.begin();
+    bench.table.turn.begin(0);
     bench.table.lease(first, key, SECOND / 2).unwrap();
     // Taking memory for it ends its lease.
-    bench.table.turn.begin();
-    assert_eq!(bench.table.recall(first), Err(Refusal::Gone.into()));
+    let _ = bench.in_turns(|table| table.recall(Source::Owner, first));
     assert!(!bench.table.has(first));
     bench.check_file();
 }

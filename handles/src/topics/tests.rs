@@ -27,7 +27,7 @@ impl World {
 
     /// A request, as it comes: what it leaves goes on with the visits that it has not made.
     fn ask<T>(&mut self, ask: impl FnOnce(&mut Topics, &mut Table) -> T) -> T {
-        self.table.turn.begin();
+        self.table.turn.begin(0);
         let answer = ask(&mut self.topics, &mut self.table);
         self.is_left = self.topics.go_on(&mut self.table) | self.table.go_on();
         let visits = self.table.turn.take_most();

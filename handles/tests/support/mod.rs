@@ -1,9 +1,11 @@
 //! A store's service that a test answers for.
 
 use std::fmt;
+use std::sync::Arc;
 
 use farjump::objects::{
-    Answer, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request, SourceMemory,
+    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    SourceMemory,
 };
 use farjump_handles::Service;
 
@@ -26,6 +28,10 @@ where
 {
     fn listening(&mut self, address: &str) {
         self.service.listening(address);
+    }
+
+    fn bell(&mut self) -> Result<Option<Arc<Bell>>, farjump::Error> {
+        self.service.bell()
     }
 
     fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
