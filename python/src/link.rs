@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,14 @@ use crate::awaited::{Credit, Entry};
 use crate::call::Call;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::event_loop::Bridge;
+use crate::handle::Handle;
 use crate::pending::{Pending, outcome};
 use crate::pendings::{Pendings, send};
 use crate::process::Process;
 use crate::ready::ready;
 use crate::sending::{Unsent, try_to_group};
 use crate::shared::{Look, Shared, look};
+use crate::store::handle_exception;
 
 /// Time between two checks for signals while a link is made.
 const CONNECT_TURN: Duration = Duration::from_millis(20);
@@ -32,6 +34,10 @@ const CONNECT_TURN: Duration = Duration::from_millis(20);
 pub(crate) struct Link {
     shared: Arc<Shared>,
 }
+
+/// The store of a target as a function.
+static STORE: LazyLock<Result<farjump::Library, String>> =
+    LazyLock::new(|| farjump::Library::by_name(farjump::objects::NAME).map_err(|error| error.to_string()));
 
 /// A time limit for the Rust library; none is the longest that there is.
 fn or_forever(limit: Option<Duration>) -> Duration {
@@ -202,6 +208,24 @@ impl Link {
         guarded(py, || {
             let call = Call::of(function, args)?;
             self.try_to_send(py, &call, farjump::Link::try_send)
+        })
+    }
+
+    /// Has the object of a handle come from its owner's file before the next call that names it starts.
+    fn _hold(&self, py: Python<'_>, handle: &Handle) -> PyResult<()> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            let store = STORE.as_ref().map_err(|why| raise(py, "Error", why.clone()))?;
+            let limit = self.shared.send_timeout;
+            let held =
+                self.shared.wait(py, Some(limit), |link| match handle.handle.try_hold(link, store) {
+                    Err(farjump_handles::Error::Link(Error::Inject(InjectError::Full))) => None,
+                    held => Some(held),
+                })?;
+            match held {
+                Some(held) => held.map_err(|error| handle_exception(py, &error)),
+                None => Err(self.shared.timed_out(py, Awaited::Credit, limit)),
+            }
         })
     }
 

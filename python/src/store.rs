@@ -341,6 +341,12 @@ impl Store {
         &self.address
     }
 
+    /// Whether the owner has a file, in which objects may lie.
+    #[getter]
+    fn spills(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.client(py)?.spills())
+    }
+
     /// The epoch of the owner's store.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
