@@ -4,6 +4,7 @@
 //! process frees such memory: a forked child may read it. The one sign is the end of file on the link's control connection,
 //! when every copy of the peer's descriptor is closed. The store looks for it when it needs memory or is asked for figures.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use farjump::objects::{LingeringPeer, MemoryKeeper, PeerIdentity};
@@ -21,9 +22,14 @@ const NAME: usize = 24;
 /// The ended links whose peers have not let go of the store's memory, those that ended first come first.
 #[derive(Default, Debug)]
 pub(crate) struct Quarantine {
-    kept: Vec<Kept>,
-    /// The one that is looked at next.
-    next: usize,
+    /// By numbers that rise.
+    kept: BTreeMap<u64, Kept>,
+    /// The number from which on peers are looked at next.
+    next: u64,
+    /// The number of the last one.
+    last: u64,
+    /// Bytes of all.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -37,7 +43,7 @@ struct Kept {
 impl Quarantine {
     /// Bytes in quarantine. What two links claim counts twice.
     pub(crate) fn bytes(&self) -> u64 {
-        self.kept.iter().fold(0, |sum, kept| sum.saturating_add(kept.bytes))
+        self.bytes
     }
 
     /// Number of links whose peers have not let go.
@@ -51,13 +57,20 @@ impl Quarantine {
             let PeerIdentity { name, pid, .. } = kept.peer.peer();
             MemoryKeeper { program: name.clone(), pid: *pid, bytes: kept.bytes }
         };
-        self.kept.iter().take(most).map(keeper).collect()
+        self.kept.values().take(most).map(keeper).collect()
+    }
+
+    /// Keeps what `source` has claimed or not finished for its peer.
+    fn keep(&mut self, source: Source, peer: LingeringPeer, bytes: u64) {
+        self.last += 1;
+        self.bytes += bytes;
+        self.kept.insert(self.last, Kept { source, peer, bytes });
     }
 
     /// The first processes in words; empty if there are none.
     pub(crate) fn named(&self) -> String {
         let mut named: Vec<String> = Vec::new();
-        for kept in self.kept.iter().take(LOOKS) {
+        for kept in self.kept.values().take(LOOKS) {
             let PeerIdentity { name, pid, .. } = kept.peer.peer();
             let name: String = name.chars().take(NAME).collect();
             let process = match pid {
@@ -76,28 +89,24 @@ impl Quarantine {
 
     /// Looks at up to [`LOOKS`] peers, in turn. Returns the sources whose peers have let go, and forgets them.
     fn let_go(&mut self) -> Vec<Source> {
-        if self.next >= self.kept.len() {
+        if self.kept.range(self.next..).next().is_none() {
             self.next = 0;
         }
-        let end = self.kept.len().min(self.next + LOOKS);
-        let looked_at = &self.kept[self.next..end];
+        let looked_at = || self.kept.range(self.next..).take(LOOKS);
         let events = PollFlags::IN | PollFlags::RDHUP;
         let mut polled: Vec<_> =
-            looked_at.iter().map(|kept| PollFd::from_borrowed_fd(kept.peer.as_fd(), events)).collect();
-        if polled.is_empty() || poll(&mut polled, Some(&Timespec::default())).unwrap_or(0) == 0 {
-            self.next = end;
-            return Vec::new();
+            looked_at().map(|(_, kept)| PollFd::from_borrowed_fd(kept.peer.as_fd(), events)).collect();
+        let next = looked_at().last().map_or(0, |(number, _)| number + 1);
+        let mut with_news = Vec::new();
+        if !polled.is_empty() && poll(&mut polled, Some(&Timespec::default())).unwrap_or(0) != 0 {
+            let news = looked_at().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+            with_news.extend(news.map(|((number, _), _)| *number));
         }
-        let has_news: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
-        let mut gone = Vec::new();
-        // From the last on, so that the places of the others stay as they are.
-        for at in (self.next..end).rev() {
-            if has_news[at - self.next] && self.kept[at].peer.is_gone() {
-                gone.push(self.kept.remove(at).source);
-            }
-        }
-        self.next = end - gone.len();
-        gone
+        self.next = next;
+        with_news.retain(|number| self.kept.get_mut(number).is_some_and(|kept| kept.peer.is_gone()));
+        let gone: Vec<_> = with_news.iter().filter_map(|number| self.kept.remove(number)).collect();
+        self.bytes -= gone.iter().map(|kept| kept.bytes).sum::<u64>();
+        gone.into_iter().map(|kept| kept.source).collect()
     }
 }
 
@@ -110,7 +119,7 @@ impl Table {
         if peer.as_mut().is_none_or(LingeringPeer::is_gone) {
             return self.source_ended(source);
         }
-        self.quarantine.kept.extend(peer.map(|peer| Kept { source, peer, bytes }));
+        peer.into_iter().for_each(|peer| self.quarantine.keep(source, peer, bytes));
     }
 
     /// Frees what is in quarantine for peers that have let go, of a few that it looks at. Returns whether there were any.
