@@ -16,6 +16,7 @@ use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
 use crate::patience::Patience;
+use crate::reading::Reads;
 use crate::refusal::NoMemory;
 use crate::region::Region;
 use crate::releases::Releases;
@@ -48,8 +49,8 @@ pub(crate) struct Inner {
     pub(crate) region: OnceLock<Result<Region, String>>,
     /// Whether the transport of `link` reads memory that the owner lends.
     pub(crate) reads_memory: bool,
-    /// Held while an object is read by it. Has the claim and length of one whose read was given up.
-    pub(crate) reading: Mutex<Option<(u64, usize)>>,
+    /// Its reads. Locked after `link`.
+    pub(crate) reading: Mutex<Reads>,
     /// Number of forks before it was made.
     pub(crate) forks: u64,
     pub(crate) choices: ClientBuilder,
