@@ -212,7 +212,7 @@ impl Executor {
         copied: &mut Copied,
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        match self.store.insert_copied(copied, key, &self.resolver, Some(origin)) {
+        match self.store.insert_copied(copied, key, self.exports.of(key.domain), Some(origin)) {
             Ok(Inserted::Held(linked)) => Ok(linked),
             Ok(Inserted::New(linked)) => {
                 linked.usage().touch(self.clock.tick());

@@ -285,7 +285,7 @@ impl Executor {
             if compiled.kept { ", kept from before" } else { "" },
             compiled.times
         );
-        let (store, resolver) = (&mut self.store, &self.resolver);
+        let (store, resolver) = (&mut self.store, self.exports.of(key.domain));
         let linked =
             store.insert_compiled(copied, &compiled.image, compilation, key.domain, resolver, origin);
         linked.map_err(|why| super::bind::unbound(why, &compiled.image))

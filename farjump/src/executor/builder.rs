@@ -12,9 +12,10 @@ use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Symbols
 use farjump_os::cpu::detected;
 
 use super::coarse_clock::Clock;
+use super::domain_exports::DomainExports;
 use super::export::ExportFn;
 use super::perf_map::PerfMap;
-use super::{Context, Executor, crash, services};
+use super::{Context, DirectCaller, Executor, crash, services};
 use crate::mode::{Allowed, Mode};
 use crate::policy::Policy;
 use crate::stats::Stats;
@@ -54,10 +55,8 @@ pub struct ExecutorBuilder {
 
 impl Default for ExecutorBuilder {
     fn default() -> Self {
-        let mut exports = Exports::new();
-        services::offer(&mut exports);
         ExecutorBuilder {
-            exports,
+            exports: DirectCaller::exports(),
             refused: None,
             libraries: Vec::new(),
             wanted: Vec::new(),
@@ -300,7 +299,7 @@ impl ExecutorBuilder {
         let mut executor = Executor {
             store: Store::bounded(arena, capacity).for_cpu(cpu),
             clock: Clock::new(),
-            resolver,
+            exports: DomainExports::new(resolver),
             target_args: std::ptr::null_mut(),
             epoch: u64::from_le_bytes(epoch),
             context: Context::new(),

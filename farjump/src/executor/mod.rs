@@ -12,6 +12,7 @@ mod code_table;
 mod context;
 mod crash;
 mod direct_call;
+mod domain_exports;
 mod enter;
 mod export;
 mod fork;
@@ -35,10 +36,11 @@ use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{
-    CodeKey, Copied, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage,
+    CodeKey, Copied, Domain, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage,
 };
 
 use self::coarse_clock::Clock;
+use self::domain_exports::DomainExports;
 use self::perf_map::PerfMap;
 #[cfg(doc)]
 use crate::CallError;
@@ -71,7 +73,7 @@ pub(crate) use own_code::{Chosen, refused};
 pub struct Executor {
     store: Store,
     pub(crate) clock: Clock,
-    resolver: Resolver,
+    exports: DomainExports,
     target_args: *mut c_void,
     epoch: u64,
     context: Context,
@@ -132,7 +134,12 @@ impl Executor {
 
     /// The names of the exports, in no order.
     pub fn exports(&self) -> impl Iterator<Item = &str> {
-        self.resolver.exports().names()
+        self.exports.names()
+    }
+
+    /// What the code of a domain is linked against from now on.
+    pub(crate) fn exports_of(&mut self, domain: Domain) -> &mut Resolver {
+        self.exports.of(domain)
     }
 
     /// The code in the store.
@@ -267,7 +274,7 @@ impl Executor {
     pub fn export<F: ExportFn>(&mut self, name: &str, function: F) -> Result<(), Error> {
         services::check_name(name)?;
         // SAFETY: the function stays as long as this process's code, as in `ExecutorBuilder::export`.
-        unsafe { self.resolver.interpose(name, function.address()) };
+        unsafe { self.exports_of(Domain::default()).interpose(name, function.address()) };
         Ok(())
     }
 
@@ -277,7 +284,7 @@ impl Executor {
     /// As for [`ExecutorBuilder::export_raw`].
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
         // SAFETY: this function's caller guarantees it.
-        unsafe { self.resolver.interpose(name, address) };
+        unsafe { self.exports_of(Domain::default()).interpose(name, address) };
     }
 
     /// As [`Executor::export`], for the address of data.
@@ -287,7 +294,7 @@ impl Executor {
     pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) -> Result<(), Error> {
         services::check_name(name)?;
         // SAFETY: the data is `'static`, as in `ExecutorBuilder::export_data`.
-        unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
+        unsafe { self.exports_of(Domain::default()).interpose(name, (&raw const *data).cast()) };
         Ok(())
     }
 
@@ -302,7 +309,7 @@ impl Executor {
     /// As for [`ExecutorBuilder::export_library`]; its constructors run now.
     pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
         // SAFETY: this function's caller guarantees it.
-        Ok(unsafe { self.resolver.interpose_library(path.as_ref()) }?)
+        Ok(unsafe { self.exports_of(Domain::default()).interpose_library(path.as_ref()) }?)
     }
 
     /// As [`Executor::export_library`], for a library without a file here: `name` is its name in messages.
@@ -314,7 +321,7 @@ impl Executor {
     /// As for [`Executor::export_library`].
     pub unsafe fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
         // SAFETY: this function's caller guarantees it.
-        Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
+        Ok(unsafe { self.exports_of(Domain::default()).interpose_bytes(name, library) }?)
     }
 
     /// Calls the function of this name among its own ([`Executor::set_local`]), without a link: appends the reply to
