@@ -1779,7 +1779,7 @@ farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t
 
 /**
  * Memory in bytes that one source may take here: mailbox, code that it brought, replies that wait for
- * credit or are gathered. Default: no limit. Requests over the limit are refused.
+ * credit, are held or are gathered. Default: no limit. Requests over the limit are refused.
  */
 farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
                                                               size_t bytes);

@@ -44,7 +44,7 @@ Limits: frames over a limit are refused with the reason, and counted; they cost 
 starts with #. --max-source-memory counts the source's mailbox and 4 KiB; its large mailbox while it has one (or the
 longest frame that it may send, over a transport that delivers whole frames); code that it brought first, while that is
 in the store (the image, and its code and statics in the arena); a reply, also of a destination, that waits for credit at
-the source; and replies that are gathered for its calls.")]
+the source or is held by the program; and replies that are gathered for its calls.")]
 pub(crate) struct Serve {
     /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, unix:@NAME
     /// (abstract), or tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has

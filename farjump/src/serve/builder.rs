@@ -505,7 +505,8 @@ impl<'a> TargetBuilder<'a> {
     ///   the mailbox, which then has at most half of the rest;
     /// * code that it was the first to bring, for as long as that is in the store: the image as it came, and
     ///   the space of its code and its statics;
-    /// * a reply that waits for credit, also one of a destination;
+    /// * a reply that waits for credit, or is held ([`hold_reply`](crate::hold_reply)), also one of a destination or of a call that
+    ///   ran again;
     /// * replies of destinations that are gathered for a call.
     ///
     /// Requests over the limit are refused.

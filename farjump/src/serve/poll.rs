@@ -22,6 +22,14 @@ const ROUNDS_TO_SETTLE: u8 = 16;
 /// Calls that run again before sources have their next turn.
 const AGAINS: usize = 64;
 
+/// Counts what waits for a session in its source's memory. A session that has ended, or is none, may have any.
+fn recount_in(sessions: &mut [Session]) -> impl FnMut(u64, usize, usize) -> bool {
+    move |session, from, to| {
+        let session = sessions.iter_mut().find(|one| one.id == session);
+        session.is_none_or(|session| session.recount(from, to))
+    }
+}
+
 impl Target<'_> {
     /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
     /// sources that have brought nothing for a while it checks one per poll, so that the cost of a poll does
@@ -383,11 +391,7 @@ impl Target<'_> {
         }
         let shared = &mut self.shared;
         shared.forwards.turn(&self.watch, &mut shared.executor);
-        let sessions = &mut self.sessions;
-        shared.forwards.count_gathered(&mut |session, from, to| {
-            let session = sessions.iter_mut().find(|one| one.id == session);
-            session.is_none_or(|session| session.recount(from, to))
-        });
+        shared.forwards.count_gathered(&mut recount_in(&mut self.sessions));
         if self.store_work.is_left() {
             self.tend_store();
         }
@@ -401,7 +405,8 @@ impl Target<'_> {
     /// Hands outcomes to the sessions that wait for them.
     #[cold]
     pub(super) fn hand_over_outcomes(&mut self) {
-        for outcome in self.shared.forwards.take_outcomes() {
+        let outcomes = self.shared.forwards.take_outcomes(&mut recount_in(&mut self.sessions));
+        for outcome in outcomes {
             let session = outcome.caller.session;
             let Some(index) = self.sessions.iter().position(|one| one.id == session) else {
                 own_calls::note_lost(&outcome);

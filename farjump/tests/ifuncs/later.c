@@ -2,6 +2,7 @@
  *
  *     l   has the target's function `lend` do its work
  *     n   does nothing
+ *     =   replies the rest of its payload, and sends itself on no more
  *     *   sends itself on twice, both times with its whole payload, for ever
  *     .   sends itself on with its whole payload, for ever
  *
@@ -20,6 +21,10 @@ FARJUMP_IFUNC void later_main(void *payload, size_t payload_size, void *target_a
         farjump_again(payload, payload_size);
         if (*steps == '*')
             farjump_again(payload, payload_size);
+        return;
+    }
+    if (payload_size != 0 && *steps == '=') {
+        farjump_reply(steps + 1, payload_size - 1);
         return;
     }
     if (payload_size != 0 && *steps == 'l' && lend() != 1)

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farjump::core::mailbox::region_len;
 use farjump::{
     CallError, Error, Link, Pending, Principal, RefusalCause, Target, hold_reply, principal, principal_number,
 };
 
 use crate::forwarding::{Turned, address, member};
+use crate::policy::price;
 use crate::support::{PATIENCE, Place, library, meanwhile, outcome_of, poll_until, refused, while_polling};
 
 /// The host's word of these tests.
@@ -250,6 +252,36 @@ fn the_reply_of_a_destination_waits_for_the_hold_of_the_call_that_was_sent_there
     turned.target(1).release_replies();
     assert_eq!(turned.answer_bytes(second).unwrap(), b"done");
     assert_eq!(turned.target(0).address(), address(&place, 0));
+}
+
+#[test]
+fn outcomes_that_wait_for_a_release_count_in_the_memory_of_their_source() {
+    const CALLS: usize = 6;
+    let (place, later) = (Place::new(), library("later"));
+    let (mailbox, text) = (1 << 16, "a".repeat(3000));
+    let memory = region_len(mailbox) + price(&later) + 2 * text.len();
+    let target = place.target().handshake_timeout(PATIENCE).mailbox_size(mailbox).max_source_memory(memory);
+    let mut target = target.export("lend", hold as extern "C" fn() -> _).build().unwrap();
+    let link = link(&place, &mut target);
+    for _ in 0..2 {
+        // Each holds its reply, and runs again for it.
+        let steps = format!("l={text}");
+        let mut calls: Vec<_> = (0..CALLS).map(|_| link.inject(&later, steps.as_bytes()).unwrap()).collect();
+        turn(&mut target);
+        assert!(calls.iter_mut().all(|call| call.poll().unwrap().is_none()));
+        target.release_replies();
+        let outcomes = calls.iter_mut().map(|call| outcome_of(&mut target, call));
+        let lost = outcomes.filter_map(|outcome| match outcome {
+            Ok(reply) => {
+                assert_eq!(*reply, *text.as_bytes());
+                None
+            }
+            refused_it => Some(refused(refused_it, "later", RefusalCause::ReplyTooLarge)),
+        });
+        let lost: Vec<_> = lost.collect();
+        assert_eq!(lost.len(), CALLS - 2, "{lost:?}");
+        assert!(lost.iter().all(|text| text.contains("its reply of 3000 bytes is lost")), "{lost:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Outcomes that wait here count in the memory that their source may take of the target: those for which it has no credit,
-//! and the replies that are gathered for a call until the last one has come.
+//! those that wait for a release of the program's, and the replies that are gathered for a call until the last one has come.
 
 use super::gathers::Gathers;
 use super::{Forwards, Outcome};
@@ -24,7 +24,7 @@ impl Outcome {
         }
     }
 
-    /// Keeps it until its source can take it. If the source may not take so much memory, what is kept is that there was a
+    /// Keeps it until its source can take it, or may. If the source may not take so much memory, what is kept is that there was a
     /// reply, or the beginning of the reason for none.
     pub(in crate::serve) fn keep(self, mut recount: impl FnMut(usize, usize) -> bool) -> Outcome {
         let (outcome, before) = match self {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::kept::Recount;
 use super::{Caller, Forwards, Onward};
 use crate::link::ReplyBytes;
 
@@ -52,9 +53,9 @@ impl Forwards {
         }
     }
 
-    /// Takes the outcomes for sessions, but those that wait for a release. Those that cannot be delivered now come back by
-    /// [`Forwards::put_back`].
-    pub(in crate::serve) fn take_outcomes(&mut self) -> VecDeque<Returned> {
+    /// Takes the outcomes for sessions, but those that wait for a release, which count in their sources' memory from now on. Those
+    /// that cannot be delivered now come back by [`Forwards::put_back`].
+    pub(in crate::serve) fn take_outcomes(&mut self, recount: Recount<'_>) -> VecDeque<Returned> {
         let Onward { holds, held, .. } = &mut *self.onward;
         let outcomes = std::mem::take(&mut self.outcomes);
         if outcomes.iter().all(|one| holds.are_over(one.caller.hold)) {
@@ -62,7 +63,10 @@ impl Forwards {
         }
         let (ready, waiting): (VecDeque<_>, VecDeque<_>) =
             outcomes.into_iter().partition(|one| holds.are_over(one.caller.hold));
-        held.extend(waiting);
+        held.extend(waiting.into_iter().map(|Returned { caller, outcome }| {
+            let session = caller.session;
+            Returned { caller, outcome: outcome.keep(|from, to| recount(session, from, to)) }
+        }));
         ready
     }
 
