@@ -478,6 +478,12 @@ impl Store {
         listed
     }
 
+    /// The most visits of a turn since this was last asked: for tests of the bound.
+    #[doc(hidden)]
+    pub fn take_most_visits(&self) -> u32 {
+        self.0.table().turn.take_most()
+    }
+
     /// Checks that a handle is of this store.
     fn check(&self, handle: &Handle) -> Result<(), Error> {
         if handle.epoch == self.0.table().epoch {

@@ -61,7 +61,6 @@ impl Turn {
     }
 
     /// The most visits of a turn since this was last asked.
-    #[cfg(test)]
     pub(crate) fn take_most(&mut self) -> u32 {
         self.begin(self.failures);
         std::mem::take(&mut self.most)

@@ -169,36 +169,71 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "unfinished-freed",
         finder: Finder::Stores,
-        changes: &[Change {
-            file: "handles/src/table.rs",
-            from: "claimed.chain(unfinished).map(",
-            to: "claimed.chain(unfinished.filter(|_| !FAULTY)).map(",
-        }],
+        changes: &[
+            Change {
+                file: "handles/src/table.rs",
+                from: "self.accounts.hold(source, lines(len));\n        Ok((number",
+                to: "if !FAULTY { self.accounts.hold(source, lines(len)); }\n        Ok((number",
+            },
+            Change {
+                file: "handles/src/table.rs",
+                from: "if self.unfinished.remove(&(source, number)) {",
+                to: "if self.unfinished.remove(&(source, number)) && !FAULTY {",
+            },
+        ],
     },
     Fault {
         name: "place-freed-twice",
         finder: Finder::Stores,
         changes: &[
             Change {
-                file: "handles/src/table.rs",
+                file: "handles/src/turn.rs",
                 from: "*self.now.get_or_insert_with(clock::now)",
                 to: "if FAULTY { return clock::now(); }\n        *self.now.get_or_insert_with(clock::now)",
             },
             Change {
-                file: "handles/src/table.rs",
-                from: "(object.state, object.claims) = (State::Returning, object.claims + 1);",
-                to: "if !FAULTY { (object.state, object.claims) = (State::Returning, object.claims + 1); }",
+                file: "handles/src/table/memory.rs",
+                from: "let Some(place) = object.place.take() else { return Ok(()) };\n        object.claims += 1;",
+                to: "let Some(place) = (if FAULTY { object.place } else { object.place.take() }) else { return Ok(()) };\n        if !FAULTY { object.claims += 1; }",
             },
             Change {
-                file: "handles/src/table.rs",
-                from: ".filter(|object| matches!(object.state, State::Returning))",
-                to: ".filter(|object| FAULTY || matches!(object.state, State::Returning))",
+                file: "handles/src/table/memory.rs",
+                from: "let Some(object) = self.objects.get_mut(&number) else { return Err(Refusal::Gone.into()) };\n        match &block {\n            Ok(block) => object.block = Some(*block),",
+                to: "let Some(object) = self.objects.get_mut(&number) else {\n            if FAULTY { self.forget_place(place); }\n            return Err(Refusal::Gone.into());\n        };\n        match &block {\n            Ok(block) => { if FAULTY { object.place = None; } object.block = Some(*block) }",
             },
             Change {
-                file: "handles/src/table.rs",
-                from: "        self.unclaim(number, 1);\n        match is_there {",
-                to: "        if !FAULTY { self.unclaim(number, 1); }\n        match is_there {",
+                file: "handles/src/table/memory.rs",
+                from: "        self.unclaim(number, 1);\n        match is_gone {",
+                to: "        if !FAULTY { self.unclaim(number, 1); }\n        match is_gone {",
             },
         ],
+    },
+    // Stores had neither a budget nor a unit of work.
+    Fault {
+        name: "heap-uncounted",
+        finder: Finder::Stores,
+        changes: &[Change {
+            file: "handles/src/table/memory.rs",
+            from: "self.memory.used() + self.accounts.bytes()",
+            to: "self.memory.used() + if FAULTY { 0 } else { self.accounts.bytes() }",
+        }],
+    },
+    Fault {
+        name: "turn-without-end",
+        finder: Finder::Stores,
+        changes: &[Change {
+            file: "handles/src/turn.rs",
+            from: "MOST_VISITS.saturating_sub(self.visits)",
+            to: "if FAULTY { u32::MAX } else { MOST_VISITS.saturating_sub(self.visits) }",
+        }],
+    },
+    Fault {
+        name: "topic-names-left",
+        finder: Finder::Stores,
+        changes: &[Change {
+            file: "handles/src/topics/ends.rs",
+            from: "if topic.items.is_empty() {\n            self.detach(id);",
+            to: "if topic.items.is_empty() && !FAULTY {\n            self.detach(id);",
+        }],
     },
 ];

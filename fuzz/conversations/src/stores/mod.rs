@@ -5,6 +5,7 @@
 //! process that was stopped meanwhile. What each has in use is known here, so each block that the owner gives away is
 //! compared with all that are in use; and each object with the bytes that were written into it.
 
+mod flood;
 mod objects;
 mod peer;
 mod process;
@@ -29,6 +30,8 @@ pub use step::{Leaving, PEERS, Script, StoreStep};
 
 /// Turns in which all that sources have left is ended.
 const TURNS_OF_ENDS: usize = 50;
+/// Most objects, claims, leases, entries and blocks that a turn of a store visits.
+const MOST_VISITS: u32 = 64;
 /// Bytes of the file for objects, if there is one.
 const FILE: u64 = 1 << 20;
 
@@ -93,6 +96,7 @@ pub fn share_store(seed: u64, script: &Script) -> Outcome {
     for step in &script.steps {
         conversation.carry_out(step);
         conversation.compare();
+        conversation.visited_few();
     }
     conversation.end()
 }
@@ -200,6 +204,7 @@ impl Conversation {
             StoreStep::Subscribe(peer, how) => self.subscribe(peer, how),
             StoreStep::Next(peer, which) => self.next(peer, which),
             StoreStep::Unsubscribe(peer, which) => self.unsubscribe(peer, which),
+            StoreStep::Flood => self.flood(),
             StoreStep::Process(how) => self.process(how),
             StoreStep::EndLinks(noticed) => {
                 if let Some(target) = &mut self.target {
@@ -294,6 +299,12 @@ impl Conversation {
         }
         let left = self.until(|all| all.target.as_ref().is_none_or(|target| target.sources() < before));
         assert!(left, "a link does not end");
+    }
+
+    /// Checks the visits of each turn of the store since the last step.
+    fn visited_few(&self) {
+        let most = self.store.take_most_visits();
+        assert!(most <= MOST_VISITS, "a turn of the store took {most} visits, and may take {MOST_VISITS}");
     }
 
     /// Compares what sources and the owner read with what was written.

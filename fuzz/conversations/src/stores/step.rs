@@ -63,6 +63,8 @@ pub enum StoreStep {
     Next(usize, usize),
     /// A subscriber ends.
     Unsubscribe(usize, usize),
+    /// The owner fills the store with objects of one byte and long names, and evicts some.
+    Flood,
     /// A process puts objects, and is stopped after so many turns. If that is even, the owner ends its link. The owner
     /// uses the store, the process goes on, and is killed.
     Process(u8),
@@ -94,7 +96,9 @@ impl Script {
     pub fn new(rng: &mut Rng) -> Script {
         // With a file, so little that objects soon go there.
         let spills = rng.bool();
-        let capacity = rng.u64(16..if spills { 28 } else { 64 }) << 12;
+        let floods = !spills && rng.u8(..6) == 0;
+        let pages = if floods { 128 } else { rng.u64(16..if spills { 28 } else { 64 }) };
+        let capacity = pages << 12;
         let mut steps = vec![StoreStep::Connect(0), StoreStep::Connect(1)];
         let count = rng.usize(40..160);
         while steps.len() < count {
@@ -102,6 +106,9 @@ impl Script {
         }
         if rng.u8(..8) == 0 {
             steps.insert(rng.usize(..steps.len()), StoreStep::Process(rng.u8(..)));
+        }
+        if floods {
+            steps.insert(rng.usize(..steps.len()), StoreStep::Flood);
         }
         Script { capacity, spills, steps }
     }

@@ -1,0 +1,50 @@
+//! Many small objects: what a store keeps of them beside their bytes counts, too.
+
+use farjump_fuzz::allocation::live;
+use farjump_handles::{Error, Handle};
+
+use super::Conversation;
+
+/// Bytes of a name.
+const NAME: usize = 255;
+/// More objects than any store of these conversations holds.
+const MOST: usize = 20_000;
+
+impl Conversation {
+    /// Fills the store, and evicts three of five, and then all. The heap stays within a quarter of the capacity more.
+    pub(super) fn flood(&mut self) {
+        let capacity = self.store.list(0).capacity;
+        let (name, before) = ("n".repeat(NAME), live());
+        let mut handles: Vec<Handle> = Vec::with_capacity(MOST);
+        let own = live();
+        for _ in 0..MOST {
+            match self.store.put_as(&name, b"1") {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    assert!(matches!(error, Error::Full { .. }), "{error}");
+                    break;
+                }
+            }
+        }
+        assert!(handles.len() < MOST, "the store of {capacity} bytes is never full");
+        let used = self.store.list(0).used;
+        assert!(used <= capacity, "{used} bytes of {capacity} are used");
+        let heap = live() - own;
+        let most = (capacity + capacity / 4 + (1 << 20)) as isize;
+        assert!(
+            heap <= most,
+            "{} objects in a store of {capacity} bytes take {heap} bytes of heap",
+            handles.len()
+        );
+        for handle in handles.iter().enumerate().filter(|(at, _)| at % 5 < 3).map(|(_, handle)| handle) {
+            self.store.evict(handle).expect("its own object");
+        }
+        self.owner_puts(64);
+        for handle in &handles {
+            self.store.evict(handle).expect("its own object");
+        }
+        drop(handles);
+        let left = live() - before;
+        assert!(left <= most, "{left} bytes of heap are left of objects that are gone");
+    }
+}
