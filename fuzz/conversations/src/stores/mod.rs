@@ -353,6 +353,7 @@ impl Conversation {
                 && left.objects.iter().all(is_stray)
         });
         assert!(is_free, "all is gone, and memory is in use: {:?}", self.store.list(99));
+        self.visited_few();
         self.outcome
     }
 }
