@@ -171,6 +171,16 @@ fn copy(into: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
     let failed = |path: &Path, error: std::io::Error| Failed::Because(format!("{}: {error}", path.display()));
     for name in tracked_files(&[], interrupt)? {
         let (from, to) = (root().join(&name), into.join(&name));
+        if let Ok(linked) = fs::read_link(&from) {
+            if fs::read_link(&to).is_ok_and(|there| there == linked) {
+                continue;
+            }
+            let folder = to.parent().unwrap_or(into);
+            fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+            let _ = fs::remove_file(&to);
+            std::os::unix::fs::symlink(linked, &to).map_err(|error| failed(&to, error))?;
+            continue;
+        }
         // One that was removed, and is tracked still.
         let Ok(mut bytes) = fs::read(&from) else { continue };
         if let Ok(text) = str::from_utf8(&bytes) {
