@@ -1,4 +1,6 @@
-//! Many small objects: what a store keeps of them beside their bytes counts, too.
+//! Many small objects: what a store keeps of them beside their bytes counts, too, and their ends take many turns.
+
+use std::time::Duration;
 
 use farjump_fuzz::allocation::live;
 use farjump_handles::{Error, Handle};
@@ -9,9 +11,12 @@ use super::Conversation;
 const NAME: usize = 255;
 /// More objects than any store of these conversations holds.
 const MOST: usize = 20_000;
+/// Time of those whose leases end at once.
+const LEASE: Duration = Duration::from_millis(10);
 
 impl Conversation {
-    /// Fills the store, and evicts three of five, and then all. Memory and heap stay within the bound of `docs/security.md`.
+    /// Fills the store, evicts three of five, has the leases of the others end at once, and evicts all. Memory and heap stay
+    /// within the bound of `docs/security.md`.
     pub(super) fn flood(&mut self) {
         let capacity = self.store.list(0).capacity;
         let (name, before) = ("n".repeat(NAME), live());
@@ -41,6 +46,10 @@ impl Conversation {
         for handle in handles.iter().enumerate().filter(|(at, _)| at % 5 < 3).map(|(_, handle)| handle) {
             self.store.evict(handle).expect("its own object");
         }
+        for handle in handles.iter().enumerate().filter(|(at, _)| at % 5 >= 3).map(|(_, handle)| handle) {
+            self.store.lease(handle, Some(LEASE)).expect("it is there");
+        }
+        std::thread::sleep(LEASE);
         self.owner_puts(64);
         for handle in &handles {
             self.store.evict(handle).expect("its own object");

@@ -347,7 +347,10 @@ impl Conversation {
         let strays = self.strays;
         let is_free = self.until(|all| {
             let left = all.store.list(strays + 1);
-            let is_stray = |object: &StoredObject| object.state == ObjectState::Present && object.claims == 0;
+            // It may lie in the file.
+            let is_stray = |object: &StoredObject| {
+                matches!(object.state, ObjectState::Present | ObjectState::Spilled) && object.claims == 0
+            };
             (left.used == 0 || strays != 0)
                 && left.objects.len() <= strays
                 && left.objects.iter().all(is_stray)
