@@ -47,39 +47,33 @@ struct Place {
 /// A folder below which the path of a socket is too long (unix(7)).
 const LONG: &str = "a-folder-whose-name-is-so-long-that-the-path-of-a-socket-in-it-has-more-than-107-bytes";
 
-/// Programs through which a user without privileges starts the tests.
-const AS_USER: [&str; 8] =
-    ["prlimit", "--nofile=1024:1024", "setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"];
-/// Beginnings of the names of programs that such a user has not installed.
-const NOT_INSTALLED: [&str; 7] = ["clang", "c++", "g++", "x86_64-linux-gnu-g++", "apt", "lld", "ld.lld"];
+/// That of a user who has installed gcc and Rust, and nothing else.
+const USERS: Place = Place {
+    name: "a user with gcc and Rust alone",
+    is_users: true,
+    has_ucx: false,
+    without: &["clang", "c++", "g++", "x86_64-linux-gnu-g++", "apt", "lld", "ld.lld"],
+    broken: &[],
+    other: &[],
+    variables: &[],
+    temporary: ("tmp", "mode=1777"),
+    through: &[
+        "prlimit",
+        "--nofile=1024:1024",
+        "setpriv",
+        "--reuid",
+        USER,
+        "--regid",
+        USER,
+        "--clear-groups",
+    ],
+    is_git_refused: false,
+    tests: &[(&["cli", "loader", "control", "transports", "examples/graph", "examples/tokio"], &[])],
+};
 
 const PLACES: [Place; 4] = [
-    Place {
-        name: "a user with gcc and Rust alone",
-        is_users: true,
-        has_ucx: false,
-        without: &NOT_INSTALLED,
-        broken: &[],
-        other: &[],
-        variables: &[],
-        temporary: ("tmp", "mode=1777"),
-        through: &AS_USER,
-        is_git_refused: false,
-        tests: &[(&["cli", "loader", "control", "transports", "examples/graph", "examples/tokio"], &[])],
-    },
-    Place {
-        name: "a user with UCX",
-        is_users: true,
-        has_ucx: true,
-        without: &NOT_INSTALLED,
-        broken: &[],
-        other: &[],
-        variables: &[],
-        temporary: ("tmp", "mode=1777"),
-        through: &AS_USER,
-        is_git_refused: false,
-        tests: &[(&["cli", "transports"], &["ucx"])],
-    },
+    USERS,
+    Place { name: "a user with UCX", has_ucx: true, tests: &[(&["cli", "transports"], &["ucx"])], ..USERS },
     Place {
         name: "broken tools, one processor, long paths",
         is_users: false,
@@ -188,6 +182,9 @@ fn chosen(name: &str, interrupt: &Interrupt) -> Result<Result<Tally, String>, Fa
             let run = run_in.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
             let run = place.variables.iter().fold(run, |run, (name, value)| run.env(name, value));
             let mut ran = suite(&format!("{packages}: {}", place.name), run, true)?;
+            if !place.has_ucx {
+                without_ucx::is_taken_away(&mut ran);
+            }
             for failure in &mut ran.failed {
                 failure.name = format!("{} ({})", failure.name, place.name);
             }
