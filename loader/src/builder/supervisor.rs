@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, setpgid};
 
 use farjump_os::temporary;
 
@@ -225,6 +225,10 @@ impl Guard {
             source,
             advice: "Install a shell there: a build in the background needs one".to_owned(),
         })?;
+        // The shell makes the group too. Where `posix_spawn` returns before that (QEMU's emulation of single programs
+        // does not wait), no program could join it yet. It fails once the shell runs, which then leads the group.
+        let leader = Pid::from_child(&shell);
+        let _ = setpgid(Some(leader), Some(leader));
         let _input = shell.stdin.take();
         let folder = folders.first().map(|folder| folder.to_path_buf()).unwrap_or_else(temporary::folder);
         Ok(Guard { shell, folder, _input })
@@ -241,5 +245,22 @@ impl Drop for Guard {
         // The group is there: its leader was not reaped.
         let _ = kill_process_group(Pid::from_child(&self.shell), Signal::KILL);
         let _ = self.shell.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpgid;
+
+    use super::*;
+
+    /// It cannot fail where `posix_spawn` waits, as it does on a kernel. It failed under QEMU's emulation.
+    #[test]
+    fn a_guard_that_was_just_started_leads_its_group() {
+        for _ in 0..50 {
+            let guard = Guard::start(&[]).unwrap();
+            let shell = Pid::from_child(&guard.shell);
+            assert_eq!(getpgid(Some(shell)).unwrap(), shell);
+        }
     }
 }
