@@ -30,8 +30,8 @@ use farjump_control::{
 use farjump_core::image::CodeId;
 
 pub use farjump_control::{
-    Dropped, MAX_LISTED, Memory, ObjectListing, ObjectState, SourceStats, StoreListing, StoreStats,
-    StoredImage, StoredObject, TargetStats,
+    Dropped, MAX_LISTED, Memory, MemoryKeeper, ObjectListing, ObjectState, SourceStats, StoreListing,
+    StoreStats, StoredImage, StoredObject, TargetStats,
 };
 
 use crate::Error;

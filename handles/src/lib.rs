@@ -18,23 +18,28 @@
 #![deny(missing_docs)]
 
 mod abandoned;
+mod accounts;
 mod allocator;
 mod awaiting;
 mod call_link;
 mod calls;
 mod client;
+mod clock;
 mod connection;
 mod error;
 mod handle;
+mod holds;
 mod lenders;
 mod lifetimes;
 mod object;
 mod patience;
 mod placement;
 mod publisher;
+mod quarantine;
 mod reading;
 mod refusal;
 mod region;
+mod releases;
 mod resolver;
 mod service;
 mod spill;
@@ -47,6 +52,7 @@ mod table;
 mod topic;
 mod topics;
 mod transfer;
+mod turn;
 mod typed;
 mod view;
 mod wire;

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farjump::objects::ObjectListing;
+use farjump::objects::{Answer, FIRST_PAGE, ObjectError, ObjectListing};
 
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
-use crate::refusal::{ClaimFailed, Refusal};
+use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
-use crate::spill::Spill;
+use crate::spill::{FileThread, Spill};
 use crate::table::{Source, Table};
 use crate::topics::Topics;
 use crate::view::View;
@@ -46,6 +46,10 @@ impl StoreOptions {
 
     /// Writes the objects of the longest ago last use to a file in `folder`, of at most `bytes`, when the memory is full. They
     /// are read back when they are used. The file has no name, and goes with the process. Without this a full store refuses.
+    ///
+    /// The store starts a thread that reads and writes the file, `farjump-spill`, which ends with the store. What needs the file
+    /// waits for it: calls of [`Store`] on the thread that makes them, requests of clients without holding up others. A
+    /// forked child has no such thread: its store is full, and what lies in the file is lost to it.
     pub fn spill(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
         self.spill = Some((folder.into(), bytes));
         self
@@ -64,7 +68,8 @@ impl StoreOptions {
     /// [`Error::Memory`], [`Error::File`] for a folder in which no file can be made.
     pub fn build(self) -> Result<Store, Error> {
         let region = Arc::new(OwnRegion::create(self.capacity)?);
-        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes)).transpose()?;
+        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes, Arc::clone(&region)));
+        let spill = spill.transpose()?;
         let mut random = [0; 40];
         fill_random(&mut random)?;
         let mut secret = [0; 32];
@@ -74,6 +79,7 @@ impl StoreOptions {
         let table = Table::new(Arc::clone(&region), spill, u64::from_le_bytes(epoch), secret);
         let shared = Shared {
             region,
+            file: table.file_thread().cloned(),
             table: Mutex::new(table),
             topics: Mutex::default(),
             addresses: Mutex::new(Vec::new().into()),
@@ -129,6 +135,8 @@ pub struct Store(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     /// The same as the table's, where no lock is needed to see it.
     region: Arc<OwnRegion>,
+    /// The thread of the file, if there is one.
+    file: Option<Arc<FileThread>>,
     table: Mutex<Table>,
     /// Locked before the table where both are.
     topics: Mutex<Topics>,
@@ -137,14 +145,80 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Also after a panic under the lock: the table is whole between its own changes.
+    /// Does a part of what requests and ended sources have left. Returns whether there is more.
+    pub(crate) fn go_on(&self) -> bool {
+        let (mut topics, mut table) = (self.topics(), self.table());
+        topics.go_on(&mut table) | table.go_on()
+    }
+
+    /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table_after(self.failures())
+    }
+
+    /// As [`Shared::table`], for something that was asked for first after so many failures of the file.
+    pub(crate) fn table_after(&self, failures: u64) -> MutexGuard<'_, Table> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.turn.begin(failures);
+        table
+    }
+
+    /// The thread of the file, if there is one.
+    pub(crate) fn file(&self) -> Option<&Arc<FileThread>> {
+        self.file.as_ref()
+    }
+
+    /// Objects that could not be written to the file so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.failures())
     }
 
     /// Also after a panic under the lock, as the table.
     pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what takes memory, in as many turns of the table as it takes to make space. Others have theirs in between.
+    pub(crate) fn in_turns<T>(
+        &self,
+        mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
+    ) -> Result<T, NoMemory> {
+        let failures = self.failures();
+        self.until_done(|| {
+            let done = act(&mut self.table_after(failures));
+            done.as_ref().err().and_then(NoMemory::goes_on).map_or(Ok(done), Err)
+        })
+    }
+
+    /// Does something again and again until it is done, and lets others have their turns in between.
+    pub(crate) fn until_done<T>(&self, mut act: impl FnMut() -> Result<T, Answer>) -> T {
+        loop {
+            // Read before the table is asked: what ends from here on is news.
+            let ended = self.file().map_or(0, |file| file.ended());
+            match (act(), self.file()) {
+                (Ok(done), _) => return done,
+                (Err(Answer::Wait), Some(file)) => file.wait_for_news(ended),
+                // The lock is given to whoever is there.
+                (Err(_), _) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Does what takes memory for the function that runs, which cannot wait for the file.
+    pub(crate) fn without_waiting<T>(
+        &self,
+        mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
+    ) -> Result<T, ObjectError> {
+        loop {
+            match act(&mut self.table()) {
+                Ok(done) => return Ok(done),
+                Err(none) => match none.goes_on() {
+                    Some(Answer::Wait) => return Err(ObjectError::Spilled),
+                    Some(_) => std::thread::yield_now(),
+                    None => return Err(ObjectError::Full),
+                },
+            }
+        }
     }
 
     pub(crate) fn region(&self) -> &OwnRegion {
@@ -268,11 +342,10 @@ impl Store {
         write: impl FnOnce(&mut [u8]) -> Result<(), Error>,
     ) -> Result<Handle, Error> {
         check_type_name(type_name)?;
-        let (number, data) = {
-            let mut table = self.0.table();
+        let (number, data) = self.0.in_turns(|table| {
             let (number, offset) = table.allocate(Source::Owner, len as u64, type_name)?;
-            (number, table.region().region.at(offset, len as u64).expect("blocks lie in the region"))
-        };
+            Ok((number, table.region().region.at(offset, len as u64).expect("blocks lie in the region")))
+        })?;
         let mut writing = Writing { shared: &self.0, number, is_finished: false };
         // SAFETY: the block is this call's until it is committed: `len` bytes that are mapped as long as the store.
         write(unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len) })?;
@@ -305,13 +378,15 @@ impl Store {
     /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`], [`Error::Full`] if it cannot be read back from its file.
     pub fn get(&self, handle: &Handle) -> Result<View, Error> {
         self.check(handle)?;
-        let mut table = self.0.table();
-        let claimed = table.claim(Source::Owner, handle.number, handle.key);
-        let claimed = claimed.map_err(|failed| match failed {
-            ClaimFailed::Refused(refusal) => self.refused(handle.number, refusal),
-            ClaimFailed::NoMemory(none) => none.into(),
-        })?;
-        let data = table.region().region.at(claimed.offset, claimed.len).expect("blocks lie in the region");
+        let (claimed, data) =
+            self.0.in_turns(|table| match table.claim(Source::Owner, handle.number, handle.key) {
+                Ok(claimed) => {
+                    let data = table.region().region.at(claimed.offset, claimed.len);
+                    Ok(Ok((claimed, data.expect("blocks lie in the region"))))
+                }
+                Err(ClaimFailed::Refused(refusal)) => Ok(Err(self.refused(handle.number, refusal))),
+                Err(ClaimFailed::NoMemory(none)) => Err(none),
+            })??;
         Ok(View::of_store(Arc::clone(&self.0), data, claimed))
     }
 
@@ -345,9 +420,10 @@ impl Store {
     /// [`Error::Full`], [`Error::TypeName`].
     pub fn reserve(&self, type_name: &str) -> Result<Handle, Error> {
         check_type_name(type_name)?;
-        let mut table = self.0.table();
-        let number = table.reserve(type_name)?;
-        self.0.handle(&table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted })
+        self.0.in_turns(|table| {
+            let number = table.reserve(Source::Owner, type_name)?;
+            Ok(self.0.handle(table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted }))
+        })?
     }
 
     /// Gives a reserved object contents, in place of those that it has.
@@ -356,15 +432,17 @@ impl Store {
     /// [`Error::NotReserved`], [`Error::Full`], [`Error::Gone`], [`Error::WrongKey`].
     pub fn set(&self, handle: &Handle, bytes: &[u8]) -> Result<(), Error> {
         self.check(handle)?;
-        let mut table = self.0.table();
-        let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
-        let data = table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
-        // SAFETY: the block was just allocated, and the table is locked.
-        unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
-            table.abandon(contents);
-            self.refused(handle.number, refusal)
-        })
+        self.0.in_turns(|table| {
+            let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
+            let data =
+                table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
+            // SAFETY: the block was just allocated, and the table is locked.
+            unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            Ok(table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
+                table.abandon(contents);
+                self.refused(handle.number, refusal)
+            }))
+        })?
     }
 
     /// Evicts the object when `time` is over; `None` takes the limit away.
@@ -390,9 +468,20 @@ impl Store {
         counted.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
-    /// Lists at most `most` objects, those of the latest use first.
+    /// Lists at most `most` objects, those of the latest use first. What others do meanwhile may or may not show.
     pub fn list(&self, most: usize) -> ObjectListing {
-        self.0.table().list(most)
+        let (mut listed, mut next) = (ObjectListing::default(), Some(FIRST_PAGE));
+        while let Some(from) = next {
+            let page = self.0.table().list(from, most - listed.objects.len());
+            next = page.add_to(&mut listed).filter(|_| listed.objects.len() < most);
+        }
+        listed
+    }
+
+    /// The most visits of a turn since this was last asked: for tests of the bound.
+    #[doc(hidden)]
+    pub fn take_most_visits(&self) -> u32 {
+        self.0.table().turn.take_most()
     }
 
     /// Checks that a handle is of this store.
@@ -410,6 +499,7 @@ impl Store {
             Refusal::WrongKey => Error::WrongKey { number },
             Refusal::Unset(_) => Error::Unset { number },
             Refusal::NotReserved => Error::NotReserved { number },
+            Refusal::Lost => Error::Gone { number, why: GoneWhy::Lost },
         }
     }
 }

@@ -190,8 +190,8 @@ pub unsafe extern "C" fn farjump_store_options_set_capacity(
 }
 
 /// When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
-/// `bytes`. They are read back when they are used. The file has no name, and goes with the store. Default: a
-/// full store refuses further objects.
+/// `bytes`. They are read back when they are used. The file has no name, and goes with the store. A thread of
+/// the store's own reads and writes it. Default: a full store refuses further objects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_spill(
     options: *mut farjump_store_options_t,

@@ -119,6 +119,8 @@ pub(crate) struct Forwarding {
     pub(crate) spare: Vec<u8>,
     /// Messages that were to go farther than is allowed.
     too_far: u32,
+    /// Whether the call that ended last is to have its reply held.
+    pub(crate) is_held: bool,
 }
 
 /// The requests of a call.
@@ -129,6 +131,8 @@ pub(crate) struct Requests {
     pub(crate) too_far: u32,
     /// How far the call had come.
     pub(crate) way: Way,
+    /// Whether its reply, and all that it leads to, is to be held.
+    pub(crate) is_held: bool,
 }
 
 impl Forwarding {
@@ -218,6 +222,7 @@ impl Forwarding {
             made: std::mem::take(&mut self.made),
             too_far: std::mem::take(&mut self.too_far),
             way: self.way,
+            is_held: std::mem::take(&mut self.is_held),
         }
     }
 
@@ -229,7 +234,7 @@ impl Forwarding {
 
     /// Forgets the requests of the call that ended last.
     pub(crate) fn forget(&mut self) {
-        self.too_far = 0;
+        (self.too_far, self.is_held) = (0, false);
         self.made.clear();
         while let Some(Asked { to, before, .. }) = self.asked.pop() {
             let gate = match to {

@@ -151,7 +151,7 @@ fn topics() -> Vec<u8> {
         |id: u64, is_owned: u8, number: u64| fields!([65], word(id), [is_owned], of_store(number, 10));
     let next =
         |id: u64, released: u64, from: u64| fields!([68], word(id), [1, 0], word(released), word(from));
-    // Publishers and subscribers have their numbers in the order in which they come.
+    // The topic, publishers and subscribers have their numbers in the order in which they come.
     let mut all = vec![
         (0, open(1)),
         (1, open(1)),
@@ -160,11 +160,12 @@ fn topics() -> Vec<u8> {
         (0, put(&[7; 10])),
         (0, put(&[8; 10])),
     ];
-    all.extend((1..5).flat_map(|id| [(0, publish(id, 1, FIRST)), (1, publish(id, 0, FIRST + 1))]));
-    all.extend((1..5).flat_map(|id| [(2, next(id, 0, 0)), (3, next(id, 1, 1)), (2, next(id, 1, 2))]));
-    all.extend((1..5).map(|id| (2, fields!([69], word(id), [1, 0], word(1)))));
-    all.extend([(0, fields!([66], word(1), [1])), (ENDS, vec![1])]);
-    all.extend((1..5).flat_map(|id| [(2, next(id, 2, 3)), (3, fields!([70], word(id), word(2)))]));
+    all.extend((1..6).flat_map(|id| [(0, publish(id, 1, FIRST)), (1, publish(id, 0, FIRST + 1))]));
+    all.extend((1..6).flat_map(|id| [(2, next(id, 0, 0)), (3, next(id, 1, 1)), (2, next(id, 1, 2))]));
+    all.extend((1..6).map(|id| (2, fields!([69], word(id), [1, 0], word(1)))));
+    all.extend((1..6).map(|id| (0, fields!([66], word(id), [1]))));
+    all.push((ENDS, vec![1]));
+    all.extend((1..6).flat_map(|id| [(2, next(id, 2, 3)), (3, fields!([70], word(id), word(2)))]));
     all.extend([(0, fields!([71], text("topic"))), (ENDS, vec![2]), (0, fields!([71], text("topic")))]);
     steps(0, &all)
 }

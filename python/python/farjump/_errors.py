@@ -95,6 +95,10 @@ class Unset(Error, LookupError):
     """The handle was reserved, and has no contents yet."""
 
 
+class Spilled(Error, BlockingIOError):
+    """The store reads or writes its file for an object that a function named: call again."""
+
+
 class StoreFull(Error, MemoryError):
     """The store has no memory for an object."""
 

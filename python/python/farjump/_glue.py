@@ -34,6 +34,7 @@ REASONS = {
     STORE + 5: "the handle for argument `{name}` of `{function}` has the key of another object",
     STORE + 6: "the target has no memory for the output `{name}` of `{function}`: evict objects, or give its store more",
     STORE + 7: "the object for argument `{name}` of `{function}` was reserved, and has no contents yet",
+    STORE + 8: "the target's store reads or writes its file for `{name}` of `{function}`: call again",
 }
 
 _MESSAGE = re.compile(r"ended with code (\d{5})")

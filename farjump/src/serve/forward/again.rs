@@ -6,6 +6,7 @@ use std::sync::Arc;
 use farjump_core::image::FamilyId;
 use farjump_loader::LinkedImage;
 
+use super::ends::take_from;
 use super::made::MadeCalls;
 use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
 use crate::executor::{Callable, Ended, Executor, Gate, Way};
@@ -40,6 +41,12 @@ impl Agains {
         Some(again)
     }
 
+    /// Takes the calls out whose callers `goes` finds.
+    pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
+        take_from(&mut self.queue, |again| &again.caller, goes, taken);
+        self.bytes = self.queue.iter().map(|again| again.payload.len()).sum();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
@@ -66,12 +73,17 @@ impl Forwards {
         let len = again.payload.len();
         let payload = scratch.aligned(&mut again.payload, code.align);
         executor.forwarding().way = again.way;
+        executor.begin_for(&again.caller.principal);
         // SAFETY: `again` holds the code. The payload is its own, or a copy in the scratch buffer, of `len` bytes, and
         // aligned as the code asks.
         let ended = unsafe { executor.run(&code, payload.cast(), len, limit) };
         // SAFETY: `again` holds the code.
         unsafe { executor.count(code.usage) };
-        let caller = again.caller;
+        executor.end_for();
+        let mut caller = again.caller;
+        if ended == Ended::Held {
+            caller.hold(&mut self.onward.holds);
+        }
         let outcome = match ended {
             Ended::Returned | Ended::Held if !caller.wants_reply => None,
             Ended::Returned | Ended::Held => Some(Outcome::Done(ReplyBytes::from_slice(executor.reply()))),
@@ -79,7 +91,9 @@ impl Forwards {
             Ended::ReplyTooLarge => caller.wants_reply.then_some(Outcome::Overlong),
             Ended::Forwarded => {
                 self.push(executor, again.linked, again.family, caller, limit);
-                None
+                executor.forwarding().way = Way::default();
+                self.active = true;
+                return;
             }
         };
         executor.forwarding().way = Way::default();
