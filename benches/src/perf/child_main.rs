@@ -96,7 +96,7 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
             Order::First { endpoint, adds } => {
                 let receiver = receiver(&mut endpoints, endpoint)?;
                 talk.reply(())?;
-                talk.reply(receiver.time_first(&adds, watch)?)?;
+                talk.reply(receiver.time_first(&adds, memory, watch)?)?;
             }
             Order::Load(libraries) => talk.reply(first_call::load_and_call(&libraries)?)?,
             Order::Hold { query, size } => {

@@ -80,8 +80,8 @@ pub(super) trait Receiver {
     }
 
     /// Returns the times from the arrival of each of the next calls to its reply, in nanoseconds. The calls add
-    /// `adds` to the count.
-    fn time_first(&mut self, _adds: &[u64], _watch: &Watch) -> Result<Vec<u64>, Failure> {
+    /// `adds` to the count. Notifies the source after each.
+    fn time_first(&mut self, _adds: &[u64], _memory: &Memory, _watch: &Watch) -> Result<Vec<u64>, Failure> {
         Err(Failure::new("only farjump's own targets time first calls"))
     }
 

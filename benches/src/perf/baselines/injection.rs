@@ -216,7 +216,7 @@ impl Receiver for Polls {
         Ok(())
     }
 
-    fn time_first(&mut self, adds: &[u64], watch: &Watch) -> Result<Vec<u64>, Failure> {
+    fn time_first(&mut self, adds: &[u64], memory: &Memory, watch: &Watch) -> Result<Vec<u64>, Failure> {
         let mut times = Vec::with_capacity(adds.len());
         for adds in adds {
             let before = self.count();
@@ -228,7 +228,10 @@ impl Receiver for Polls {
                 Ok(ran != 0)
             })?;
             match self.count() - before {
-                added if added == *adds => times.push(time.as_nanos() as u64),
+                added if added == *adds => {
+                    times.push(time.as_nanos() as u64);
+                    memory.finish();
+                }
                 added => {
                     let text = format!("the first call added {added}, not {adds}: other code ran");
                     return Err(Failure::new(text));

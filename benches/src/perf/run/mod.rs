@@ -272,11 +272,9 @@ impl<'a> Bench<'a> {
         let times = match &mut self.counterpart {
             Counterpart::Pair(pair) => {
                 let link = &self.links[link];
-                pair.time_first(endpoint, numbers.map(first_call::adds).collect(), || {
-                    link.set_mode(mode);
-                    for (library, _) in firsts {
-                        link.inject(library, &args)?.wait(PATIENCE)?;
-                    }
+                link.set_mode(mode);
+                pair.time_first(endpoint, numbers.map(first_call::adds).collect(), |place| {
+                    link.inject(&firsts[place].0, &args)?.wait(PATIENCE)?;
                     Ok(())
                 })?
             }
