@@ -1,6 +1,6 @@
 //! Making an executor: its exports and its capacity.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -297,23 +297,22 @@ impl ExecutorBuilder {
         let both_spans = 2 * arena.capacity();
         let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
         let mut executor = Executor {
-            store: Store::bounded(arena, capacity).for_cpu(cpu),
             clock: Clock::new(),
+            stats: Stats::default(),
+            store: Store::bounded(arena, capacity).for_cpu(cpu),
             exports: DomainExports::new(resolver),
-            target_args: std::ptr::null_mut(),
             epoch: u64::from_le_bytes(epoch),
             context: Context::new(),
             reply_limit: self.reply_limit,
             perf_map,
             crash_report: self.crash_report,
             debug,
-            stats: Stats::default(),
             modes: self.modes,
             policy: self.policy,
             in_place: Box::new(Usage::new()),
             object_requests: Box::new(Usage::new()),
             space_was_made: false,
-            local: HashMap::new(),
+            local: BTreeMap::new(),
             recent_local: None,
             #[cfg(feature = "bitcode")]
             bitcode: Box::new(super::bitcode::BitcodeJobs::new(self.compiler)),

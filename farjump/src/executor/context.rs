@@ -23,8 +23,9 @@ thread_local! {
 
 /// State and results of a call. One for each target, reused: a call allocates only when its reply outgrows
 /// all earlier ones.
-// `way_out` comes first: each call needs its address and that of the whole, which are one.
-#[repr(C)]
+// `way_out` comes first: each call needs its address and that of the whole, which are one. What else every call uses
+// follows in the same line.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
     way_out: usize,
@@ -34,12 +35,20 @@ pub(crate) struct Context {
     reply: Vec<u8>,
     /// Most bytes that a reply may have.
     limit: usize,
+    /// The third argument of a target's calls.
+    pub(super) target_args: *mut c_void,
     /// Whether there is more to the end of the call than to send the reply: it got too long, or the call is to be
     /// sent on.
     diverted: bool,
     panicked: bool,
     /// Whether the reply got too long. Of no meaning unless `diverted`.
     overflowed: bool,
+    /// Whether the reply of the running call is to be held.
+    holds: bool,
+    /// Whether the running call has used the store.
+    uses_objects: bool,
+    /// Whether frames run for the principals of their sources. Otherwise for none.
+    pub(super) tells_callers: bool,
     /// Destinations of the call, and the messages that it sends.
     // Boxed: what follows it would lie farther from what each call uses.
     forwarding: Box<Forwarding>,
@@ -47,8 +56,6 @@ pub(crate) struct Context {
     copy: Vec<u8>,
     /// The target's store.
     pub(super) objects: Option<Box<dyn Objects>>,
-    /// Whether the running call has used the store.
-    uses_objects: bool,
     /// The source of a request to the store.
     pub(super) source: u64,
     /// The store has not answered the last request.
@@ -57,10 +64,6 @@ pub(crate) struct Context {
     pub(super) bell: Option<Arc<Bell>>,
     /// Work for the end of the running call.
     at_end: Option<fn()>,
-    /// Whether the reply of the running call is to be held.
-    holds: bool,
-    /// Whether frames run for the principals of their sources. Otherwise for none.
-    pub(super) tells_callers: bool,
     /// The principal of the running call, or of the last one.
     principal: Option<Arc<Principal>>,
 }
@@ -91,19 +94,20 @@ impl Context {
             main: 0,
             reply: Vec::new(),
             limit: usize::MAX,
+            target_args: ptr::null_mut(),
             diverted: false,
             panicked: false,
             overflowed: false,
+            holds: false,
+            uses_objects: false,
+            tells_callers: false,
             forwarding: Box::default(),
             copy: Vec::new(),
             objects: None,
-            uses_objects: false,
             source: 0,
             unanswered: None,
             bell: None,
             at_end: None,
-            holds: false,
-            tells_callers: false,
             principal: None,
         }
     }

@@ -26,7 +26,7 @@ mod perf_map;
 mod run;
 mod services;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,11 +70,13 @@ pub(crate) use own_code::{Chosen, refused};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
+// What every call uses comes first, from the start of a line, and in the first line of the context.
+#[repr(C, align(64))]
 pub struct Executor {
-    store: Store,
     pub(crate) clock: Clock,
+    pub(crate) stats: Stats,
+    store: Store,
     exports: DomainExports,
-    target_args: *mut c_void,
     epoch: u64,
     context: Context,
     reply_limit: usize,
@@ -82,7 +84,6 @@ pub struct Executor {
     crash_report: bool,
     /// The symbols of code that debuggers are shown; `None` if they are shown nothing.
     debug: Option<HashMap<CodeId, Symbols>>,
-    pub(crate) stats: Stats,
     modes: Allowed,
     pub(crate) policy: Policy,
     /// The calls of code that runs in place.
@@ -92,7 +93,7 @@ pub struct Executor {
     /// Whether [`Executor::make_space`] was called for the next binding.
     space_was_made: bool,
     /// Functions of the target's own, by name.
-    local: HashMap<Arc<str>, Local>,
+    local: BTreeMap<Arc<str>, Local>,
     /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
     #[cfg(feature = "bitcode")]
@@ -123,7 +124,7 @@ impl Executor {
     /// `args` must be null, or valid for whatever the injected functions of this target do with it, on the
     /// thread that runs the executor, until it is set again or the executor is dropped.
     pub unsafe fn set_target_args(&mut self, args: *mut c_void) {
-        self.target_args = args;
+        self.context.target_args = args;
     }
 
     /// This executor's epoch: a random number that distinguishes it from every earlier one at the same

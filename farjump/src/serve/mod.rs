@@ -81,17 +81,21 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 /// }
 /// # }
 /// ```
+// What every poll uses comes first, from the start of a line.
+#[repr(C, align(64))]
 pub struct Target<'a> {
-    sessions: Sessions<Session>,
-    shared: Shared,
-    settings: Settings,
+    /// Number of forks before it was built.
+    forks: u64,
+    idle: Idle,
     /// Counts polls up to the next reading of the clock, when it is 0.
     polls: u8,
     /// Counts readings of the clock.
     rounds: u8,
     /// Polls until the next query to the system for sessions with events.
     polls_to_ask: u32,
-    idle: Idle,
+    sessions: Sessions<Session>,
+    shared: Shared,
+    settings: Settings,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
     /// Time until which connections wait, because the system could not give one more.
@@ -100,8 +104,6 @@ pub struct Target<'a> {
     is_short: bool,
     /// The process that it was built in.
     process: u32,
-    /// Number of forks before it was built.
-    forks: u64,
     listener: Listener,
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,

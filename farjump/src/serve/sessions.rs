@@ -14,8 +14,12 @@ const FEW: usize = 4;
 
 /// The sessions, in no lasting order: the busy ones, then those polled in turn, then those whose events the
 /// system reports.
+// What a poll of busy sessions uses comes first.
+#[repr(C)]
 pub(super) struct Sessions<T> {
     all: Vec<T>,
+    /// Whether all sessions are busy: a poll then needs none of what follows.
+    all_busy: bool,
     busy: usize,
     /// The number of sessions that are polled: those behind them have their events reported.
     polled: usize,
@@ -25,8 +29,6 @@ pub(super) struct Sessions<T> {
     sweep: bool,
     /// Whether the events of some sessions are not reported, whatever they bring.
     mixed: bool,
-    /// Whether all sessions are busy: a poll then needs none of the above.
-    all_busy: bool,
     /// Whether `all_busy` stays false.
     in_turn: bool,
 }
