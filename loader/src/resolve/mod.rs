@@ -18,7 +18,7 @@ pub use exports::Exports;
 use libraries::{Allowed, Interposed, Wanted, exposed};
 
 /// Least similarity of a suggested name (0: nothing in common, 1: equal).
-const LIKENESS: f64 = 0.4;
+const LIKENESS: f64 = 0.5;
 /// Most names in a message.
 const LISTED: usize = 12;
 
@@ -302,10 +302,7 @@ impl Resolver {
     pub fn suggestion(&self, name: &str) -> Option<&str> {
         let likeness = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
         let nearest = self.exports.names().map(|other| (likeness(other), other));
-        // Of names that are as near, one of the target's own.
-        let is_own = |other: &str| !Exports::ALWAYS.contains(&other);
-        let (likeness, other) =
-            nearest.max_by(|(a, one), (b, other)| a.total_cmp(b).then(is_own(one).cmp(&is_own(other))))?;
+        let (likeness, other) = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
         (likeness >= LIKENESS).then_some(other)
     }
 
