@@ -33,6 +33,8 @@ pub struct Service {
     /// Rung by the thread of the store's file.
     bell: Option<Arc<Bell>>,
     lenders: Lenders,
+    /// The first bytes of the request that is answered.
+    head: Vec<u8>,
 }
 
 /// A request that no client of this library sends.
@@ -49,6 +51,7 @@ impl Service {
             holds: Holds::default(),
             bell: None,
             lenders: Lenders::default(),
+            head: vec![0; MAX_REQUEST],
         }
     }
 
@@ -60,6 +63,7 @@ impl Service {
         &mut self,
         number: u64,
         request: Request<'_>,
+        head: &mut [u8],
         reply: &mut Writer,
         limit: usize,
         before: Option<u64>,
@@ -70,8 +74,7 @@ impl Service {
             Some(failures) => self.shared.table_after(failures),
             None => self.shared.table(),
         };
-        let mut head = [0; MAX_REQUEST];
-        let copied = request.copy_to(0, &mut head);
+        let copied = request.copy_to(0, head);
         let mut fields = Reader(head.get(..copied)?);
         let op = fields.u8()?;
         if let Some(op) = StreamOp::from_number(op) {
@@ -321,9 +324,11 @@ unsafe impl Objects for Service {
         limit: usize,
     ) -> Result<Answer, String> {
         let mut answer = Writer(std::mem::take(reply));
+        let mut head = std::mem::take(&mut self.head);
         let before = self.again.remove(&source);
         let first = before.unwrap_or_else(|| self.shared.failures());
-        let answered = self.answer(source, request, &mut answer, limit, before);
+        let answered = self.answer(source, request, &mut head, &mut answer, limit, before);
+        self.head = head;
         let done = match answered {
             Some(Ok(answered)) => Ok(answered),
             Some(Err(failed)) => Ok(failed.goes_on().unwrap_or_else(|| {
