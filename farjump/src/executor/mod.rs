@@ -73,19 +73,19 @@ pub(crate) use own_code::{Chosen, refused};
 // What every call uses comes first, from the start of a line, and in the first line of the context.
 #[repr(C, align(64))]
 pub struct Executor {
+    epoch: u64,
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
     store: Store,
     exports: DomainExports,
-    epoch: u64,
     context: Context,
+    pub(crate) policy: Policy,
+    modes: Allowed,
     reply_limit: usize,
     perf_map: Option<PerfMap>,
     crash_report: bool,
     /// The symbols of code that debuggers are shown; `None` if they are shown nothing.
     debug: Option<HashMap<CodeId, Symbols>>,
-    modes: Allowed,
-    pub(crate) policy: Policy,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
     /// The requests to the target's store.
