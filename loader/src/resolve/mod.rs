@@ -18,7 +18,9 @@ pub use exports::Exports;
 use libraries::{Allowed, Interposed, Wanted, exposed};
 
 /// Least similarity of a suggested name (0: nothing in common, 1: equal).
-const LIKENESS: f64 = 0.5;
+const LIKENESS: f64 = 0.4;
+/// The same for what every target offers, which is less likely meant.
+const LIKENESS_OF_ALWAYS: f64 = 0.6;
 /// Most names in a message.
 const LISTED: usize = 12;
 
@@ -301,9 +303,13 @@ impl Resolver {
     /// The export with the most similar name, if one is similar.
     pub fn suggestion(&self, name: &str) -> Option<&str> {
         let likeness = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
-        let nearest = self.exports.names().map(|other| (likeness(other), other));
-        let (likeness, other) = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-        (likeness >= LIKENESS).then_some(other)
+        let least = |other: &str| match Exports::ALWAYS.contains(&other) {
+            true => LIKENESS_OF_ALWAYS,
+            false => LIKENESS,
+        };
+        let near = self.exports.names().map(|other| (likeness(other), other));
+        let near = near.filter(|(likeness, other)| *likeness >= least(other));
+        near.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, other)| other)
     }
 
     /// The offers, for messages: `kv_get, bcmp, memcmp and the symbols of libkv.so`. The target's own come first.
@@ -495,6 +501,8 @@ mod tests {
         assert_eq!(resolver.suggestion("store_get"), Some("kv_get"));
         assert_eq!(resolver.suggestion("kv_ptu"), Some("kv_put"));
         assert_eq!(resolver.suggestion("printf"), None);
+        assert_eq!(resolver.suggestion("strlem"), Some("strlen"));
+        assert_eq!(Resolver::default().suggestion("store_get"), None, "strlen is nearest");
     }
 
     #[test]
