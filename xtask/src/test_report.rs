@@ -86,7 +86,11 @@ impl Tally {
     /// lines like results may be output: the last result is the program's own.
     fn of_program(program: &str, lines: &[&str]) -> Tally {
         let Some(end) = lines.iter().rposition(|line| line.starts_with("test result: ")) else {
-            return Tally::default();
+            let mut tally = Tally::default();
+            if lines.iter().any(|line| begins(line)) {
+                tally.fail_with(format!("{program}: it ended before its tests did"), lines.join("\n"));
+            }
+            return tally;
         };
         let count = |what: &str| {
             let result = lines[end].trim_start_matches("test result: ");
@@ -105,7 +109,7 @@ impl Tally {
             match *line {
                 "successes:" => succeeded = true,
                 "failures:" => succeeded = false,
-                _ if line.starts_with("running ") && line.contains(" test") => depth += 1,
+                _ if begins(line) => depth += 1,
                 _ if line.starts_with("test result: ") => depth = depth.saturating_sub(1),
                 _ => {}
             }
@@ -262,6 +266,11 @@ pub(crate) fn announced(line: &str) -> Option<&str> {
     Some(file.rsplit_once('-').map_or(file, |(name, _)| name))
 }
 
+/// Whether a test program begins its tests in this line.
+fn begins(line: &str) -> bool {
+    line.starts_with("running ") && line.contains(" test")
+}
+
 /// Name and outcome, if this is the line of a test.
 fn result_of_test(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("test ")?.split_once(" ... ")
@@ -358,6 +367,14 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
     fn output_without_results_counts_nothing() {
         assert!(Tally::read("error: could not compile `a`\n").is_empty());
         assert!(!Tally::read(OUTPUT).is_empty());
+    }
+
+    #[test]
+    fn a_program_that_dies_before_its_tests_end_is_a_failure() {
+        let cut = OUTPUT.split_once("test two").unwrap().0;
+        let tally = Tally::read(&format!("{cut}{OUTPUT}"));
+        assert_eq!(tally.failed[0].name, "a_b: it ended before its tests did");
+        assert_eq!(tally.to_string(), "2 passed, 3 failed, 2 skipped");
     }
 
     #[test]
