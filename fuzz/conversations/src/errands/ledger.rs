@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use farjump::{hold_reply, principal};
+use farjump::{Principal, Rights, hold_reply, principal};
 
 /// The host's word for a principal: the tag that its errands carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,6 +11,9 @@ pub(super) struct Tag(pub(super) u32);
 
 /// The tag of the first target at its destination.
 pub(super) const FORWARDER: Tag = Tag(1 << 20);
+
+/// What the operator gave a link: its rights, and the name of its key.
+pub(super) type Given = (Rights, Option<String>);
 
 /// The number of the release that a reply waits for at least, at the target and at its destination.
 #[derive(Clone, Copy, Default, Debug)]
@@ -27,6 +30,10 @@ pub(super) struct Ledger {
     pub(super) begun: BTreeMap<u32, u32>,
     /// Errands that may run there no more.
     over: BTreeSet<u32>,
+    /// Tags of which no errand may run there any more, whether it has begun or not.
+    revoked: BTreeSet<u32>,
+    /// What the links of tags were given. The host's own calls have no link, and all rights.
+    given: BTreeMap<u32, Given>,
     held: BTreeMap<u32, Held>,
     /// Releases so far at the target, and at its destination.
     pub(super) releases: u64,
@@ -68,6 +75,16 @@ impl Ledger {
         self.over.extend(begun.filter(|errand| ends(*errand)));
     }
 
+    /// Nothing of these tags may run any more.
+    pub(super) fn revoke(&mut self, tags: &[u32]) {
+        self.revoked.extend(tags);
+    }
+
+    /// Notes what the link of the last tag was given.
+    pub(super) fn give(&mut self, given: Given) {
+        self.given.insert(self.next_tag, given);
+    }
+
     /// Notes the reply to an errand.
     pub(super) fn replied(&mut self, errand: u32) {
         let Some(held) = self.held.get(&errand).copied() else { return };
@@ -89,9 +106,15 @@ impl Ledger {
     }
 }
 
+fn given(principal: &Principal) -> Given {
+    (principal.rights(), principal.key().map(str::to_owned))
+}
+
 /// The function of the target: notes for whom an errand does a step.
 pub(super) extern "C" fn here(tag: u32, errand: u32, step: u32) -> u32 {
-    let word = principal().and_then(|principal| principal.word::<Tag>().copied());
+    let principal = principal();
+    let word = principal.as_ref().and_then(|principal| principal.word::<Tag>().copied());
+    let has = principal.map(|principal| given(&principal));
     let holds = step == u32::from(b'h') && hold_reply();
     with(|ledger| {
         ledger.done += 1;
@@ -99,7 +122,11 @@ pub(super) extern "C" fn here(tag: u32, errand: u32, step: u32) -> u32 {
         if word != Some(Tag(tag)) {
             ledger.note(|| format!("errand {errand} of {tag} runs for {word:?}"));
         }
-        if ledger.over.contains(&errand) {
+        let may = ledger.given.get(&tag).cloned().unwrap_or((Rights::all(), None));
+        if has.as_ref() != Some(&may) {
+            ledger.note(|| format!("errand {errand} of {tag} was given {may:?} and runs with {has:?}"));
+        }
+        if ledger.over.contains(&errand) || ledger.revoked.contains(&tag) {
             ledger.note(|| {
                 format!(
                     "errand {errand} of {tag} runs, though its right was withdrawn or its source has left"

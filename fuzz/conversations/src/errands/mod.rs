@@ -49,7 +49,8 @@ struct Source {
     tags: Vec<u32>,
     /// Errands without a reply, and the numbers of their calls.
     awaited: Vec<(u32, u32)>,
-    has_lost_key: bool,
+    /// The rights of its key, if that is in the file.
+    allowed: Option<Rights>,
 }
 
 struct Conversation {
@@ -87,6 +88,11 @@ fn key(source: usize) -> Key {
     Key::from_bytes([source as u8 + 1; 32])
 }
 
+/// The name of a source's key.
+fn name(source: usize) -> String {
+    format!("source-{source}")
+}
+
 impl Conversation {
     fn new(script: &Script) -> Conversation {
         let folder = TempDir::new().expect("a folder");
@@ -98,7 +104,8 @@ impl Conversation {
             .export("fuzz_errand", ledger::here as extern "C" fn(_, _, _) -> _)
             .host_word(|_| ledger::with(Ledger::tag));
         if script.has_keys {
-            builder = builder.key_file(Self::write_keys(&folder, |_| true)).transport("tcp");
+            let all = [Some(Rights::default()); SOURCES];
+            builder = builder.key_file(Self::write_keys(&folder, all)).transport("tcp");
         }
         let (mut next, mut asking) = (None, None);
         if script.destinations {
@@ -114,7 +121,10 @@ impl Conversation {
             target,
             next,
             asking,
-            sources: std::array::from_fn(|_| Source::default()),
+            sources: std::array::from_fn(|_| Source {
+                allowed: Some(Rights::default()),
+                ..Source::default()
+            }),
             last: 0,
             wanting: Vec::new(),
             own: FORWARDER.0,
@@ -124,14 +134,15 @@ impl Conversation {
         }
     }
 
-    /// Writes the file of keys, and returns its path.
-    fn write_keys(folder: &TempDir, is_left: impl Fn(usize) -> bool) -> std::path::PathBuf {
+    /// Writes the file of the keys that are left, with these rights. Returns its path.
+    fn write_keys(folder: &TempDir, allowed: [Option<Rights>; SOURCES]) -> std::path::PathBuf {
         let path = folder.path().join("keys");
-        let line = |source: usize| format!("{} source-{source}\n", key(source).digits().trim());
         // One that no source has: a file without keys would be no good.
-        let lines: String =
-            (0..SOURCES).filter(|source| is_left(*source)).chain([SOURCES]).map(line).collect();
-        fs::write(&path, lines).expect("a file of keys");
+        let keys = allowed.into_iter().chain([Some(Rights::default())]).enumerate();
+        let line = |(source, rights): (usize, Option<Rights>)| {
+            Some(format!("{} {} allow={}\n", key(source).digits().trim(), name(source), rights?))
+        };
+        fs::write(&path, keys.filter_map(line).collect::<String>()).expect("a file of keys");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its owner's alone");
         path
     }
@@ -204,7 +215,11 @@ impl Conversation {
                 }
             }
             ErrandStep::Leave(source) => self.leave(*source),
-            ErrandStep::TakeKey(source) => self.take_key(*source),
+            ErrandStep::ChangeRights(source) => {
+                let allowed = self.sources[*source].allowed;
+                self.change_key(*source, allowed.map(|rights| rights ^ Rights::OBSERVE));
+            }
+            ErrandStep::TakeKey(source) => self.change_key(*source, None),
             ErrandStep::EndLinks => {
                 self.target.end_links("the host ends its links");
                 (0..SOURCES).for_each(|source| self.has_ended(source));
@@ -215,9 +230,7 @@ impl Conversation {
     }
 
     fn connect(&mut self, source: usize) {
-        if self.sources[source].link.is_some() || self.sources[source].has_lost_key {
-            return;
-        }
+        let Source { link: None, allowed: Some(allowed), .. } = self.sources[source] else { return };
         let mut builder =
             Link::builder(&self.target.address()).connect_timeout(PATIENCE).send_timeout(PATIENCE);
         if self.has_keys {
@@ -229,8 +242,11 @@ impl Conversation {
             target.wait(Duration::ZERO).expect("the target waits");
         };
         let link = alongside(turn, || builder.connect()).unwrap_or_else(|error| panic!("no link: {error}"));
-        assert_eq!(link.rights(), Rights::default(), "keys and targets give no more than was asked for");
-        self.sources[source].tags.push(ledger::with(|ledger| ledger.last_tag()));
+        assert_eq!(link.rights(), allowed, "keys and targets give what the operator wrote");
+        self.sources[source].tags.push(ledger::with(|ledger| {
+            ledger.give((allowed, self.has_keys.then(|| name(source))));
+            ledger.last_tag()
+        }));
         self.sources[source].link = Some(link);
     }
 
@@ -294,20 +310,18 @@ impl Conversation {
         }
     }
 
-    /// Takes a source's key out of the file. Nothing runs any more of what has begun on any of its links.
-    fn take_key(&mut self, source: usize) {
+    /// Takes a source's key out of the file, or gives it other rights. Of what it sent on any of its links, nothing runs any more,
+    /// also where that has not begun.
+    fn change_key(&mut self, source: usize, allowed: Option<Rights>) {
         if !self.has_keys || self.sources[source].link.is_none() {
             return;
         }
-        self.sources[source].has_lost_key = true;
-        let left: Vec<_> = self.sources.iter().map(|source| !source.has_lost_key).collect();
-        Self::write_keys(&self.folder, |source| left[source]);
+        self.sources[source].allowed = allowed;
+        Self::write_keys(&self.folder, std::array::from_fn(|source| self.sources[source].allowed));
         let before = self.target.sources();
-        assert!(self.until(|all| all.target.sources() < before), "a key that was taken out keeps its link");
+        assert!(self.until(|all| all.target.sources() < before), "a key that has changed keeps its link");
         self.has_ended(source);
-        for tag in &self.sources[source].tags {
-            ledger::with(|ledger| ledger.end(*tag, |_| true));
-        }
+        ledger::with(|ledger| ledger.revoke(&self.sources[source].tags));
     }
 
     /// Has a source bring code that no call takes to a destination.

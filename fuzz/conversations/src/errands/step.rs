@@ -33,6 +33,8 @@ pub enum ErrandStep {
     Withdraw(usize),
     /// The source leaves.
     Leave(usize),
+    /// The operator gives the source's key other rights, where it has one.
+    ChangeRights(usize),
     /// The operator takes the source's key out of the file, where there is one.
     TakeKey(usize),
     /// The host ends all links.
@@ -63,10 +65,21 @@ impl Script {
         let mut steps: Vec<_> = (0..SOURCES).map(ErrandStep::Connect).collect();
         steps.extend((0..count).map(|_| step(rng, destinations)));
         if has_keys {
-            steps.push(ErrandStep::TakeKey(rng.usize(..SOURCES)));
+            let (source, at) = (rng.usize(..SOURCES), rng.usize(SOURCES..=steps.len()));
+            steps.splice(at..at, queued(source).chain([ErrandStep::ChangeRights(source)]));
+            let source = rng.usize(..SOURCES);
+            steps.extend(queued(source).chain([ErrandStep::TakeKey(source)]));
         }
         Script { has_keys, destinations, steps }
     }
+}
+
+/// Has a source send several errands that end late or never: the target has run some of them when the next step comes.
+fn queued(source: usize) -> impl Iterator<Item = ErrandStep> {
+    let errand = |steps: &str| Errand { wants_reply: false, steps: steps.to_owned() };
+    let sent = ["wwwwwwww", "w.", "nnnnw"].into_iter();
+    let sent = sent.map(move |steps| ErrandStep::Send(source, errand(steps)));
+    [ErrandStep::Connect(source)].into_iter().chain(sent)
 }
 
 fn step(rng: &mut Rng, destinations: bool) -> ErrandStep {

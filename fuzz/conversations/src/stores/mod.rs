@@ -204,6 +204,7 @@ impl Conversation {
             StoreStep::Subscribe(peer, how) => self.subscribe(peer, how),
             StoreStep::Next(peer, which) => self.next(peer, which),
             StoreStep::Unsubscribe(peer, which) => self.unsubscribe(peer, which),
+            StoreStep::Crowd(peer, how) => self.crowd(peer, how),
             StoreStep::Flood => self.flood(),
             StoreStep::Process(how) => self.process(how),
             StoreStep::EndLinks(noticed) => {

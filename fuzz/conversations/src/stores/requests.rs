@@ -55,9 +55,9 @@ pub(super) fn lease(number: u64, key: &Key, milliseconds: u64) -> Vec<u8> {
     fields!([11], word(number), key, word(milliseconds))
 }
 
-/// Opens a topic to publish there.
-pub(super) fn open(topic: &str, capacity: u32, keep: u32, awaited: u32, overflow: u8) -> Vec<u8> {
-    let [capacity, keep, awaited] = [capacity, keep, awaited].map(u32::to_le_bytes);
+/// Opens a topic to publish there. The choices are its capacity, the entries that it keeps, and the subscribers that it awaits.
+pub(super) fn open(topic: &str, choices: &[u32; 3], overflow: u8) -> Vec<u8> {
+    let [capacity, keep, awaited] = choices.map(u32::to_le_bytes);
     fields!([64, topic.len() as u8], topic, capacity, keep, awaited, [overflow])
 }
 

@@ -63,10 +63,12 @@ pub enum StoreStep {
     Next(usize, usize),
     /// A subscriber ends.
     Unsubscribe(usize, usize),
+    /// A source opens many topics, makes many members of one, and leaves.
+    Crowd(usize, Leaving),
     /// The owner fills the store with objects of one byte and long names, and evicts some.
     Flood,
-    /// A process puts objects, and is stopped after so many turns. If that is even, the owner ends its link. The owner
-    /// uses the store, the process goes on, and is killed.
+    /// A process puts and reads objects, and is stopped after so many turns. If that is even, the owner ends its link. The owner
+    /// uses the store, the process goes on in most cases, and is killed.
     Process(u8),
     /// The owner ends all links. The sources of the bits notice, and let go of everything.
     EndLinks(u8),
@@ -107,11 +109,19 @@ impl Script {
         if rng.u8(..8) == 0 {
             steps.insert(rng.usize(..steps.len()), StoreStep::Process(rng.u8(..)));
         }
+        if rng.u8(..8) == 0 {
+            let crowd = StoreStep::Crowd(rng.usize(..PEERS), leaving(rng));
+            steps.insert(rng.usize(..steps.len()), crowd);
+        }
         if floods {
             steps.insert(rng.usize(..steps.len()), StoreStep::Flood);
         }
         Script { capacity, spills, steps }
     }
+}
+
+fn leaving(rng: &mut Rng) -> Leaving {
+    [Leaving::Well, Leaving::Killed, Leaving::Forked][rng.usize(..3)]
 }
 
 /// Few lengths, so that one object soon lies where another one was.
@@ -146,7 +156,7 @@ fn step(rng: &mut Rng, spills: bool) -> StoreStep {
         52 | 53 if spills => StoreStep::Race(which, rng.u32(..20_000)),
         54 => StoreStep::EndLinks(rng.u8(..8)),
         55 => StoreStep::EndTarget(rng.u8(..8)),
-        56..59 => StoreStep::Leave(peer, [Leaving::Well, Leaving::Killed, Leaving::Forked][rng.usize(..3)]),
+        56..59 => StoreStep::Leave(peer, leaving(rng)),
         59 => StoreStep::LetGo(which),
         _ => StoreStep::Turns(rng.u8(1..4)),
     }

@@ -1,10 +1,13 @@
 //! Topics of the store: publishers and subscribers come, pass entries, and end with their links or before.
 
 use super::requests::{self, DONE, FULL, GONE, ITEM, PUBLISHER_GONE, REFUSED, Reply, WAIT};
-use super::{Conversation, PEERS, Peer};
+use super::{Conversation, Leaving, PEERS, Peer};
 
 /// Most entries that a subscriber takes in one step.
 const ENTRIES: usize = 4;
+
+/// Most topics of a crowd, and most members of its last one.
+const CROWD: usize = 80;
 
 /// The name of a topic: one of a few, of which some are long.
 fn topic(how: u8) -> String {
@@ -44,11 +47,29 @@ impl Conversation {
     pub(super) fn open(&mut self, peer: usize, how: u8) {
         // The first publisher of a topic chooses; 0 is for what it chose.
         let capacity = if how.is_multiple_of(2) { 0 } else { 3 };
-        let opened = requests::open(&topic(how), capacity, 0, u32::from(how % 2), how / 9 % 2);
-        self.topics.entry(topic(how)).or_insert(false);
-        let Some(reply) = self.ask_about_topic(peer, &opened) else { return };
+        self.open_topic(peer, topic(how), &[capacity, 0, u32::from(how % 2)], how / 9 % 2);
+    }
+
+    /// Opens a topic of this capacity, and so on. Returns whether it could.
+    fn open_topic(&mut self, peer: usize, topic: String, choices: &[u32; 3], overflow: u8) -> bool {
+        let opened = requests::open(&topic, choices, overflow);
+        self.topics.entry(topic.clone()).or_insert(false);
+        let Some(reply) = self.ask_about_topic(peer, &opened) else { return false };
         let publisher = Reply(&reply[1..]).u64();
-        self.peer(peer).publishers.push((publisher, topic(how)));
+        self.peer(peer).publishers.push((publisher, topic));
+        true
+    }
+
+    /// A source opens many topics, or subscribes to one many times, as far as there is memory for it, and leaves. Others that
+    /// had subscribed stay.
+    pub(super) fn crowd(&mut self, peer: usize, how: Leaving) {
+        let opened =
+            (0..CROWD).take_while(|number| self.open_topic(peer, format!("crowd {number}"), &[0, 0, 0], 0));
+        let last = opened.count().checked_sub(1);
+        if let Some(topic) = last.map(|last| format!("crowd {last}")) {
+            let _ = (0..CROWD).take_while(|_| self.subscribe_to(peer, &topic, 0)).count();
+        }
+        self.leave(peer, how);
     }
 
     /// A publisher of a source.
@@ -80,11 +101,18 @@ impl Conversation {
 
     pub(super) fn subscribe(&mut self, peer: usize, how: u8) {
         self.topics.entry(topic(how)).or_insert(false);
-        let subscribed = requests::subscribe(&topic(how), u32::from(how % 2));
-        let Some(reply) = self.ask_about_topic(peer, &subscribed) else { return };
+        self.subscribe_to(peer, &topic(how), u32::from(how % 2));
+    }
+
+    /// Returns whether the source could subscribe.
+    fn subscribe_to(&mut self, peer: usize, topic: &str, publishers: u32) -> bool {
+        let Some(reply) = self.ask_about_topic(peer, &requests::subscribe(topic, publishers)) else {
+            return false;
+        };
         let mut fields = Reply(&reply[1..]);
         let (subscriber, next) = (fields.u64(), fields.u64());
         self.peer(peer).subscribers.push((subscriber, next));
+        true
     }
 
     /// A subscriber of a source.
