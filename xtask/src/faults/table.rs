@@ -192,19 +192,19 @@ pub(super) const FAULTS: &[Fault] = &[
                 to: "if FAULTY { return clock::now(); }\n        *self.now.get_or_insert_with(clock::now)",
             },
             Change {
-                file: "handles/src/table/memory.rs",
-                from: "let Some(place) = object.place.take() else { return Ok(()) };\n        object.claims += 1;",
-                to: "let Some(place) = (if FAULTY { object.place } else { object.place.take() }) else { return Ok(()) };\n        if !FAULTY { object.claims += 1; }",
+                file: "handles/src/table/moves.rs",
+                from: "            object.claims += 1;\n",
+                to: "            if !FAULTY { object.claims += 1; }\n",
             },
             Change {
-                file: "handles/src/table/memory.rs",
-                from: "let Some(object) = self.objects.get_mut(&number) else { return Err(Refusal::Gone.into()) };\n        match &block {\n            Ok(block) => object.block = Some(*block),",
-                to: "let Some(object) = self.objects.get_mut(&number) else {\n            if FAULTY { self.forget_place(place); }\n            return Err(Refusal::Gone.into());\n        };\n        match &block {\n            Ok(block) => { if FAULTY { object.place = None; } object.block = Some(*block) }",
+                file: "handles/src/table/moves.rs",
+                from: "            self.unclaim(number, 1);\n            began?;",
+                to: "            if !FAULTY { self.unclaim(number, 1); }\n            began?;",
             },
             Change {
-                file: "handles/src/table/memory.rs",
-                from: "        self.unclaim(number, 1);\n        match is_gone {",
-                to: "        if !FAULTY { self.unclaim(number, 1); }\n        match is_gone {",
+                file: "handles/src/table/moves.rs",
+                from: "let is_gone = object.is_none();\n",
+                to: "let is_gone = object.is_none();\n                if is_gone && FAULTY { self.forget_place(place); }\n",
             },
         ],
     },
@@ -226,6 +226,22 @@ pub(super) const FAULTS: &[Fault] = &[
             from: "MOST_VISITS.saturating_sub(self.visits)",
             to: "if FAULTY { u32::MAX } else { MOST_VISITS.saturating_sub(self.visits) }",
         }],
+    },
+    Fault {
+        name: "members-end-at-once",
+        finder: Finder::Stores,
+        changes: &[
+            Change {
+                file: "handles/src/topics/ends.rs",
+                from: "if !table.turn.take() {\n                return false;\n            }\n            if self.publishers",
+                to: "if FAULTY { table.turn.visit(1); } else if !table.turn.take() {\n                return false;\n            }\n            if self.publishers",
+            },
+            Change {
+                file: "handles/src/topics/ends.rs",
+                from: "if !table.turn.take() {\n                return false;\n            }\n            self.used.remove",
+                to: "if FAULTY { table.turn.visit(1); } else if !table.turn.take() {\n                return false;\n            }\n            self.used.remove",
+            },
+        ],
     },
     Fault {
         name: "topic-names-left",

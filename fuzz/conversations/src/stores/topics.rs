@@ -6,7 +6,7 @@ use super::{Conversation, Leaving, PEERS, Peer};
 /// Most entries that a subscriber takes in one step.
 const ENTRIES: usize = 4;
 
-/// Most topics of a crowd, and most members of its last one.
+/// Most topics of a crowd, and most subscribers of one.
 const CROWD: usize = 80;
 
 /// The name of a topic: one of a few, of which some are long.
@@ -60,15 +60,13 @@ impl Conversation {
         true
     }
 
-    /// A source opens many topics, or subscribes to one many times, as far as there is memory for it, and leaves. Others that
-    /// had subscribed stay.
+    /// A source subscribes to a topic many times and opens many others, as far as there is memory for it, and leaves.
     pub(super) fn crowd(&mut self, peer: usize, how: Leaving) {
-        let opened =
-            (0..CROWD).take_while(|number| self.open_topic(peer, format!("crowd {number}"), &[0, 0, 0], 0));
-        let last = opened.count().checked_sub(1);
-        if let Some(topic) = last.map(|last| format!("crowd {last}")) {
-            let _ = (0..CROWD).take_while(|_| self.subscribe_to(peer, &topic, 0)).count();
+        let name = |number: usize| format!("crowd {number}");
+        if self.open_topic(peer, name(CROWD), &[0, 0, 0], 0) {
+            (0..CROWD).all(|_| self.subscribe_to(peer, &name(CROWD), 0));
         }
+        (0..CROWD).all(|number| self.open_topic(peer, name(number), &[0, 0, 0], 0));
         self.leave(peer, how);
     }
 
