@@ -42,6 +42,7 @@ mod region;
 mod releases;
 mod resolver;
 mod service;
+mod shared;
 mod spill;
 mod store;
 mod stream_way;

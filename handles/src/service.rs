@@ -13,7 +13,7 @@ use crate::handle::{Handle, MAX_HANDLE};
 use crate::holds::Holds;
 use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::stream_wire::{self, StreamOp};
 use crate::table::{Source, Table};
 use crate::wire::{MAX_CLAIMS, MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};

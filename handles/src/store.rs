@@ -3,20 +3,19 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use farjump::objects::{Answer, FIRST_PAGE, ObjectError, ObjectListing};
+use farjump::objects::{FIRST_PAGE, ObjectListing};
 
 use crate::error::{Error, GoneWhy};
-use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
-use crate::refusal::{ClaimFailed, NoMemory, Refusal};
+use crate::handle::{Handle, MAX_TYPE_NAME};
+use crate::refusal::{ClaimFailed, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
-use crate::spill::{FileThread, Spill};
+use crate::shared::Shared;
+use crate::spill::Spill;
 use crate::table::{Source, Table};
-use crate::topics::Topics;
 use crate::view::View;
 
 /// Bytes of a store of which no more is said.
@@ -77,14 +76,7 @@ impl StoreOptions {
         let mut epoch = [0; 8];
         epoch.copy_from_slice(&random[32..]);
         let table = Table::new(Arc::clone(&region), spill, u64::from_le_bytes(epoch), secret);
-        let shared = Shared {
-            region,
-            file: table.file_thread().cloned(),
-            table: Mutex::new(table),
-            topics: Mutex::default(),
-            addresses: Mutex::new(Vec::new().into()),
-            targets: AtomicU32::new(0),
-        };
+        let shared = Shared::new(region, table);
         for address in &self.addresses {
             shared.add_address(address);
         }
@@ -130,141 +122,6 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
 #[derive(Clone, Debug)]
 pub struct Store(pub(crate) Arc<Shared>);
 
-/// What a store, its services and its views share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// The same as the table's, where no lock is needed to see it.
-    region: Arc<OwnRegion>,
-    /// The thread of the file, if there is one.
-    file: Option<Arc<FileThread>>,
-    table: Mutex<Table>,
-    /// Locked before the table where both are.
-    topics: Mutex<Topics>,
-    addresses: Mutex<Arc<[String]>>,
-    targets: AtomicU32,
-}
-
-impl Shared {
-    /// Does a part of what requests and ended sources have left. Returns whether there is more.
-    pub(crate) fn go_on(&self) -> bool {
-        let (mut topics, mut table) = (self.topics(), self.table());
-        topics.go_on(&mut table) | table.go_on()
-    }
-
-    /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table_after(self.failures())
-    }
-
-    /// As [`Shared::table`], for something that was asked for first after so many failures of the file.
-    pub(crate) fn table_after(&self, failures: u64) -> MutexGuard<'_, Table> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.turn.begin(failures);
-        table
-    }
-
-    /// The thread of the file, if there is one.
-    pub(crate) fn file(&self) -> Option<&Arc<FileThread>> {
-        self.file.as_ref()
-    }
-
-    /// Objects that could not be written to the file so far.
-    pub(crate) fn failures(&self) -> u64 {
-        self.file.as_ref().map_or(0, |file| file.failures())
-    }
-
-    /// Also after a panic under the lock, as the table.
-    pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does what takes memory, in as many turns of the table as it takes to make space. Others have theirs in between.
-    pub(crate) fn in_turns<T>(
-        &self,
-        mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
-    ) -> Result<T, NoMemory> {
-        let failures = self.failures();
-        self.until_done(|| {
-            let done = act(&mut self.table_after(failures));
-            done.as_ref().err().and_then(NoMemory::goes_on).map_or(Ok(done), Err)
-        })
-    }
-
-    /// Does something again and again until it is done, and lets others have their turns in between.
-    pub(crate) fn until_done<T>(&self, mut act: impl FnMut() -> Result<T, Answer>) -> T {
-        loop {
-            // Read before the table is asked: what ends from here on is news.
-            let ended = self.file().map_or(0, |file| file.ended());
-            match (act(), self.file()) {
-                (Ok(done), _) => return done,
-                (Err(Answer::Wait), Some(file)) => file.wait_for_news(ended),
-                // The lock is given to whoever is there.
-                (Err(_), _) => std::thread::yield_now(),
-            }
-        }
-    }
-
-    /// Does what takes memory for the function that runs, which cannot wait for the file.
-    pub(crate) fn without_waiting<T>(
-        &self,
-        mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
-    ) -> Result<T, ObjectError> {
-        loop {
-            match act(&mut self.table()) {
-                Ok(done) => return Ok(done),
-                Err(none) => match none.goes_on() {
-                    Some(Answer::Wait) => return Err(ObjectError::Spilled),
-                    Some(_) => std::thread::yield_now(),
-                    None => return Err(ObjectError::Full),
-                },
-            }
-        }
-    }
-
-    pub(crate) fn region(&self) -> &OwnRegion {
-        &self.region
-    }
-
-    /// The addresses for handles.
-    pub(crate) fn addresses(&self) -> Arc<[String]> {
-        Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Adds an address, as handles can hold it: with the whole path of a socket.
-    pub(crate) fn add_address(&self, address: &str) {
-        let address = whole(address);
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if addresses.contains(&address) {
-            return;
-        }
-        if address.len() > MAX_ADDRESS || addresses.len() == MAX_ADDRESSES {
-            log::warn!(
-                "{address} is in no handle: they hold {MAX_ADDRESSES} addresses of {MAX_ADDRESS} bytes"
-            );
-            return;
-        }
-        *addresses = addresses.iter().cloned().chain([address]).collect();
-    }
-
-    /// The handle of an object.
-    pub(crate) fn handle(&self, table: &Table, number: u64) -> Option<Handle> {
-        let (type_name, len) = table.describe(number)?;
-        let (epoch, key) = (table.epoch, table.key(number));
-        Some(Handle { epoch, number, len, key, type_name, addresses: self.addresses() })
-    }
-}
-
-/// The address with the whole path of its socket: a reader has another current directory.
-fn whole(address: &str) -> String {
-    match address.strip_prefix("unix:") {
-        Some(path) if !path.starts_with('@') => match std::path::absolute(path) {
-            Ok(path) => format!("unix:{}", path.display()),
-            Err(_) => address.to_owned(),
-        },
-        _ => address.to_owned(),
-    }
-}
-
 /// Memory of an object that is being written: given up if it is dropped before it is finished.
 struct Writing<'s> {
     shared: &'s Shared,
@@ -297,7 +154,7 @@ impl Store {
     /// The store for a target: [`TargetBuilder::objects`](farjump::TargetBuilder::objects). Several targets may have the same
     /// store.
     pub fn service(&self) -> Service {
-        Service::new(Arc::clone(&self.0), self.0.targets.fetch_add(1, Ordering::Relaxed))
+        Service::new(Arc::clone(&self.0), self.0.next_target())
     }
 
     /// Copies `bytes` into the store.

@@ -8,7 +8,7 @@ use farjump::objects::Answer;
 
 use crate::error::Error;
 use crate::refusal::{NoMemory, Refusal};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::table::{Source, Table};
 use crate::topics::Topics;
 use crate::wire::{MAX_RELEASES, Reader, Status, Writer};

@@ -9,7 +9,7 @@ use farjump::objects::ReadBytes;
 use farjump_os::forked_children;
 
 use crate::connection;
-use crate::store;
+use crate::shared::Shared;
 use crate::table::{Claimed, Source};
 
 /// The bytes of an object. They lie where their owner keeps them, or in a copy if that is not mapped here; in any case they
@@ -25,7 +25,7 @@ pub struct View {
 
 /// What keeps the bytes.
 enum Holder {
-    Store(Arc<store::Shared>, u64),
+    Store(Arc<Shared>, u64),
     /// A claim of the client's, and the number of forks before the view was made.
     Client(Arc<connection::Inner>, u64, u64),
     /// A copy of this process's own.
@@ -53,7 +53,7 @@ unsafe impl Sync for View {}
 
 impl View {
     /// `data` is claimed in that store.
-    pub(crate) fn of_store(shared: Arc<store::Shared>, data: NonNull<u8>, claimed: Claimed) -> View {
+    pub(crate) fn of_store(shared: Arc<Shared>, data: NonNull<u8>, claimed: Claimed) -> View {
         View { data, len: claimed.len as usize, holder: Holder::Store(shared, claimed.claim) }
     }
 
