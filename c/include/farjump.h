@@ -902,6 +902,10 @@ typedef struct {
      * Bytes of its memory.
      */
     uint64_t capacity;
+    /**
+     * Bytes in use for links that have ended, as their processes may still read or write them.
+     */
+    uint64_t quarantined;
 } farjump_store_stats_t;
 
 /**

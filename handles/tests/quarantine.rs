@@ -136,14 +136,14 @@ fn a_text_that_was_checked_stays_when_the_owner_ends_links_or_the_target_and_evi
         let listing = owner.store.list(100);
         let evicted = |state| state == ObjectState::Evicted;
         assert_eq!(listing.objects.iter().filter(|object| evicted(object.state)).count(), 1);
-        assert_eq!((listing.keepers.len(), listing.quarantined() >= handle.len()), (1, true));
+        assert_eq!((listing.keepers.len(), listing.quarantined >= handle.len()), (1, true));
         let pid = reader.pid().as_raw_nonzero().get();
         assert_eq!(listing.keepers[0].pid, pid.cast_unsigned());
         // It drops its view and its client, and goes on to live.
         reader.obey("drop");
         eventually("the memory is free", || owner.store.put(&vec![0; handle.len() as usize]).is_ok());
         let listing = owner.store.list(100);
-        assert_eq!((listing.keepers.len(), listing.quarantined()), (0, 0));
+        assert_eq!((listing.keepers.len(), listing.quarantined), (0, 0));
         reader.end();
     }
 }

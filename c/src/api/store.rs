@@ -104,6 +104,8 @@ pub struct farjump_store_stats_t {
     pub used: u64,
     /// Bytes of its memory.
     pub capacity: u64,
+    /// Bytes in use for links that have ended, as their processes may still read or write them.
+    pub quarantined: u64,
 }
 
 /// Passes each object to C.
@@ -470,8 +472,8 @@ pub unsafe extern "C" fn farjump_store_stats(
     guarded(|| {
         // SAFETY: the header requires a store.
         let listing = unsafe { object(store, "store")? }.store.list(0);
-        let ObjectListing { left_out, used, capacity, .. } = listing;
-        let counted = farjump_store_stats_t { objects: left_out, used, capacity };
+        let ObjectListing { left_out, used, capacity, quarantined, .. } = listing;
+        let counted = farjump_store_stats_t { objects: left_out, used, capacity, quarantined };
         // SAFETY: the header requires so many bytes; the structure is of numbers of one size.
         unsafe { fill(stats, size, size_of::<farjump_store_stats_t>(), "stats", counted)? };
         Ok(FARJUMP_OK)

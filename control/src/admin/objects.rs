@@ -13,17 +13,12 @@ pub struct ObjectListing {
     pub used: u64,
     /// Bytes of the store's memory.
     pub capacity: u64,
+    /// Bytes in quarantine: used memory of ended links, which is free when their processes have let go of it. What two links
+    /// claim counts twice. All of it, whoever is listed among the keepers.
+    pub quarantined: u64,
     /// The processes that keep memory of ended links, at most [`MAX_LISTED`](crate::MAX_LISTED); those that ended first come
     /// first.
     pub keepers: Vec<MemoryKeeper>,
-}
-
-impl ObjectListing {
-    /// Returns the bytes in quarantine: used memory of ended links, which is free when the processes have let go of it. What
-    /// two links claim counts twice.
-    pub fn quarantined(&self) -> u64 {
-        self.keepers.iter().fold(0, |sum, keeper| sum.saturating_add(keeper.bytes))
-    }
 }
 
 /// A process whose link has ended, and that may still use memory of the store: it, or a process that it forked, has the

@@ -42,6 +42,7 @@ impl Table {
             left_out: (self.objects.len() - shown.len()) as u64,
             used: self.used(),
             capacity: self.memory.capacity(),
+            quarantined: self.quarantine.bytes(),
             keepers: self.quarantine.keepers(most),
         };
         ObjectPage { listing, next }
