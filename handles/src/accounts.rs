@@ -11,6 +11,8 @@ use crate::table::Source;
 pub(crate) const ENTRY: u64 = 32;
 /// Bytes of a claim: an entry with a longer key.
 pub(crate) const CLAIM: u64 = 64;
+/// Bytes of a hold: its places in three maps.
+pub(crate) const HOLD: u64 = 3 * ENTRY;
 /// Bytes of a loan, with its key.
 pub(crate) const LOAN: u64 = 256;
 

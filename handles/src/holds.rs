@@ -2,72 +2,107 @@
 //!
 //! The requests of a source and its calls run in their order. So the request that holds an object waits at the head of the
 //! mailbox, and the call behind it.
+//!
+//! A hold is a favour. It ends when a function has opened its object, and with its source. The call that it is for may never
+//! open the object, and the store does not hear of that call. So a hold keeps nothing from others: it ends as well when its
+//! object is evicted, and when memory is lacking that nothing else can give.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Most holds of one source. The next one ends the oldest, whose call has run without its object, or did not come.
+use crate::accounts::HOLD;
+use crate::handle::Key;
+use crate::refusal::ClaimFailed;
+use crate::table::{Source, Table};
+
+/// Most holds of one source. The next one ends the oldest.
 const MOST: usize = 16;
 
-/// The holds of a target's sources.
+/// The holds of a store's sources.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    /// The claims of each source, the oldest first.
-    of_sources: BTreeMap<u64, VecDeque<u64>>,
-    /// How often each claim is there, with its source.
-    claims: BTreeMap<(u64, u64), usize>,
+    /// The source and the claim of each hold, the oldest first.
+    all: BTreeMap<u64, (Source, u64)>,
+    of_sources: BTreeSet<(Source, u64)>,
+    of_claims: BTreeSet<(u64, u64)>,
+    /// The number of the last hold.
+    last: u64,
 }
 
 impl Holds {
-    /// Notes a claim of `source`. Returns one that is to be released.
-    pub(crate) fn add(&mut self, source: u64, claim: u64) -> Option<u64> {
-        let held = self.of_sources.entry(source).or_default();
-        held.push_back(claim);
-        let oldest = if held.len() > MOST { held.pop_front() } else { None };
-        *self.claims.entry((claim, source)).or_default() += 1;
-        oldest.inspect(|oldest| self.lower(*oldest, source))
+    fn add(&mut self, source: Source, claim: u64) {
+        self.last += 1;
+        self.all.insert(self.last, (source, claim));
+        self.of_sources.insert((source, self.last));
+        self.of_claims.insert((claim, self.last));
     }
 
-    /// Takes a hold of this object, for the function that has claimed it. Returns its source.
-    pub(crate) fn take(&mut self, claim: u64) -> Option<u64> {
-        let (_, source) = self.claims.range((claim, 0)..=(claim, u64::MAX)).next().map(|held| *held.0)?;
-        self.lower(claim, source);
-        let held = self.of_sources.get_mut(&source)?;
-        let at = held.iter().position(|other| *other == claim)?;
-        held.remove(at);
-        Some(source)
+    fn remove(&mut self, hold: u64) -> Option<(Source, u64)> {
+        let (source, claim) = self.all.remove(&hold)?;
+        self.of_sources.remove(&(source, hold));
+        self.of_claims.remove(&(claim, hold));
+        Some((source, claim))
     }
 
-    /// Forgets the holds of a source that is gone. Returns the claims, which are to be released.
-    pub(crate) fn forget(&mut self, source: u64) -> VecDeque<u64> {
-        let claims = self.of_sources.remove(&source).unwrap_or_default();
-        claims.iter().for_each(|claim| self.lower(*claim, source));
-        claims
+    /// The oldest hold of all.
+    fn oldest(&self) -> Option<u64> {
+        self.all.keys().next().copied()
     }
 
-    fn lower(&mut self, claim: u64, source: u64) {
-        if let Some(count) = self.claims.get_mut(&(claim, source)) {
-            *count -= 1;
-            if *count == 0 {
-                self.claims.remove(&(claim, source));
-            }
-        }
+    /// The oldest hold of a source, if that has more than `most`.
+    fn oldest_of(&self, source: Source, most: usize) -> Option<u64> {
+        let mut of_source = self.of_sources.range((source, 0)..=(source, u64::MAX)).map(|(_, hold)| *hold);
+        of_source.clone().nth(most)?;
+        of_source.next()
+    }
+
+    /// Whether an object is held.
+    pub(crate) fn has(&self, claim: u64) -> bool {
+        self.on(claim).is_some()
+    }
+
+    /// The oldest hold of an object.
+    fn on(&self, claim: u64) -> Option<u64> {
+        self.of_claims.range((claim, 0)..=(claim, u64::MAX)).next().map(|(_, hold)| *hold)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Table {
+    /// Claims an object for the call of `source` that follows.
+    pub(crate) fn hold(&mut self, source: Source, number: u64, key: Key) -> Result<(), ClaimFailed> {
+        let claimed = self.claim(source, number, key)?;
+        if let Err(none) = self.charge_reader(source, HOLD) {
+            self.release(source, claimed.claim);
+            return Err(none.into());
+        }
+        self.holds.add(source, claimed.claim);
+        let too_many = self.holds.oldest_of(source, MOST);
+        self.end_hold(too_many);
+        Ok(())
+    }
 
-    #[test]
-    fn each_hold_is_taken_or_released_once_and_the_oldest_go_first() {
-        let mut holds = Holds::default();
-        assert_eq!([holds.add(1, 7), holds.add(1, 7), holds.add(2, 7), holds.add(1, 8)], [None; 4]);
-        let taken = [holds.take(7), holds.take(7), holds.take(7), holds.take(7), holds.take(9)];
-        assert_eq!(taken, [Some(1), Some(1), Some(2), None, None]);
-        let ended: Vec<_> = (100..100 + 2 * MOST as u64).filter_map(|claim| holds.add(1, claim)).collect();
-        assert_eq!(ended, [8].into_iter().chain(100..100 + MOST as u64).collect::<Vec<_>>());
-        assert_eq!(holds.forget(1).len(), MOST);
-        assert!(holds.claims.is_empty());
-        assert_eq!(holds.take(100 + MOST as u64), None);
+    /// Ends the oldest hold of an object: a function has a claim of its own to it, or it is evicted. `false` if there is none.
+    pub(crate) fn end_hold_on(&mut self, claim: u64) -> bool {
+        let hold = self.holds.on(claim);
+        self.end_hold(hold)
+    }
+
+    /// Ends the holds of a source that is gone: its process reads nothing by them.
+    pub(crate) fn end_holds_of(&mut self, source: Source) {
+        while let hold @ Some(_) = self.holds.oldest_of(source, 0) {
+            self.end_hold(hold);
+        }
+    }
+
+    /// Ends the oldest hold of all, so that its object may go to the file. `false` if there is none.
+    pub(crate) fn end_oldest_hold(&mut self) -> bool {
+        let hold = self.holds.oldest();
+        self.end_hold(hold)
+    }
+
+    fn end_hold(&mut self, hold: Option<u64>) -> bool {
+        let Some((source, claim)) = hold.and_then(|hold| self.holds.remove(hold)) else { return false };
+        self.refund(source, HOLD);
+        self.release(source, claim);
+        true
     }
 }

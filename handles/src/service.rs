@@ -10,7 +10,6 @@ use farjump::objects::{
 };
 
 use crate::handle::{Handle, MAX_HANDLE};
-use crate::holds::Holds;
 use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
 use crate::shared::Shared;
@@ -29,7 +28,6 @@ pub struct Service {
     /// Sources whose next request has been made before, so that what it releases is released; and the failures of the file
     /// before it was made first.
     again: BTreeMap<u64, u64>,
-    holds: Holds,
     /// Rung by the thread of the store's file.
     bell: Option<Arc<Bell>>,
     lenders: Lenders,
@@ -48,7 +46,6 @@ impl Service {
             target,
             made: Vec::new(),
             again: BTreeMap::new(),
-            holds: Holds::default(),
             bell: None,
             lenders: Lenders::default(),
             head: vec![0; MAX_REQUEST],
@@ -169,13 +166,8 @@ impl Service {
             Op::Release => release(&mut table, source, &mut fields, false)?,
             Op::Hold => {
                 let (object, key) = (fields.u64()?, fields.key()?);
-                match table.claim(source, object, key) {
-                    Ok(claimed) => {
-                        if let Some(oldest) = self.holds.add(number, claimed.claim) {
-                            table.release(source, oldest);
-                        }
-                    }
-                    Err(failed) => return Some(Err(failed.into())),
+                if let Err(failed) = table.hold(source, object, key) {
+                    return Some(Err(failed.into()));
                 }
             }
             Op::Read => {
@@ -312,6 +304,8 @@ unsafe impl Objects for Service {
 
     fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
         let source = Source::Link(self.target, source);
+        // A turn of its own.
+        self.table().end_holds_of(source);
         self.lenders.add(source, lender);
         self.table().source_began(source, memory);
     }
@@ -369,9 +363,7 @@ unsafe impl Objects for Service {
             Refusal::Gone | Refusal::NotReserved | Refusal::Lost => ObjectError::Gone,
         })?;
         // The call has a claim of its own now.
-        if let Some(holder) = self.holds.take(claimed.claim) {
-            self.table().release(Source::Link(self.target, holder), claimed.claim);
-        }
+        self.table().end_hold_on(claimed.claim);
         let data = self.shared.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
         Ok(Lent { data, len: claimed.len as usize })
     }
@@ -402,13 +394,7 @@ unsafe impl Objects for Service {
 
     fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
         self.again.remove(&source);
-        let held = self.holds.forget(source);
         let source = Source::Link(self.target, source);
-        if !held.is_empty() {
-            // Its process reads nothing by these claims.
-            let mut table = self.table();
-            held.into_iter().for_each(|claim| table.release(source, claim));
-        }
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();

@@ -24,6 +24,7 @@ use rustix::thread::futex;
 use crate::accounts::{Accounts, CLAIM, LOAN};
 use crate::allocator::{Allocator, Block, UNIT};
 use crate::handle::Key;
+use crate::holds::Holds;
 use crate::object::{Object, State};
 use crate::quarantine::Quarantine;
 use crate::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
@@ -88,12 +89,15 @@ pub(crate) struct Table {
     ending: VecDeque<Source>,
     /// Evicted objects without claims whose memory is not free yet.
     dying: Vec<u64>,
+    /// Evicted objects that were held.
+    unheld: Vec<u64>,
     /// The number of the last object.
     last: u64,
     /// Counts uses.
     uses: u64,
     pub(crate) turn: Turn,
     pub(crate) quarantine: Quarantine,
+    pub(crate) holds: Holds,
     pub(crate) epoch: u64,
     secret: [u8; 32],
 }
@@ -115,10 +119,12 @@ impl Table {
             leases: BTreeSet::new(),
             ending: VecDeque::new(),
             dying: Vec::new(),
+            unheld: Vec::new(),
             last: 0,
             uses: 0,
             turn: Turn::default(),
             quarantine: Quarantine::default(),
+            holds: Holds::default(),
             epoch,
             secret,
         }
@@ -349,13 +355,17 @@ impl Table {
         if !is_there || self.claims.contains_key(&(source, claim)) {
             return Ok(());
         }
-        // A full store can be read all the same.
-        if self.held() + CLAIM > self.capacity() + self.beside() {
-            return Err(self.no_memory(CLAIM, Lack::Memory));
+        self.charge_reader(source, CLAIM)
+    }
+
+    /// As [`Table::charge`], for what a source needs to read: a full store can be read all the same.
+    pub(crate) fn charge_reader(&mut self, source: Source, bytes: u64) -> Result<(), NoMemory> {
+        if self.held() + bytes > self.capacity() + self.beside() {
+            return Err(self.no_memory(bytes, Lack::Memory));
         }
-        match self.accounts.charge(source, CLAIM) {
+        match self.accounts.charge(source, bytes) {
             true => Ok(()),
-            false => Err(self.no_memory(CLAIM, Lack::OfSource)),
+            false => Err(self.no_memory(bytes, Lack::OfSource)),
         }
     }
 

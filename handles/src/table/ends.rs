@@ -86,6 +86,12 @@ impl Table {
             self.remove(number);
             return true;
         }
+        if let Some(number) = self.unheld.last().copied() {
+            if !self.end_hold_on(number) {
+                self.unheld.pop();
+            }
+            return true;
+        }
         if let Some(source) = self.ending.front().copied() {
             let mut unfinished = self.unfinished.range((source, 0)..=(source, u64::MAX));
             if let Some((_, number)) = unfinished.next().copied() {
@@ -151,6 +157,9 @@ impl Table {
             self.forget_unfinished(source, number, len);
         }
         if is_kept {
+            if self.holds.has(number) {
+                self.unheld.push(number);
+            }
             return;
         }
         match self.turn.left() >= STEP {

@@ -32,7 +32,12 @@ impl Table {
         if spill.thread().failures() > self.turn.failures() {
             return otherwise(Made::Failed);
         }
-        let Some((_, number)) = self.unused.first_key_value() else { return otherwise(Made::Nothing) };
+        let Some((_, number)) = self.unused.first_key_value() else {
+            return match leaving == 0 && self.end_oldest_hold() {
+                true => Made::Space,
+                false => otherwise(Made::Nothing),
+            };
+        };
         if !spill.takes_more() {
             // All jobs read.
             return Made::Later;

@@ -316,6 +316,56 @@ fn a_hold_waits_until_the_object_has_come_and_ends_with_the_call_that_uses_it() 
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
 }
 
+/// A call that was refused, or that does not open its object: the store does not hear of it.
+#[test]
+fn a_hold_keeps_no_memory_from_others_and_no_object_that_is_evicted() {
+    let (mut bench, first, second) = FileBench::spilled();
+    for source in [FLOOD, HONEST, FLOOD] {
+        bench.sources.ask(source, &hold(&first));
+    }
+    assert_eq!(bench.listed(&first), Some((ObjectState::Present, 3)));
+    assert!(bench.holds(&second, 2), "there is memory for it");
+    assert_eq!(bench.listed(&first), Some((ObjectState::Spilled, 0)));
+    // The object stays for those that have more than a hold.
+    bench.sources.ask(FLOOD, &hold(&first));
+    assert_eq!(bench.sources.claim(HONEST, &named(&first)), Status::Done as u8);
+    assert_eq!(bench.sources.ask(FLOOD, &allocate(LARGE as u64, "")).0, Status::Full as u8);
+    assert_eq!(bench.listed(&first), Some((ObjectState::Present, 1)));
+    bench.sources.ask(FLOOD, &hold(&first));
+    assert!(bench.sources.store.evict(&first).unwrap());
+    bench.sources.go_on();
+    assert_eq!(bench.listed(&first), Some((ObjectState::Evicted, 1)));
+    bench.sources.service.source_ended(HONEST, None);
+    bench.sources.go_on();
+    assert_eq!(bench.listed(&first), None);
+}
+
+#[test]
+fn a_source_has_a_few_holds_and_those_of_many_sources_end_in_several_turns() {
+    let mut bench = FileBench::new();
+    let first = bench.sources.store.put(&[1]).unwrap();
+    for _ in 0..40 {
+        bench.sources.ask(FLOOD, &hold(&first));
+    }
+    assert_eq!(bench.listed(&first), Some((ObjectState::Present, 16)));
+    let second = bench.sources.store.put(&[2]).unwrap();
+    bench.sources.ask(FLOOD, &hold(&second));
+    assert_eq!((bench.listed(&first).unwrap().1, bench.listed(&second).unwrap().1), (15, 1));
+    for source in 10..40 {
+        bench.sources.service.source_began(source, None, SourceMemory::default());
+        for _ in 0..16 {
+            bench.sources.ask(source, &hold(&first));
+        }
+    }
+    assert!(bench.sources.store.evict(&first).unwrap());
+    bench.sources.check_visits();
+    assert!(bench.sources.go_on() > 10);
+    assert_eq!((bench.listed(&first), bench.listed(&second).unwrap().1), (None, 1));
+    bench.sources.service.source_ended(FLOOD, None);
+    bench.sources.check_visits();
+    assert_eq!(bench.listed(&second).unwrap().1, 0);
+}
+
 #[test]
 fn the_thread_ends_with_its_store_and_stores_without_a_file_have_none() {
     assert!(Store::options().capacity(CAPACITY).build().unwrap().0.file().is_none());
