@@ -134,10 +134,19 @@ class InTheFile(WithTarget):
         for turn, handle in enumerate(handles):
             self.assertEqual(farjump.at(handle, nearest, rows[0], timeout=WATCHDOG), turn)
         self.assertEqual(farjump.map(handles, nearest, rows[0]).wait(WATCHDOG), list(range(9)))
-        # A call of the program's own holds nothing.
+        # A call of the program's own holds nothing, and runs again when its object has come.
         link = self.link()
-        with self.assertRaisesRegex(farjump.Spilled, "call again"):
-            link.call(nearest, handles[0], rows[0], timeout=WATCHDOG)
+        for turn, handle in enumerate(handles):
+            self.assertEqual(link.call(nearest, handle, rows[0], timeout=WATCHDOG), turn)
+
+    def test_an_object_is_made_where_others_go_to_the_file_for_it(self):
+        store = farjump.Store(self.address)
+        self.addCleanup(store.close)
+        rows = np.eye(256, dtype="f4")
+        handles = [farjump.put_array(store, np.roll(rows, turn, axis=0)) for turn in range(9)]
+        for turn, handle in enumerate(handles):
+            made = farjump.derive(handle, scaled, 2.0, timeout=WATCHDOG)
+            np.testing.assert_array_equal(farjump.get_array(store, made), 2 * np.roll(rows, turn, axis=0))
 
 
 if __name__ == "__main__":

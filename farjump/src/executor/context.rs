@@ -178,6 +178,8 @@ impl Context {
         {
             log::error!("what the program does at the end of a call has panicked");
         }
+        // What the call has asked for knows of it.
+        self.forwarding.awaits_store = false;
         let uses_objects = std::mem::take(&mut self.uses_objects) && self.objects.is_some();
         if uses_objects && let Some(objects) = &mut self.objects {
             objects.call_ended(returned, &mut self.reply);
@@ -426,7 +428,11 @@ fn with_objects(
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context.as_ptr() };
     (context.diverted, context.uses_objects) = (true, true);
-    found.unwrap_or(Err(ObjectError::NoStore))
+    let found = found.unwrap_or(Err(ObjectError::NoStore));
+    // Without a bell nothing would end the wait.
+    context.forwarding.awaits_store |=
+        found.is_err_and(|why| why == ObjectError::Spilled) && context.bell.is_some();
+    found
 }
 
 /// The object of a handle, for the call on this thread.

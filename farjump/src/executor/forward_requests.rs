@@ -82,13 +82,15 @@ pub(crate) struct Asked {
     /// The code that it is for, if that is not the running function's own.
     pub(crate) code: Option<CodeId>,
     pub(crate) payload: Vec<u8>,
+    /// Whether it waits until the target's store has rung.
+    pub(crate) awaits_store: bool,
     /// The gate's allowance before.
     before: (usize, Option<usize>),
 }
 
 impl Asked {
     pub(crate) fn new(to: To, code: Option<CodeId>, payload: Vec<u8>) -> Asked {
-        Asked { to, code, payload, before: (0, None) }
+        Asked { to, code, payload, awaits_store: false, before: (0, None) }
     }
 }
 
@@ -121,6 +123,8 @@ pub(crate) struct Forwarding {
     too_far: u32,
     /// Whether the call that ended last is to have its reply held.
     pub(crate) is_held: bool,
+    /// Whether the target's store has put the running call off until it rings: what it asks to run again waits for that.
+    pub(super) awaits_store: bool,
 }
 
 /// The requests of a call.
@@ -206,7 +210,8 @@ impl Forwarding {
         copy.clear();
         copy.reserve(payload.len() + PASSAGE_LEN);
         payload.append_to(&mut copy, payload.len());
-        self.asked.push(Asked { to, code, payload: copy, before });
+        let awaits_store = self.awaits_store && to == To::Again;
+        self.asked.push(Asked { to, code, payload: copy, awaits_store, before });
         Ok(())
     }
 

@@ -55,6 +55,7 @@ impl Target<'_> {
         self.shared.executor.bell().into_iter().for_each(Bell::silence);
         self.idle.naps = 0;
         self.wake_store();
+        self.shared.forwards.store_rang();
         let waiting: Vec<u64> = self
             .sessions
             .iter()

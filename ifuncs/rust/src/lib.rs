@@ -338,7 +338,8 @@ pub enum NoObject {
     Full,
     /// The handle was reserved, and has no contents yet.
     Unset,
-    /// The store reads or writes its file for it: ask again in a later call ([`again`]).
+    /// The store reads or writes its file for it. Call [`again`] with the payload, and return before the function has replied
+    /// or made anything: it runs again when the store has read or written, as often as it takes.
     Spilled,
 }
 

@@ -96,7 +96,7 @@ class Unset(Error, LookupError):
 
 
 class Spilled(Error, BlockingIOError):
-    """The store reads or writes its file for an object that a function named: call again."""
+    """The store reads or writes its file for an object of a call, which has run again as often as it may: call again."""
 
 
 class StoreFull(Error, MemoryError):

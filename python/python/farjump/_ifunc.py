@@ -37,7 +37,7 @@ _STORE_ERRORS: dict[int, type[Error]] = {
     _glue.STORE + 5: HandleError,
     _glue.STORE + 6: StoreFull,
     _glue.STORE + 7: Unset,
-    _glue.STORE + 8: Spilled,
+    _glue.SPILLED: Spilled,
 }
 
 

@@ -20,19 +20,32 @@ pub(in crate::serve) struct Again {
     pub(super) payload: Vec<u8>,
     pub(in crate::serve) caller: Caller,
     pub(super) way: Way,
+    /// Whether it waits until the target's store has rung.
+    pub(super) awaits_store: bool,
 }
 
 /// The calls that are to run again, in the order in which they run.
 #[derive(Default)]
 pub(super) struct Agains {
     queue: VecDeque<Again>,
+    /// Those that wait for the target's store.
+    put_off: VecDeque<Again>,
+    /// Bytes of the payloads of all.
     bytes: usize,
 }
 
 impl Agains {
     pub(super) fn push(&mut self, again: Again) {
         self.bytes += again.payload.len();
-        self.queue.push_back(again);
+        match again.awaits_store {
+            true => self.put_off.push_back(again),
+            false => self.queue.push_back(again),
+        }
+    }
+
+    /// The target's store has rung.
+    pub(super) fn store_rang(&mut self) {
+        self.queue.append(&mut self.put_off);
     }
 
     pub(super) fn pop(&mut self) -> Option<Again> {
@@ -43,17 +56,20 @@ impl Agains {
 
     /// Takes the calls out whose callers `goes` finds.
     pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
-        take_from(&mut self.queue, |again| &again.caller, goes, taken);
-        self.bytes = self.queue.iter().map(|again| again.payload.len()).sum();
+        for queue in [&mut self.queue, &mut self.put_off] {
+            take_from(queue, |again| &again.caller, goes, taken);
+        }
+        self.bytes = self.queue.iter().chain(&self.put_off).map(|again| again.payload.len()).sum();
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Number of those that may run now.
+    pub(super) fn ready(&self) -> usize {
         self.queue.len()
     }
 
     /// Sets the gate to the present allowance. `made` are calls that are to run here, too, or to leave.
     pub(super) fn open(&self, gate: &mut Gate, most_bytes: usize, made: &MadeCalls) {
-        let calls = self.queue.len() + made.len();
+        let calls = self.queue.len() + self.put_off.len() + made.len();
         gate.calls = MOST_CALLS.saturating_sub(calls);
         gate.bytes = (calls != 0).then(|| most_bytes.saturating_sub(self.bytes + made.bytes()));
         (gate.largest, gate.most_bytes) = (most_bytes, most_bytes);

@@ -239,7 +239,7 @@ impl Forwards {
 
     fn send(
         &mut self,
-        Asked { to, mut payload, .. }: Asked,
+        Asked { to, mut payload, awaits_store, .. }: Asked,
         linked: &Arc<LinkedImage>,
         family: Option<FamilyId>,
         caller: Caller,
@@ -267,7 +267,7 @@ impl Forwards {
             }
             To::Again => {
                 let way = Way { repeats: way.repeats + 1, ..way };
-                self.onward.agains.push(Again { linked, family, payload, caller, way });
+                self.onward.agains.push(Again { linked, family, payload, caller, way, awaits_store });
                 self.open_again(gates);
                 self.active = true;
             }
@@ -291,9 +291,15 @@ impl Forwards {
         self.onward.agains.pop()
     }
 
-    /// Number of calls that are to run again.
+    /// Number of calls that are to run again now.
     pub(super) fn agains(&self) -> usize {
-        self.onward.agains.len()
+        self.onward.agains.ready()
+    }
+
+    /// The target's store has rung: calls run again that wait for it.
+    pub(super) fn store_rang(&mut self) {
+        self.onward.agains.store_rang();
+        self.active = true;
     }
 
     /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Questions for
@@ -317,7 +323,7 @@ impl Forwards {
     }
 
     fn is_waiting(&self) -> bool {
-        let runs = self.onward.agains.len() != 0 || self.onward.made.ready() != 0;
+        let runs = self.onward.agains.ready() != 0 || self.onward.made.ready() != 0;
         !self.outcomes.is_empty()
             || runs
             || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
@@ -408,7 +414,7 @@ impl Forwards {
 
     /// Prepares to sleep on the descriptors that the target watches.
     pub(super) fn arm(&mut self) -> Rest {
-        if self.onward.agains.len() != 0 || self.onward.made.ready() != 0 {
+        if self.onward.agains.ready() != 0 || self.onward.made.ready() != 0 {
             return Rest::None;
         }
         let mut rest = if self.outcomes.is_empty() { Rest::Sleep } else { Rest::Nap };

@@ -1,8 +1,10 @@
 //! A target whose store waits for its file: other sources are served, and the target may sleep.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use farjump::build::{Options, build};
 use farjump::{Key, Library, Link, Mode, Pending, Target};
 use tempfile::TempDir;
 
@@ -151,6 +153,49 @@ fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their
         }
         owner.thread.let_pass(None);
     }
+}
+
+/// It ran again and again while the file was written, and could come to the end of its repeats.
+#[test]
+fn a_function_that_gets_no_object_yet_runs_again_when_the_file_was_written_and_not_before() {
+    let mut owner = Owner::new("shm");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ifuncs/made.c");
+    let output = owner._folder.path().join("libmade.so");
+    build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
+    let made = Library::open(output).unwrap();
+    let first = owner.store.put(&[1; LARGE]).unwrap();
+    let link = owner.link();
+    link.set_mode(Mode::Cached);
+    owner.thread.let_pass(Some(0));
+    let mut call = link.inject(&made, &LARGE.to_le_bytes()).unwrap();
+    owner.poll_until_waiting(1);
+    let calls = owner.target.stats().calls;
+    assert!(owner.sleeps(), "it runs again and again");
+    assert!(call.poll().unwrap().is_none());
+    assert_eq!(owner.target.stats().calls, calls);
+    let ended = owner.thread.ended();
+    owner.thread.let_pass(None);
+    owner.thread.wait_for_news(ended);
+    assert!(owner.target.wait(Duration::from_secs(60)).unwrap(), "the target is woken");
+    let handle = Handle::from_bytes(&owner.reply(&mut call)).unwrap();
+    drop(call);
+    assert_eq!(owner.target.stats().calls, calls + 1);
+    assert!(owner.store.get(&handle).unwrap().iter().all(|byte| *byte == 7));
+    assert!(owner.store.get(&first).unwrap().iter().all(|byte| *byte == 1));
+
+    // One that waits and whose source goes away is dropped.
+    owner.thread.let_pass(Some(0));
+    let call = link.inject(&made, &LARGE.to_le_bytes()).unwrap();
+    owner.poll_until_waiting(1);
+    drop(call);
+    drop(link);
+    owner.thread.let_pass(None);
+    let end = Instant::now() + Duration::from_secs(60);
+    while owner.target.sources() != 0 {
+        owner.target.poll().unwrap();
+        assert!(Instant::now() < end, "the source stays");
+    }
+    assert_eq!(owner.store.list(9).objects.len(), 2);
 }
 
 #[test]
