@@ -219,6 +219,8 @@ pub struct Region<'a> {
     pub descriptor: BorrowedFd<'a>,
     /// Its length in bytes.
     pub len: u64,
+    /// A number that tells this store from every other one at the same address, also of an earlier run.
+    pub epoch: u64,
 }
 
 /// Memory of an object.

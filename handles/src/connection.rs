@@ -260,11 +260,9 @@ impl Inner {
         let admin = Admin::new(self.address()).map_err(|error| error.to_string())?;
         let admin = admin.timeout(self.choices.connect_timeout);
         let memory = admin.object_memory().map_err(|error| error.to_string())?;
-        if memory.len != self.hello.capacity {
-            return Err(format!(
-                "the owner's memory has {} bytes, and its store {}",
-                memory.len, self.hello.capacity
-            ));
+        // Another owner may have taken the place of the one that the link leads to, whose claims this one does not know.
+        if (memory.epoch, memory.len) != (self.hello.epoch, self.hello.capacity) {
+            return Err("the memory is that of another store: the owner has restarted since".to_owned());
         }
         forked_children::watch();
         Region::of_owner(std::os::fd::AsFd::as_fd(&memory), memory.len, memory.may_write)

@@ -413,8 +413,8 @@ unsafe impl Objects for Service {
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {
-        let region = self.shared.region();
-        Some(Region { descriptor: region.descriptor(may_write)?, len: region.region.len() })
+        let (region, epoch) = (self.shared.region(), self.table().epoch);
+        Some(Region { descriptor: region.descriptor(may_write)?, len: region.region.len(), epoch })
     }
 
     fn list(&mut self, from: u64, most: usize) -> ObjectPage {

@@ -251,6 +251,20 @@ fn a_client_that_lets_go_later_has_the_place_of_a_source() {
     owner.serve(|| eventually("there is a place", || Client::connect(&address).is_ok()));
 }
 
+/// Its objects would be read without claims: claims are known to the store that gave them alone.
+#[test]
+fn the_memory_of_a_store_that_took_the_owner_s_place_is_not_mapped() {
+    let mut owner = Owner::new();
+    let address = owner.address.clone();
+    let client = owner.serve(|| Client::connect(&address).unwrap());
+    drop(owner.target.take());
+    owner.store = Store::options().capacity(CAPACITY).build().unwrap();
+    owner.target = Some(Target::listen(&address).objects(owner.store.service()).build().unwrap());
+    let why = owner.serve(|| client.mapping().unwrap_err().to_owned());
+    assert!(why.contains("another store"), "{why}");
+    owner.serve(|| Client::connect(&address).unwrap().mapping().unwrap());
+}
+
 /// A source over TCP maps nothing.
 #[test]
 fn nothing_waits_for_a_source_over_tcp() {

@@ -93,6 +93,8 @@ pub enum AdminResponse {
         len: u64,
         /// Whether the requester may write there.
         may_write: bool,
+        /// The store's epoch.
+        epoch: u64,
     },
 }
 

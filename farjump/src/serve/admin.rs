@@ -101,7 +101,7 @@ impl Target<'_> {
         let Some(region) = objects.region(may_write).filter(|_| connection.carries_descriptors()) else {
             return connection.reject(RejectCause::Failed, "its store has no memory to map from here");
         };
-        let response = AdminResponse::Region { len: region.len, may_write };
+        let response = AdminResponse::Region { len: region.len, may_write, epoch: region.epoch };
         if let Err(error) = connection.respond_with(&response, Some(region.descriptor)) {
             return log::info!("{} got no response: {error}", connection.peer());
         }
