@@ -304,8 +304,6 @@ unsafe impl Objects for Service {
 
     fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
         let source = Source::Link(self.target, source);
-        // A turn of its own.
-        self.table().end_holds_of(source);
         self.lenders.add(source, lender);
         self.table().source_began(source, memory);
     }
@@ -395,6 +393,8 @@ unsafe impl Objects for Service {
     fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
         self.again.remove(&source);
         let source = Source::Link(self.target, source);
+        // A turn of its own.
+        self.table().end_holds_of(source);
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();

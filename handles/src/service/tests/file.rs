@@ -309,9 +309,11 @@ fn a_hold_waits_until_the_object_has_come_and_ends_with_the_call_that_uses_it() 
     assert_eq!(bench.resolve(&first), Ok(1));
     bench.end_call();
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
-    // One whose call does not come ends with its source.
+    // One whose call does not come ends with its source, also where that has the memory mapped still.
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let peer = LingeringPeer::from_stream(ours).unwrap();
     bench.sources.ask(FLOOD, &hold(&first));
-    bench.sources.service.source_ended(FLOOD, None);
+    bench.sources.service.source_ended(FLOOD, Some(peer));
     bench.sources.go_on();
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
 }
