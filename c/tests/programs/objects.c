@@ -281,7 +281,6 @@ static void a_child_connects_itself(farjump_client_t *client, const farjump_hand
 static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
 {
     farjump_store_t *store;
-    farjump_target_options_t *options;
     farjump_target_t *target;
     farjump_target_thread_t *thread;
     farjump_client_t *client;
@@ -297,11 +296,7 @@ static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
     WORKS(farjump_target_thread_stop(&thread, NULL));
 
     WORKS(farjump_store_open(NULL, &store));
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_objects(options, store));
-    WORKS(farjump_target_listen(address, options, &target));
-    WORKS(farjump_target_options_free(&options));
-    WORKS(farjump_target_spawn(&target, &thread));
+    thread = own_store(address, store);
     WORKS(farjump_store_put(store, NULL, "x", 1, &handle));
     CHECK(strcmp(farjump_handle_address(handle, 0), address) == 0);
     /* The target keeps the store. */
@@ -324,18 +319,12 @@ static void memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine(void)
 {
     farjump_store_t *store;
     farjump_store_stats_t stats;
-    farjump_target_options_t *options;
-    farjump_target_t *target;
     farjump_target_thread_t *thread;
     farjump_client_t *client;
     farjump_handle_t *handle;
     farjump_view_t *view;
     WORKS(farjump_store_open(NULL, &store));
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_objects(options, store));
-    WORKS(farjump_target_listen(address, options, &target));
-    WORKS(farjump_target_options_free(&options));
-    WORKS(farjump_target_spawn(&target, &thread));
+    thread = own_store(address, store);
     WORKS(farjump_store_put(store, NULL, "five!", 5, &handle));
     WORKS(farjump_client_connect(address, NULL, &client));
     WORKS(farjump_client_get(client, handle, &view));
