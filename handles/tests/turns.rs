@@ -1,96 +1,39 @@
 //! Requests that take long at a target, and what others get meanwhile.
 
-use std::time::{Duration, Instant};
+#[path = "support/polled.rs"]
+mod polled;
+
+use std::time::Duration;
 
 use farjump::admin::Admin;
 use farjump::objects::ObjectState;
-use farjump::{Key, Library, Link, Mode, Pending, Target};
+use farjump::{Library, Target};
 use farjump_handles::{Client, Error, Handle, Patience, Store};
+
+use polled::PolledOwner;
 
 const CAPACITY: u64 = 4 << 20;
 /// Small objects, of which most have to go to the file for a large one.
 const SMALL: usize = 3000;
 
-/// A target that is polled by the test, with a store that has a file.
-struct Owner {
-    store: Store,
-    target: Target<'static>,
-    address: String,
-    key: Option<Key>,
-    _folder: tempfile::TempDir,
+fn own(transport: &str) -> PolledOwner {
+    PolledOwner::new(transport, CAPACITY, 8 * CAPACITY)
 }
 
-impl Owner {
-    fn new(transport: &str) -> Owner {
-        let folder = farjump_fixtures::folder();
-        let (address, key) = match transport {
-            "tcp" => ("tcp:127.0.0.1:0".to_owned(), Some(Key::from_bytes([7; Key::LEN]))),
-            _ => (format!("unix:{}", folder.path().join("owner.sock").display()), None),
-        };
-        let options = Store::options().capacity(CAPACITY).spill(folder.path(), 8 * CAPACITY);
-        let store = options.build().unwrap();
-        let mut builder = Target::listen(&address).objects(store.service());
-        if let Some(key) = &key {
-            builder = builder.key(key.clone());
-        }
-        let target = builder.build().unwrap();
-        let address = target.address();
-        Owner { store, target, address, key, _folder: folder }
-    }
+/// Fills the store with small objects. Returns one of them, and a request for memory that most of them have to leave.
+fn filled(owner: &PolledOwner) -> (Handle, Vec<u8>) {
+    let handles: Vec<_> = (0..SMALL).map(|_| owner.store.put(b"s").unwrap()).collect();
+    let used = owner.store.list(0).used;
+    // Allocate: the length, and no name. Each object that goes to the file makes space of 64 bytes.
+    let mut request = vec![2];
+    request.extend((CAPACITY - used + SMALL as u64 / 2 * 64).to_le_bytes());
+    request.push(0);
+    (handles[SMALL - 1].clone(), request)
+}
 
-    /// Runs `act` on a thread of its own, and polls the target until it returns.
-    fn polled<T: Send>(&mut self, act: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let acting = scope.spawn(act);
-            while !acting.is_finished() {
-                self.target.poll().unwrap();
-                std::thread::yield_now();
-            }
-            acting.join().unwrap()
-        })
-    }
-
-    fn link(&mut self) -> Link {
-        let (address, key) = (self.address.clone(), self.key.clone());
-        let link = self.polled(move || {
-            let mut builder = Link::builder(&address);
-            if let Some(key) = key {
-                builder = builder.key(key);
-            }
-            builder.connect().unwrap()
-        });
-        link.set_mode(Mode::Local);
-        link
-    }
-
-    /// Fills the store with small objects. Returns one of them, and a request for memory that most of them have to leave.
-    fn filled(&mut self) -> (Handle, Vec<u8>) {
-        let handles: Vec<_> = (0..SMALL).map(|_| self.store.put(b"s").unwrap()).collect();
-        let used = self.store.list(0).used;
-        // Allocate: the length, and no name. Each object that goes to the file makes space of 64 bytes.
-        let mut request = vec![2];
-        request.extend((CAPACITY - used + SMALL as u64 / 2 * 64).to_le_bytes());
-        request.push(0);
-        (handles[SMALL - 1].clone(), request)
-    }
-
-    /// Polls until the reply is there. Returns it, and the number of polls.
-    fn reply(&mut self, pending: &mut Pending<'_>) -> (Vec<u8>, u32) {
-        let end = Instant::now() + Duration::from_secs(60);
-        for polls in 0.. {
-            if let Some(reply) = pending.poll().unwrap() {
-                return (reply.to_vec(), polls);
-            }
-            assert!(Instant::now() < end, "no reply");
-            self.target.poll().unwrap();
-        }
-        unreachable!("it is there, or time is over")
-    }
-
-    fn spilled(&self) -> usize {
-        let objects = self.store.list(usize::MAX).objects;
-        objects.iter().filter(|object| object.state == ObjectState::Spilled).count()
-    }
+fn spilled(owner: &PolledOwner) -> usize {
+    let objects = owner.store.list(usize::MAX).objects;
+    objects.iter().filter(|object| object.state == ObjectState::Spilled).count()
 }
 
 /// Whether an object is there.
@@ -107,8 +50,8 @@ fn exists(handle: &Handle) -> Vec<u8> {
 fn a_request_that_makes_space_for_long_holds_up_its_own_source_and_no_other() {
     let library = Library::by_name(farjump::objects::NAME).unwrap();
     for transport in ["shm", "tcp"] {
-        let mut owner = Owner::new(transport);
-        let (handle, allocate) = owner.filled();
+        let mut owner = own(transport);
+        let (handle, allocate) = filled(&owner);
         let (flood, honest) = (owner.link(), owner.link());
         // Nothing of the target's own is new to it any more.
         let mut first = honest.inject(&library, &exists(&handle)).unwrap();
@@ -130,26 +73,22 @@ fn a_request_that_makes_space_for_long_holds_up_its_own_source_and_no_other() {
         assert!(polls > 50, "{polls}");
         assert_eq!(owner.reply(&mut behind).0, [0, 1], "the next one of the same source comes after it");
         assert_eq!(owner.target.stats().frames - before, 7, "each request counts once");
-        assert!(owner.spilled() >= SMALL / 2);
+        assert!(spilled(&owner) >= SMALL / 2);
     }
 }
 
 #[test]
 fn what_a_source_that_goes_away_was_waiting_for_is_given_up() {
     let library = Library::by_name(farjump::objects::NAME).unwrap();
-    let mut owner = Owner::new("shm");
-    let (handle, allocate) = owner.filled();
+    let mut owner = own("shm");
+    let (handle, allocate) = filled(&owner);
     let (flood, honest) = (owner.link(), owner.link());
     let pending = flood.inject(&library, &allocate).unwrap();
     let mut asked = honest.inject(&library, &exists(&handle)).unwrap();
     owner.reply(&mut asked);
     drop(pending);
     drop(flood);
-    let end = Instant::now() + Duration::from_secs(60);
-    while owner.target.sources() != 1 {
-        owner.target.poll().unwrap();
-        assert!(Instant::now() < end);
-    }
+    owner.poll_until("the end of a source", |target| target.sources() == 1);
     let unfinished = owner.store.list(usize::MAX).objects;
     assert!(unfinished.iter().all(|object| object.state != ObjectState::Unfinished));
     let mut asked = honest.inject(&library, &exists(&handle)).unwrap();
@@ -158,9 +97,9 @@ fn what_a_source_that_goes_away_was_waiting_for_is_given_up() {
 
 #[test]
 fn a_process_that_asks_for_the_objects_gets_all_of_them_and_others_are_answered_meanwhile() {
-    let mut owner = Owner::new("shm");
-    let (handle, _) = owner.filled();
-    let address = owner.address.clone();
+    let mut owner = own("shm");
+    let (handle, _) = filled(&owner);
+    let address = owner.target.address();
     let listing = owner.polled(move || {
         let client = Client::connect(&address).unwrap();
         std::thread::scope(|scope| {

@@ -3,22 +3,10 @@
 use crate::objects::{CREATES, ENDS, EPOCH, HANDLE_KEY, KEY, PANICS, RESOLVES, RETURNS};
 use crate::replies::{HONEST, MAPPED};
 use crate::seeds::Seed;
+use crate::{fields, word};
 
 /// The number of the first object that a source makes: the body makes one before.
 const FIRST: u64 = 2;
-
-/// Fields, one behind the other.
-macro_rules! fields {
-    ($($field:expr),* $(,)?) => {{
-        let mut bytes: Vec<u8> = Vec::new();
-        $(bytes.extend_from_slice(AsRef::<[u8]>::as_ref(&$field));)*
-        bytes
-    }};
-}
-
-fn word(number: u64) -> [u8; 8] {
-    number.to_le_bytes()
-}
 
 fn half(number: u32) -> [u8; 4] {
     number.to_le_bytes()

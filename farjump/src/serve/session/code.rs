@@ -103,28 +103,9 @@ impl Session {
         let payload = frame.payload().as_ptr();
         let frame = frame.take();
         Some(match header.kind {
-            Kind::CallLocal => self.run_local(HeldFrame::own(frame), payload, code, shared),
+            Kind::CallLocal => self.run_code_of(HeldFrame::own(frame), payload, code, shared),
             _ => self.run(frame, payload, code, shared),
         })
-    }
-
-    /// Runs a function of the target's own, replies, and releases the frame; or keeps it, where the target's store is to be
-    /// asked again.
-    fn run_local(
-        &mut self,
-        held: HeldFrame,
-        payload: *mut u8,
-        code: Callable,
-        shared: &mut Shared,
-    ) -> Result<(), Stop> {
-        let replied = self.run_code(|| held.header(), payload, code, shared);
-        if self.head.waits_for_store() {
-            self.head.keep(held);
-            return replied;
-        }
-        let released = self.release_held(held);
-        replied?;
-        released
     }
 
     /// The payload of a frame, aligned as the code asks: in place, or in a copy.
@@ -224,7 +205,7 @@ impl Session {
             Ok(code) => {
                 self.predict(&held);
                 let payload = self.payload(&held, code, shared);
-                self.run_local(held, payload, code, shared)
+                self.run_code_of(held, payload, code, shared)
             }
             Err(refusal) => self.not_ready(held, Err(refusal), shared),
         }

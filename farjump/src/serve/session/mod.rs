@@ -187,8 +187,7 @@ impl Session {
         Ok(released?)
     }
 
-    /// As [`Session::run`], for a frame of either mailbox.
-    #[cold]
+    /// As [`Session::run`], for a frame of either mailbox. The frame is kept where the target's store is to be asked again.
     fn run_code_of(
         &mut self,
         held: HeldFrame,
@@ -197,6 +196,10 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let replied = self.run_code(|| held.header(), payload, code, shared);
+        if self.head.waits_for_store() {
+            self.head.keep(held);
+            return replied;
+        }
         let released = self.release_held(held);
         replied?;
         released

@@ -1,5 +1,7 @@
 //! Requests to a store as bytes, and its replies (`docs/protocol.md`, `docs/handles-streams.md`).
 
+use farjump_fuzz::{fields, word};
+
 /// The key of an object.
 pub(super) type Key = [u8; 16];
 
@@ -12,19 +14,6 @@ pub(super) const REFUSED: u8 = 65;
 /// Kinds of entries: one with a handle, and one that a publisher has ended.
 pub(super) const ITEM: u8 = 0;
 pub(super) const PUBLISHER_GONE: u8 = 1;
-
-/// Fields, one behind the other.
-macro_rules! fields {
-    ($($field:expr),* $(,)?) => {{
-        let mut bytes: Vec<u8> = Vec::new();
-        $(bytes.extend_from_slice(AsRef::<[u8]>::as_ref(&$field));)*
-        bytes
-    }};
-}
-
-fn word(number: u64) -> [u8; 8] {
-    number.to_le_bytes()
-}
 
 pub(super) fn put(contents: &[u8]) -> Vec<u8> {
     fields!([1], word(0), [0; 16], [0], contents)
