@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use farjump::RefusalCause;
@@ -262,10 +261,8 @@ fn bitcode_of(library: &Path) -> Vec<u8> {
 }
 
 fn compiler(choose: impl FnOnce(&mut Options)) -> Compiler {
-    static NEWEST: LazyLock<Vec<String>> = LazyLock::new(llvms);
     let mut options = Options::default();
     options.program = Some(COMPILER.into());
-    options.llvm = NEWEST.first().map(PathBuf::from);
     choose(&mut options);
     Compiler::new(options)
 }

@@ -2,16 +2,13 @@
 //!
 //! They travel as the requests about objects do. `docs/handles-streams.md` has the table.
 
-use std::sync::{Arc, MutexGuard};
-
-use farjump::objects::Answer;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::refusal::{NoMemory, Refusal};
-use crate::shared::Shared;
-use crate::table::{Source, Table};
-use crate::topics::Topics;
-use crate::wire::{MAX_RELEASES, Reader, Status, Writer};
+use crate::store::Shared;
+use crate::table::Source;
+use crate::wire::{Reader, Status, Writer};
 
 use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
 use crate::topic::{Next, Published, Refused, Wait};
@@ -71,31 +68,20 @@ pub(crate) fn request(op: StreamOp) -> Writer {
 }
 
 /// Answers a request whose operation was read. `None` if it is malformed.
-pub(crate) fn answer<'t>(
-    shared: &'t Arc<Shared>,
-    table: impl FnOnce() -> MutexGuard<'t, Table>,
+pub(crate) fn answer(
+    shared: &Arc<Shared>,
     source: Source,
     op: StreamOp,
     fields: Reader<'_>,
     reply: &mut Writer,
-) -> Option<Answer> {
+) -> Option<()> {
     reply.0.clear();
-    // The topics are locked before the table, here and wherever both are.
-    let mut topics = shared.topics();
-    let mut table = table();
-    let answered = done(&mut topics, &mut table, source, op, fields, reply);
-    topics.go_on(&mut table);
-    let answered = answered?;
+    let answered = done(shared, source, op, fields, reply)?;
     if let Err(refused) = answered {
         reply.0.clear();
-        if let Refused::NoMemory(none) = &refused
-            && let Some(answer) = none.goes_on()
-        {
-            return Some(answer);
-        }
         refuse(refused, reply);
     }
-    Some(Answer::Done)
+    Some(())
 }
 
 fn flag(fields: &mut Reader<'_>) -> Option<bool> {
@@ -115,13 +101,16 @@ fn topic<'a>(fields: &mut Reader<'a>) -> Option<&'a str> {
 }
 
 fn done(
-    topics: &mut Topics,
-    table: &mut Table,
+    shared: &Arc<Shared>,
     source: Source,
     op: StreamOp,
     mut fields: Reader<'_>,
     reply: &mut Writer,
 ) -> Option<Result<(), Refused>> {
+    // The topics are locked before the table, here and wherever both are.
+    let mut topics = shared.topics();
+    let mut table = shared.table();
+    let table = &mut *table;
     reply.u8(Status::Done as u8);
     let done = match op {
         StreamOp::Open => {
@@ -154,8 +143,7 @@ fn done(
         }
         StreamOp::Next | StreamOp::Release => {
             let id = fields.u64()?;
-            let count = fields.u16().filter(|count| usize::from(*count) <= MAX_RELEASES)?;
-            for _ in 0..count {
+            for _ in 0..fields.u16()? {
                 topics.release(table, source, id, fields.u64()?);
             }
             match op {
@@ -204,9 +192,8 @@ fn refuse(refused: Refused, reply: &mut Writer) {
         Refused::Object(Refusal::Gone | Refusal::Unset(_)) => return plain(Status::Gone, reply),
         Refused::Object(Refusal::WrongKey) => return plain(Status::WrongKey, reply),
         Refused::Object(Refusal::NotReserved) => return plain(Status::NotReserved, reply),
-        Refused::Object(Refusal::Lost) => return plain(Status::Lost, reply),
-        Refused::NoMemory(none) => {
-            none.write(reply);
+        Refused::NoMemory(NoMemory { asked, used, capacity, largest }) => {
+            reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest);
             return;
         }
         Refused::Unknown => (0, 0, 0),
@@ -259,9 +246,12 @@ pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<R
         Status::Gone => Err(Error::Gone { number, why: crate::error::GoneWhy::Evicted }),
         Status::WrongKey => Err(Error::WrongKey { number }),
         Status::NotReserved => Err(Error::NotReserved { number }),
-        Status::Lost => Err(Error::Gone { number, why: crate::error::GoneWhy::Lost }),
-        Status::SourceFull => Err(Error::SourceFull { asked: fields.u64()? }),
-        Status::Full => Err(NoMemory::read(&mut fields)?.into()),
+        Status::Full => Err(Error::Full {
+            asked: fields.u64()?,
+            used: fields.u64()?,
+            capacity: fields.u64()?,
+            largest: fields.u64()?,
+        }),
         Status::Unset => return None,
     })
 }

@@ -13,7 +13,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    const ALL: [Mark; 9] = [
+    const ALL: [Mark; 8] = [
         Mark::Outside,
         Mark::Of(Operation::Send),
         Mark::Of(Operation::Poll),
@@ -22,7 +22,6 @@ impl Mark {
         Mark::Of(Operation::Batch),
         Mark::Of(Operation::PollBatch),
         Mark::Of(Operation::FirstCall),
-        Mark::Of(Operation::Get),
     ];
 
     /// Returns the mark with this number; `None` if there is none.
@@ -40,7 +39,6 @@ impl Mark {
             Mark::Of(Operation::Batch) => 5,
             Mark::Of(Operation::PollBatch) => 6,
             Mark::Of(Operation::FirstCall) => 7,
-            Mark::Of(Operation::Get) => 8,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The compiler of bitcode, tried in a process of its own as a target starts it.
 
+use std::process::Command;
 use std::time::Duration;
 
 use farjump_compiler::{Compiler, Options};
@@ -18,7 +19,7 @@ pub(super) fn look() -> Finding {
         Ok(program) => program,
         Err(error) => return note(error.to_string()),
     };
-    let mut command = program.command();
+    let mut command = Command::new(program);
     command.arg("--check");
     match run_bounded::run(command, LIMIT) {
         Ok((status, said)) if status.success() => {

@@ -2,4 +2,3 @@
 
 pub(crate) mod connection;
 pub(crate) mod messages;
-pub(crate) mod objects;

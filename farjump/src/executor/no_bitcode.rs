@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use farjump_control::RefusalCause;
-use farjump_loader::{CodeKey, Copied, LinkedImage};
+use farjump_core::image::CodeId;
+use farjump_loader::{Copied, LinkedImage};
 
 use super::Executor;
 use super::code_table::Unbound;
@@ -11,12 +12,12 @@ use crate::refusal::Refusal;
 
 impl Executor {
     /// Whether this code waits for its first image.
-    pub(super) fn awaits(&self, _: &CodeKey) -> bool {
+    pub(super) fn awaits(&self, _: &CodeId) -> bool {
         false
     }
 
     /// Why this code was refused last, if it was bitcode.
-    pub(super) fn refusal_of(&self, _: &CodeKey) -> Option<&Refusal> {
+    pub(super) fn refusal_of(&self, _: &CodeId) -> Option<&Refusal> {
         None
     }
 
@@ -24,7 +25,7 @@ impl Executor {
     #[cold]
     pub(super) fn bring_bitcode(
         &mut self,
-        _: CodeKey,
+        _: CodeId,
         copied: &Copied,
         _: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {

@@ -41,7 +41,7 @@ impl Target<'_> {
             End::Broken(refusal) => {
                 self.shared.executor.stats.refuse(refusal.cause);
                 let session = &mut self.sessions[index];
-                self.shared.handlers.refused(session.control.peer(), &refusal);
+                self.shared.handlers.refused(&session.control.peer, &refusal);
                 session.close(&refusal.text);
                 refusal.text
             }
@@ -90,14 +90,12 @@ impl Target<'_> {
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
-        let (id, peer) = (session.id, session.control.peer().clone());
-        self.shared.forwards.source_ended(id);
-        let lingering = session.into_peer();
+        self.shared.forwards.source_ended(session.id);
+        self.shared.executor.remove_caller(session.id);
         if let Some(objects) = self.shared.executor.objects() {
-            objects.source_ended(id, lingering);
-            self.wake_store();
+            objects.source_ended(session.id);
         }
-        self.shared.handlers.peer_gone(&peer, why);
+        self.shared.handlers.peer_gone(&session.control.peer, why);
     }
 
     /// Takes a session that ends out of the watch and into the statistics.
@@ -114,10 +112,9 @@ impl Target<'_> {
         for mut session in self.sessions.take() {
             session.close(why);
             self.unwatch(&session);
-            let id = session.id;
-            let lingering = session.into_peer();
+            self.shared.executor.remove_caller(session.id);
             if let Some(objects) = self.shared.executor.objects() {
-                objects.source_ended(id, lingering);
+                objects.source_ended(session.id);
             }
         }
         for (_, arrival) in self.arrivals.drain(..) {
@@ -128,8 +125,6 @@ impl Target<'_> {
         for (_, connection) in self.admin_connections.drain(..) {
             self.watch.remove(connection.as_fd());
         }
-        self.store_work.retain(|_| false);
         self.shared.forwards.close(&self.watch);
-        self.wake_store();
     }
 }

@@ -1,12 +1,8 @@
 //! A store's service that a test answers for.
 
 use std::fmt;
-use std::sync::Arc;
 
-use farjump::objects::{
-    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
-    SourceMemory,
-};
+use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
 use farjump_handles::Service;
 
 /// A service whose requests `answer` gets, with the service itself. All else is the service's.
@@ -21,21 +17,16 @@ impl<F> fmt::Debug for Answering<F> {
     }
 }
 
-// SAFETY: all pointers and descriptors are the service's, which hears of the end of each call.
-unsafe impl<F> Objects for Answering<F>
+impl<F> Objects for Answering<F>
 where
-    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<Answer, String> + Send,
+    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<(), String> + Send,
 {
     fn listening(&mut self, address: &str) {
         self.service.listening(address);
     }
 
-    fn bell(&mut self) -> Result<Option<Arc<Bell>>, farjump::Error> {
-        self.service.bell()
-    }
-
-    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
-        self.service.source_began(source, lender, memory);
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
+        self.service.source_began(source, lender);
     }
 
     fn request(
@@ -44,7 +35,7 @@ where
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<Answer, String> {
+    ) -> Result<(), String> {
         (self.answer)(&mut self.service, source, request, reply, limit)
     }
 
@@ -60,23 +51,15 @@ where
         self.service.call_ended(returned, reply);
     }
 
-    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
-        self.service.source_ended(source, peer);
-    }
-
-    fn lingering(&mut self) -> usize {
-        self.service.lingering()
+    fn source_ended(&mut self, source: u64) {
+        self.service.source_ended(source);
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {
         self.service.region(may_write)
     }
 
-    fn go_on(&mut self) -> bool {
-        self.service.go_on()
-    }
-
-    fn list(&mut self, from: u64, most: usize) -> ObjectPage {
-        self.service.list(from, most)
+    fn list(&self, most: usize) -> ObjectListing {
+        self.service.list(most)
     }
 }

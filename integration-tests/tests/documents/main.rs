@@ -6,7 +6,6 @@ mod ifuncs;
 mod mistakes;
 mod pages;
 mod protocol;
-mod safe_rust;
 mod transports;
 
 use std::path::Path;
