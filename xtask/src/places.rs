@@ -47,7 +47,7 @@ struct Place {
 /// A folder below which the path of a socket is too long (unix(7)).
 const LONG: &str = "a-folder-whose-name-is-so-long-that-the-path-of-a-socket-in-it-has-more-than-107-bytes";
 
-/// That of a user who has installed gcc and Rust, and nothing else.
+/// The place of a user with gcc and Rust, and nothing else.
 const USERS: Place = Place {
     name: "a user with gcc and Rust alone",
     is_users: true,

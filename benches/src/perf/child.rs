@@ -168,7 +168,8 @@ impl Pair {
         self.ask::<()>(&Order::First { endpoint, adds })?;
         for place in 0..count {
             if place != 0 {
-                // The poll that ran the last call has returned: it would run this one too, and be timed for both.
+                // A poll that has not returned from the last call would run this one too, and its time would be that of
+                // both.
                 self.watch.until(|| Ok(self.memory.finished()))?;
                 self.memory.reset();
             }

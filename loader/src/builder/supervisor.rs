@@ -225,8 +225,9 @@ impl Guard {
             source,
             advice: "Install a shell there: a build in the background needs one".to_owned(),
         })?;
-        // The shell makes the group too. Where `posix_spawn` returns before that (QEMU's emulation of single programs
-        // does not wait), no program could join it yet. It fails once the shell runs, which then leads the group.
+        // The child makes the group too, before it becomes the shell. Where `posix_spawn` does not wait for that, as under
+        // QEMU's emulation of single programs, no program could join the group yet. This call fails if the child is the
+        // shell already: then the group is there.
         let leader = Pid::from_child(&shell);
         let _ = setpgid(Some(leader), Some(leader));
         let _input = shell.stdin.take();
@@ -254,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// It cannot fail where `posix_spawn` waits, as it does on a kernel. It failed under QEMU's emulation.
+    /// It can fail only where `posix_spawn` does not wait for the child, as under QEMU's emulation.
     #[test]
     fn a_guard_that_was_just_started_leads_its_group() {
         for _ in 0..50 {
