@@ -45,7 +45,7 @@ fn counts_repeat_exactly_wherever_files_lie_and_whatever_the_environment_is() ->
     }
     let (first, second) = (fs::read_to_string(first)?, fs::read_to_string(second)?);
     assert_eq!(first, second);
-    assert_eq!(first.matches("\"transport\":\"shm\"").count(), 16, "{first}");
+    assert_eq!(first.matches("\"transport\":\"shm\"").count(), 17, "{first}");
     Ok(())
 }
 

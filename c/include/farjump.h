@@ -902,6 +902,10 @@ typedef struct {
      * Bytes of its memory.
      */
     uint64_t capacity;
+    /**
+     * Bytes in use for links that have ended, as their processes may still read or write them.
+     */
+    uint64_t quarantined;
 } farjump_store_stats_t;
 
 /**
@@ -1572,7 +1576,7 @@ farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_
  * CPU: with `preferred` of all libraries that carry any, otherwise of those without an image for this CPU. Default:
  * no bitcode is taken. The program is started when a target is made, which fails if that cannot compile, and ends
  * with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise the newest
- * that is found, 17 or newer.
+ * that the dynamic linker finds, 17 or newer; if `RUSTC` names a compiler of Rust, that of its toolchain too.
  *
  * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
  */
@@ -1581,8 +1585,9 @@ farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *o
 
 /**
  * The program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
- * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside this library or in `bin` beside its folder, beside the
- * program, or in `PATH`.
+ * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this library's
+ * folder. One that was not named is run only if it and its folder belong to root, this user or the owner of this
+ * library, and nobody else can write them.
  */
 farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options,
                                                      const char *program);
@@ -1778,7 +1783,7 @@ farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t
 
 /**
  * Memory in bytes that one source may take here: mailbox, code that it brought, replies that wait for
- * credit. Default: no limit. Requests over the limit are refused.
+ * credit, are held or are gathered. Default: no limit. Requests over the limit are refused.
  */
 farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
                                                               size_t bytes);
@@ -2200,8 +2205,8 @@ farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *opt
 
 /**
  * When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
- * `bytes`. They are read back when they are used. The file has no name, and goes with the store. Default: a
- * full store refuses further objects.
+ * `bytes`. They are read back when they are used. The file has no name, and goes with the store. A thread of
+ * the store's own reads and writes it. Default: a full store refuses further objects.
  */
 farjump_status_t farjump_store_options_set_spill(farjump_store_options_t *options,
                                                  const char *folder,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use farjump::RefusalCause;
@@ -261,8 +262,10 @@ fn bitcode_of(library: &Path) -> Vec<u8> {
 }
 
 fn compiler(choose: impl FnOnce(&mut Options)) -> Compiler {
+    static NEWEST: LazyLock<Vec<String>> = LazyLock::new(llvms);
     let mut options = Options::default();
     options.program = Some(COMPILER.into());
+    options.llvm = NEWEST.first().map(PathBuf::from);
     choose(&mut options);
     Compiler::new(options)
 }

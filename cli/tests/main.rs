@@ -7,6 +7,10 @@ mod build;
 #[cfg(feature = "tcp")]
 mod clear;
 mod compile_for_peer;
+#[cfg(feature = "bitcode")]
+mod compiler_found;
+#[cfg(feature = "bitcode")]
+mod confined;
 mod crash_reports;
 mod debuggers;
 mod demo;

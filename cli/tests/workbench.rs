@@ -50,7 +50,8 @@ impl Workbench {
         format!("unix:{}", self.path("s").display())
     }
 
-    /// `farjump` in this folder, without any of its environment variables.
+    /// `farjump` in this folder, without any of its environment variables. The tests' compiler of Rust is named: the program
+    /// that compiles bitcode looks for none.
     pub(crate) fn farjump(&self) -> Command {
         self.program(env!("CARGO_BIN_EXE_farjump"))
     }
@@ -59,6 +60,7 @@ impl Workbench {
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.0.path()).env("TMPDIR", self.path("tmp")).stdin(Stdio::null());
+        command.env("RUSTC", std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("FARJUMP_") {
                 command.env_remove(name);

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use farjump_core::cpu::Cpu;
@@ -17,7 +17,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use crate::find;
+use crate::find::{self, NotFound, Program};
 use crate::protocol::{self, Job, MAX_PACKET, Reply, Tier, Times};
 
 /// Time for which the program may be silent, besides the limit of a job.
@@ -35,10 +35,12 @@ const END: Duration = Duration::from_millis(500);
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The program. `None`: the one in `FARJUMP_COMPILER`; otherwise `farjump_compiler` beside the library or program that
-    /// farjump is in, or in `PATH`.
+    /// The program. `None`: the one in `FARJUMP_COMPILER`; otherwise `farjump_compiler` beside the running program, or in
+    /// `../libexec/farjump` from the folder of the library or program that farjump is in. One that was not named is run
+    /// only if it and its folder belong to root, this user or the owner of that library, and others cannot write them.
     pub program: Option<PathBuf>,
-    /// The library of LLVM. `None`: the one in `FARJUMP_LIBLLVM`; otherwise the newest that is found.
+    /// The library of LLVM. `None`: the one in `FARJUMP_LIBLLVM`; otherwise the newest that the dynamic linker finds, and
+    /// if `RUSTC` names a compiler of Rust, that of its toolchain.
     pub llvm: Option<PathBuf>,
     /// A folder of this user's alone in which images are kept for later runs. `None`: they are kept in memory alone.
     pub cache: Option<PathBuf>,
@@ -141,8 +143,8 @@ impl Compiler {
     /// The program that is started.
     ///
     /// # Errors
-    /// There is none.
-    pub fn program(&self) -> Result<PathBuf, find::NotFound> {
+    /// There is none, or others could have put it there.
+    pub fn program(&self) -> Result<Program, NotFound> {
         find::program(self.options.program.as_deref())
     }
 
@@ -311,7 +313,7 @@ fn start(options: &Options) -> Result<Running, String> {
     let socket =
         || rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (own, other) = socket().map_err(|error| format!("no socket for the compiler: {error}"))?;
-    let mut command = Command::new(&program);
+    let mut command = program.command();
     // It runs in another folder. A bare name of a library is for the dynamic linker to find.
     let from_here = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     if let Some(llvm) = &options.llvm {
@@ -323,11 +325,11 @@ fn start(options: &Options) -> Result<Running, String> {
     }
     let named = |error: io::Error| {
         let advice = limits::behind_program(&error, "Install it with the version of farjump in use");
-        format!("the compiler `{}` does not start: {error}{advice}", program.display())
+        format!("the compiler `{}` does not start: {error}{advice}", program.path().display())
     };
     command.stdin(Stdio::from(other)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
     let child = command.spawn().map_err(named)?;
-    log::debug!("started {} for bitcode, process {}", program.display(), child.id());
+    log::debug!("started {} for bitcode, process {}", program.path().display(), child.id());
     Ok(Running { child, socket: own, jobs: HashMap::new(), unsent: VecDeque::new(), heard: Instant::now() })
 }
 

@@ -12,4 +12,4 @@ pub mod program;
 pub mod protocol;
 
 pub use client::{Compiled, Compiler, Done, Failed, Options};
-pub use find::NotFound;
+pub use find::{NotFound, Program};

@@ -32,16 +32,17 @@ mod tcp;
 pub use address::{MAX_PATH, PeerAddress};
 pub use admin::connection::{AdminConnection, admin_request, admin_request_with, request_descriptor};
 pub use admin::messages::{
-    AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, ObjectListing, ObjectState, SourceStats,
-    StoreListing, StoreStats, StoredImage, StoredObject, TargetStats,
+    AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats,
+    StoredImage, TargetStats,
 };
-pub use connection::Control;
+pub use admin::objects::{MemoryKeeper, ObjectListing, ObjectState, StoredObject};
 pub use connection::message::{
     EndpointInfo, HEAD_LEN, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE,
     MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message,
 };
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
 pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
+pub use connection::{Control, LingeringPeer};
 pub use error::{
     AddressError, Awaited, ConnectError, FileKind, HandshakeError, KeyError, KeyFault, KeyLineFault,
     MessageFault, NoListener, Operation, ParameterFault, ReservedBytes, SystemError,

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{fs, io, mem, ptr};
 
+use farjump_os::overflow_uid;
+
 use crate::error::system;
 use crate::{Operation, SystemError};
 
-/// The overflow uid where the system does not report one.
-const DEFAULT_OVERFLOW_UID: u32 = 65_534;
 /// Longest stored name of a program, in characters.
 pub const MAX_NAME: usize = 64;
 
@@ -85,12 +85,6 @@ pub(crate) fn known(uid: u32) -> Option<u32> {
 /// Returns the effective user of this process, if it is known.
 pub(crate) fn own_user() -> Option<u32> {
     known(rustix::process::geteuid().as_raw())
-}
-
-/// Returns the user id of unknown users. An administrator can change it, so it is read each time.
-pub(crate) fn overflow_uid() -> u32 {
-    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    text.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
 /// Makes a peer's `text` fit for a terminal or a log: at most `limit` characters, no control characters.

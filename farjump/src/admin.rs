@@ -30,8 +30,8 @@ use farjump_control::{
 use farjump_core::image::CodeId;
 
 pub use farjump_control::{
-    Dropped, MAX_LISTED, Memory, ObjectListing, ObjectState, SourceStats, StoreListing, StoreStats,
-    StoredImage, StoredObject, TargetStats,
+    Dropped, MAX_LISTED, Memory, MemoryKeeper, ObjectListing, ObjectState, SourceStats, StoreListing,
+    StoreStats, StoredImage, StoredObject, TargetStats,
 };
 
 use crate::Error;
@@ -62,6 +62,8 @@ pub struct ObjectMemory {
     pub len: u64,
     /// Whether this process may write there.
     pub may_write: bool,
+    /// The store's epoch ([`Region::epoch`](crate::objects::Region::epoch)).
+    pub epoch: u64,
 }
 
 impl AsFd for ObjectMemory {
@@ -172,8 +174,8 @@ impl Admin {
     /// See [`Admin`]. The target refuses if it has no store, or is on another machine.
     pub fn object_memory(&self) -> Result<ObjectMemory, Error> {
         match self.request_with(AdminRequest::Region)? {
-            (AdminResponse::Region { len, may_write }, Some(descriptor)) => {
-                Ok(ObjectMemory { descriptor, len, may_write })
+            (AdminResponse::Region { len, may_write, epoch }, Some(descriptor)) => {
+                Ok(ObjectMemory { descriptor, len, may_write, epoch })
             }
             (other, _) => Err(self.beside_the_point(&other)),
         }

@@ -29,6 +29,7 @@ pub mod objects;
 mod open_channel;
 pub mod placement;
 mod policy;
+mod principals;
 mod refusal;
 mod serve;
 mod stats;
@@ -47,7 +48,7 @@ pub use error::{
 pub use executor::BitcodeUse;
 pub use executor::{
     CodeTable, Executor, ExecutorBuilder, Export, ExportFn, LastCall, OwnCode, at_call_end, caller,
-    caller_number, hold_reply,
+    caller_number, hold_reply, principal, principal_number,
 };
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;
@@ -69,6 +70,7 @@ pub use link::{
     SharedPending, SharedTypedPending, TypedPending,
 };
 pub use mode::Mode;
+pub use principals::Principal;
 pub use refusal::Refusal;
 pub use serve::{Stopper, Target, TargetBuilder, TargetThread};
 pub use stats::{Stats, StoreStats};

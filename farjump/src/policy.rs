@@ -4,7 +4,8 @@
 //! of it lies on the path of a call of one line.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use farjump_control::{Limits, RefusalCause, Rights};
 use farjump_core::code::CodeView;
@@ -197,12 +198,57 @@ pub(crate) fn at_least(limited: Limited, limit: usize, least: usize) -> Result<(
     if limit >= least { Ok(()) } else { Err(Error::Serve(ServeError::Limit { limited, limit, least })) }
 }
 
+/// Memory that a source may take of its target, which several parts of the target charge: the target's own, and its store.
+/// A clone is the same memory.
+#[derive(Clone, Debug)]
+pub struct SourceMemory {
+    limit: usize,
+    used: Arc<AtomicUsize>,
+}
+
+impl SourceMemory {
+    /// Memory of `limit` bytes; `usize::MAX` is no limit.
+    pub fn of(limit: usize) -> SourceMemory {
+        SourceMemory { limit, used: Arc::default() }
+    }
+
+    fn is_limited(&self) -> bool {
+        self.limit != usize::MAX
+    }
+
+    fn left(&self) -> usize {
+        self.limit.saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Takes `bytes`, to be returned with [`SourceMemory::give_back`]. Returns `false` if that is more than is left: nothing
+    /// was taken then. Without a limit nothing is counted.
+    pub fn try_take(&self, bytes: usize) -> bool {
+        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        !self.is_limited() || self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    /// Returns taken bytes.
+    pub fn give_back(&self, bytes: usize) {
+        if self.is_limited() {
+            let less = |used: usize| Some(used.saturating_sub(bytes));
+            // It always returns `Some`.
+            let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+}
+
+/// Without a limit.
+impl Default for SourceMemory {
+    fn default() -> Self {
+        SourceMemory::of(usize::MAX)
+    }
+}
+
 /// Memory that one source may take of its target, in bytes. It counts the source's mailbox, the code that it
-/// brought while that code is placed, and replies that wait for credit.
+/// brought while that code is placed, replies that wait for credit or are gathered, and what the target's store keeps for it.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit: usize,
-    used: usize,
+    memory: SourceMemory,
     /// Charged code and its price.
     code: Vec<(Weak<LinkedImage>, usize)>,
 }
@@ -210,13 +256,18 @@ pub(crate) struct Budget {
 impl Budget {
     /// A budget of `limit` bytes; `usize::MAX` is no limit, and then nothing is counted.
     pub(crate) fn new(limit: usize) -> Budget {
-        Budget { limit, used: 0, code: Vec::new() }
+        Budget { memory: SourceMemory::of(limit), code: Vec::new() }
     }
 
     /// Whether there is a limit.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
-        self.limit != usize::MAX
+        self.memory.is_limited()
+    }
+
+    /// The same memory, for what is charged to the source elsewhere.
+    pub(crate) fn memory(&self) -> SourceMemory {
+        self.memory.clone()
     }
 
     /// Takes `bytes` for `what`, to be returned with [`Budget::give_back`].
@@ -233,46 +284,42 @@ impl Budget {
                 "{what} takes {bytes} bytes, and its source has {} left of the {} that it may take: have the target \
                  allow more (TargetBuilder::max_source_memory), or have it drop code",
                 self.left(),
-                self.limit
+                self.memory.limit
             ),
         ))
     }
 
     /// As [`Budget::take`], for callers that word the refusal themselves. Returns `false` if refused.
     pub(crate) fn try_take(&mut self, bytes: usize) -> bool {
-        if self.limit == usize::MAX {
+        if !self.is_limited() {
             return true;
         }
         if bytes > self.left() {
             self.sweep();
         }
-        let fits = bytes <= self.left();
-        if fits {
-            self.used += bytes;
-        }
-        fits
+        self.memory.try_take(bytes)
     }
 
     /// Bytes that are taken now, and the limit; `None` if there is none.
     pub(crate) fn taken(&mut self) -> Option<(usize, usize)> {
         self.sweep();
-        (self.limit != usize::MAX).then_some((self.used, self.limit))
+        self.is_limited().then(|| (self.memory.used.load(Ordering::Relaxed), self.memory.limit))
     }
 
     /// Bytes that may still be taken.
     pub(crate) fn left(&self) -> usize {
-        self.limit - self.used
+        self.memory.left()
     }
 
     /// Returns taken bytes.
     pub(crate) fn give_back(&mut self, bytes: usize) {
-        self.used = self.used.saturating_sub(bytes);
+        self.memory.give_back(bytes);
     }
 
     /// Price of `image` while it is stored: the copy that is kept, and the space of its two spans. 0 for
     /// bytes that are no image, which are never stored.
     pub(crate) fn price(&self, image: &[u8]) -> usize {
-        if self.limit == usize::MAX {
+        if !self.is_limited() {
             return 0;
         }
         ImageView::new_checked(image).map_or(0, |view| image.len() + view.span1().len() + view.span2_len())
@@ -293,11 +340,11 @@ impl Budget {
 
     /// Returns the price of code that is gone: evicted or forgotten.
     fn sweep(&mut self) {
-        let used = &mut self.used;
+        let memory = &self.memory;
         self.code.retain(|(code, bytes)| {
             let held = code.strong_count() != 0;
             if !held {
-                *used = used.saturating_sub(*bytes);
+                memory.give_back(*bytes);
             }
             held
         });
@@ -348,7 +395,7 @@ mod tests {
         for _ in 0..3 {
             budget.take("all there is", usize::MAX).unwrap();
         }
-        assert_eq!((budget.used, budget.price(b"whatever")), (0, 0));
+        assert_eq!((budget.memory.used.load(Ordering::Relaxed), budget.price(b"whatever")), (0, 0));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Inner {
             };
             abandoned.0.pop_front();
             match unwanted {
-                Some(Unwanted::Claim(claim)) => lock(&self.releases).push(claim),
+                Some(Unwanted::Claim(claim)) => lock(&self.releases).add(claim),
                 // A link that fails has made nothing that stays.
                 Some(Unwanted::By(request)) => _ = link.send(&self.library, &request),
                 None => {}

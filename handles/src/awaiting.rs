@@ -61,7 +61,7 @@ impl Client {
     async fn begin(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Begun, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        self.0.calls()?.begin(library, &payload(handle, args)).await
+        self.0.calls()?.begin(self.0.hold(handle), library, &payload(handle, args)).await
     }
 }
 

@@ -13,7 +13,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use farjump::{Library, Link, Reply, SharedLink, SharedPending, SystemError, SystemOperation, WaitError};
+use farjump::{
+    Library, Link, Mode, Reply, SharedLink, SharedPending, SystemError, SystemOperation, WaitError,
+};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::connection::{LOOKS, NAP, lock, poll_once, sleep_on};
@@ -28,6 +30,13 @@ const LOOKS_AT_ONCE: u32 = 50;
 pub(crate) struct CallLink {
     link: SharedLink,
     driver: Mutex<Option<Arc<Driver>>>,
+}
+
+/// A request that claims the object of the call behind it, so that it has come from the owner's file before.
+pub(crate) struct Hold<'c> {
+    /// The owner's store as a function.
+    pub(crate) store: &'c Library,
+    pub(crate) request: Vec<u8>,
 }
 
 /// How a wait ended without an outcome.
@@ -48,9 +57,19 @@ impl CallLink {
         CallLink { link: SharedLink::new(link), driver: Mutex::default() }
     }
 
-    /// Injects a call. Returns its number; waits for credit.
-    pub(crate) fn start(&self, library: &Library, payload: &[u8]) -> Result<u32, Error> {
-        let started = self.link.with(|link| link.inject(library, payload).map(farjump::Pending::into_raw))?;
+    /// Injects a call, behind a request that holds its object. Returns its number; waits for credit.
+    pub(crate) fn start(
+        &self,
+        hold: Option<Hold<'_>>,
+        library: &Library,
+        payload: &[u8],
+    ) -> Result<u32, Error> {
+        let started = self.link.with(|link| {
+            if let Some(Hold { store, request }) = hold {
+                link.send_in(Mode::Local, store, &request)?;
+            }
+            link.inject(library, payload).map(farjump::Pending::into_raw)
+        })?;
         Ok(started?)
     }
 
@@ -162,9 +181,17 @@ impl CallLink {
         }
     }
 
-    /// Injects a call, and awaits credit for it.
-    pub(crate) async fn begin(&self, library: &Library, payload: &[u8]) -> Result<Begun, Error> {
+    /// As [`CallLink::start`], and awaits credit.
+    pub(crate) async fn begin(
+        &self,
+        hold: Option<Hold<'_>>,
+        library: &Library,
+        payload: &[u8],
+    ) -> Result<Begun, Error> {
         let awaited = self.awaited()?;
+        if let Some(Hold { store, request }) = hold {
+            self.link.send_in(Mode::Local, store, &request).await?;
+        }
         Ok(Begun { pending: self.link.inject(library, payload).await?, _awaited: awaited })
     }
 

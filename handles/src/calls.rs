@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
 use farjump::placement::{Choice, Place, Wire};
 use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
@@ -172,7 +172,8 @@ impl fmt::Display for Placed {
 
 impl Client {
     /// Runs the function of `library` at the owner of `handle`, on its object: the arguments travel, the object does not.
-    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply.
+    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply. An object that lies in
+    /// the owner's file comes from there before the function starts.
     ///
     /// # Errors
     /// [`Error::Link`] for all that is an error of a call: refused, panicked, the owner gone. [`Error::TimedOut`];
@@ -203,7 +204,7 @@ impl Client {
     pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
-        let number = self.0.calls()?.start(library, &payload(handle, args))?;
+        let number = self.0.calls()?.start(self.0.hold(handle), library, &payload(handle, args))?;
         Ok(PendingCall { client: self.clone(), number: Some(number), awaited: None })
     }
 
@@ -398,7 +399,9 @@ struct Fetched {
     view: Option<View>,
 }
 
-impl Objects for Fetched {
+// SAFETY: the bytes of a view stay as they are as long as it, and `self` keeps it until the executor gets another store,
+// which is after the call. There are no others, and no region.
+unsafe impl Objects for Fetched {
     fn listening(&mut self, _address: &str) {}
 
     fn request(
@@ -407,7 +410,7 @@ impl Objects for Fetched {
         _request: Request<'_>,
         _reply: &mut Vec<u8>,
         _limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         Err("there is no store here".to_owned())
     }
 
@@ -426,13 +429,13 @@ impl Objects for Fetched {
 
     fn call_ended(&mut self, _returned: bool, _reply: &mut Vec<u8>) {}
 
-    fn source_ended(&mut self, _source: u64) {}
+    fn source_ended(&mut self, _source: u64, _peer: Option<LingeringPeer>) {}
 
     fn region(&self, _may_write: bool) -> Option<Region<'_>> {
         None
     }
 
-    fn list(&self, _most: usize) -> ObjectListing {
-        ObjectListing::default()
+    fn list(&mut self, _from: u64, _most: usize) -> ObjectPage {
+        ObjectPage::default()
     }
 }

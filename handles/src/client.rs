@@ -144,6 +144,11 @@ impl Client {
         self.0.hello.epoch
     }
 
+    /// Whether the owner's store has a file, in which objects may lie ([`Handle::hold`]).
+    pub fn spills(&self) -> bool {
+        self.0.hello.spills
+    }
+
     /// Evicts an object: it is gone for all who come later, and stays for those who read it. Whether it was there.
     ///
     /// # Errors

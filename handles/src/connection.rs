@@ -6,24 +6,27 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use farjump::admin::Admin;
-use farjump::{Library, Link};
-use farjump_os::fork_count;
+use farjump::{Library, Link, Mode};
+use farjump_os::{fork_count, forked_children};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abandoned::Abandoned;
-use crate::call_link::{CallLink, Ended};
+use crate::call_link::{CallLink, Ended, Hold};
 use crate::client::ClientBuilder;
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, Key};
 use crate::patience::Patience;
+use crate::reading::Reads;
+use crate::refusal::NoMemory;
 use crate::region::Region;
+use crate::releases::Releases;
 use crate::table::Claimed;
-use crate::wire::{MAX_RELEASES, Op, Reader, Status, VERSION, Writer};
+use crate::wire::{MAX_CLAIMS, Op, Reader, Status, VERSION, Writer};
 
 /// Looks for a reply before the thread sleeps.
 pub(crate) const LOOKS: u32 = 4000;
 /// Claims that are released without waiting for the next request.
-const RELEASES: usize = 64;
+const RELEASES: usize = MAX_CLAIMS;
 /// The length of an object, in bytes, whose claim is released without waiting.
 const LARGE: usize = 256 << 10;
 /// Longest sleep between two looks.
@@ -39,15 +42,15 @@ pub(crate) struct Inner {
     /// The owner's store as a function.
     pub(crate) library: Library,
     /// Claims to be released with the next request.
-    pub(crate) releases: Mutex<Vec<u64>>,
+    pub(crate) releases: Mutex<Releases>,
     /// Requests on `link` whose callers gave up. Locked after `link`, and before `releases`.
     pub(crate) abandoned: Mutex<Abandoned>,
     /// The owner's memory, or why it is not mapped.
     pub(crate) region: OnceLock<Result<Region, String>>,
     /// Whether the transport of `link` reads memory that the owner lends.
     pub(crate) reads_memory: bool,
-    /// Held while an object is read by it. Has the claim and length of one whose read was given up.
-    pub(crate) reading: Mutex<Option<(u64, usize)>>,
+    /// Its reads. Locked after `link`.
+    pub(crate) reading: Mutex<Reads>,
     /// Number of forks before it was made.
     pub(crate) forks: u64,
     pub(crate) choices: ClientBuilder,
@@ -59,6 +62,8 @@ pub(crate) struct Hello {
     pub(crate) epoch: u64,
     pub(crate) capacity: u64,
     pub(crate) addresses: Arc<[String]>,
+    /// The store has a file for objects, from which those of calls come first.
+    pub(crate) spills: bool,
 }
 
 impl fmt::Debug for Inner {
@@ -100,14 +105,35 @@ impl Inner {
 
     /// Sends a request, and waits for the reply.
     pub(crate) fn ask(&self, request: &[u8], patience: &mut Patience<'_>) -> Result<farjump::Reply, Error> {
+        let (link, number) = self.start(request)?;
+        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
+    }
+
+    /// Sends a request. Returns the locked link and the number of the call.
+    fn start(&self, request: &[u8]) -> Result<(MutexGuard<'_, Link>, u32), Error> {
         self.check_process()?;
         let link = lock(&self.link);
         self.settle(&link);
-        if !lock(&self.releases).is_empty() {
-            self.send_releases(&link)?;
-        }
+        self.send_releases(&link)?;
         let number = link.inject(&self.library, request)?.into_raw();
-        self.await_reply(link, &self.link, number, patience, |link| self.abandon(link, number, request))
+        Ok((link, number))
+    }
+
+    /// Sends a request, and calls `turn` until the reply is there. Gives up when that returns `false`.
+    fn ask_driving(&self, request: &[u8], mut turn: impl FnMut() -> bool) -> Result<farjump::Reply, Error> {
+        let (mut link, number) = self.start(request)?;
+        loop {
+            if let Some(reply) = poll_once(&link, number)? {
+                return Ok(reply);
+            }
+            drop(link);
+            let goes_on = turn();
+            link = lock(&self.link);
+            if !goes_on {
+                self.abandon(&link, number, request);
+                return Err(Error::Interrupted);
+            }
+        }
     }
 
     /// Sends a request that is not replied to, or whose reply concerns no caller.
@@ -116,10 +142,14 @@ impl Inner {
         Ok(lock(&self.link).send(&self.library, request)?)
     }
 
+    /// Sends all releases.
     fn send_releases(&self, link: &Link) -> Result<(), farjump::Error> {
-        let mut request = Writer::request(Op::Release);
-        self.add_releases(&mut request);
-        link.send(&self.library, &request.0)
+        while lock(&self.releases).due() != 0 {
+            let mut request = Writer::request(Op::Release);
+            self.add_releases(&mut request);
+            link.send(&self.library, &request.0)?;
+        }
+        Ok(())
     }
 
     /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps. If the
@@ -172,6 +202,12 @@ impl Inner {
         }
     }
 
+    /// The request before a call at the object, if its owner has a file that it may lie in.
+    pub(crate) fn hold(&self, handle: &Handle) -> Option<Hold<'_>> {
+        let request = self.hello.spills.then(|| hold_request(handle))?;
+        Some(Hold { store: &self.library, request })
+    }
+
     /// The link for functions.
     pub(crate) fn calls(&self) -> Result<&CallLink, Error> {
         if let Some(calls) = self.calls.get() {
@@ -195,7 +231,9 @@ impl Inner {
                 let len = fields.u16()?;
                 addresses.push(std::str::from_utf8(fields.bytes(len.into())?).ok()?.to_owned());
             }
-            Some((version, Hello { epoch, capacity, addresses: addresses.into() }))
+            // Earlier versions tell of no file.
+            let spills = fields.u8() == Some(1);
+            Some((version, Hello { epoch, capacity, addresses: addresses.into(), spills }))
         })();
         match hello {
             Some((VERSION, hello)) => Ok(hello),
@@ -222,25 +260,34 @@ impl Inner {
         let admin = Admin::new(self.address()).map_err(|error| error.to_string())?;
         let admin = admin.timeout(self.choices.connect_timeout);
         let memory = admin.object_memory().map_err(|error| error.to_string())?;
-        if memory.len != self.hello.capacity {
-            return Err(format!(
-                "the owner's memory has {} bytes, and its store {}",
-                memory.len, self.hello.capacity
-            ));
+        // Another owner may have taken the place of the one that the link leads to, whose claims this one does not know.
+        if (memory.epoch, memory.len) != (self.hello.epoch, self.hello.capacity) {
+            return Err("the memory is that of another store: the owner has restarted since".to_owned());
         }
+        forked_children::watch();
         Region::of_owner(std::os::fd::AsFd::as_fd(&memory), memory.len, memory.may_write)
     }
 
-    /// Notes a claim that is no longer needed.
+    /// Notes a claim that is no longer needed, of an object that is not mapped.
     pub(crate) fn release(&self, claim: u64, len: usize) {
+        self.release_by(len, |releases| releases.add(claim));
+    }
+
+    /// Notes the claim of a mapped view that is no longer needed here. The view was made after `forks` forks.
+    pub(crate) fn release_view(&self, claim: u64, len: usize, forks: u64) {
+        self.release_by(len, |releases| releases.add_of_view(claim, forks));
+    }
+
+    fn release_by(&self, len: usize, add: impl FnOnce(&mut Releases)) {
         if self.check_process().is_err() {
             // The claim is the parent's.
             return;
         }
         let is_due = {
             let mut releases = lock(&self.releases);
-            releases.push(claim);
-            len >= LARGE || releases.len() >= RELEASES
+            add(&mut releases);
+            let due = releases.due();
+            (len >= LARGE && due != 0) || due >= RELEASES
         };
         let has_abandoned = !lock(&self.abandoned).is_empty();
         // If another thread has the link, its next request takes them along.
@@ -255,9 +302,9 @@ impl Inner {
 
     fn add_releases(&self, request: &mut Writer) {
         let mut releases = lock(&self.releases);
-        let from = releases.len().saturating_sub(MAX_RELEASES);
-        request.u16((releases.len() - from) as u16);
-        for claim in releases.drain(from..) {
+        let claims = releases.take(MAX_CLAIMS);
+        request.u16(claims.len() as u16);
+        for claim in claims {
             request.u64(claim);
         }
     }
@@ -272,13 +319,12 @@ impl Inner {
             Status::WrongKey => Error::WrongKey { number },
             Status::Unset => Error::Unset { number },
             Status::NotReserved => Error::NotReserved { number },
-            Status::Full => {
-                let full = (|| {
-                    let (asked, used) = (fields.u64()?, fields.u64()?);
-                    Some(Error::Full { asked, used, capacity: fields.u64()?, largest: fields.u64()? })
-                })();
-                full.unwrap_or_else(|| self.malformed())
-            }
+            Status::Lost => Error::Gone { number, why: GoneWhy::Lost },
+            Status::SourceFull => match fields.u64() {
+                Some(asked) => Error::SourceFull { asked },
+                None => self.malformed(),
+            },
+            Status::Full => NoMemory::read(&mut fields).map_or_else(|| self.malformed(), Error::from),
         })
     }
 
@@ -313,21 +359,62 @@ impl Inner {
         handle: &Handle,
         patience: &mut Patience<'_>,
     ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
+        self.claimed(handle, &self.ask(&self.claim_request(handle)?.0, patience)?)
+    }
+
+    /// As [`Inner::claim`]; calls `turn` until the owner has answered.
+    pub(crate) fn claim_driving(
+        &self,
+        handle: &Handle,
+        turn: impl FnMut() -> bool,
+    ) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
+        self.claimed(handle, &self.ask_driving(&self.claim_request(handle)?.0, turn)?)
+    }
+
+    fn claim_request(&self, handle: &Handle) -> Result<Writer, Error> {
         self.check(handle)?;
         let mut request = Writer(Vec::with_capacity(64));
         request.u8(if self.reads(handle) { Op::ClaimLent } else { Op::Claim } as u8);
         self.add_releases(&mut request);
         request.u64(handle.number).bytes(&handle.key.0);
-        let reply = self.ask(&request.0, patience)?;
+        Ok(request)
+    }
+
+    fn claimed(&self, handle: &Handle, reply: &[u8]) -> Result<Result<(Claimed, Vec<u8>), u64>, Error> {
         if reply.first() == Some(&(Status::Unset as u8)) {
             let word = Reader(&reply[1..]).u64().ok_or_else(|| self.malformed())?;
             return Ok(Err(word));
         }
-        let mut fields = self.fields(&reply, handle.number)?;
+        let mut fields = self.fields(reply, handle.number)?;
         let claimed =
             (|| Some(Claimed { claim: fields.u64()?, offset: fields.u64()?, len: fields.u64()? }))();
         let claimed = claimed.ok_or_else(|| self.malformed())?;
         Ok(Ok((claimed, fields.0.to_vec())))
+    }
+}
+
+fn hold_request(handle: &Handle) -> Vec<u8> {
+    Inner::about(Op::Hold, handle).0
+}
+
+impl Handle {
+    /// Claims the object for a call by `link`, a link to its owner, that follows and names it: the object comes from the owner's
+    /// file before the function starts, which otherwise gets `FARJUMP_SPILLED`. [`Client::call`](crate::Client::call) does so
+    /// by itself. For calls that a program injects, with handles among their arguments. `store` is the function
+    /// [`farjump::objects::NAME`].
+    ///
+    /// # Errors
+    /// [`Error::Link`], as [`Link::send`].
+    pub fn hold(&self, link: &Link, store: &Library) -> Result<(), Error> {
+        Ok(link.send_in(Mode::Local, store, &hold_request(self))?)
+    }
+
+    /// As [`Handle::hold`], and does not wait for credit.
+    ///
+    /// # Errors
+    /// [`Error::Link`], as [`Link::try_send`].
+    pub fn try_hold(&self, link: &Link, store: &Library) -> Result<(), Error> {
+        Ok(link.try_send_in(Mode::Local, store, &hold_request(self))?)
     }
 }
 

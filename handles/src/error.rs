@@ -47,7 +47,8 @@ pub enum Error {
     /// The store has no memory for an object.
     #[error(
         "the store has no memory for {asked} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
-         evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)"
+         {}{}evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)",
+        in_quarantine(*quarantined, keepers), of_file(*file_failed)
     )]
     Full {
         /// Bytes asked for.
@@ -58,6 +59,21 @@ pub enum Error {
         capacity: u64,
         /// Most bytes that an object could have now.
         largest: u64,
+        /// Used bytes in quarantine: of ended links, whose processes may still read or write them.
+        quarantined: u64,
+        /// The first of these processes, in words.
+        keepers: String,
+        /// Whether objects could not be written to the store's file.
+        file_failed: bool,
+    },
+    /// The owner's target keeps no more for this client.
+    #[error(
+        "the owner's target allows this client no {asked} bytes more for the records of objects and claims: evict objects that it \
+         has put, drop views, or have the target allow more (TargetBuilder::max_source_memory, farjump serve --max-source-memory)"
+    )]
+    SourceFull {
+        /// Bytes asked for.
+        asked: u64,
     },
     /// The name of a type is too long.
     #[error("the name of a type has {len} bytes, and 255 are allowed")]
@@ -146,6 +162,24 @@ pub enum Error {
     Link(#[from] farjump::Error),
 }
 
+/// The part of [`Error::Full`] that says how bytes in quarantine come free.
+fn in_quarantine(bytes: u64, keepers: &str) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => format!(
+            "{bytes} bytes are kept for ended links of {keepers}: end these processes, and those that they forked; "
+        ),
+    }
+}
+
+/// The part of [`Error::Full`] that says that the file is of no use.
+fn of_file(failed: bool) -> &'static str {
+    match failed {
+        true => "its file could not be written, as the owner's log says: make space on its disk; ",
+        false => "",
+    }
+}
+
 /// Why an object is gone.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -159,4 +193,9 @@ pub enum GoneWhy {
         /// The owner's address.
         address: String,
     },
+    /// The owner's file that has its contents cannot be read.
+    #[error(
+        "its owner cannot read it from its file (StoreOptions::spill), as the owner's log says: evict it, and put it again"
+    )]
+    Lost,
 }

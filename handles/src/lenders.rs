@@ -1,6 +1,6 @@
 //! The sources of a target that read memory which is lent to them, and the loans of objects.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Once;
 
@@ -10,7 +10,7 @@ use crate::table::{Claimed, Source, Table};
 
 /// The lenders of a target's links.
 #[derive(Default)]
-pub(crate) struct Lenders(HashMap<Source, Box<dyn Lender>>);
+pub(crate) struct Lenders(BTreeMap<Source, Box<dyn Lender>>);
 
 impl fmt::Debug for Lenders {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +59,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use farjump::core::transport::{Cause, Operation, TransportError};
-    use farjump::objects::{Loan, Objects};
+    use farjump::objects::{Loan, Objects, SourceMemory};
 
     use super::*;
     use crate::handle::Handle;
@@ -105,8 +105,9 @@ mod tests {
             let store = Store::options().capacity(1 << 20).build().unwrap();
             let mut service = store.service();
             let loans = Arc::new(AtomicUsize::new(0));
-            service.source_began(1, Some(Box::new(Telling { loans: Arc::clone(&loans), fails })));
-            service.source_began(2, None);
+            let lender = Telling { loans: Arc::clone(&loans), fails };
+            service.source_began(1, Some(Box::new(lender)), SourceMemory::default());
+            service.source_began(2, None, SourceMemory::default());
             Bench { store, service, loans }
         }
 
@@ -168,7 +169,7 @@ mod tests {
             bench.claim(1, handle, &[]);
         }
         assert_eq!(bench.loans(), 3);
-        bench.service.source_ended(1);
+        bench.service.source_ended(1, None);
         assert_eq!(bench.loans(), 0);
         assert!(bench.claim(1, &handles[0], &[]).1.is_empty(), "its lender is gone, too");
     }

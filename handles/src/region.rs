@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use farjump_os::limits;
+use farjump_os::{has_ordinary_pages, limits};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
@@ -108,7 +108,12 @@ impl Region {
         if !seals.contains(SealFlags::SHRINK) {
             return Err("the owner's memory could shrink, and reading it could fault at any time".to_owned());
         }
-        let stat = fstat(memfd).map_err(|errno| format!("looking at the owner's memory failed: {errno}"))?;
+        let failed = |errno| format!("looking at the owner's memory failed: {errno}");
+        if !has_ordinary_pages(memfd).map_err(failed)? {
+            return Err("the owner's memory is in huge pages of hugetlbfs: where its owner gives one back, reading it could fault"
+                .to_owned());
+        }
+        let stat = fstat(memfd).map_err(failed)?;
         if u64::try_from(stat.st_size) != Ok(len) {
             return Err(format!("the owner's memory is stated to have {len} bytes and has {}", stat.st_size));
         }
@@ -184,5 +189,20 @@ mod tests {
         }
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         assert!(refused(&reader, PAGE).contains("no memfd"));
+    }
+
+    /// Refused because of its type: memory from a pool that may be empty when a page that was given back is read.
+    #[test]
+    fn memory_in_pages_of_hugetlbfs_is_refused() {
+        const HUGE: u64 = 2 << 20;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let memfd = match memfd_create("test", flags) {
+            Ok(memfd) => memfd,
+            Err(errno) => return println!("skipped: this system makes no memfd in huge pages: {errno}"),
+        };
+        ftruncate(&memfd, HUGE).unwrap();
+        fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
+        let why = Region::of_owner(memfd.as_fd(), HUGE, false).unwrap_err();
+        assert!(why.contains("huge pages of hugetlbfs"), "{why}");
     }
 }

@@ -1,17 +1,21 @@
 //! A store at work for one target: it answers the target's sources, and serves the functions that run there.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{
+    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    SourceMemory,
+};
 
 use crate::handle::{Handle, MAX_HANDLE};
 use crate::lenders::Lenders;
 use crate::refusal::{ClaimFailed, NoMemory, Refusal};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::stream_wire::{self, StreamOp};
 use crate::table::{Source, Table};
-use crate::wire::{MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};
+use crate::wire::{MAX_CLAIMS, MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION, Writer};
 
 /// A [`Store`](crate::Store) for [`TargetBuilder::objects`](farjump::TargetBuilder::objects).
 #[derive(Debug)]
@@ -21,7 +25,14 @@ pub struct Service {
     target: u32,
     /// Objects that the running function has made.
     made: Vec<u64>,
+    /// Sources whose next request has been made before, so that what it releases is released; and the failures of the file
+    /// before it was made first.
+    again: BTreeMap<u64, u64>,
+    /// Rung by the thread of the store's file.
+    bell: Option<Arc<Bell>>,
     lenders: Lenders,
+    /// The first bytes of the request that is answered.
+    head: Vec<u8>,
 }
 
 /// A request that no client of this library sends.
@@ -30,7 +41,15 @@ const MALFORMED: &str =
 
 impl Service {
     pub(crate) fn new(shared: Arc<Shared>, target: u32) -> Service {
-        Service { shared, target, made: Vec::new(), lenders: Lenders::default() }
+        Service {
+            shared,
+            target,
+            made: Vec::new(),
+            again: BTreeMap::new(),
+            bell: None,
+            lenders: Lenders::default(),
+            head: vec![0; MAX_REQUEST],
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -39,26 +58,33 @@ impl Service {
 
     fn answer(
         &mut self,
-        source: Source,
+        number: u64,
         request: Request<'_>,
+        head: &mut [u8],
         reply: &mut Writer,
         limit: usize,
-    ) -> Option<Result<(), Failed>> {
-        let mut head = [0; MAX_REQUEST];
-        let copied = request.copy_to(0, &mut head);
+        before: Option<u64>,
+    ) -> Option<Result<Answer, Failed>> {
+        let source = Source::Link(self.target, number);
+        let is_again = before.is_some();
+        let table = || match before {
+            Some(failures) => self.shared.table_after(failures),
+            None => self.shared.table(),
+        };
+        let copied = request.copy_to(0, head);
         let mut fields = Reader(head.get(..copied)?);
-        let number = fields.u8()?;
-        if let Some(op) = StreamOp::from_number(number) {
+        let op = fields.u8()?;
+        if let Some(op) = StreamOp::from_number(op) {
             // No request about a topic is longer than what was copied.
             return (request.len() == copied)
-                .then(|| stream_wire::answer(&self.shared, source, op, fields, reply))?
+                .then(|| stream_wire::answer(&self.shared, table, source, op, fields, reply))?
                 .map(Ok);
         }
-        let op = Op::from_number(number)?;
+        let op = Op::from_number(op)?;
         reply.u8(Status::Done as u8);
         // Contents behind the fields are read from the request itself, which may be longer than what was copied.
         let behind = |fields: &Reader<'_>| copied - fields.0.len();
-        let mut table = self.shared.table();
+        let mut table = table();
         match op {
             Op::Hello => {
                 fields.u8()?;
@@ -68,9 +94,10 @@ impl Service {
                 for address in &*addresses {
                     reply.u16(address.len() as u16).bytes(address.as_bytes());
                 }
+                reply.u8(self.shared.file().is_some().into());
             }
             Op::Put => {
-                let (number, key, type_name) = (fields.u64()?, fields.key()?, fields.text()?);
+                let (reserved, key, type_name) = (fields.u64()?, fields.key()?, fields.text()?);
                 let from = behind(&fields);
                 let len = request.len().checked_sub(from)? as u64;
                 let (made, offset) = match table.allocate(source, len, type_name) {
@@ -80,9 +107,9 @@ impl Service {
                 let into = table.region().region.at(offset, len)?;
                 // SAFETY: the block was just allocated: nobody else uses it.
                 unsafe { request.copy_to_memory(from, into) };
-                let done = match number {
+                let done = match reserved {
                     0 => table.commit(source, made),
-                    number => table.set(source, number, key, made),
+                    reserved => table.set(source, reserved, key, made),
                 };
                 if let Err(refusal) = done {
                     table.abandon(made);
@@ -125,9 +152,9 @@ impl Service {
                 }
             }
             Op::Claim | Op::ClaimLent => {
-                release(&mut table, source, &mut fields)?;
-                let (number, key) = (fields.u64()?, fields.key()?);
-                let claimed = match table.claim(source, number, key) {
+                release(&mut table, source, &mut fields, is_again)?;
+                let (object, key) = (fields.u64()?, fields.key()?);
+                let claimed = match table.claim(source, object, key) {
                     Ok(claimed) => claimed,
                     Err(failed) => return Some(Err(failed.into())),
                 };
@@ -136,7 +163,13 @@ impl Service {
                     reply.bytes(self.lenders.lend(&mut table, source, claimed));
                 }
             }
-            Op::Release => release(&mut table, source, &mut fields)?,
+            Op::Release => release(&mut table, source, &mut fields, false)?,
+            Op::Hold => {
+                let (object, key) = (fields.u64()?, fields.key()?);
+                if let Err(failed) = table.hold(source, object, key) {
+                    return Some(Err(failed.into()));
+                }
+            }
             Op::Read => {
                 let (claim, at, len) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 let Some(claimed) = table.claimed(source, claim) else {
@@ -152,7 +185,7 @@ impl Service {
                 if table.unfinished(source, number).is_some() && table.key(number).is(&key) {
                     table.abandon(number);
                     reply.u8(1);
-                    return Some(Ok(()));
+                    return Some(Ok(Answer::Done));
                 }
                 match table.evict(number, key) {
                     Ok(was_there) => reply.u8(was_there.into()),
@@ -166,7 +199,7 @@ impl Service {
                     Err(refusal) => return Some(Err(refusal.into())),
                 };
             }
-            Op::Reserve => match table.reserve(fields.text()?) {
+            Op::Reserve => match table.reserve(source, fields.text()?) {
                 Ok(number) => {
                     reply.u64(number).bytes(&table.key(number).0);
                 }
@@ -186,14 +219,18 @@ impl Service {
                 };
             }
         }
-        Some(Ok(()))
+        Some(Ok(Answer::Done))
     }
 }
 
-/// Releases the claims that a request lists.
-fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>) -> Option<()> {
-    for _ in 0..fields.u16()? {
-        table.release(source, fields.u64()?);
+/// Releases the claims that a request lists, unless it has before.
+fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>, is_again: bool) -> Option<()> {
+    let count = fields.u16().map(usize::from).filter(|count| *count <= MAX_CLAIMS)?;
+    for _ in 0..count {
+        let claim = fields.u64()?;
+        if !is_again {
+            table.release(source, claim);
+        }
     }
     Some(())
 }
@@ -226,6 +263,14 @@ impl From<ClaimFailed> for Failed {
 }
 
 impl Failed {
+    /// When the request is to be made again.
+    fn goes_on(&self) -> Option<Answer> {
+        match self {
+            Failed::NoMemory(none) => none.goes_on(),
+            Failed::Refused(_) => None,
+        }
+    }
+
     fn write(self, reply: &mut Writer) {
         reply.0.clear();
         match self {
@@ -233,20 +278,34 @@ impl Failed {
             Failed::Refused(Refusal::WrongKey) => reply.u8(Status::WrongKey as u8),
             Failed::Refused(Refusal::Unset(offset)) => reply.u8(Status::Unset as u8).u64(offset),
             Failed::Refused(Refusal::NotReserved) => reply.u8(Status::NotReserved as u8),
-            Failed::NoMemory(NoMemory { asked, used, capacity, largest }) => {
-                reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest)
-            }
+            Failed::Refused(Refusal::Lost) => reply.u8(Status::Lost as u8),
+            Failed::NoMemory(none) => none.write(reply),
         };
     }
 }
 
-impl Objects for Service {
+// SAFETY: objects begin at multiples of the allocator's unit, which is 64 bytes, and are mapped as long as the store. The
+// block of a claim by `Source::Call` is freed by the next `call_ended` at the earliest, as is one that `create` has made. No
+// finished object is written. The region is a memfd with seals (`region.rs`), and its own descriptor for those that only read.
+unsafe impl Objects for Service {
     fn listening(&mut self, address: &str) {
         self.shared.add_address(address);
     }
 
-    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
-        self.lenders.add(Source::Link(self.target, source), lender);
+    fn bell(&mut self) -> Result<Option<Arc<Bell>>, farjump::Error> {
+        let Some(file) = self.shared.file() else { return Ok(None) };
+        let bell = Arc::new(Bell::new()?);
+        file.add_bell(Arc::clone(&bell));
+        if let Some(before) = self.bell.replace(Arc::clone(&bell)) {
+            file.remove_bell(&before);
+        }
+        Ok(Some(bell))
+    }
+
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
+        let source = Source::Link(self.target, source);
+        self.lenders.add(source, lender);
+        self.table().source_began(source, memory);
     }
 
     fn request(
@@ -255,18 +314,24 @@ impl Objects for Service {
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         let mut answer = Writer(std::mem::take(reply));
-        let source = Source::Link(self.target, source);
-        let answered = self.answer(source, request, &mut answer, limit);
+        let mut head = std::mem::take(&mut self.head);
+        let before = self.again.remove(&source);
+        let first = before.unwrap_or_else(|| self.shared.failures());
+        let answered = self.answer(source, request, &mut head, &mut answer, limit, before);
+        self.head = head;
         let done = match answered {
-            Some(Ok(())) => Ok(()),
-            Some(Err(failed)) => {
+            Some(Ok(answered)) => Ok(answered),
+            Some(Err(failed)) => Ok(failed.goes_on().unwrap_or_else(|| {
                 failed.write(&mut answer);
-                Ok(())
-            }
+                Answer::Done
+            })),
             None => Err(MALFORMED.to_owned()),
         };
+        if done.as_ref().is_ok_and(|answer| *answer != Answer::Done) {
+            self.again.insert(source, first);
+        }
         *reply = answer.0;
         done
     }
@@ -278,31 +343,33 @@ impl Objects for Service {
         }
         let len = handle.copy_to(0, &mut bytes);
         let handle = Handle::from_bytes(&bytes[..len]).map_err(|_| ObjectError::NoHandle)?;
-        let mut table = self.table();
-        if handle.epoch != table.epoch {
+        if handle.epoch != self.table().epoch {
             // The same owner of before its restart, or another one.
             let is_here = handle.addresses.iter().any(|address| self.shared.addresses().contains(address));
             return Err(if is_here { ObjectError::Gone } else { ObjectError::Elsewhere });
         }
-        let claimed = table.claim(Source::Call(self.target), handle.number, handle.key).map_err(
-            |failed| match failed {
-                ClaimFailed::Refused(Refusal::WrongKey) => ObjectError::WrongKey,
-                ClaimFailed::Refused(Refusal::Unset(_)) => ObjectError::Unset,
-                ClaimFailed::Refused(_) => ObjectError::Gone,
-                ClaimFailed::NoMemory(_) => ObjectError::Full,
-            },
-        )?;
-        let data = table.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
+        let source = Source::Call(self.target);
+        let claimed =
+            self.shared.without_waiting(|table| match table.claim(source, handle.number, handle.key) {
+                Ok(claimed) => Ok(Ok(claimed)),
+                Err(ClaimFailed::Refused(refusal)) => Ok(Err(refusal)),
+                Err(ClaimFailed::NoMemory(none)) => Err(none),
+            });
+        let claimed = claimed?.map_err(|refusal| match refusal {
+            Refusal::WrongKey => ObjectError::WrongKey,
+            Refusal::Unset(_) => ObjectError::Unset,
+            Refusal::Gone | Refusal::NotReserved | Refusal::Lost => ObjectError::Gone,
+        })?;
+        // The call has a claim of its own now.
+        self.table().end_hold_on(claimed.claim);
+        let data = self.shared.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
         Ok(Lent { data, len: claimed.len as usize })
     }
 
     fn create(&mut self, len: usize) -> Result<Lent, ObjectError> {
         let source = Source::Call(self.target);
-        let (number, data) = {
-            let mut table = self.table();
-            let (number, offset) = table.allocate(source, len as u64, "").map_err(|_| ObjectError::Full)?;
-            (number, table.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?)
-        };
+        let (number, offset) = self.shared.without_waiting(|table| table.allocate(source, len as u64, ""))?;
+        let data = self.shared.region().region.at(offset, len as u64).ok_or(ObjectError::Full)?;
         self.made.push(number);
         Ok(Lent { data, len })
     }
@@ -323,21 +390,47 @@ impl Objects for Service {
         table.release_all(source);
     }
 
-    fn source_ended(&mut self, source: u64) {
+    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
+        self.again.remove(&source);
         let source = Source::Link(self.target, source);
+        // A turn of its own.
+        self.table().end_holds_of(source);
         self.lenders.remove(source);
         let mut topics = self.shared.topics();
         let mut table = self.table();
         topics.source_ended(&mut table, source);
-        table.source_ended(source);
+        table.link_ended(source, peer);
+    }
+
+    fn lingering(&mut self) -> usize {
+        let mut table = self.table();
+        table.end_quarantine();
+        table.quarantine.len()
+    }
+
+    fn go_on(&mut self) -> bool {
+        self.shared.go_on()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {
-        let region = self.shared.region();
-        Some(Region { descriptor: region.descriptor(may_write)?, len: region.region.len() })
+        let (region, epoch) = (self.shared.region(), self.table().epoch);
+        Some(Region { descriptor: region.descriptor(may_write)?, len: region.region.len(), epoch })
     }
 
-    fn list(&self, most: usize) -> ObjectListing {
-        self.table().list(most)
+    fn list(&mut self, from: u64, most: usize) -> ObjectPage {
+        self.table().list(from, most)
     }
 }
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let (Some(file), Some(bell)) = (self.shared.file(), &self.bell) {
+            file.remove_bell(bell);
+        }
+        // No target goes on with it.
+        while self.shared.go_on() {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

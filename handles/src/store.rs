@@ -3,20 +3,19 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use farjump::objects::ObjectListing;
+use farjump::objects::{FIRST_PAGE, ObjectListing};
 
 use crate::error::{Error, GoneWhy};
-use crate::handle::{Handle, MAX_ADDRESS, MAX_ADDRESSES, MAX_TYPE_NAME};
+use crate::handle::{Handle, MAX_TYPE_NAME};
 use crate::refusal::{ClaimFailed, Refusal};
 use crate::region::OwnRegion;
 use crate::service::Service;
+use crate::shared::Shared;
 use crate::spill::Spill;
 use crate::table::{Source, Table};
-use crate::topics::Topics;
 use crate::view::View;
 
 /// Bytes of a store of which no more is said.
@@ -46,6 +45,10 @@ impl StoreOptions {
 
     /// Writes the objects of the longest ago last use to a file in `folder`, of at most `bytes`, when the memory is full. They
     /// are read back when they are used. The file has no name, and goes with the process. Without this a full store refuses.
+    ///
+    /// The store starts a thread that reads and writes the file, `farjump-spill`, which ends with the store. What needs the file
+    /// waits for it: calls of [`Store`] on the thread that makes them, requests of clients without holding up others. A
+    /// forked child has no such thread: its store is full, and what lies in the file is lost to it.
     pub fn spill(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
         self.spill = Some((folder.into(), bytes));
         self
@@ -64,7 +67,8 @@ impl StoreOptions {
     /// [`Error::Memory`], [`Error::File`] for a folder in which no file can be made.
     pub fn build(self) -> Result<Store, Error> {
         let region = Arc::new(OwnRegion::create(self.capacity)?);
-        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes)).transpose()?;
+        let spill = self.spill.map(|(folder, bytes)| Spill::create(&folder, bytes, Arc::clone(&region)));
+        let spill = spill.transpose()?;
         let mut random = [0; 40];
         fill_random(&mut random)?;
         let mut secret = [0; 32];
@@ -72,13 +76,7 @@ impl StoreOptions {
         let mut epoch = [0; 8];
         epoch.copy_from_slice(&random[32..]);
         let table = Table::new(Arc::clone(&region), spill, u64::from_le_bytes(epoch), secret);
-        let shared = Shared {
-            region,
-            table: Mutex::new(table),
-            topics: Mutex::default(),
-            addresses: Mutex::new(Vec::new().into()),
-            targets: AtomicU32::new(0),
-        };
+        let shared = Shared::new(region, table);
         for address in &self.addresses {
             shared.add_address(address);
         }
@@ -124,73 +122,6 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
 #[derive(Clone, Debug)]
 pub struct Store(pub(crate) Arc<Shared>);
 
-/// What a store, its services and its views share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// The same as the table's, where no lock is needed to see it.
-    region: Arc<OwnRegion>,
-    table: Mutex<Table>,
-    /// Locked before the table where both are.
-    topics: Mutex<Topics>,
-    addresses: Mutex<Arc<[String]>>,
-    targets: AtomicU32,
-}
-
-impl Shared {
-    /// Also after a panic under the lock: the table is whole between its own changes.
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Also after a panic under the lock, as the table.
-    pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn region(&self) -> &OwnRegion {
-        &self.region
-    }
-
-    /// The addresses for handles.
-    pub(crate) fn addresses(&self) -> Arc<[String]> {
-        Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Adds an address, as handles can hold it: with the whole path of a socket.
-    pub(crate) fn add_address(&self, address: &str) {
-        let address = whole(address);
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if addresses.contains(&address) {
-            return;
-        }
-        if address.len() > MAX_ADDRESS || addresses.len() == MAX_ADDRESSES {
-            log::warn!(
-                "{address} is in no handle: they hold {MAX_ADDRESSES} addresses of {MAX_ADDRESS} bytes"
-            );
-            return;
-        }
-        *addresses = addresses.iter().cloned().chain([address]).collect();
-    }
-
-    /// The handle of an object.
-    pub(crate) fn handle(&self, table: &Table, number: u64) -> Option<Handle> {
-        let (type_name, len) = table.describe(number)?;
-        let (epoch, key) = (table.epoch, table.key(number));
-        Some(Handle { epoch, number, len, key, type_name, addresses: self.addresses() })
-    }
-}
-
-/// The address with the whole path of its socket: a reader has another current directory.
-fn whole(address: &str) -> String {
-    match address.strip_prefix("unix:") {
-        Some(path) if !path.starts_with('@') => match std::path::absolute(path) {
-            Ok(path) => format!("unix:{}", path.display()),
-            Err(_) => address.to_owned(),
-        },
-        _ => address.to_owned(),
-    }
-}
-
 /// Memory of an object that is being written: given up if it is dropped before it is finished.
 struct Writing<'s> {
     shared: &'s Shared,
@@ -223,7 +154,7 @@ impl Store {
     /// The store for a target: [`TargetBuilder::objects`](farjump::TargetBuilder::objects). Several targets may have the same
     /// store.
     pub fn service(&self) -> Service {
-        Service::new(Arc::clone(&self.0), self.0.targets.fetch_add(1, Ordering::Relaxed))
+        Service::new(Arc::clone(&self.0), self.0.next_target())
     }
 
     /// Copies `bytes` into the store.
@@ -268,11 +199,10 @@ impl Store {
         write: impl FnOnce(&mut [u8]) -> Result<(), Error>,
     ) -> Result<Handle, Error> {
         check_type_name(type_name)?;
-        let (number, data) = {
-            let mut table = self.0.table();
+        let (number, data) = self.0.in_turns(|table| {
             let (number, offset) = table.allocate(Source::Owner, len as u64, type_name)?;
-            (number, table.region().region.at(offset, len as u64).expect("blocks lie in the region"))
-        };
+            Ok((number, table.region().region.at(offset, len as u64).expect("blocks lie in the region")))
+        })?;
         let mut writing = Writing { shared: &self.0, number, is_finished: false };
         // SAFETY: the block is this call's until it is committed: `len` bytes that are mapped as long as the store.
         write(unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len) })?;
@@ -305,13 +235,15 @@ impl Store {
     /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`], [`Error::Full`] if it cannot be read back from its file.
     pub fn get(&self, handle: &Handle) -> Result<View, Error> {
         self.check(handle)?;
-        let mut table = self.0.table();
-        let claimed = table.claim(Source::Owner, handle.number, handle.key);
-        let claimed = claimed.map_err(|failed| match failed {
-            ClaimFailed::Refused(refusal) => self.refused(handle.number, refusal),
-            ClaimFailed::NoMemory(none) => none.into(),
-        })?;
-        let data = table.region().region.at(claimed.offset, claimed.len).expect("blocks lie in the region");
+        let (claimed, data) =
+            self.0.in_turns(|table| match table.claim(Source::Owner, handle.number, handle.key) {
+                Ok(claimed) => {
+                    let data = table.region().region.at(claimed.offset, claimed.len);
+                    Ok(Ok((claimed, data.expect("blocks lie in the region"))))
+                }
+                Err(ClaimFailed::Refused(refusal)) => Ok(Err(self.refused(handle.number, refusal))),
+                Err(ClaimFailed::NoMemory(none)) => Err(none),
+            })??;
         Ok(View::of_store(Arc::clone(&self.0), data, claimed))
     }
 
@@ -345,9 +277,10 @@ impl Store {
     /// [`Error::Full`], [`Error::TypeName`].
     pub fn reserve(&self, type_name: &str) -> Result<Handle, Error> {
         check_type_name(type_name)?;
-        let mut table = self.0.table();
-        let number = table.reserve(type_name)?;
-        self.0.handle(&table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted })
+        self.0.in_turns(|table| {
+            let number = table.reserve(Source::Owner, type_name)?;
+            Ok(self.0.handle(table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted }))
+        })?
     }
 
     /// Gives a reserved object contents, in place of those that it has.
@@ -356,15 +289,17 @@ impl Store {
     /// [`Error::NotReserved`], [`Error::Full`], [`Error::Gone`], [`Error::WrongKey`].
     pub fn set(&self, handle: &Handle, bytes: &[u8]) -> Result<(), Error> {
         self.check(handle)?;
-        let mut table = self.0.table();
-        let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
-        let data = table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
-        // SAFETY: the block was just allocated, and the table is locked.
-        unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
-            table.abandon(contents);
-            self.refused(handle.number, refusal)
-        })
+        self.0.in_turns(|table| {
+            let (contents, offset) = table.allocate(Source::Owner, bytes.len() as u64, &handle.type_name)?;
+            let data =
+                table.region().region.at(offset, bytes.len() as u64).expect("blocks lie in the region");
+            // SAFETY: the block was just allocated, and the table is locked.
+            unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            Ok(table.set(Source::Owner, handle.number, handle.key, contents).map_err(|refusal| {
+                table.abandon(contents);
+                self.refused(handle.number, refusal)
+            }))
+        })?
     }
 
     /// Evicts the object when `time` is over; `None` takes the limit away.
@@ -390,9 +325,20 @@ impl Store {
         counted.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
-    /// Lists at most `most` objects, those of the latest use first.
+    /// Lists at most `most` objects, those of the latest use first. What others do meanwhile may or may not show.
     pub fn list(&self, most: usize) -> ObjectListing {
-        self.0.table().list(most)
+        let (mut listed, mut next) = (ObjectListing::default(), Some(FIRST_PAGE));
+        while let Some(from) = next {
+            let page = self.0.table().list(from, most - listed.objects.len());
+            next = page.add_to(&mut listed).filter(|_| listed.objects.len() < most);
+        }
+        listed
+    }
+
+    /// The most visits of a turn since this was last asked: for tests of the bound.
+    #[doc(hidden)]
+    pub fn take_most_visits(&self) -> u32 {
+        self.0.table().turn.take_most()
     }
 
     /// Checks that a handle is of this store.
@@ -410,6 +356,7 @@ impl Store {
             Refusal::WrongKey => Error::WrongKey { number },
             Refusal::Unset(_) => Error::Unset { number },
             Refusal::NotReserved => Error::NotReserved { number },
+            Refusal::Lost => Error::Gone { number, why: GoneWhy::Lost },
         }
     }
 }

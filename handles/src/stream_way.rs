@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use farjump::objects;
 use rustix::event::Timespec;
 use rustix::thread::futex;
 
@@ -71,7 +72,14 @@ impl Way {
     fn answer_here(&self, store: &Store, request: &Writer, reply: &mut Writer) -> Option<()> {
         let mut fields = Reader(&request.0);
         let op = StreamOp::from_number(fields.u8()?)?;
-        answer(&store.0, Source::Owner, op, fields, reply)
+        let (shared, failures) = (&store.0, store.0.failures());
+        shared.until_done(|| {
+            match answer(shared, || shared.table_after(failures), Source::Owner, op, fields, reply) {
+                Some(objects::Answer::Done) => Ok(Some(())),
+                None => Ok(None),
+                Some(other) => Err(other),
+            }
+        })
     }
 
     /// Sends a request whose reply concerns no caller. Where it fails, the link does, with which the owner ends all that

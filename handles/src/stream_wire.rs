@@ -2,13 +2,16 @@
 //!
 //! They travel as the requests about objects do. `docs/handles-streams.md` has the table.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
+
+use farjump::objects::Answer;
 
 use crate::error::Error;
 use crate::refusal::{NoMemory, Refusal};
-use crate::store::Shared;
-use crate::table::Source;
-use crate::wire::{Reader, Status, Writer};
+use crate::shared::Shared;
+use crate::table::{Source, Table};
+use crate::topics::Topics;
+use crate::wire::{MAX_RELEASES, Reader, Status, Writer};
 
 use crate::streams::{Overflow, PublisherOptions, StreamFault, SubscriberOptions};
 use crate::topic::{Next, Published, Refused, Wait};
@@ -68,20 +71,31 @@ pub(crate) fn request(op: StreamOp) -> Writer {
 }
 
 /// Answers a request whose operation was read. `None` if it is malformed.
-pub(crate) fn answer(
-    shared: &Arc<Shared>,
+pub(crate) fn answer<'t>(
+    shared: &'t Arc<Shared>,
+    table: impl FnOnce() -> MutexGuard<'t, Table>,
     source: Source,
     op: StreamOp,
     fields: Reader<'_>,
     reply: &mut Writer,
-) -> Option<()> {
+) -> Option<Answer> {
     reply.0.clear();
-    let answered = done(shared, source, op, fields, reply)?;
+    // The topics are locked before the table, here and wherever both are.
+    let mut topics = shared.topics();
+    let mut table = table();
+    let answered = done(&mut topics, &mut table, source, op, fields, reply);
+    topics.go_on(&mut table);
+    let answered = answered?;
     if let Err(refused) = answered {
         reply.0.clear();
+        if let Refused::NoMemory(none) = &refused
+            && let Some(answer) = none.goes_on()
+        {
+            return Some(answer);
+        }
         refuse(refused, reply);
     }
-    Some(())
+    Some(Answer::Done)
 }
 
 fn flag(fields: &mut Reader<'_>) -> Option<bool> {
@@ -101,16 +115,13 @@ fn topic<'a>(fields: &mut Reader<'a>) -> Option<&'a str> {
 }
 
 fn done(
-    shared: &Arc<Shared>,
+    topics: &mut Topics,
+    table: &mut Table,
     source: Source,
     op: StreamOp,
     mut fields: Reader<'_>,
     reply: &mut Writer,
 ) -> Option<Result<(), Refused>> {
-    // The topics are locked before the table, here and wherever both are.
-    let mut topics = shared.topics();
-    let mut table = shared.table();
-    let table = &mut *table;
     reply.u8(Status::Done as u8);
     let done = match op {
         StreamOp::Open => {
@@ -143,7 +154,8 @@ fn done(
         }
         StreamOp::Next | StreamOp::Release => {
             let id = fields.u64()?;
-            for _ in 0..fields.u16()? {
+            let count = fields.u16().filter(|count| usize::from(*count) <= MAX_RELEASES)?;
+            for _ in 0..count {
                 topics.release(table, source, id, fields.u64()?);
             }
             match op {
@@ -192,8 +204,9 @@ fn refuse(refused: Refused, reply: &mut Writer) {
         Refused::Object(Refusal::Gone | Refusal::Unset(_)) => return plain(Status::Gone, reply),
         Refused::Object(Refusal::WrongKey) => return plain(Status::WrongKey, reply),
         Refused::Object(Refusal::NotReserved) => return plain(Status::NotReserved, reply),
-        Refused::NoMemory(NoMemory { asked, used, capacity, largest }) => {
-            reply.u8(Status::Full as u8).u64(asked).u64(used).u64(capacity).u64(largest);
+        Refused::Object(Refusal::Lost) => return plain(Status::Lost, reply),
+        Refused::NoMemory(none) => {
+            none.write(reply);
             return;
         }
         Refused::Unknown => (0, 0, 0),
@@ -246,12 +259,9 @@ pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<R
         Status::Gone => Err(Error::Gone { number, why: crate::error::GoneWhy::Evicted }),
         Status::WrongKey => Err(Error::WrongKey { number }),
         Status::NotReserved => Err(Error::NotReserved { number }),
-        Status::Full => Err(Error::Full {
-            asked: fields.u64()?,
-            used: fields.u64()?,
-            capacity: fields.u64()?,
-            largest: fields.u64()?,
-        }),
+        Status::Lost => Err(Error::Gone { number, why: crate::error::GoneWhy::Lost }),
+        Status::SourceFull => Err(Error::SourceFull { asked: fields.u64()? }),
+        Status::Full => Err(NoMemory::read(&mut fields)?.into()),
         Status::Unset => return None,
     })
 }

@@ -15,8 +15,6 @@ use crate::stream_way::{Answer, Nap, Place, Way};
 use crate::stream_wire::{END, ITEM, PUBLISHER_GONE, StreamOp, request};
 use crate::streams::{StreamFault, SubscriberOptions};
 
-/// Releases that wait for the next request at most.
-const RELEASES: usize = 64;
 /// The length of an object, in bytes, that is released without waiting.
 const LARGE: u64 = 256 << 10;
 
@@ -106,7 +104,7 @@ impl Subscription {
         let is_due = {
             let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
             released.push(number);
-            len >= LARGE || released.len() >= RELEASES || self.has_left.load(Ordering::Relaxed)
+            len >= LARGE || released.len() >= MAX_RELEASES || self.has_left.load(Ordering::Relaxed)
         };
         if is_due {
             self.tell_releases();
@@ -114,9 +112,12 @@ impl Subscription {
     }
 
     fn tell_releases(&self) {
-        let mut asked = request(StreamOp::Release);
-        asked.u64(self.id);
-        if !self.add_releases(&mut asked).is_empty() {
+        loop {
+            let mut asked = request(StreamOp::Release);
+            asked.u64(self.id);
+            if self.add_releases(&mut asked).is_empty() {
+                return;
+            }
             self.place.way.tell(&asked);
         }
     }

@@ -3,21 +3,34 @@
 //! An object that somebody reads is never freed under him. Each reader has a *claim*, counted for his source; an evicted
 //! object is gone for all who come later, and its memory is freed with its last claim. A source that ends gives up its
 //! claims, however it ends.
+//!
+//! No step takes longer the more objects there are: all is found in ordered maps, which move one node at a time as they grow.
+//! A [turn](crate::turn) visits a bounded number of objects, and what it leaves goes on in later ones
+//! (`docs/decisions/store-budget.md`).
 
-use std::collections::{BTreeSet, HashMap};
+mod ends;
+mod listing;
+mod memory;
+mod moves;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use farjump::objects::{Loan, ObjectListing, ObjectState, StoredObject};
+use farjump::objects::{Loan, SourceMemory};
 use rustix::thread::futex;
 
+use crate::accounts::{Accounts, CLAIM, LOAN};
 use crate::allocator::{Allocator, Block, UNIT};
 use crate::handle::Key;
+use crate::holds::Holds;
 use crate::object::{Object, State};
-use crate::refusal::{ClaimFailed, NoMemory, Refusal};
+use crate::quarantine::Quarantine;
+use crate::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
 use crate::region::OwnRegion;
-use crate::spill::Spill;
+use crate::spill::{FileThread, Spill};
+use crate::turn::Turn;
 
 /// Who uses objects: a link of a target, or this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -40,18 +53,15 @@ pub(crate) struct Claimed {
     pub(crate) len: u64,
 }
 
-/// The claims of one source to one object.
-#[derive(Default, Debug)]
-struct Claims {
-    count: u64,
-    /// The object is lent to the source. Ends before the claims do.
-    loan: Option<Loan>,
-}
-
 /// The word of a reserved number: it has no contents.
 const UNSET: u32 = 0;
 /// The word of a reserved number that was evicted.
 const EVICTED: u32 = u32::MAX;
+
+/// Bytes of the region that an object of this length takes.
+fn lines(len: u64) -> u64 {
+    len.max(1).next_multiple_of(UNIT)
+}
 
 /// The objects of a store.
 #[derive(Debug)]
@@ -59,14 +69,35 @@ pub(crate) struct Table {
     region: Arc<OwnRegion>,
     memory: Allocator,
     spill: Option<Spill>,
-    objects: HashMap<u64, Object>,
-    /// Claims by their source and number, of which each source may have several.
-    claims: HashMap<Source, HashMap<u64, Claims>>,
+    accounts: Accounts,
+    objects: BTreeMap<u64, Box<Object>>,
+    /// The objects by their last use.
+    by_use: BTreeMap<u64, u64>,
+    /// Those of them that may go to the file: nobody uses them.
+    unused: BTreeMap<u64, u64>,
+    /// Claims by their source and number, of which each source may have several. One entry always stays, so that a source
+    /// that claims one object after another takes no node of the heap each time.
+    claims: BTreeMap<(Source, u64), u64>,
+    /// The loans of claimed objects. They end before the claims do.
+    loans: BTreeMap<(Source, u64), Loan>,
+    /// Objects that their sources have not finished.
+    unfinished: BTreeSet<(Source, u64)>,
+    /// Objects that come from the file, by the sources that wait for them.
+    awaited: BTreeSet<(Source, u64)>,
+    leases: BTreeSet<(Instant, u64)>,
+    /// Sources that have ended, and have left claims or unfinished objects.
+    ending: VecDeque<Source>,
+    /// Evicted objects without claims whose memory is not free yet.
+    dying: Vec<u64>,
+    /// Evicted objects that were held.
+    unheld: Vec<u64>,
     /// The number of the last object.
     last: u64,
     /// Counts uses.
     uses: u64,
-    leases: BTreeSet<(Instant, u64)>,
+    pub(crate) turn: Turn,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) holds: Holds,
     pub(crate) epoch: u64,
     secret: [u8; 32],
 }
@@ -74,17 +105,34 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(region: Arc<OwnRegion>, spill: Option<Spill>, epoch: u64, secret: [u8; 32]) -> Table {
         Table {
-            memory: Allocator::new(region.region.len()),
+            memory: Allocator::new(region.region.len(), UNIT),
             region,
             spill,
-            objects: HashMap::new(),
-            claims: HashMap::new(),
+            accounts: Accounts::default(),
+            objects: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+            unused: BTreeMap::new(),
+            claims: BTreeMap::from([((Source::Owner, 0), 0)]),
+            loans: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            leases: BTreeSet::new(),
+            ending: VecDeque::new(),
+            dying: Vec::new(),
+            unheld: Vec::new(),
             last: 0,
             uses: 0,
-            leases: BTreeSet::new(),
+            turn: Turn::default(),
+            quarantine: Quarantine::default(),
+            holds: Holds::default(),
             epoch,
             secret,
         }
+    }
+
+    /// The thread of the file, if there is one.
+    pub(crate) fn file_thread(&self) -> Option<&Arc<FileThread>> {
+        self.spill.as_ref().map(Spill::thread)
     }
 
     pub(crate) fn region(&self) -> &OwnRegion {
@@ -95,17 +143,17 @@ impl Table {
         self.memory.capacity()
     }
 
+    /// What `source` causes counts in `memory` until it ends.
+    pub(crate) fn source_began(&mut self, source: Source, memory: SourceMemory) {
+        self.accounts.add(source, memory);
+    }
+
     /// The key to an object: nobody without the store's secret can make it.
     pub(crate) fn key(&self, number: u64) -> Key {
         let hash = blake3::keyed_hash(&self.secret, &number.to_le_bytes());
         let mut key = [0; 16];
         key.copy_from_slice(&hash.as_bytes()[..16]);
         Key(key)
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
     }
 
     /// Where the block lies.
@@ -123,57 +171,45 @@ impl Table {
         let _ = futex::wake(word, futex::Flags::empty(), u32::MAX);
     }
 
-    /// Takes memory, and makes space for it by the file if there is one.
-    pub(crate) fn take(&mut self, len: u64) -> Result<Block, NoMemory> {
-        self.end_leases();
-        loop {
-            if let Some(block) = self.memory.take(len) {
-                return Ok(block);
-            }
-            if len > self.memory.capacity() || !self.spill_oldest() {
-                return Err(NoMemory {
-                    asked: len,
-                    used: self.memory.used(),
-                    capacity: self.memory.capacity(),
-                    largest: self.memory.largest(),
-                });
-            }
-        }
-    }
-
-    /// Gives memory back that was taken for something else than an object.
-    pub(crate) fn give_back(&mut self, block: Block) {
-        self.memory.give_back(block);
-    }
-
     /// Whether there is an object of this number that was not evicted.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.objects.get(&number).is_some_and(|object| !matches!(object.state, State::Evicted))
     }
 
-    /// Writes the object that nobody uses and that was used longest ago to the file. `false` if there is none, or no file.
-    fn spill_oldest(&mut self) -> bool {
-        let Some(spill) = &mut self.spill else { return false };
-        let unused = |object: &&mut Object| {
-            matches!(object.state, State::Present) && object.claims == 0 && object.block.is_some()
-        };
-        let oldest = self.objects.values_mut().filter(unused).min_by_key(|object| object.last_use);
-        let Some(object) = oldest else { return false };
-        let Some(block) = object.block else { return false };
-        let Some(data) = self.region.region.at(block.offset(), object.len) else { return false };
-        // SAFETY: the block is this object's, of `len` bytes; nobody writes a finished object.
-        let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), object.len as usize) };
-        match spill.write(bytes) {
-            Ok(place) => {
-                object.state = State::Spilled(place);
-                object.block = None;
-                self.memory.give_back(block);
-                true
-            }
-            Err(error) => {
-                log::warn!("objects are not written to a file: {error}");
-                false
-            }
+    /// Adds an object. Returns its number.
+    fn add(&mut self, mut object: Object) -> u64 {
+        (self.last, self.uses) = (self.last + 1, self.uses + 1);
+        object.last_use = self.uses;
+        self.by_use.insert(self.uses, self.last);
+        self.objects.insert(self.last, Box::new(object));
+        self.turn.visit(1);
+        self.last
+    }
+
+    /// Makes this the last use of an object.
+    fn touch(&mut self, number: u64) {
+        let Some(object) = self.objects.get_mut(&number) else { return };
+        self.turn.visit(1);
+        if object.last_use == self.uses {
+            return;
+        }
+        self.by_use.remove(&object.last_use);
+        self.unused.remove(&object.last_use);
+        self.uses += 1;
+        object.last_use = self.uses;
+        self.by_use.insert(self.uses, number);
+    }
+
+    /// Has the object go to the file when there is no memory, unless somebody uses it.
+    fn note_unused(&mut self, number: u64) {
+        if self.spill.is_some()
+            && let Some(object) = self.objects.get(&number)
+            && matches!(object.state, State::Present)
+            && !object.is_kept()
+            && object.awaited == 0
+            && object.block.is_some()
+        {
+            self.unused.insert(object.last_use, number);
         }
     }
 
@@ -184,12 +220,25 @@ impl Table {
         len: u64,
         type_name: &str,
     ) -> Result<(u64, u64), NoMemory> {
-        let block = self.take(len)?;
-        let number = self.next_number();
-        let mut object = Object::new(State::Unfinished(source), type_name);
+        let block = self.take_for(source, len, Object::heap(type_name.len()))?;
+        let mut object = Object::new(State::Unfinished(source), source, type_name);
         (object.block, object.len) = (Some(block), len);
-        self.objects.insert(number, object);
+        let number = self.add(object);
+        self.unfinished.insert((source, number));
+        self.accounts.hold(source, lines(len));
         Ok((number, block.offset()))
+    }
+
+    /// An object is no longer unfinished.
+    fn forget_unfinished(&mut self, source: Source, number: u64, len: u64) {
+        if self.unfinished.remove(&(source, number)) {
+            self.accounts.let_go(source, lines(len));
+        }
+    }
+
+    /// Bytes of the objects that `source` has claimed or not finished.
+    pub(crate) fn held_by(&self, source: Source) -> u64 {
+        self.accounts.held(source)
     }
 
     /// Where `source` writes the object that it allocated, and its length.
@@ -203,11 +252,13 @@ impl Table {
 
     /// The contents are written.
     pub(crate) fn commit(&mut self, source: Source, number: u64) -> Result<(), Refusal> {
-        self.uses += 1;
-        let uses = self.uses;
         match self.objects.get_mut(&number) {
             Some(object) if matches!(object.state, State::Unfinished(by) if by == source) => {
-                (object.state, object.last_use) = (State::Present, uses);
+                object.state = State::Present;
+                let len = object.len;
+                self.forget_unfinished(source, number, len);
+                self.touch(number);
+                self.note_unused(number);
                 Ok(())
             }
             _ => Err(Refusal::Gone),
@@ -216,18 +267,16 @@ impl Table {
 
     /// Gives up an object that was allocated and not written.
     pub(crate) fn abandon(&mut self, number: u64) {
-        self.remove(number);
+        self.let_go(number);
     }
 
-    /// Reserves a number.
-    pub(crate) fn reserve(&mut self, type_name: &str) -> Result<u64, NoMemory> {
-        let word = self.take(UNIT)?;
+    /// Reserves a number for `source`.
+    pub(crate) fn reserve(&mut self, source: Source, type_name: &str) -> Result<u64, NoMemory> {
+        let word = self.take_for(source, UNIT, Object::heap(type_name.len()))?;
         self.word(word).store(UNSET, Ordering::Relaxed);
-        let number = self.next_number();
-        let mut object = Object::new(State::Reserved, type_name);
+        let mut object = Object::new(State::Reserved, source, type_name);
         object.word = Some(word);
-        self.objects.insert(number, object);
-        Ok(number)
+        Ok(self.add(object))
     }
 
     /// Makes the object `contents`, which `source` has written, the contents of a reserved number, in place of earlier ones.
@@ -263,111 +312,81 @@ impl Table {
         if !self.key(number).is(&key) {
             return Err(Refusal::WrongKey);
         }
-        match self.objects.get(&number) {
+        self.turn.visit(1);
+        match self.objects.get(&number).map(|object| &**object) {
             None => Err(Refusal::Gone),
             Some(Object { state: State::Evicted | State::Unfinished(_), .. }) => Err(Refusal::Gone),
+            // Its turn has not come, of many that end.
+            Some(object) if object.lease.is_some_and(|until| until <= self.turn.now()) => Err(Refusal::Gone),
             Some(object) => Ok(object),
         }
     }
 
     /// Claims an object for `source`.
     pub(crate) fn claim(&mut self, source: Source, number: u64, key: Key) -> Result<Claimed, ClaimFailed> {
+        if !self.awaited.is_empty() {
+            self.await_nothing(source);
+        }
         let found = self.check(number, key)?;
         let claim = match (found.word, found.contents) {
             (Some(word), None) => return Err(Refusal::Unset(word.offset()).into()),
             (_, contents) => contents.unwrap_or(number),
         };
-        self.recall(claim)?;
-        self.uses += 1;
+        self.recall(source, claim)?;
+        self.charge_claim(source, claim)?;
+        self.touch(claim);
         let Some(object) = self.objects.get_mut(&claim) else { return Err(Refusal::Gone.into()) };
         let Some(block) = object.block else { return Err(Refusal::Gone.into()) };
         object.claims += 1;
-        object.last_use = self.uses;
         let claimed = Claimed { claim, offset: block.offset(), len: object.len };
-        self.claims.entry(source).or_default().entry(claim).or_default().count += 1;
+        let last_use = object.last_use;
+        self.unused.remove(&last_use);
+        let count = self.claims.entry((source, claim)).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            self.accounts.hold(source, lines(claimed.len));
+        }
         Ok(claimed)
     }
 
-    /// Reads an object back from the file.
-    fn recall(&mut self, number: u64) -> Result<(), ClaimFailed> {
-        let Some(object) = self.objects.get(&number) else { return Ok(()) };
-        let (State::Spilled(place), len) = (&object.state, object.len) else { return Ok(()) };
-        let place = *place;
-        let block = self.take(len)?;
-        let into = self.region.region.at(block.offset(), len).expect("blocks lie in the region");
-        let Some(spill) = &mut self.spill else { return Ok(()) };
-        // SAFETY: the block was taken just now: nobody else uses it.
-        let into = unsafe { std::slice::from_raw_parts_mut(into.as_ptr(), len as usize) };
-        match spill.read(place, into) {
-            Ok(()) => {
-                if let Some(object) = self.objects.get_mut(&number) {
-                    (object.state, object.block) = (State::Present, Some(block));
-                }
-                Ok(())
-            }
-            Err(error) => {
-                log::warn!("object {number} is lost: its file cannot be read: {error}");
-                self.memory.give_back(block);
-                self.remove(number);
-                Err(Refusal::Gone.into())
-            }
+    /// Charges the first claim of `source` to an object that it can claim.
+    fn charge_claim(&mut self, source: Source, claim: u64) -> Result<(), NoMemory> {
+        let is_there = self.objects.get(&claim).is_some_and(|object| object.block.is_some());
+        if !is_there || self.claims.contains_key(&(source, claim)) {
+            return Ok(());
+        }
+        self.charge_reader(source, CLAIM)
+    }
+
+    /// As [`Table::charge`], for what a source needs to read: a full store can be read all the same.
+    pub(crate) fn charge_reader(&mut self, source: Source, bytes: u64) -> Result<(), NoMemory> {
+        if self.held() + bytes > self.capacity() + self.beside() {
+            return Err(self.no_memory(bytes, Lack::Memory));
+        }
+        match self.accounts.charge(source, bytes) {
+            true => Ok(()),
+            false => Err(self.no_memory(bytes, Lack::OfSource)),
         }
     }
 
     /// What `source` has claimed by this number.
-    pub(crate) fn claimed(&self, source: Source, claim: u64) -> Option<Claimed> {
-        self.claims.get(&source)?.get(&claim)?;
+    pub(crate) fn claimed(&mut self, source: Source, claim: u64) -> Option<Claimed> {
+        self.claims.get(&(source, claim))?;
+        self.turn.visit(1);
         let object = self.objects.get(&claim)?;
         Some(Claimed { claim, offset: object.block?.offset(), len: object.len })
     }
 
     /// The loan of a claimed object.
     pub(crate) fn loan(&self, source: Source, claim: u64) -> Option<&Loan> {
-        self.claims.get(&source)?.get(&claim)?.loan.as_ref()
+        self.loans.get(&(source, claim))
     }
 
-    /// Keeps a loan of a claimed object for as long as the claims of its source to it.
+    /// Keeps a loan of a claimed object for as long as the claims of its source to it, if the source may have one more.
     pub(crate) fn add_loan(&mut self, source: Source, claim: u64, loan: Loan) {
-        if let Some(these) = self.claims.get_mut(&source).and_then(|claims| claims.get_mut(&claim)) {
-            these.loan = Some(loan);
+        if self.claims.contains_key(&(source, claim)) && self.charge(source, LOAN).is_ok() {
+            self.loans.insert((source, claim), loan);
         }
-    }
-
-    /// Releases a claim. One that `source` does not have is none.
-    pub(crate) fn release(&mut self, source: Source, claim: u64) {
-        let Some(claims) = self.claims.get_mut(&source) else { return };
-        let Some(these) = claims.get_mut(&claim) else { return };
-        these.count -= 1;
-        if these.count == 0 {
-            claims.remove(&claim);
-        }
-        self.unclaim(claim, 1);
-    }
-
-    fn unclaim(&mut self, claim: u64, count: u64) {
-        let Some(object) = self.objects.get_mut(&claim) else { return };
-        object.claims -= count;
-        if object.claims == 0 && matches!(object.state, State::Evicted) {
-            self.remove(claim);
-        }
-    }
-
-    /// Releases all claims of `source`.
-    pub(crate) fn release_all(&mut self, source: Source) {
-        for (claim, Claims { count, loan }) in self.claims.remove(&source).unwrap_or_default() {
-            drop(loan);
-            self.unclaim(claim, count);
-        }
-    }
-
-    /// `source` is gone: its claims end, and what it has not finished goes.
-    pub(crate) fn source_ended(&mut self, source: Source) {
-        self.release_all(source);
-        let unfinished = |(number, object): (&u64, &Object)| {
-            matches!(object.state, State::Unfinished(by) if by == source).then_some(*number)
-        };
-        let unfinished: Vec<_> = self.objects.iter().filter_map(unfinished).collect();
-        unfinished.into_iter().for_each(|number| self.remove(number));
     }
 
     /// Evicts an object: it is gone for all who come later. Whether it was there.
@@ -391,46 +410,11 @@ impl Table {
         }
     }
 
-    /// Evicts, by number.
-    pub(crate) fn end(&mut self, number: u64) {
-        let Some(object) = self.objects.get_mut(&number) else { return };
-        let (contents, lease, word) = (object.contents.take(), object.lease.take(), object.word);
-        if let Some(lease) = lease {
-            self.leases.remove(&(lease, number));
-        }
-        if object.claims == 0 {
-            self.remove(number);
-        } else {
-            object.state = State::Evicted;
-        }
-        if let Some(word) = word {
-            self.wake(word, EVICTED);
-        }
-        if let Some(contents) = contents {
-            self.end(contents);
-        }
-    }
-
-    /// Forgets an object, whose memory is free now.
-    fn remove(&mut self, number: u64) {
-        let Some(object) = self.objects.remove(&number) else { return };
-        if let Some(block) = object.block {
-            self.memory.give_back(block);
-        }
-        if let Some(word) = object.word {
-            self.wake(word, EVICTED);
-            self.memory.give_back(word);
-        }
-        if let (State::Spilled(place), Some(spill)) = (object.state, &mut self.spill) {
-            spill.forget(place);
-        }
-    }
-
     /// Evicts the object after `time`; never of itself if that is zero.
     pub(crate) fn lease(&mut self, number: u64, key: Key, time: Duration) -> Result<(), Refusal> {
         self.check(number, key)?;
         // A time beyond the range of the clock never comes.
-        let until = Instant::now().checked_add(time).filter(|_| !time.is_zero());
+        let until = self.turn.now().checked_add(time).filter(|_| !time.is_zero());
         let Some(object) = self.objects.get_mut(&number) else { return Err(Refusal::Gone) };
         if let Some(before) = std::mem::replace(&mut object.lease, until) {
             self.leases.remove(&(before, number));
@@ -439,22 +423,6 @@ impl Table {
             self.leases.insert((until, number));
         }
         Ok(())
-    }
-
-    fn end_leases(&mut self) {
-        if self.leases.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        while let Some((until, number)) = self.leases.first().copied()
-            && until <= now
-        {
-            self.leases.pop_first();
-            if let Some(object) = self.objects.get_mut(&number) {
-                object.lease = None;
-            }
-            self.end(number);
-        }
     }
 
     /// Changes the count of references by `difference`; the object is evicted when it comes to 0.
@@ -474,35 +442,7 @@ impl Table {
         let object = self.objects.get(&number)?;
         Some((Arc::clone(&object.type_name), object.len))
     }
-
-    /// Lists at most `most` objects, those of the latest use first.
-    pub(crate) fn list(&mut self, most: usize) -> ObjectListing {
-        self.end_leases();
-        let mut all: Vec<_> = self.objects.iter().collect();
-        all.sort_by_key(|(number, object)| std::cmp::Reverse((object.last_use, **number)));
-        let now = Instant::now();
-        let shown = all.iter().take(most).map(|(number, object)| StoredObject {
-            number: **number,
-            len: object.len,
-            type_name: object.type_name.to_string(),
-            claims: object.claims,
-            references: object.references.unwrap_or(0),
-            lease_ns: object.lease.map(|until| {
-                u64::try_from(until.saturating_duration_since(now).as_nanos()).unwrap_or(u64::MAX)
-            }),
-            state: match object.state {
-                State::Reserved => ObjectState::Reserved,
-                State::Unfinished(_) => ObjectState::Unfinished,
-                State::Present => ObjectState::Present,
-                State::Spilled(_) => ObjectState::Spilled,
-                State::Evicted => ObjectState::Evicted,
-            },
-        });
-        ObjectListing {
-            objects: shown.collect(),
-            left_out: all.len().saturating_sub(most) as u64,
-            used: self.memory.used(),
-            capacity: self.memory.capacity(),
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,12 @@
 //!
 //! An entry leaves the queue when all subscribers have gone on past it. An object that the topic owns is evicted when its
 //! entry has left the queue and no subscriber holds its item any more.
+//!
+//! Items leave the queue at its front alone, be it that all have gone past them or that they were dropped. So the place of
+//! an item is the number of items before it, which follows from its number, and the items that a subscriber lost are
+//! counted when it asks. Nothing here walks through entries or subscribers: trees find them, and do not grow by moving all.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,8 +17,11 @@ use crate::allocator::Block;
 use crate::refusal::{NoMemory, Refusal};
 use crate::table::{Source, Table};
 
+mod positions;
+mod queue;
+
 /// Why a request about a topic fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     /// The publisher or subscriber is unknown, or another source's.
     Unknown,
@@ -79,17 +86,52 @@ pub(crate) enum Next {
     Empty(Wait),
 }
 
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Item { handle: Arc<[u8]>, object: Option<u64> },
-    PublisherGone { published: u64 },
+/// Bytes that records take of the store's capacity: no less than they take of the heap, in trees whose nodes are half full.
+pub(crate) mod record {
+    /// A topic, beside its name, with the first node of each of its trees.
+    pub(crate) const TOPIC: u64 = 3072;
+    /// A source that has used a topic.
+    pub(crate) const USER: u64 = 128;
+    /// A publisher.
+    pub(crate) const PUBLISHER: u64 = 256;
+    /// The entry that a publisher may leave.
+    pub(crate) const GONE: u64 = 128;
+    /// A subscriber, with the first [`HELD_FREE`] objects that it holds.
+    pub(crate) const SUBSCRIBER: u64 = 768;
+    /// An entry, beside its handle.
+    pub(crate) const ITEM: u64 = 288;
+    /// A further object that a subscriber holds.
+    pub(crate) const HELD: u64 = 64;
+    /// Objects that a subscriber may hold without a record of their own: one that takes entries makes room in a full store.
+    pub(crate) const HELD_FREE: usize = 16;
 }
 
+/// An entry with an object.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Item {
     pub(crate) number: u64,
     pub(crate) publisher: u64,
-    pub(crate) kind: Kind,
+    /// The publisher's source.
+    pub(crate) source: Source,
+    pub(crate) handle: Arc<[u8]>,
+    pub(crate) object: Option<u64>,
+}
+
+impl Item {
+    /// Bytes of its record.
+    pub(crate) fn record(&self) -> u64 {
+        record::ITEM + self.handle.len() as u64
+    }
+}
+
+/// An entry that says that a publisher ended without finishing.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) publisher: u64,
+    pub(crate) source: Source,
+    pub(crate) published: u64,
+    /// The number of such entries before it.
+    pub(crate) place: u64,
 }
 
 /// An object that the topic owns.
@@ -100,23 +142,63 @@ pub(crate) struct Owned {
     pub(crate) holders: u32,
 }
 
+/// The entry that a subscriber was sent last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) number: u64,
+    /// The place of an item.
+    place: Option<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     pub(crate) source: Source,
     /// The number of the first entry that it has not gone past.
-    pub(crate) next: u64,
+    next: u64,
     /// The entry that it was sent last, until it has gone past that.
-    pub(crate) given: Option<u64>,
-    /// Entries that it has lost.
-    pub(crate) lost: u64,
+    given: Option<Given>,
+    /// Items that it has lost, of those before the place `counted`.
+    lost: u64,
+    counted: u64,
     /// Entries whose owned objects it holds.
-    pub(crate) held: HashSet<u64>,
+    held: BTreeSet<u64>,
     /// Publishers that had ended before it came.
-    pub(crate) ended_before: u64,
+    ended_before: u64,
     /// Publishers that must have opened the topic before it ends.
-    pub(crate) publishers: u32,
+    publishers: u32,
     /// It takes no more entries, and holds items still.
     pub(crate) has_left: bool,
+}
+
+impl Subscriber {
+    /// Whether it holds no object.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// It holds the object of this entry.
+    fn hold(&mut self, table: &mut Table, number: u64) -> Result<(), NoMemory> {
+        if self.held.len() >= record::HELD_FREE {
+            table.charge(self.source, record::HELD)?;
+        }
+        self.held.insert(number);
+        Ok(())
+    }
+
+    /// It holds the object of this entry no more. `false` if it did not.
+    pub(crate) fn let_go(&mut self, table: &mut Table, number: u64) -> bool {
+        let did = self.held.remove(&number);
+        if did && self.held.len() >= record::HELD_FREE {
+            table.refund(self.source, record::HELD);
+        }
+        did
+    }
+
+    /// Lets one object go, and returns the number of its entry.
+    pub(crate) fn let_first_go(&mut self, table: &mut Table) -> Option<u64> {
+        let number = self.held.first().copied()?;
+        self.let_go(table, number).then_some(number)
+    }
 }
 
 /// The choices of a topic's first publisher.
@@ -130,22 +212,34 @@ pub(crate) struct Choices {
 pub(crate) struct Topic {
     /// Two words, for subscribers and for publishers. Each counts changes.
     pub(crate) words: Block,
+    /// `None` once it was discarded: nobody finds it any more, and its entries go.
+    pub(crate) name: Option<Arc<str>>,
+    /// The source that made it, and the bytes of its record.
+    pub(crate) record: (Source, u64),
     pub(crate) choices: Option<Choices>,
     /// Subscribers for whom the first entries are kept.
     pub(crate) awaited: u32,
     /// Subscribers that have come.
-    pub(crate) came: u32,
-    pub(crate) entries: VecDeque<Entry>,
-    /// Entries with an object.
-    pub(crate) items: usize,
-    /// The number of the next entry.
-    pub(crate) next: u64,
+    came: u32,
+    /// Entries with an object, by their places.
+    pub(crate) items: BTreeMap<u64, Item>,
+    /// Items that there were.
+    items_ever: u64,
+    /// The others, by their numbers.
+    pub(crate) gone: BTreeMap<u64, Gone>,
+    gone_ever: u64,
     /// Publishers that have not ended.
     pub(crate) live: usize,
     /// Publishers that have opened the topic.
-    pub(crate) opened: u64,
-    pub(crate) owned: HashMap<u64, Owned>,
-    pub(crate) subscribers: HashMap<u64, Subscriber>,
+    opened: u64,
+    pub(crate) owned: BTreeMap<u64, Owned>,
+    pub(crate) subscribers: BTreeMap<u64, Box<Subscriber>>,
+    /// The positions and numbers of the subscribers that have not left.
+    positions: BTreeSet<(u64, u64)>,
+    /// The sources that have used it and have not ended.
+    pub(crate) users: BTreeSet<Source>,
+    /// Its place among those whose users have all ended.
+    pub(crate) orphaned: Option<u64>,
 }
 
 /// The words of a topic.
@@ -179,129 +273,4 @@ pub(crate) fn signal(table: &Table, words: Block, which: Word) {
 
 pub(crate) fn wait_for(table: &Table, words: Block, which: Word) -> Wait {
     with_word(table, words, which, |word, offset| Wait { offset, value: word.load(Ordering::Relaxed) })
-}
-
-impl Topic {
-    pub(crate) fn new(words: Block) -> Topic {
-        Topic {
-            words,
-            choices: None,
-            awaited: 1,
-            came: 0,
-            entries: VecDeque::new(),
-            items: 0,
-            next: 0,
-            live: 0,
-            opened: 0,
-            owned: HashMap::new(),
-            subscribers: HashMap::new(),
-        }
-    }
-
-    /// Entries before this number are held back for no subscriber.
-    pub(crate) fn floor(&self) -> u64 {
-        if self.came < self.awaited {
-            return 0;
-        }
-        let staying = self.subscribers.values().filter(|subscriber| !subscriber.has_left);
-        staying.map(|subscriber| subscriber.next).min().unwrap_or(u64::MAX)
-    }
-
-    /// One holder less of an owned object.
-    pub(crate) fn unhold(&mut self, table: &mut Table, number: u64) {
-        let Some(owned) = self.owned.get_mut(&number) else { return };
-        owned.holders -= 1;
-        if owned.holders == 0 {
-            let object = owned.object;
-            self.owned.remove(&number);
-            table.end(object);
-        }
-    }
-
-    /// Takes the entry at this place out of the queue. Returns the bytes of its handle.
-    pub(crate) fn take_out(&mut self, table: &mut Table, place: usize) -> usize {
-        let Some(entry) = self.entries.remove(place) else { return 0 };
-        let Kind::Item { handle, .. } = entry.kind else { return 0 };
-        self.items -= 1;
-        self.unhold(table, entry.number);
-        handle.len()
-    }
-
-    /// Takes the entries out that all subscribers have gone past, but for those that are kept. Returns the bytes of their
-    /// handles.
-    pub(crate) fn trim(&mut self, table: &mut Table) -> usize {
-        let keep = self.choices.map_or(0, |choices| choices.keep) as usize;
-        let (floor, before, mut bytes) = (self.floor(), self.entries.len(), 0);
-        while let Some(first) = self.entries.front()
-            && first.number < floor
-            && (matches!(first.kind, Kind::PublisherGone { .. }) || self.items > keep)
-        {
-            bytes += self.take_out(table, 0);
-        }
-        if self.entries.len() != before {
-            signal(table, self.words, Word::Publishers);
-        }
-        bytes
-    }
-
-    /// Moves the subscriber to `from`, and returns the next entry from there. Asked again with the same number, as after a
-    /// reply that was lost, it returns the same entry.
-    pub(crate) fn next_for(&mut self, table: &mut Table, id: u64, from: u64) -> Result<Next, Refused> {
-        let (end, queue) = (self.next, &self.entries);
-        let subscriber = self.subscribers.get_mut(&id).ok_or(Refused::Unknown)?;
-        let mut dropped = None;
-        if let Some(given) = subscriber.given.take()
-            && from <= given
-            && queue.binary_search_by_key(&given, |entry| entry.number).is_err()
-        {
-            // The reply was lost, and the entry has left the queue since.
-            subscriber.lost += 1;
-            dropped = subscriber.held.remove(&given).then_some(given);
-        }
-        subscriber.next = from.clamp(subscriber.next, end);
-        if let Some(dropped) = dropped {
-            self.unhold(table, dropped);
-        }
-        loop {
-            let Some(subscriber) = self.subscribers.get_mut(&id) else { return Err(Refused::Unknown) };
-            let place = self.entries.partition_point(|entry| entry.number < subscriber.next);
-            let Some(entry) = self.entries.get(place) else {
-                let opened = self.opened - subscriber.ended_before;
-                return Ok(match self.live == 0 && opened >= u64::from(subscriber.publishers) {
-                    true => Next::End { lost: subscriber.lost },
-                    false => Next::Empty(wait_for(table, self.words, Word::Subscribers)),
-                });
-            };
-            let (number, publisher, lost) = (entry.number, entry.publisher, subscriber.lost);
-            match &entry.kind {
-                Kind::PublisherGone { published } => {
-                    subscriber.given = Some(number);
-                    return Ok(Next::PublisherGone { number, lost, publisher, published: *published });
-                }
-                // Evicted by its publisher, whose call failed.
-                Kind::Item { object: Some(object), .. } if !table.has(*object) => {
-                    subscriber.next = number + 1;
-                }
-                Kind::Item { handle, object } => {
-                    let most = self.choices.map_or(0, |choices| choices.capacity) + 1;
-                    if object.is_some() && !subscriber.held.contains(&number) {
-                        if subscriber.held.len() >= most as usize {
-                            return Err(Refused::Holds(most));
-                        }
-                        subscriber.held.insert(number);
-                        if let Some(owned) = self.owned.get_mut(&number) {
-                            owned.holders += 1;
-                        }
-                    }
-                    subscriber.given = Some(number);
-                    let (handle, is_owned) = (Arc::clone(handle), object.is_some());
-                    return Ok(Next::Item { number, lost, publisher, is_owned, handle });
-                }
-            }
-        }
-    }
-
-    pub(crate) fn is_unused(&self) -> bool {
-        self.live == 0 && self.subscribers.is_empty() && self.entries.is_empty()
-    }
 }

@@ -2,29 +2,35 @@
 //!
 //! A topic is one queue, in which the entries of all its publishers stand in the order of their arrival. So the order of
 //! each publisher is kept.
+//!
+//! Each request visits a bounded number of entries, members and topics ([`Turn`](crate::turn::Turn)), and leaves the rest to
+//! [`Topics::go_on`]. What a topic is to its users does not depend on what is left: entries that only wait to be taken out
+//! are in no one's way.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::handle::Handle;
+use crate::refusal::NoMemory;
 use crate::table::{Source, Table};
 
 use crate::streams::{
     DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPICS, Overflow,
     PublisherOptions, SubscriberOptions,
 };
-use crate::topic::{
-    Choices, Entry, Kind, Next, Owned, Published, Refused, Subscriber, Topic, Word, signal, wait_for,
-    with_word,
-};
+use crate::topic::{Choices, Next, Published, Refused, Topic, Word, record, signal, wait_for, with_word};
+
+mod ends;
+#[cfg(test)]
+mod tests;
 
 /// Most bytes of the handles in all topics together.
 const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
 struct Publisher {
-    topic: Arc<str>,
+    topic: u64,
     source: Source,
     drops_oldest: bool,
     published: u64,
@@ -33,33 +39,84 @@ struct Publisher {
 /// The topics of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
-    topics: HashMap<Arc<str>, Topic>,
-    publishers: HashMap<u64, Publisher>,
+    /// The topics that can be found.
+    names: BTreeMap<Arc<str>, u64>,
+    /// These, and those that were discarded and are not yet taken apart.
+    topics: BTreeMap<u64, Topic>,
+    publishers: BTreeMap<u64, Publisher>,
     /// The topics of the subscribers.
-    subscribers: HashMap<u64, Arc<str>>,
-    /// The number of the last publisher or subscriber.
+    subscribers: BTreeMap<u64, u64>,
+    /// Publishers and subscribers by their sources.
+    members: BTreeSet<(Source, u64)>,
+    /// The topics that sources have used, by the sources.
+    used: BTreeSet<(Source, u64)>,
+    /// Sources that have ended, and have members or topics still.
+    ended: BTreeSet<Source>,
+    /// Topics in which entries wait to be taken out.
+    due: BTreeSet<u64>,
+    /// Topics with items that only ended sources have used, in the order in which they came to that.
+    orphans: BTreeMap<u64, u64>,
+    /// The number of the last publisher, subscriber, topic or orphan.
     last: u64,
     /// Bytes of the handles in all topics.
     bytes: usize,
 }
 
 impl Topics {
-    /// The topic of this name, made if it is not there.
-    fn topic(&mut self, table: &mut Table, name: &str) -> Result<(Arc<str>, &mut Topic), Refused> {
-        if !self.topics.contains_key(name) {
-            if self.topics.len() == MAX_TOPICS {
-                return Err(Refused::Topics);
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The number of the topic of this name, made if it is not there, and used by `source`.
+    fn topic(&mut self, table: &mut Table, source: Source, name: &str) -> Result<u64, Refused> {
+        let id = match self.names.get(name) {
+            Some(id) => *id,
+            None => self.make(table, source, name)?,
+        };
+        let Some(topic) = self.topics.get_mut(&id) else { return Err(Refused::Unknown) };
+        if !topic.users.contains(&source) {
+            if let Err(none) = table.charge(source, record::USER) {
+                self.detach_unused(id);
+                return Err(none.into());
             }
-            let topic = Topic::new(table.take(8)?);
-            for word in [Word::Subscribers, Word::Publishers] {
-                with_word(table, topic.words, word, |word, _| word.store(0, Ordering::Relaxed));
+            topic.users.insert(source);
+            self.used.insert((source, id));
+            if let Some(orphan) = topic.orphaned.take() {
+                self.orphans.remove(&orphan);
             }
-            self.topics.insert(name.into(), topic);
         }
-        let name = self.topics.get_key_value(name).map(|(name, _)| Arc::clone(name));
-        let name = name.ok_or(Refused::Unknown)?;
-        let topic = self.topics.get_mut(&name).ok_or(Refused::Unknown)?;
-        Ok((name, topic))
+        Ok(id)
+    }
+
+    fn make(&mut self, table: &mut Table, source: Source, name: &str) -> Result<u64, Refused> {
+        if self.names.len() == MAX_TOPICS {
+            // One that nobody has any more makes way.
+            let Some((_, orphan)) = self.orphans.pop_first() else { return Err(Refused::Topics) };
+            self.detach(orphan);
+        }
+        let bytes = record::TOPIC + name.len() as u64;
+        table.charge(source, bytes)?;
+        let words = match table.take(8) {
+            Ok(words) => words,
+            Err(none) => {
+                table.refund(source, bytes);
+                return Err(none.into());
+            }
+        };
+        for word in [Word::Subscribers, Word::Publishers] {
+            with_word(table, words, word, |word, _| word.store(0, Ordering::Relaxed));
+        }
+        let (id, name) = (self.next_number(), Arc::from(name));
+        self.topics.insert(id, Topic::new(words, Arc::clone(&name), (source, bytes)));
+        self.names.insert(name, id);
+        Ok(id)
+    }
+
+    /// Counts the record of a new publisher or subscriber of this topic. Where that is refused, a topic that was only made
+    /// for it goes.
+    fn admit(&mut self, table: &mut Table, source: Source, id: u64, bytes: u64) -> Result<(), NoMemory> {
+        table.charge(source, bytes).inspect_err(|_| self.detach_unused(id))
     }
 
     /// Adds a publisher. Returns its number.
@@ -82,27 +139,29 @@ impl Topics {
         if choices.is_some_and(is_wrong) {
             return Err(Refused::Capacity);
         }
-        let (name, topic) = self.topic(table, name)?;
-        match (topic.choices, choices) {
-            (Some(made), Some(asked)) if made != asked => {
-                return Err(Refused::Differs(made.capacity, made.keep));
-            }
-            (Some(_), _) => {}
-            (None, asked) => {
-                let standard = Choices { capacity: DEFAULT_TOPIC_CAPACITY, keep: 0 };
-                (topic.choices, topic.awaited) = (Some(asked.unwrap_or(standard)), options.awaited);
-            }
+        let topic_id = self.topic(table, source, name)?;
+        let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
+        if let (Some(made), Some(asked)) = (topic.choices, choices)
+            && made != asked
+        {
+            return Err(Refused::Differs(made.capacity, made.keep));
         }
         // Each publisher may leave an entry that says that it is gone.
-        if topic.live + topic.entries.len() - topic.items >= MAX_MEMBERS {
+        if topic.places_of_publishers() >= MAX_MEMBERS {
             return Err(Refused::Members);
         }
-        (topic.live, topic.opened) = (topic.live + 1, topic.opened + 1);
-        self.last += 1;
+        self.admit(table, source, topic_id, record::PUBLISHER + record::GONE)?;
+        let id = self.next_number();
+        let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
+        if topic.choices.is_none() {
+            let standard = Choices { capacity: DEFAULT_TOPIC_CAPACITY, keep: 0 };
+            (topic.choices, topic.awaited) = (Some(choices.unwrap_or(standard)), options.awaited);
+        }
+        topic.open();
         let drops_oldest = matches!(options.overflow, Overflow::DropOldest);
-        let publisher = Publisher { topic: name, source, drops_oldest, published: 0 };
-        self.publishers.insert(self.last, publisher);
-        Ok(self.last)
+        self.publishers.insert(id, Publisher { topic: topic_id, source, drops_oldest, published: 0 });
+        self.members.insert((source, id));
+        Ok(id)
     }
 
     /// Appends an entry.
@@ -116,50 +175,44 @@ impl Topics {
     ) -> Result<Published, Refused> {
         let publisher = self.publishers.get_mut(&id).filter(|publisher| publisher.source == source);
         let publisher = publisher.ok_or(Refused::Unknown)?;
-        let topic = self.topics.get_mut(&publisher.topic).ok_or(Refused::Unknown)?;
+        let topic_id = publisher.topic;
+        let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
         if handle.len() > MAX_STREAM_HANDLE {
             return Err(Refused::NoHandle);
         }
         let named = Handle::from_bytes(handle).map_err(|_| Refused::NoHandle)?;
-        let is_here = named.epoch == table.epoch;
-        if is_here {
+        if named.epoch == table.epoch {
             table.check(named.number, named.key)?;
         } else if is_owned {
             return Err(Refused::Foreign);
         }
-        let (floor, capacity) = (topic.floor(), topic.choices.map_or(0, |choices| choices.capacity) as usize);
+        let bytes = record::ITEM + handle.len() as u64;
         // Where the bytes are those of other topics, no word changes: the publisher asks again after a time.
-        while topic.items >= capacity || self.bytes + handle.len() > MAX_BYTES {
-            let oldest = topic.entries.iter().position(|entry| matches!(entry.kind, Kind::Item { .. }));
-            let oldest = oldest.map(|place| (place, topic.entries[place].number));
-            match oldest {
-                Some((place, number)) if publisher.drops_oldest || number < floor => {
-                    for subscriber in topic.subscribers.values_mut() {
-                        if subscriber.next <= number
-                            && subscriber.given != Some(number)
-                            && !subscriber.has_left
-                        {
-                            subscriber.lost += 1;
-                        }
-                    }
-                    self.bytes -= topic.take_out(table, place);
-                }
-                _ => return Ok(Published::Full(wait_for(table, topic.words, Word::Publishers))),
+        loop {
+            let charged = match topic.items.len() >= topic.capacity() || self.bytes + handle.len() > MAX_BYTES
+            {
+                true => None,
+                false => Some(table.charge(source, bytes)),
+            };
+            if let Some(Ok(())) = charged {
+                break;
             }
+            let makes_way = publisher.drops_oldest && !topic.items.is_empty() || topic.oldest_is_past();
+            if makes_way && table.turn.take() {
+                self.bytes -= topic.take_oldest(table);
+                continue;
+            }
+            return match charged {
+                Some(Err(none)) => Err(none.into()),
+                _ => Ok(Published::Full(wait_for(table, topic.words, Word::Publishers))),
+            };
         }
-        let number = topic.next;
-        topic.next += 1;
-        if is_owned {
-            topic.owned.insert(number, Owned { object: named.number, holders: 1 });
-        }
-        let kind = Kind::Item { handle: handle.into(), object: is_owned.then_some(named.number) };
-        topic.entries.push_back(Entry { number, publisher: id, kind });
-        topic.items += 1;
+        let number = topic.push(id, source, handle, is_owned.then_some(named.number));
         self.bytes += handle.len();
         publisher.published += 1;
-        // With no subscriber left nothing is held back.
-        self.bytes -= topic.trim(table);
         signal(table, topic.words, Word::Subscribers);
+        // With no subscriber left nothing is held back.
+        self.tend(table, topic_id);
         Ok(Published::As(number))
     }
 
@@ -175,16 +228,17 @@ impl Topics {
             return Err(Refused::Unknown);
         }
         let publisher = self.publishers.remove(&id).ok_or(Refused::Unknown)?;
+        self.members.remove(&(source, id));
+        table.refund(source, record::PUBLISHER);
         let topic = self.topics.get_mut(&publisher.topic).ok_or(Refused::Unknown)?;
         topic.live -= 1;
-        if !has_finished {
-            let kind = Kind::PublisherGone { published: publisher.published };
-            topic.entries.push_back(Entry { number: topic.next, publisher: id, kind });
-            topic.next += 1;
-            self.bytes -= topic.trim(table);
+        if has_finished {
+            table.refund(source, record::GONE);
+        } else {
+            topic.push_gone(id, source, publisher.published);
         }
         signal(table, topic.words, Word::Subscribers);
-        self.forget_unused(table, &publisher.topic);
+        self.tend(table, publisher.topic);
         Ok(())
     }
 
@@ -196,40 +250,27 @@ impl Topics {
         name: &str,
         options: &SubscriberOptions,
     ) -> Result<(u64, u64), Refused> {
-        let id = self.last + 1;
-        let (name, topic) = self.topic(table, name)?;
+        let topic_id = self.topic(table, source, name)?;
+        let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
         if topic.subscribers.len() >= MAX_MEMBERS {
             return Err(Refused::Members);
         }
-        let (next, ended_before) = match (options.from_oldest, topic.entries.front()) {
-            (true, Some(first)) => (first.number, 0),
-            _ => (topic.next, topic.opened - topic.live as u64),
-        };
-        topic.came = topic.came.saturating_add(1);
-        let subscriber = Subscriber {
-            source,
-            next,
-            given: None,
-            lost: 0,
-            held: HashSet::new(),
-            ended_before,
-            publishers: options.publishers,
-            has_left: false,
-        };
-        topic.subscribers.insert(id, subscriber);
-        let bytes = topic.trim(table);
-        self.bytes -= bytes;
-        self.last = id;
-        self.subscribers.insert(id, name);
+        self.admit(table, source, topic_id, record::SUBSCRIBER)?;
+        let id = self.next_number();
+        let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
+        let next = topic.add(id, source, options.publishers, options.from_oldest);
+        self.subscribers.insert(id, topic_id);
+        self.members.insert((source, id));
+        self.tend(table, topic_id);
         Ok((id, next))
     }
 
     /// A subscriber of this source, and its topic.
-    fn subscriber(&mut self, source: Source, id: u64) -> Result<(&Arc<str>, &mut Topic), Refused> {
-        let name = self.subscribers.get(&id).ok_or(Refused::Unknown)?;
-        let topic = self.topics.get_mut(name).ok_or(Refused::Unknown)?;
+    fn subscriber(&mut self, source: Source, id: u64) -> Result<(u64, &mut Topic), Refused> {
+        let topic_id = *self.subscribers.get(&id).ok_or(Refused::Unknown)?;
+        let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
         match topic.subscribers.get(&id) {
-            Some(subscriber) if subscriber.source == source => Ok((name, topic)),
+            Some(subscriber) if subscriber.source == source => Ok((topic_id, topic)),
             _ => Err(Refused::Unknown),
         }
     }
@@ -242,27 +283,25 @@ impl Topics {
         id: u64,
         from: u64,
     ) -> Result<Next, Refused> {
-        let (_, topic) = self.subscriber(source, id)?;
+        let (topic_id, topic) = self.subscriber(source, id)?;
         let next = topic.next_for(table, id, from)?;
-        let bytes = topic.trim(table);
-        self.bytes -= bytes;
+        self.tend(table, topic_id);
         Ok(next)
     }
 
     /// The subscriber no longer holds the object of an entry. One that it does not hold is none.
     pub(crate) fn release(&mut self, table: &mut Table, source: Source, id: u64, number: u64) {
-        let Ok((name, topic)) = self.subscriber(source, id) else { return };
-        let name = Arc::clone(name);
+        table.turn.visit(1);
+        let Ok((topic_id, topic)) = self.subscriber(source, id) else { return };
         let Some(subscriber) = topic.subscribers.get_mut(&id) else { return };
-        if !subscriber.held.remove(&number) {
+        if !subscriber.let_go(table, number) {
             return;
         }
-        let is_done = subscriber.has_left && subscriber.held.is_empty();
+        let is_done = subscriber.has_left && subscriber.holds_nothing();
         topic.unhold(table, number);
         if is_done {
-            topic.subscribers.remove(&id);
-            self.subscribers.remove(&id);
-            self.forget_unused(table, &name);
+            self.remove_subscriber(table, source, id, topic_id);
+            self.tend(table, topic_id);
         }
     }
 
@@ -275,71 +314,34 @@ impl Topics {
         id: u64,
         from: u64,
     ) -> Result<(), Refused> {
-        let (name, topic) = self.subscriber(source, id)?;
-        let name = Arc::clone(name);
-        let subscriber = topic.subscribers.get_mut(&id).ok_or(Refused::Unknown)?;
-        subscriber.has_left = true;
-        let missed = subscriber.given.take().filter(|given| *given >= from);
-        let missed = missed.filter(|given| subscriber.held.remove(given));
-        let is_done = subscriber.held.is_empty();
-        if let Some(missed) = missed {
-            topic.unhold(table, missed);
+        let (topic_id, topic) = self.subscriber(source, id)?;
+        topic.leave(table, id, from);
+        if topic.subscribers.get(&id).is_some_and(|subscriber| subscriber.holds_nothing()) {
+            self.remove_subscriber(table, source, id, topic_id);
         }
-        let bytes = topic.trim(table);
-        if is_done {
-            topic.subscribers.remove(&id);
-            self.subscribers.remove(&id);
-        }
-        self.bytes -= bytes;
-        self.forget_unused(table, &name);
+        self.tend(table, topic_id);
         Ok(())
+    }
+
+    /// A subscriber that has left holds nothing any more.
+    fn remove_subscriber(&mut self, table: &mut Table, source: Source, id: u64, topic_id: u64) {
+        if let Some(topic) = self.topics.get_mut(&topic_id) {
+            topic.subscribers.remove(&id);
+        }
+        self.subscribers.remove(&id);
+        self.members.remove(&(source, id));
+        table.refund(source, record::SUBSCRIBER);
     }
 
     /// Forgets a topic that has neither publishers nor subscribers, and evicts the objects that it owns. `false` if there
     /// is none.
     pub(crate) fn discard(&mut self, table: &mut Table, name: &str) -> Result<bool, Refused> {
-        let Some((name, topic)) = self.topics.get_key_value(name) else { return Ok(false) };
-        if topic.live != 0 || !topic.subscribers.is_empty() {
+        let Some(id) = self.names.get(name).copied() else { return Ok(false) };
+        if self.topics.get(&id).is_some_and(|topic| topic.live != 0 || !topic.subscribers.is_empty()) {
             return Err(Refused::InUse);
         }
-        let name = Arc::clone(name);
-        if let Some(topic) = self.topics.get_mut(&name) {
-            while !topic.entries.is_empty() {
-                self.bytes -= topic.take_out(table, 0);
-            }
-        }
-        self.forget_unused(table, &name);
+        self.detach(id);
+        self.tend(table, id);
         Ok(true)
-    }
-
-    /// The source is gone: its publishers have not finished, and its subscribers hold nothing.
-    pub(crate) fn source_ended(&mut self, table: &mut Table, source: Source) {
-        let of_source = |publisher: &Publisher| publisher.source == source;
-        let publishers: Vec<u64> =
-            self.publishers.iter().filter(|(_, publisher)| of_source(publisher)).map(|(id, _)| *id).collect();
-        for id in publishers {
-            let _ = self.finish(table, source, id, false);
-        }
-        let subscribers: Vec<u64> = self.subscribers.keys().copied().collect();
-        for id in subscribers {
-            let Ok((name, topic)) = self.subscriber(source, id) else { continue };
-            let name = Arc::clone(name);
-            let held = topic.subscribers.remove(&id).map(|subscriber| subscriber.held).unwrap_or_default();
-            for number in held {
-                topic.unhold(table, number);
-            }
-            let bytes = topic.trim(table);
-            self.bytes -= bytes;
-            self.subscribers.remove(&id);
-            self.forget_unused(table, &name);
-        }
-    }
-
-    fn forget_unused(&mut self, table: &mut Table, name: &Arc<str>) {
-        if self.topics.get(name).is_some_and(Topic::is_unused)
-            && let Some(topic) = self.topics.remove(name)
-        {
-            table.give_back(topic.words);
-        }
     }
 }

@@ -70,6 +70,18 @@ impl Client {
         }
     }
 
+    /// As [`Client::get`], on a thread that the owner needs too: calls `turn` until the owner has answered, and then waits for
+    /// bytes that come in frames as [`Client::get`] does.
+    ///
+    /// # Errors
+    /// As [`Client::get`], and [`Error::Interrupted`] when `turn` returns `false`.
+    pub fn get_driving(&self, handle: &Handle, turn: impl FnMut() -> bool) -> Result<View, Error> {
+        match self.0.claim_driving(handle, turn)? {
+            Ok((claimed, loan)) => self.view(handle, claimed, &loan, &mut self.0.patience()),
+            Err(_) => Err(Error::Unset { number: handle.number }),
+        }
+    }
+
     /// As [`Client::get_with`]; waits for the contents of a reserved object.
     ///
     /// # Errors
@@ -183,7 +195,7 @@ impl Client {
     /// Puts an object.
     ///
     /// # Errors
-    /// [`Error::Full`]; [`Error::TimedOut`], [`Error::Link`].
+    /// [`Error::Full`], [`Error::SourceFull`]; [`Error::TimedOut`], [`Error::Link`].
     pub fn put(&self, bytes: &[u8]) -> Result<Handle, Error> {
         self.put_parts("", &[bytes], &mut self.0.patience())
     }

@@ -6,9 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump::objects::ReadBytes;
+use farjump_os::forked_children;
 
 use crate::connection;
-use crate::store;
+use crate::shared::Shared;
 use crate::table::{Claimed, Source};
 
 /// The bytes of an object. They lie where their owner keeps them, or in a copy if that is not mapped here; in any case they
@@ -24,8 +25,9 @@ pub struct View {
 
 /// What keeps the bytes.
 enum Holder {
-    Store(Arc<store::Shared>, u64),
-    Client(Arc<connection::Inner>, u64),
+    Store(Arc<Shared>, u64),
+    /// A claim of the client's, and the number of forks before the view was made.
+    Client(Arc<connection::Inner>, u64, u64),
     /// A copy of this process's own.
     Copy(#[allow(dead_code, reason = "it keeps the bytes")] Box<[u8]>),
     /// A copy that the transport made, of the memory that the owner lent.
@@ -51,13 +53,14 @@ unsafe impl Sync for View {}
 
 impl View {
     /// `data` is claimed in that store.
-    pub(crate) fn of_store(shared: Arc<store::Shared>, data: NonNull<u8>, claimed: Claimed) -> View {
+    pub(crate) fn of_store(shared: Arc<Shared>, data: NonNull<u8>, claimed: Claimed) -> View {
         View { data, len: claimed.len as usize, holder: Holder::Store(shared, claimed.claim) }
     }
 
     /// `data` is claimed by that client, in memory that it has mapped.
     pub(crate) fn of_client(inner: Arc<connection::Inner>, data: NonNull<u8>, claimed: Claimed) -> View {
-        View { data, len: claimed.len as usize, holder: Holder::Client(inner, claimed.claim) }
+        let holder = Holder::Client(inner, claimed.claim, forked_children::forks());
+        View { data, len: claimed.len as usize, holder }
     }
 
     pub(crate) fn of_copy(bytes: Vec<u8>) -> View {
@@ -68,7 +71,10 @@ impl View {
     }
 
     pub(crate) fn of_read(bytes: ReadBytes) -> View {
-        View { data: NonNull::from(&*bytes).cast(), len: bytes.len(), holder: Holder::Read(bytes) }
+        // Asked once: the memory is a transport's own, and a second slice of it could be a longer one.
+        let all: &[u8] = &bytes;
+        let (data, len) = (NonNull::from(all).cast(), all.len());
+        View { data, len, holder: Holder::Read(bytes) }
     }
 
     /// The first byte.
@@ -120,8 +126,30 @@ impl Drop for View {
     fn drop(&mut self) {
         match &self.holder {
             Holder::Store(shared, claim) => shared.table().release(Source::Owner, *claim),
-            Holder::Client(inner, claim) => inner.release(*claim, self.len),
+            Holder::Client(inner, claim, forks) => inner.release_view(*claim, self.len, *forks),
             Holder::Copy(_) | Holder::Read(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Memory that shows more each time. Safe code.
+    struct Growing(AtomicUsize, [u8; 8]);
+
+    impl AsRef<[u8]> for Growing {
+        fn as_ref(&self) -> &[u8] {
+            &self.1[..self.0.fetch_add(1, Ordering::Relaxed)]
+        }
+    }
+
+    #[test]
+    fn a_view_of_memory_that_was_read_has_start_and_length_of_one_slice() {
+        let view = View::of_read(ReadBytes::new(Growing(AtomicUsize::new(3), *b"abcdefgh")));
+        assert_eq!((view.access(), &*view), (Access::Read, &b"abc"[..]));
     }
 }

@@ -7,10 +7,15 @@
 pub(crate) const VERSION: u8 = 1;
 /// Longest request without contents, in bytes.
 pub(crate) const MAX_REQUEST: usize = 2048;
-/// Most releases that travel with another request.
-pub(crate) const MAX_RELEASES: usize = 200;
+/// Most releases of items that travel with another request, which visits something itself.
+pub(crate) const MAX_RELEASES: usize = 16;
+/// Most claims that one request releases: the end of each visits several blocks.
+pub(crate) const MAX_CLAIMS: usize = 16;
 /// Reads of one reply are no longer than this, in bytes.
 pub(crate) const MAX_READ: u64 = 1 << 20;
+
+/// Longest text in a request or reply, in bytes.
+pub(crate) const MAX_TEXT: usize = 255;
 
 /// Objects from this length on, in bytes, are lent to sources that read memory. Shorter ones come as soon in a frame.
 pub(crate) const MIN_LENT: u64 = 16 << 10;
@@ -19,7 +24,8 @@ pub(crate) const MIN_LENT: u64 = 16 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`.
+    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`, and `1 u8` if the store has a file, which the
+    /// sources of calls at objects then hold before ([`Op::Hold`]).
     Hello = 0,
     /// `number u64, key, type name, contents`: makes an object. With a number of a reserved one, its contents; otherwise 0.
     /// Replied: `number u64, key`.
@@ -52,11 +58,13 @@ pub(crate) enum Op {
     /// As [`Op::Claim`], of a source whose transport reads memory that is lent to it. Replied: the same, and behind it the
     /// key of the loan; nothing if the object is not lent.
     ClaimLent = 13,
+    /// `number u64, key`: claims an object for a call that follows on the same link, until that has found it. Not replied to.
+    Hold = 14,
 }
 
 impl Op {
     pub(crate) fn from_number(number: u8) -> Option<Op> {
-        const ALL: [Op; 14] = [
+        const ALL: [Op; 15] = [
             Op::Hello,
             Op::Put,
             Op::Allocate,
@@ -71,6 +79,7 @@ impl Op {
             Op::Lease,
             Op::Count,
             Op::ClaimLent,
+            Op::Hold,
         ];
         ALL.get(usize::from(number)).copied()
     }
@@ -88,16 +97,29 @@ pub(crate) enum Status {
     WrongKey = 2,
     /// It has no contents yet. `offset u64` of the word that changes when it has.
     Unset = 3,
-    /// `asked u64, used u64, capacity u64, largest u64`.
+    /// `asked u64, used u64, capacity u64, largest u64, quarantined u64`, a text that names the processes that keep the
+    /// bytes in quarantine, and `1 u8` if the store's file could not be written.
     Full = 4,
     /// The object was not reserved.
     NotReserved = 5,
+    /// The source may take no more of the owner's memory. `asked u64`.
+    SourceFull = 6,
+    /// The object cannot be read from the store's file.
+    Lost = 7,
 }
 
 impl Status {
     pub(crate) fn from_number(number: u8) -> Option<Status> {
-        const ALL: [Status; 6] =
-            [Status::Done, Status::Gone, Status::WrongKey, Status::Unset, Status::Full, Status::NotReserved];
+        const ALL: [Status; 8] = [
+            Status::Done,
+            Status::Gone,
+            Status::WrongKey,
+            Status::Unset,
+            Status::Full,
+            Status::NotReserved,
+            Status::SourceFull,
+            Status::Lost,
+        ];
         ALL.get(usize::from(number)).copied()
     }
 }
@@ -130,7 +152,7 @@ impl Writer {
         self
     }
 
-    /// A text of at most 255 bytes, behind its length.
+    /// A text of at most [`MAX_TEXT`] bytes, behind its length.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.u8(text.len() as u8).bytes(text.as_bytes())
     }

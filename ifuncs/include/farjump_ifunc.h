@@ -59,7 +59,7 @@ extern "C" {
  * systems compile with hidden visibility do. */
 #define FARJUMP_IFUNC FARJUMP_LINKAGE __attribute__((visibility("default")))
 
-/* ---- Exports of every target to NAME_main, besides memcpy, memmove, memset and memcmp ---- */
+/* ---- Exports of every target to NAME_main, besides memcpy, memmove, memset, memcmp, bcmp and strlen ---- */
 
 /* Appends a copy of len bytes to the reply of this call. The reply is sent when NAME_main returns. Returns 0,
  * also in a one-way call. Returns -1 and appends nothing if the reply would exceed the target's limit. */
@@ -110,7 +110,10 @@ int farjump_inject(const uint8_t id[16], const char *peer, size_t peer_len, cons
  * returns. The memory is not zeroed. The object exists from then on, unless the call panics, and its handle is appended to
  * the reply; if there are several, in the order in which they were made.
  *
- * Both return 0, or one of the numbers below. Neither waits. */
+ * Both return 0, or one of the numbers below. Neither waits. A store may have written an object to its file: that of a call by
+ * its handle (farjump_open_at) comes back before NAME_main starts. For any other, and for memory that the file has to make,
+ * they return FARJUMP_SPILLED at once, while the store reads or writes. NAME_main then calls farjump_again() with its payload,
+ * and returns before it has replied or made anything: it runs again when the store has read or written, as often as it takes. */
 int farjump_object(const void *handle, size_t handle_len, const void **data, size_t *size);
 int farjump_new_object(size_t len, void **data);
 
@@ -121,6 +124,7 @@ int farjump_new_object(size_t len, void **data);
 #define FARJUMP_WRONG_KEY (-5)  /* the handle's key is not the object's */
 #define FARJUMP_STORE_FULL (-6) /* the store has no memory for it */
 #define FARJUMP_UNSET (-7)      /* the handle was reserved, and has no contents yet */
+#define FARJUMP_SPILLED (-8)    /* the store reads or writes its file for it: call farjump_again() */
 
 #define FARJUMP_UNKNOWN_PEER (-1) /* the target has no destination of that name */
 #define FARJUMP_TOO_LARGE (-2)    /* the payload is too long for a frame to that destination */

@@ -34,6 +34,51 @@
 //! }
 //! ```
 //!
+//! # A store with objects at arbitrary addresses
+//! The target and the functions that it runs follow the pointers that `Objects` returns.
+//! ```compile_fail,E0200
+//! #![forbid(unsafe_code)]
+//! # use std::ptr::{NonNull, without_provenance_mut};
+//! # use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
+//! #[derive(Debug)]
+//! struct Anywhere;
+//!
+//! impl Objects for Anywhere {
+//! #   fn listening(&mut self, _: &str) {}
+//! #   fn request(&mut self, _: u64, _: Request<'_>, _: &mut Vec<u8>, _: usize) -> Result<Answer, String> { Ok(Answer::Done) }
+//! #   fn create(&mut self, _: usize) -> Result<Lent, ObjectError> { Err(ObjectError::Full) }
+//! #   fn call_ended(&mut self, _: bool, _: &mut Vec<u8>) {}
+//! #   fn source_ended(&mut self, _: u64, _: Option<LingeringPeer>) {}
+//! #   fn region(&self, _: bool) -> Option<Region<'_>> { None }
+//! #   fn list(&mut self, _: u64, _: usize) -> ObjectPage { ObjectPage::default() }
+//!     fn resolve(&mut self, _: Request<'_>) -> Result<Lent, ObjectError> {
+//!         let data = NonNull::new(without_provenance_mut(64)).ok_or(ObjectError::Gone)?;
+//!         Ok(Lent { data, len: 1 })
+//!     }
+//! }
+//! ```
+//! ```
+//! # use std::ptr::{NonNull, without_provenance_mut};
+//! # use farjump::objects::{Answer, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request};
+//! #[derive(Debug)]
+//! struct Anywhere;
+//!
+//! // SAFETY: no object of this store has a byte.
+//! unsafe impl Objects for Anywhere {
+//! #   fn listening(&mut self, _: &str) {}
+//! #   fn request(&mut self, _: u64, _: Request<'_>, _: &mut Vec<u8>, _: usize) -> Result<Answer, String> { Ok(Answer::Done) }
+//! #   fn create(&mut self, _: usize) -> Result<Lent, ObjectError> { Err(ObjectError::Full) }
+//! #   fn call_ended(&mut self, _: bool, _: &mut Vec<u8>) {}
+//! #   fn source_ended(&mut self, _: u64, _: Option<LingeringPeer>) {}
+//! #   fn region(&self, _: bool) -> Option<Region<'_>> { None }
+//! #   fn list(&mut self, _: u64, _: usize) -> ObjectPage { ObjectPage::default() }
+//!     fn resolve(&mut self, _: Request<'_>) -> Result<Lent, ObjectError> {
+//!         let data = NonNull::new(without_provenance_mut(64)).ok_or(ObjectError::Gone)?;
+//!         Ok(Lent { data, len: 0 })
+//!     }
+//! }
+//! ```
+//!
 //! # Closing another owner's file
 //! An address passed to `UnconnectedEndpoint::connect` owns its descriptors, and a number makes none.
 //! ```compile_fail,E0308

@@ -39,7 +39,7 @@
  *
  * RIGHTS
  * Functions of links act as the user that the module was loaded with (`user NAME`; otherwise `default`), those of FJ.CALL as
- * the client's user. Rules about commands and keys hold: kv_get needs `get`, kv_type and kv_len `type`, kv_hget `hget`,
+ * the client's user. Rules about commands, keys and channels hold: kv_get needs `get`, kv_type and kv_len `type`, kv_hget `hget`,
  * kv_lindex `lindex`, kv_zscore `zscore`, kv_zrange `zrangebyscore`, kv_xrange `xrange`, kv_fields `hgetall`, kv_members
  * `smembers`, kv_scan `scan`. Writes need their commands. Functions run in database 0, those of FJ.CALL in the client's.
  *

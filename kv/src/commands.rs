@@ -1,12 +1,13 @@
 //! The module's commands.
 
-use std::rc::Rc;
 use std::time::Instant;
+
+use farjump::Principal;
 
 use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
 use crate::code::Kept;
 use crate::code_key::slot_of_key;
-use crate::functions::{self, Bytes, Door};
+use crate::functions::{self, Bytes, Door, Word};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
 use crate::watcher::Watcher;
@@ -54,12 +55,9 @@ impl Command for RunLinks {
         let Some(host) = host else {
             return context.reply_error("FJ._RUN is for the module itself: call code by FJ.CALL");
         };
-        let user = host.options().map_or_else(Vec::new, |options| options.user.as_bytes().to_vec());
-        let key_users = host.options().map_or_else(Rc::default, |options| Rc::clone(&options.key_users));
-        let door = Door { user, key_users, may_write: true, slot: None, keys: Vec::new(), args: Vec::new() };
         let start = Instant::now();
         let run = host.watcher.get().map(Watcher::run);
-        let polled = functions::during(context, door, || hooks::poll(&host));
+        let polled = functions::during(context, Door::default(), || hooks::poll(&host));
         drop(run);
         let ran = host.turns.last_run.borrow();
         args.append(context, 1, &ran.shown());
@@ -182,18 +180,24 @@ fn call_with(
         let name = String::from_utf8_lossy(args.get(1)).into_owned();
         return Err(format!("NOCODE no code is loaded under {name:?}: load it by FJ.LOAD"));
     };
-    let door = Door {
-        user: context.user_name().unwrap_or_else(|| b"default".to_vec()),
-        key_users: Rc::default(),
+    let user = context.user_name().ok_or(
+        "this call has no user, as another module makes it: have that module call with the flag C, for the user of its client",
+    )?;
+    let principal = Principal::with_word(Word {
+        user,
         may_write,
         slot: (keys != 0).then(|| slot_of_key(args.get(3))),
+        database: context.database(),
+    });
+    let door = Door {
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
         args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),
     };
     let payload = args.get(3 + keys);
     let start = Instant::now();
     let run = host.watcher.get().map(Watcher::run);
-    let replied = functions::during(context, door, || own_calls::call(target, &loaded.library, payload));
+    let replied =
+        functions::during(context, door, || own_calls::call(target, &principal, &loaded.library, payload));
     drop(run);
     let figures = &mut loaded.figures;
     figures.calls += 1;

@@ -14,6 +14,7 @@ use farjump::Target;
 
 use crate::api::{self, Command, Context, Hooks, context_flags};
 use crate::causes::with_causes;
+use crate::code_key::KEY;
 use crate::commands::RunLinks;
 use crate::host::{self, Host};
 
@@ -29,6 +30,9 @@ pub(crate) const FIRST_CALLS: usize = 8;
 const LINGER_INSIDE: Duration = Duration::from_micros(5);
 /// Turns of a server that does not sleep in which nothing runs as the links' memory shows no call.
 const MOST_SKIPPED: u32 = 15;
+/// Time in microseconds after which a run looks at more than frames: new links, and those that end. By itself the target looks
+/// after some hundred polls, and clients may make each turn of the loop long.
+const TEND_AFTER: u64 = 1000;
 /// The sleep of a target for which nothing is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Sleeps of at least this take no timer: the server's loop turns more often by itself.
@@ -38,7 +42,9 @@ struct Turn;
 
 /// Has the server call the hooks.
 pub(crate) fn subscribe(context: &Context<'_>) -> bool {
-    api::subscribe::<Turn>(context)
+    // Writes to hashes cost a little more where they are watched.
+    let has_seals = host::get().is_some_and(|host| host.code.borrow().has_seals());
+    api::subscribe::<Turn>(context) && (!has_seals || api::watch_hashes::<Turn>(context))
 }
 
 impl Hooks for Turn {
@@ -49,10 +55,13 @@ impl Hooks for Turn {
                 return;
             }
             host.open();
-            host.code.borrow_mut().want_all();
+            let mut code = host.code.borrow_mut();
+            code.want_all();
+            code.learn_all(context);
         }
         look_at_code(&host, context);
         if host.target.borrow().is_some() {
+            host.drop_calls_of_lost_users();
             before_sleep(&host, context);
             if host.holds_replies() {
                 // The sleep that follows is to end at once, as replies leave after it.
@@ -66,6 +75,26 @@ impl Hooks for Turn {
         host.release_replies();
         if !host.turns.armed.get() && host.target.borrow().is_some() {
             run_if_due(&host, context);
+        }
+    }
+
+    fn loaded(context: &Context<'_>) {
+        let Some(host) = host::get() else { return };
+        // No function runs now.
+        if let Ok(mut code) = host.code.try_borrow_mut() {
+            code.learn_all(context);
+        }
+    }
+
+    fn hash_written(context: &Context<'_>, key: &[u8]) {
+        if !key.starts_with(KEY) {
+            return;
+        }
+        let Some(host) = host::get() else { return };
+        // Not what FJ.LOAD and FJ.DELETE write here: they note it themselves. Nor what loaded code writes, which has no seal that
+        // is newer.
+        if let Ok(mut code) = host.code.try_borrow_mut() {
+            code.learn(context, key);
         }
     }
 }
@@ -131,12 +160,17 @@ fn run_if_due(host: &Host, context: &Context<'_>) {
     let turns = &host.turns;
     let may_have = host.target.borrow().as_ref().is_some_and(Target::may_have_frames);
     // A server that spins never silences the links' bells.
-    let was_rung = turns.rung.get() && !host.spins();
+    let was_rung = turns.rung.get() && (!host.spins() || is_to_tend(host));
     if may_have || was_rung || turns.has_more.get() || turns.skipped.get() >= MOST_SKIPPED {
         return run(host, context);
     }
     turns.skipped.set(turns.skipped.get() + 1);
     make_way(host);
+}
+
+/// Whether some time has passed since the target looked at more than frames.
+fn is_to_tend(host: &Host) -> bool {
+    api::now().saturating_sub(host.turns.tended_at.get()) >= TEND_AFTER
 }
 
 /// Lets a source run that waits for this processor.
@@ -186,6 +220,10 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut has_more = true;
     let mut calls = turns.last_run.borrow_mut();
     calls.begin();
+    if is_to_tend(host) {
+        turns.tended_at.set(api::now());
+        target.tend();
+    }
     while now - start < MOST_TIME {
         let ran = target.poll().map_err(|error| with_causes(&error))?;
         let before = std::mem::replace(&mut now, Instant::now());

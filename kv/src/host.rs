@@ -6,16 +6,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farjump::Target;
+use farjump::{Principal, Target};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::api::{self, Level, Watched};
 use crate::causes::with_causes;
 use crate::code::Code;
+use crate::functions::Word;
 use crate::options::{DEFAULT_LIMIT, Options};
 use crate::ran::LastRun;
 use crate::watcher::{Limit, Watcher};
 use crate::{functions, hooks};
+
+/// Time between looks at the users for whom calls wait, in microseconds: the server tells modules of no change of them.
+const LOOK_AT_USERS: u64 = 500_000;
 
 thread_local! {
     /// The module, on the server's main thread, while it is loaded.
@@ -63,6 +67,8 @@ pub(crate) struct Turns {
     pub(crate) opened: Cell<bool>,
     /// Set by the hooks around the internal command: a client that runs it is refused.
     pub(crate) in_hook: Cell<bool>,
+    /// When the target last looked at more than frames, by that clock.
+    pub(crate) tended_at: Cell<u64>,
     /// Whether the last run ended for its time, and not for want of calls.
     pub(crate) has_more: Cell<bool>,
     /// When the last call of a link ended.
@@ -75,6 +81,8 @@ pub(crate) struct Turns {
     pub(crate) skipped: Cell<u32>,
     /// Runs of the internal command.
     pub(crate) runs: Cell<u64>,
+    /// When the users were last looked at for whom calls wait, by the server's clock in microseconds.
+    pub(crate) users_seen: Cell<u64>,
     /// Times that the target was armed.
     pub(crate) arms: Cell<u64>,
     /// Runs that took longer than the limit.
@@ -178,14 +186,11 @@ impl Host {
         let mut builder = Target::listen(&options.address)
             .args_owned(Marker { _reserved: [0; 2] })
             .exports(functions::exports())
-            // Compilers make calls of these out of loops and comparisons, beside those that every target offers.
-            .export("bcmp", libc::memcmp as unsafe extern "C" fn(_, _, _) -> _)
-            .export("strlen", libc::strlen as unsafe extern "C" fn(_) -> _)
             .arena_size(options.code_room)
             .mailbox_size(options.mailbox)
             .max_sources(options.max_links)
             .crash_report(true)
-            .tell_callers(true)
+            .host_word(word_of_links(options))
             .program(&server_name());
         if let Some(transport) = &options.transport {
             builder = builder.transport(transport);
@@ -238,6 +243,20 @@ impl Host {
         }
     }
 
+    /// Drops, now and then, calls that wait for users who are gone or off.
+    pub(crate) fn drop_calls_of_lost_users(&self) {
+        let now = api::now();
+        if now.saturating_sub(self.turns.users_seen.get()) < LOOK_AT_USERS {
+            return;
+        }
+        self.turns.users_seen.set(now);
+        if let Ok(mut target) = self.target.try_borrow_mut()
+            && let Some(target) = &mut *target
+        {
+            target.withdraw(|principal| functions::loss_of(&principal.word::<Word>()?.user));
+        }
+    }
+
     /// Ends the server's next sleep at once.
     pub(crate) fn kick(&self) {
         if let Some(kick) = &*self.kick.borrow() {
@@ -270,6 +289,16 @@ impl Host {
         if let Ok(mut target) = self.target.try_borrow_mut() {
             drop(target.take());
         }
+    }
+}
+
+/// The word on the calls of each link: they run as the user of the link's key, or as that of all links.
+fn word_of_links(options: &Options) -> impl FnMut(&Principal) -> Word + Send + use<> {
+    let (user, key_users) = (options.user.clone(), options.key_users.clone());
+    move |principal| {
+        let of_key = principal.key().and_then(|key| key_users.iter().find(|(name, _)| name == key));
+        let user = of_key.map_or(&user, |(_, user)| user).clone().into_bytes();
+        Word { user, may_write: true, slot: None, database: 0 }
     }
 }
 

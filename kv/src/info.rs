@@ -1,5 +1,7 @@
 //! `INFO farjump`.
 
+use farjump::RefusalCause;
+
 use crate::api::{self, Context, Info, InfoSource};
 use crate::functions;
 use crate::host;
@@ -39,6 +41,7 @@ impl InfoSource for Fields {
             info.text(c"address", &target.address());
             info.number(c"links", target.sources() as u64);
             info.number(c"calls", stats.frames);
+            info.number(c"dropped", stats.refused(RefusalCause::Rights));
             info.number(c"images", target.images().len() as u64);
         }
         if let Ok(code) = host.code.try_borrow() {

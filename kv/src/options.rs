@@ -1,7 +1,6 @@
 //! The arguments of `loadmodule`.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Duration;
 
 use farjump::{CodeId, Keys};
@@ -43,7 +42,7 @@ pub(crate) struct Options {
     /// The user of the server that links act as.
     pub(crate) user: String,
     /// Names of keys of links, and the users that links with those act as.
-    pub(crate) key_users: Rc<[(String, String)]>,
+    pub(crate) key_users: Vec<(String, String)>,
     pub(crate) load: MayLoad,
     /// File with the key that authenticates code in keys.
     pub(crate) code_key: Option<PathBuf>,
@@ -88,7 +87,7 @@ impl Options {
             linger: Duration::ZERO,
             spin: false,
             user: "default".to_owned(),
-            key_users: Rc::default(),
+            key_users: Vec::new(),
             load: MayLoad::No,
             code_key: None,
             allow: Vec::new(),
@@ -151,7 +150,7 @@ impl Options {
                 "key applies to tcp: addresses alone: leave it away, or listen at tcp:HOST:PORT".to_owned()
             );
         }
-        options.key_users = key_users.into();
+        options.key_users = key_users;
         if !options.key_users.is_empty() && options.key_file.is_none() {
             return Err(
                 "key-user needs links that come by a key: listen at tcp:HOST:PORT with `key FILE`".to_owned()

@@ -1,17 +1,24 @@
 //! Calls of loaded code that no link has brought: the only part that runs code on the target itself.
 
-use farjump::{Library, Target};
+use std::sync::Arc;
+
+use farjump::{Library, Principal, Target};
 
 use crate::causes::with_causes;
 
-/// Runs the function of `library` on `target` with `payload`, and returns its reply.
+/// Runs the function of `library` on `target` with `payload` for `principal`, and returns its reply.
 ///
 /// # Errors
 /// Why it did not run, or the message of its panic.
-pub(crate) fn call(target: &mut Target<'_>, library: &Library, payload: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn call(
+    target: &mut Target<'_>,
+    principal: &Arc<Principal>,
+    library: &Library,
+    payload: &[u8],
+) -> Result<Vec<u8>, String> {
     // SAFETY: the administrator of the server has let its clients load code (`load`), or has listed the code's id. Whoever
     // loads code answers for it, as whoever loads a module does. The target's arguments are the module's marker, of which
     // functions use only the address.
-    let reply = unsafe { target.call(library, payload) };
+    let reply = unsafe { target.call_for(principal, library, payload) };
     reply.map(farjump::Reply::into_vec).map_err(|error| with_causes(&error))
 }

@@ -15,7 +15,9 @@ use farjump_core::image::Machine;
 use farjump_core::image::{ImageParts, Import, Level, Place, Platform, SPAN_DISTANCE};
 #[cfg(target_arch = "x86_64")]
 use farjump_loader::InPlace;
-use farjump_loader::{Arena, Copied, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id};
+use farjump_loader::{
+    Arena, Copied, Domain, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id,
+};
 
 fn store() -> Store {
     Store::new(Arena::new(256 * 1024).unwrap())
@@ -76,22 +78,53 @@ fn new_code_keeps_the_bytes_of_its_copy_whether_memory_was_allocated_ahead_or_no
         }
         let mut copied = Copied::new(&bytes, b"code");
         let place = copied.image().as_ptr();
-        let Ok(Inserted::New(linked)) = store.insert_copied(&mut copied, id, &resolver, Some(&origin)) else {
+        let Ok(Inserted::New(linked)) =
+            store.insert_copied(&mut copied, (&id).into(), &resolver, Some(&origin))
+        else {
             panic!("it is new");
         };
         assert_eq!((linked.name(), linked.origin(), linked.image()), ("code", "a source", &bytes[..]));
         assert_eq!(linked.image().as_ptr(), place);
         assert!(copied.image().is_empty() && copied.name().is_empty());
         copied.set(&bytes, b"other");
-        let Ok(Inserted::Held(again)) = store.insert_copied(&mut copied, id, &resolver, None) else {
+        let Ok(Inserted::Held(again)) = store.insert_copied(&mut copied, (&id).into(), &resolver, None)
+        else {
             panic!("it is there");
         };
         assert!(Arc::ptr_eq(&again, &linked));
         assert_eq!((copied.image(), copied.name()), (&bytes[..], &b"other"[..]), "it was not needed");
-        let error = store.insert_copied(&mut copied, code_id(b""), &resolver, None).unwrap_err();
+        let error = store.insert_copied(&mut copied, (&code_id(b"")).into(), &resolver, None).unwrap_err();
         assert!(matches!(error, Refused::IdMismatch { .. }), "{error}");
         assert_eq!(copied.image(), bytes, "a refused copy can be tried again");
     }
+}
+
+#[test]
+fn code_of_one_domain_is_not_that_of_another() {
+    let (mut store, resolver) = (store(), Resolver::default());
+    let span1 = static_counter();
+    let bytes = ImageParts { bss_len: 8, ..text(&span1) }.encode().unwrap();
+    let id = code_id(&bytes);
+    let keys = [0, 1].map(|number| Domain::numbered(number).key(id));
+    let insert = |store: &mut Store, key| {
+        let mut copied = Copied::new(&bytes, b"counter");
+        match store.insert_copied(&mut copied, key, &resolver, None).unwrap() {
+            Inserted::New(linked) | Inserted::Held(linked) => linked,
+        }
+    };
+    let linked = keys.map(|key| {
+        assert!(store.get(key).is_none(), "{key:?}");
+        insert(&mut store, key)
+    });
+    assert!(!Arc::ptr_eq(&linked[0], &linked[1]));
+    assert_eq!(linked.each_ref().map(|linked| linked.key()), keys);
+    // Each has statics of its own.
+    assert_eq!([0, 0, 1].map(|index| run_for::<1>(&linked[index])), [[1], [2], [1]]);
+    let same = insert(&mut store, keys[1]);
+    assert!(Arc::ptr_eq(&same, &linked[1]));
+    assert!(store.forget(&id) && !store.forget(keys[0]));
+    assert!(store.get(&id).is_none() && store.get(keys[1]).is_some_and(|held| Arc::ptr_eq(held, &same)));
+    assert_eq!((store.len(), store.bytes()), (1, bytes.len()));
 }
 
 #[test]
@@ -401,7 +434,7 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
     refused(
         &mut store,
         result,
-        "the target refused `sum`: it exports no `store_get` (it offers kv_get, memcmp, memcpy, memmove, memset; did \
+        "the target refused `sum`: it exports no `store_get` (it offers kv_get, bcmp, memcmp, memcpy, memmove, memset, strlen; did \
          you mean kv_get?). Have the target export it (Target::export, \
          TargetBuilder::export_library).",
     );
@@ -410,7 +443,7 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
     refused(
         &mut store,
         result,
-        "the target refused `sum`: it exports no `getpid` (it offers memcmp, memcpy, memmove, memset). Have the target export \
+        "the target refused `sum`: it exports no `getpid` (it offers bcmp, memcmp, memcpy, memmove, memset, strlen). Have the target export \
          it (Target::export, TargetBuilder::export_library).",
     );
 }

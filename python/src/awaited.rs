@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::call::Results;
 use crate::errors::closed;
 use crate::pending::{Pending, Seen};
-use crate::pendings::Pendings;
+use crate::pendings::{Pendings, SentSome};
 use crate::sending::Unsent;
 use crate::shared::Shared;
 
@@ -44,8 +44,8 @@ pub(crate) struct Part {
     pub(crate) open: VecDeque<Py<Pending>>,
     /// When one of them was last sent.
     pub(crate) since: Instant,
-    /// The first one that failed, where that ends the wait.
-    pub(crate) failed: Option<Py<Pending>>,
+    /// The first one that failed, where that ends the wait, and its outcome.
+    pub(crate) failed: Option<(Py<Pending>, Seen)>,
 }
 
 /// A call that is to be sent when there is credit.
@@ -62,8 +62,25 @@ pub(crate) struct Credit {
 pub(crate) struct Looked {
     /// Outcomes of calls of groups, which are not yet Python objects.
     pub(crate) found: Vec<(Py<Pending>, Seen)>,
+    /// What groups found that could not be sent, and what they no longer need.
+    pub(crate) sent: Vec<(Arc<Group>, SentSome)>,
     /// Whether a call found no credit. Others then do not overtake it.
     pub(crate) is_full: bool,
+}
+
+impl Looked {
+    /// Keeps the outcomes, without the link's lock.
+    pub(crate) fn settle(self, py: Python<'_>) {
+        for (group, some) in self.sent {
+            for (place, error) in some.failed {
+                group.pendings.get().settle(py, place, error);
+            }
+        }
+        for (pending, seen) in self.found {
+            // The outcome is kept, also where it is an exception.
+            drop(pending.get().settled(py, seen));
+        }
+    }
 }
 
 /// What became of an entry.
@@ -93,24 +110,30 @@ impl Entry {
         }
     }
 
-    /// Looks once, with the link's lock held, under which no Python code may run. Without a link, as it was closed, the
-    /// future can be completed.
-    pub(crate) fn look(&mut self, py: Python<'_>, link: Option<&Link>, looked: &mut Looked) -> Progress {
+    /// Looks once, with the link's lock held. Without a link, as it was closed, the future can be completed.
+    pub(crate) fn look(&mut self, link: Option<&Link>, looked: &mut Looked) -> Progress {
         match self {
             Entry::Call { pending, seen, .. } => {
                 *seen = pending.get().look(link);
                 if seen.is_some() { Progress::All } else { Progress::None }
             }
-            Entry::Part(part) => part.look(py, link, looked),
+            Entry::Part(part) => part.look(link, looked),
             Entry::Credit(credit) => {
                 let Some(link) = link else { return Progress::All };
                 if looked.is_full {
                     return Progress::None;
                 }
-                credit.sent = credit.unsent.try_to_send(py, link);
+                credit.sent = credit.unsent.try_to_send(link);
                 looked.is_full = credit.sent.is_none();
                 if looked.is_full { Progress::None } else { Progress::All }
             }
+        }
+    }
+
+    /// Keeps the outcome that ended the wait for a group, without the link's lock.
+    pub(crate) fn settle(&mut self, py: Python<'_>) {
+        if let Entry::Part(Part { failed: Some((pending, seen)), .. }) = self {
+            drop(pending.get().settled(py, std::mem::replace(seen, Seen::Failed)));
         }
     }
 
@@ -171,19 +194,19 @@ impl Entry {
 }
 
 impl Part {
-    pub(crate) fn look(&mut self, py: Python<'_>, link: Option<&Link>, looked: &mut Looked) -> Progress {
+    pub(crate) fn look(&mut self, link: Option<&Link>, looked: &mut Looked) -> Progress {
         let pendings = self.group.pendings.get();
         let (mut progress, mut misses) = (Progress::None, 0);
         if let Some(link) = link
             && pendings.has_unsent()
             && !looked.is_full
         {
-            let (sent, failed) = pendings.send_some(py, link);
+            let some = pendings.send_some(link);
             looked.is_full = pendings.has_unsent();
-            if sent || !failed.is_empty() {
+            if some.sent || !some.failed.is_empty() {
                 (self.since, progress) = (Instant::now(), Progress::Some);
             }
-            looked.found.extend(failed);
+            looked.sent.push((Arc::clone(&self.group), some));
         }
         let mut missed = Vec::new();
         while misses < MISSES
@@ -196,12 +219,10 @@ impl Part {
             };
             progress = Progress::Some;
             if pendings.ends_at(&seen) {
-                self.failed = Some(pending.clone_ref(py));
-            }
-            looked.found.push((pending, seen));
-            if self.failed.is_some() {
+                self.failed = Some((pending, seen));
                 break;
             }
+            looked.found.push((pending, seen));
         }
         missed.into_iter().rev().for_each(|pending| self.open.push_front(pending));
         if self.open.is_empty() || self.failed.is_some() { Progress::All } else { progress }
@@ -209,9 +230,9 @@ impl Part {
 
     fn complete(self, py: Python<'_>) -> PyResult<()> {
         let group = &self.group;
-        if let Some(failed) = self.failed {
+        if let Some((failed, seen)) = self.failed {
             group.has_failed.store(true, Ordering::Release);
-            let Err(error) = failed.get().settled(py, Seen::Failed) else { return Ok(()) };
+            let Err(error) = failed.get().settled(py, seen) else { return Ok(()) };
             return complete(py, &group.future, Err(error));
         }
         if group.parts.fetch_sub(1, Ordering::AcqRel) > 1 {

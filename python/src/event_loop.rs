@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use farjump::{Awaited, SystemError, SystemOperation};
@@ -13,7 +13,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::awaited::{Entry, Looked, MISSES, Progress, is_done};
 use crate::errors::{exception, guarded};
-use crate::shared::{Shared, Wake};
+use crate::lock::Lock;
+use crate::shared::{Held, Shared, Wake};
 
 /// Longest time after which the calls are looked for without an event: then cancelled futures are noticed, too.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
@@ -27,7 +28,7 @@ pub(crate) struct Bridge {
     /// Readable when the link or `wake` is.
     descriptor: OwnedFd,
     wake: Arc<Wake>,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Default)]
@@ -62,12 +63,13 @@ impl Bridge {
     pub(crate) fn add(py: Python<'_>, shared: &Arc<Shared>, entry: Entry) -> PyResult<()> {
         let event_loop = running_loop(py)?;
         let bridge = Bridge::of(shared, &event_loop)?;
-        let mut state = bridge.get().state();
-        state.sends |= entry.sends();
-        state.awaiting.push_back(entry);
+        let sends = entry.sends();
         shared.awaited_once_more();
-        let due = std::mem::replace(&mut state.is_due, true);
-        drop(state);
+        let due = bridge.get().state.with(|state| {
+            state.sends |= sends;
+            state.awaiting.push_back(entry);
+            std::mem::replace(&mut state.is_due, true)
+        });
         if !due {
             event_loop.call_method1(intern!(py, "call_soon"), (&bridge,))?;
         }
@@ -83,69 +85,68 @@ impl Bridge {
 
     /// Whether tasks of the running event loop wait for credit.
     pub(crate) fn sends(py: Python<'_>, shared: &Arc<Shared>) -> PyResult<bool> {
-        let event_loop = running_loop(py)?;
-        let bridges = shared.bridges.lock().unwrap_or_else(PoisonError::into_inner);
-        let bridge = bridges.iter().find(|bridge| bridge.get().event_loop.is(&event_loop));
-        Ok(bridge.is_some_and(|bridge| bridge.get().state().sends))
+        let bridge = Bridge::known(shared, &running_loop(py)?);
+        Ok(bridge.is_some_and(|bridge| bridge.get().state.with(|state| state.sends)))
+    }
+
+    /// The bridge between the link and this event loop, if there is one.
+    fn known(shared: &Shared, event_loop: &Bound<'_, PyAny>) -> Option<Arc<Py<Bridge>>> {
+        // Its address: a reference to it cannot be used under the lock.
+        let wanted = event_loop.as_ptr().addr();
+        shared.bridges.with(|bridges| {
+            bridges.iter().find(|bridge| bridge.get().event_loop.as_ptr().addr() == wanted).cloned()
+        })
     }
 
     /// The bridge between the link and this event loop.
     fn of<'py>(shared: &Arc<Shared>, event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Bridge>> {
         let py = event_loop.py();
-        let known = {
-            let bridges = shared.bridges.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = bridges.iter().find(|bridge| bridge.get().event_loop.is(event_loop));
-            known.map(|bridge| bridge.bind(py).clone())
-        };
-        if let Some(bridge) = known {
-            return Ok(bridge);
+        if let Some(bridge) = Bridge::known(shared, event_loop) {
+            return Ok(bridge.bind(py).clone());
         }
         Bridge::forget_closed(py, shared)?;
         let wake = Wake::new().map_err(|error| failed(py, error))?;
         let descriptor = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(py, error))?;
-        let of_link = shared.hold(py).descriptor();
+        let of_link = shared.with(py, Held::descriptor);
         let of_link = of_link.map_err(|ended| ended.exception(py))?;
         for watched in [of_link.as_fd(), wake.descriptor.as_fd()] {
             epoll::add(&descriptor, watched, EventData::new_u64(0), EventFlags::IN)
                 .map_err(|error| failed(py, error))?;
         }
-        shared.hold(py).add_sleeper(&wake);
-        let (event_loop, state) = (event_loop.clone().unbind(), Mutex::default());
+        shared.with(py, |held| held.add_sleeper(&wake));
+        let (event_loop, state) = (event_loop.clone().unbind(), Lock::default());
         let bridge = Bridge { shared: Arc::downgrade(shared), event_loop, descriptor, wake, state };
         let bridge = Bound::new(py, bridge)?;
-        shared.bridges.lock().unwrap_or_else(PoisonError::into_inner).push(bridge.clone().unbind());
+        let known = Arc::new(bridge.clone().unbind());
+        shared.bridges.with(|bridges| bridges.push(known));
         Ok(bridge)
     }
 
     /// Drops the bridges to event loops that were closed.
     fn forget_closed(py: Python<'_>, shared: &Shared) -> PyResult<()> {
-        let all = std::mem::take(&mut *shared.bridges.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = shared.bridges.with(std::mem::take);
         let mut open = Vec::new();
         for bridge in all {
             if bridge.get().event_loop.call_method0(py, intern!(py, "is_closed"))?.is_truthy(py)? {
-                shared.hold(py).remove_sleeper(&bridge.get().wake);
+                shared.with(py, |held| held.remove_sleeper(&bridge.get().wake));
             } else {
                 open.push(bridge);
             }
         }
-        shared.bridges.lock().unwrap_or_else(PoisonError::into_inner).extend(open);
+        shared.bridges.with(|bridges| bridges.extend(open));
         Ok(())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes the futures of all calls that have their outcome, and sees to the next look.
     fn reap(slf: &Bound<'_, Bridge>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let mut state = this.state();
-        state.is_due = false;
-        let mut awaiting = std::mem::take(&mut state.awaiting);
-        let sends = std::mem::take(&mut state.sends);
-        let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
-        let ended = if timed { state.timer.take() } else { None };
-        drop(state);
+        let (mut awaiting, sends, ended) = this.state.with(|state| {
+            state.is_due = false;
+            let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
+            let ended = if timed { state.timer.take() } else { None };
+            (std::mem::take(&mut state.awaiting), std::mem::take(&mut state.sends), ended)
+        });
+        let timed = ended.is_some();
         drop(ended);
         let had_some = !awaiting.is_empty();
         let shared = this.shared.upgrade();
@@ -162,17 +163,16 @@ impl Bridge {
         let longest = match &shared {
             None => {
                 for mut entry in awaiting.drain(..) {
-                    entry.look(py, None, &mut looked);
+                    entry.look(None, &mut looked);
                     ready.push(entry);
                 }
                 None
             }
-            Some(shared) => {
-                let held = shared.hold(py);
+            Some(shared) => shared.with(py, |held| {
                 let was_woken = held.end_sleep(&this.wake);
                 let mut misses = 0;
                 while let Some(mut entry) = awaiting.pop_front() {
-                    match entry.look(py, held.link.as_ref(), &mut looked) {
+                    match entry.look(held.link.as_ref(), &mut looked) {
                         Progress::All => ready.push(entry),
                         progress => {
                             progressed |= progress == Progress::Some;
@@ -195,12 +195,10 @@ impl Bridge {
                 } else {
                     held.begin_sleep(&this.wake)
                 }
-            }
+            }),
         };
-        for (pending, seen) in looked.found {
-            // The outcome is kept, also where it is an exception.
-            drop(pending.get().settled(py, seen));
-        }
+        looked.settle(py);
+        ready.iter_mut().for_each(|entry| entry.settle(py));
         if timed {
             let before = kept.len();
             kept.retain(|entry| !is_done(py, entry.future()) || !entry.abandon());
@@ -217,12 +215,12 @@ impl Bridge {
             shared.no_longer_awaited(failed.len());
         }
         let (is_empty, completes) = (kept.is_empty(), !ready.is_empty() || !failed.is_empty());
-        {
-            let mut state = this.state();
-            state.sends |= sends && kept.iter().any(Entry::sends);
+        let still_sends = sends && kept.iter().any(Entry::sends);
+        this.state.with(|state| {
+            state.sends |= still_sends;
             kept.append(&mut state.awaiting);
-            state.awaiting = kept;
-        }
+            std::mem::swap(&mut state.awaiting, &mut kept);
+        });
         for entry in ready {
             entry.complete(py, shared.as_ref())?;
         }
@@ -243,7 +241,7 @@ impl Bridge {
     /// Has the loop call again after its other callbacks.
     fn look_soon(slf: &Bound<'_, Bridge>) -> PyResult<()> {
         let py = slf.py();
-        if !std::mem::replace(&mut slf.get().state().is_due, true) {
+        if !slf.get().state.with(|state| std::mem::replace(&mut state.is_due, true)) {
             slf.get().event_loop.bind(py).call_method1(intern!(py, "call_soon"), (slf,))?;
         }
         Ok(())
@@ -253,29 +251,30 @@ impl Bridge {
     fn rest(slf: &Bound<'_, Bridge>, longest: Duration) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let event_loop = this.event_loop.bind(py);
-        if !std::mem::replace(&mut this.state().is_read, true) {
+        if !this.state.with(|state| std::mem::replace(&mut state.is_read, true)) {
             let descriptor = this.descriptor.as_raw_fd();
             event_loop.call_method1(intern!(py, "add_reader"), (descriptor, slf))?;
         }
         let end = Instant::now() + longest;
-        let later = {
-            let mut state = this.state();
-            if state.timer.as_ref().is_some_and(|(_, at)| *at <= end) {
-                return Ok(());
-            }
-            state.timer.take()
-        };
+        let (is_timed, later) = this.state.with(|state| match &state.timer {
+            Some((_, at)) if *at <= end => (true, None),
+            _ => (false, state.timer.take()),
+        });
+        if is_timed {
+            return Ok(());
+        }
         if let Some((timer, _)) = later {
             timer.call_method0(py, intern!(py, "cancel"))?;
         }
         let seconds = longest.as_secs_f64();
         let timer = event_loop.call_method1(intern!(py, "call_later"), (seconds, slf))?;
-        this.state().timer = Some((timer.unbind(), end));
+        let timer = (timer.unbind(), end);
+        drop(this.state.with(|state| state.timer.replace(timer)));
         Ok(())
     }
 
     fn read_no_more(&self, py: Python<'_>) -> PyResult<()> {
-        if std::mem::replace(&mut self.state().is_read, false) {
+        if self.state.with(|state| std::mem::replace(&mut state.is_read, false)) {
             let descriptor = self.descriptor.as_raw_fd();
             self.event_loop.call_method1(py, intern!(py, "remove_reader"), (descriptor,))?;
         }

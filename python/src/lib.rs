@@ -11,6 +11,7 @@ mod event_loop;
 mod handle;
 mod library;
 mod link;
+mod lock;
 mod pending;
 mod pendings;
 mod placement;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,14 @@ use crate::awaited::{Credit, Entry};
 use crate::call::Call;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::event_loop::Bridge;
+use crate::handle::Handle;
 use crate::pending::{Pending, outcome};
 use crate::pendings::{Pendings, send};
 use crate::process::Process;
 use crate::ready::ready;
 use crate::sending::{Unsent, try_to_group};
 use crate::shared::{Look, Shared, look};
+use crate::store::handle_exception;
 
 /// Time between two checks for signals while a link is made.
 const CONNECT_TURN: Duration = Duration::from_millis(20);
@@ -32,6 +34,10 @@ const CONNECT_TURN: Duration = Duration::from_millis(20);
 pub(crate) struct Link {
     shared: Arc<Shared>,
 }
+
+/// The store of a target as a function.
+static STORE: LazyLock<Result<farjump::Library, String>> =
+    LazyLock::new(|| farjump::Library::by_name(farjump::objects::NAME).map_err(|error| error.to_string()));
 
 /// A time limit for the Rust library; none is the longest that there is.
 fn or_forever(limit: Option<Duration>) -> Duration {
@@ -205,6 +211,24 @@ impl Link {
         })
     }
 
+    /// Has the object of a handle come from its owner's file before the next call that names it starts.
+    fn _hold(&self, py: Python<'_>, handle: &Handle) -> PyResult<()> {
+        guarded(py, || {
+            self.shared.process.check(py, "link")?;
+            let store = STORE.as_ref().map_err(|why| raise(py, "Error", why.clone()))?;
+            let limit = self.shared.send_timeout;
+            let held =
+                self.shared.wait(py, Some(limit), |link| match handle.handle.try_hold(link, store) {
+                    Err(farjump_handles::Error::Link(Error::Inject(InjectError::Full))) => None,
+                    held => Some(held),
+                })?;
+            match held {
+                Some(held) => held.map_err(|error| handle_exception(py, &error)),
+                None => Err(self.shared.timed_out(py, Awaited::Credit, limit)),
+            }
+        })
+    }
+
     /// Waits until everything sent before has run. Raises the first refusal of a call sent by `send`.
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
@@ -234,7 +258,7 @@ impl Link {
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.shared.process.check(py, "link")?;
-        Ok(self.shared.hold(py).link.is_none())
+        Ok(self.shared.with(py, |held| held.link.is_none()))
     }
 
     /// The address as it was given.
@@ -296,21 +320,21 @@ impl Drop for Finish<'_> {
 
 impl Link {
     /// Runs `act` on the link, if it is open.
-    fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R) -> PyResult<R> {
+    fn with<R: Send>(&self, py: Python<'_>, act: impl FnOnce(&farjump::Link) -> R + Send) -> PyResult<R> {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
-            let held = self.shared.hold(py);
-            let done = held.link.as_ref().map(act);
-            drop(held);
+            let done = self.shared.with(py, |held| held.link.as_ref().map(act));
             done.ok_or_else(|| closed(py, "link"))
         })
     }
 
     /// Wakes the target, if it sleeps, for calls that were sent. An error comes with their outcomes.
     fn finish_group(&self, py: Python<'_>) {
-        if let Some(link) = &self.shared.hold(py).link {
-            let _ = link.group().finish();
-        }
+        self.shared.with(py, |held| {
+            if let Some(link) = &held.link {
+                let _ = link.group().finish();
+            }
+        });
     }
 
     /// Sends a call of a group, and returns its number. `None` without credit.
@@ -320,10 +344,11 @@ impl Link {
         library: &farjump::Library,
         bytes: &[u8],
     ) -> PyResult<Option<u32>> {
-        let held = self.shared.hold(py);
-        let sent = held.link.as_ref().map(|link| try_to_group(link, library, bytes));
-        held.wake_others(None);
-        drop(held);
+        let sent = self.shared.with(py, |held| {
+            let sent = held.link.as_ref().map(|link| try_to_group(link, library, bytes));
+            held.wake_others(None);
+            sent
+        });
         let sent = sent.ok_or_else(|| closed(py, "link"))?;
         sent.transpose().map_err(|error| exception(py, &error))
     }

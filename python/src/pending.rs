@@ -1,6 +1,6 @@
 //! Pending calls: waiting for their outcome, and awaiting it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farjump::{Awaited, Error, Link, Reply};
@@ -12,6 +12,7 @@ use crate::awaited::Entry;
 use crate::call::Results;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::event_loop::Bridge;
+use crate::lock::Lock;
 use crate::ready::ready;
 use crate::shared::{Look, Shared, look};
 
@@ -24,16 +25,18 @@ pub(crate) const LOOKS_BEFORE_LOOP: u32 = 300;
 pub(crate) struct Pending {
     pub(crate) shared: Arc<Shared>,
     results: Results,
-    state: Mutex<State>,
+    state: Lock<State>,
+    /// The result or the exception, once [`State::Ended`]. Beside the lock, as references to it are counted with the GIL.
+    kept: OnceLock<PyResult<Py<PyAny>>>,
 }
 
+#[derive(Clone, Copy)]
 enum State {
     /// It waits for credit.
     Unsent,
     /// The call's number on its link.
     Waiting(u32),
-    Done(Py<PyAny>),
-    Failed(PyErr),
+    Ended,
     Cancelled,
 }
 
@@ -60,85 +63,105 @@ pub(crate) fn outcome(
     results.of(py, outcome)
 }
 
+/// A further reference to an outcome.
+fn counted(py: Python<'_>, outcome: &PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Ok(reply) => Ok(reply.clone_ref(py)),
+        Err(error) => Err(error.clone_ref(py)),
+    }
+}
+
 impl Pending {
     pub(crate) fn new(shared: &Arc<Shared>, number: u32, results: Results) -> Pending {
-        Pending { shared: Arc::clone(shared), results, state: Mutex::new(State::Waiting(number)) }
+        Pending::of(shared, results, State::Waiting(number))
     }
 
     /// A call that waits for credit.
     pub(crate) fn unsent(shared: &Arc<Shared>, results: Results) -> Pending {
-        Pending { shared: Arc::clone(shared), results, state: Mutex::new(State::Unsent) }
+        Pending::of(shared, results, State::Unsent)
+    }
+
+    fn of(shared: &Arc<Shared>, results: Results, state: State) -> Pending {
+        Pending { shared: Arc::clone(shared), results, state: Lock::new(state), kept: OnceLock::new() }
+    }
+
+    fn state(&self) -> State {
+        self.state.with(|state| *state)
     }
 
     pub(crate) fn is_unsent(&self) -> bool {
-        matches!(*self.state(), State::Unsent)
+        matches!(self.state(), State::Unsent)
     }
 
     /// Whether its outcome is not known.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(*self.state(), State::Unsent | State::Waiting(_))
+        matches!(self.state(), State::Unsent | State::Waiting(_))
     }
 
     /// Whether it is known to have no reply.
     pub(crate) fn has_failed(&self) -> bool {
-        matches!(*self.state(), State::Failed(_) | State::Cancelled)
+        match self.state() {
+            State::Ended => self.kept.get().is_some_and(Result::is_err),
+            State::Cancelled => true,
+            State::Unsent | State::Waiting(_) => false,
+        }
+    }
+
+    /// Puts the state in the place of [`State::Unsent`]. `false` if it was another one.
+    fn no_longer_unsent(&self, now: State) -> bool {
+        self.state.with(|state| {
+            let was_unsent = matches!(state, State::Unsent);
+            if was_unsent {
+                *state = now;
+            }
+            was_unsent
+        })
     }
 
     /// Notes the call's number. A call that was cancelled meanwhile is cancelled now.
     pub(crate) fn was_sent(&self, number: u32) {
-        let mut state = self.state();
-        if matches!(*state, State::Unsent) {
-            *state = State::Waiting(number);
-            return;
+        if !self.no_longer_unsent(State::Waiting(number)) {
+            self.shared.abandon(number);
         }
-        drop(state);
-        self.shared.abandon(number);
     }
 
     /// Notes why the call cannot be sent.
     pub(crate) fn failed(&self, error: PyErr) {
-        let mut state = self.state();
-        if matches!(*state, State::Unsent) {
-            *state = State::Failed(error);
+        if self.no_longer_unsent(State::Ended) {
+            // It has no other outcome: it was not sent.
+            let _ = self.kept.set(Err(error));
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The outcome that is known, or the call's number.
     fn known(&self, py: Python<'_>) -> Result<PyResult<Py<PyAny>>, u32> {
-        match &*self.state() {
-            // No call has this number.
-            State::Unsent => Err(0),
-            State::Waiting(number) => Err(*number),
-            State::Done(reply) => Ok(Ok(reply.clone_ref(py))),
-            State::Failed(error) => Ok(Err(error.clone_ref(py))),
+        match self.state() {
+            State::Waiting(number) => Err(number),
             State::Cancelled => {
                 Ok(Err(raise(py, "Cancelled", "this call was cancelled, and has no outcome")))
             }
+            // No call has the number 0.
+            State::Unsent | State::Ended => self.kept.get().map(|kept| counted(py, kept)).ok_or(0),
         }
     }
 
     /// Keeps the outcome for all that ask for it.
     fn settle(&self, py: Python<'_>, found: Result<Reply, Error>) -> PyResult<Py<PyAny>> {
         let outcome = outcome(py, found, &self.results);
-        *self.state() = match &outcome {
-            Ok(reply) => State::Done(reply.clone_ref(py)),
-            Err(error) => State::Failed(error.clone_ref(py)),
-        };
+        // One that is kept already stays: this one is dropped.
+        let _ = self.kept.set(counted(py, &outcome));
+        self.state.with(|state| *state = State::Ended);
         outcome
     }
 
     /// Looks once, with the link's lock held, under which no Python code may run: [`Pending::settled`] makes the
     /// outcome afterwards. `None` if it has not come.
     pub(crate) fn look(&self, link: Option<&Link>) -> Option<Seen> {
-        let number = match *self.state() {
+        let number = match self.state() {
             State::Unsent => 0,
             State::Waiting(number) => number,
-            State::Done(_) => return Some(Seen::Known),
-            State::Failed(_) | State::Cancelled => return Some(Seen::Failed),
+            State::Ended | State::Cancelled if self.has_failed() => return Some(Seen::Failed),
+            State::Ended | State::Cancelled => return Some(Seen::Known),
         };
         let Some(link) = link else { return Some(Seen::Closed) };
         match look(link, number) {
@@ -159,17 +182,17 @@ impl Pending {
 
     /// Cancels the call, unless it has its outcome.
     pub(crate) fn abandon(&self) -> bool {
-        let mut state = self.state();
-        match *state {
-            State::Unsent => *state = State::Cancelled,
-            State::Waiting(number) => {
+        let was = self.state.with(|state| {
+            let was = *state;
+            if matches!(was, State::Unsent | State::Waiting(_)) {
                 *state = State::Cancelled;
-                drop(state);
-                self.shared.abandon(number);
             }
-            _ => return false,
+            was
+        });
+        if let State::Waiting(number) = was {
+            self.shared.abandon(number);
         }
-        true
+        matches!(was, State::Unsent | State::Waiting(_))
     }
 
     /// The outcome, waited for. `None` at the limit.
@@ -224,10 +247,11 @@ impl Pending {
     fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         guarded(py, || {
             self.shared.process.check(py, "call")?;
-            let held = self.shared.hold(py);
-            let seen = self.look(held.link.as_ref());
-            held.wake_others(None);
-            drop(held);
+            let seen = self.shared.with(py, |held| {
+                let seen = self.look(held.link.as_ref());
+                held.wake_others(None);
+                seen
+            });
             seen.map(|seen| self.settled(py, seen)).transpose()
         })
     }
@@ -251,10 +275,11 @@ impl Pending {
             }
             // Where other calls are awaited, a loop looks for all of them at once.
             let looks = if this.shared.are_awaited() { 1 } else { LOOKS_BEFORE_LOOP };
-            let held = this.shared.hold(py);
-            let seen = (0..looks).find_map(|_| this.look(held.link.as_ref()));
-            held.wake_others(None);
-            drop(held);
+            let seen = this.shared.with(py, |held| {
+                let seen = (0..looks).find_map(|_| this.look(held.link.as_ref()));
+                held.wake_others(None);
+                seen
+            });
             if let Some(seen) = seen {
                 return ready(py, this.settled(py, seen)?.into_bound(py).into_any());
             }
@@ -267,10 +292,10 @@ impl Pending {
     }
 
     fn __repr__(&self) -> &'static str {
-        match *self.state() {
+        match self.state() {
             State::Unsent | State::Waiting(_) => "<farjump.Pending, not taken>",
-            State::Done(_) => "<farjump.Pending, done>",
-            State::Failed(_) => "<farjump.Pending, failed>",
+            State::Ended if self.has_failed() => "<farjump.Pending, failed>",
+            State::Ended => "<farjump.Pending, done>",
             State::Cancelled => "<farjump.Pending, cancelled>",
         }
     }

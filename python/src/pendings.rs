@@ -1,8 +1,8 @@
 //! Several calls as one: waited for, iterated or awaited together.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farjump::{Awaited, Error, InjectError, Link};
@@ -13,6 +13,7 @@ use pyo3::types::{PyList, PyType};
 use crate::awaited::{Entry, Group, Looked, Part};
 use crate::errors::{exception, guarded, is_ours, limit};
 use crate::event_loop::Bridge;
+use crate::lock::Lock;
 use crate::pending::{LOOKS_BEFORE_LOOP, Pending, Seen};
 use crate::ready::ready;
 use crate::sending::{Unsent, grouped};
@@ -23,8 +24,8 @@ use crate::shared::Shared;
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Pendings {
     calls: Vec<Py<Pending>>,
-    /// Calls that wait for credit, and their places among the calls. No Python code runs under this lock.
-    unsent: Mutex<VecDeque<(usize, Unsent)>>,
+    /// Calls that wait for credit, and their places among the calls.
+    unsent: Lock<VecDeque<(usize, Unsent)>>,
     return_exceptions: bool,
 }
 
@@ -34,15 +35,11 @@ impl Pendings {
         unsent: VecDeque<(usize, Unsent)>,
         return_exceptions: bool,
     ) -> Pendings {
-        Pendings { calls, unsent: Mutex::new(unsent), return_exceptions }
-    }
-
-    fn unsent(&self) -> MutexGuard<'_, VecDeque<(usize, Unsent)>> {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
+        Pendings { calls, unsent: Lock::new(unsent), return_exceptions }
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent().is_empty()
+        self.unsent.with(|unsent| !unsent.is_empty())
     }
 
     /// Whether this outcome ends the wait for all.
@@ -55,37 +52,43 @@ impl Pendings {
             }
     }
 
-    /// Sends calls while there is credit, with the link's lock held. Returns whether it sent any, and the calls that
-    /// can never be sent.
-    pub(crate) fn send_some(&self, py: Python<'_>, link: &Link) -> (bool, Vec<(Py<Pending>, Seen)>) {
-        let (mut sent, mut failed) = (false, Vec::new());
-        let mut unsent = self.unsent();
-        while let Some((place, call)) = unsent.front() {
-            let pending = &self.calls[*place];
-            if pending.get().is_unsent() {
-                match call.try_to_send(py, link) {
-                    None => break,
-                    Some(Ok(number)) => {
-                        sent = true;
-                        pending.get().was_sent(number);
+    /// Sends calls while there is credit, with the link's lock held.
+    pub(crate) fn send_some(&self, link: &Link) -> SentSome {
+        let mut some = SentSome::default();
+        while let Some((place, call)) = self.unsent.with(VecDeque::pop_front) {
+            let pending = self.calls[place].get();
+            if pending.is_unsent() {
+                match call.try_to_send(link) {
+                    None => {
+                        self.unsent.with(|unsent| unsent.push_front((place, call)));
+                        break;
                     }
-                    Some(Err(error)) => failed.push((pending.clone_ref(py), Seen::Found(Err(error)))),
+                    Some(Ok(number)) => {
+                        some.sent = true;
+                        pending.was_sent(number);
+                    }
+                    Some(Err(error)) => some.failed.push((place, error)),
                 }
             }
-            unsent.pop_front();
+            some.done.push(call);
         }
-        (sent, failed)
+        some
+    }
+
+    /// Keeps the outcome of a call that cannot be sent.
+    pub(crate) fn settle(&self, py: Python<'_>, place: usize, error: Error) {
+        drop(self.calls[place].get().settled(py, Seen::Found(Err(error))));
     }
 
     /// Sends all calls, and waits for credit.
     fn send_all(&self, py: Python<'_>) -> PyResult<()> {
         loop {
-            let Some((place, call)) = self.unsent().pop_front() else { return Ok(()) };
+            let Some((place, call)) = self.unsent.with(VecDeque::pop_front) else { return Ok(()) };
             let pending = &self.calls[place];
             if !pending.get().is_unsent() {
                 continue;
             }
-            let (library, bytes) = call.parts(py);
+            let (library, bytes) = call.parts();
             match send(py, &pending.get().shared, library, bytes, &self.calls) {
                 Ok(number) => pending.get().was_sent(number),
                 Err(error) if is_ours(py, &error) => {
@@ -94,7 +97,7 @@ impl Pendings {
                 }
                 // A signal handler raised it.
                 Err(error) => {
-                    self.unsent().push_front((place, call));
+                    self.unsent.with(|unsent| unsent.push_front((place, call)));
                     return Err(error);
                 }
             }
@@ -103,7 +106,7 @@ impl Pendings {
 
     /// Fails all calls that were not sent.
     pub(crate) fn fail_unsent(&self, py: Python<'_>, error: &PyErr) {
-        let unsent = std::mem::take(&mut *self.unsent());
+        let unsent = self.unsent.with(std::mem::take);
         for (place, _) in &unsent {
             self.calls[*place].get().failed(error.clone_ref(py));
         }
@@ -111,7 +114,7 @@ impl Pendings {
 
     /// Drops the calls that were not sent.
     pub(crate) fn forget_unsent(&self) {
-        let unsent = std::mem::take(&mut *self.unsent());
+        let unsent = self.unsent.with(std::mem::take);
         for (place, _) in &unsent {
             self.calls[*place].get().abandon();
         }
@@ -137,7 +140,7 @@ impl Pendings {
 
     /// The outcome of the call at this place, waited for. `None` at the limit.
     fn wait_for(&self, py: Python<'_>, place: usize, limit: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
-        if self.unsent().front().is_some_and(|(first, _)| *first <= place) {
+        if self.unsent.with(|unsent| unsent.front().is_some_and(|(first, _)| *first <= place)) {
             self.send_all(py)?;
         }
         let outcome = self.calls[place].get().outcome_within(py, limit)?;
@@ -158,6 +161,17 @@ impl Pendings {
         }
         parts
     }
+}
+
+/// What a group's calls without credit came to.
+#[derive(Default)]
+pub(crate) struct SentSome {
+    /// Whether a call was sent.
+    pub(crate) sent: bool,
+    /// Calls that can never be sent, by their places.
+    pub(crate) failed: Vec<(usize, Error)>,
+    /// What is no longer needed. It is dropped without the lock.
+    pub(crate) done: Vec<Unsent>,
 }
 
 /// Sends a call on `shared`, and waits for credit. With too many calls pending it waits for the first of `earlier` that
@@ -242,8 +256,11 @@ impl Pendings {
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         guarded(py, || {
             self.check(py)?;
-            self.unsent().clear();
-            Ok(self.calls.iter().filter(|pending| pending.get().abandon()).count() > 0)
+            let unsent = self.unsent.with(std::mem::take);
+            let cancelled = self.calls.iter().filter(|pending| pending.get().abandon()).count();
+            // Finalisers of arguments find all calls cancelled.
+            drop(unsent);
+            Ok(cancelled > 0)
         })
     }
 
@@ -316,19 +333,17 @@ impl Part {
     /// Looks for outcomes while more come, and keeps them.
     fn look_at_once(&mut self, py: Python<'_>, shared: &Arc<Shared>) {
         let mut looked = Looked::default();
-        let held = shared.hold(py);
-        let mut idle = 0;
-        while idle < LOOKS_BEFORE_LOOP && !self.open.is_empty() && self.failed.is_none() {
-            let before = self.open.len();
-            let _ = self.look(py, held.link.as_ref(), &mut looked);
-            idle = if self.open.len() < before { 0 } else { idle + 1 };
-        }
-        held.wake_others(None);
-        drop(held);
-        for (pending, seen) in looked.found {
-            // The outcome is kept.
-            drop(pending.get().settled(py, seen));
-        }
+        shared.with(py, |held| {
+            let mut idle = 0;
+            while idle < LOOKS_BEFORE_LOOP && !self.open.is_empty() && self.failed.is_none() {
+                let before = self.open.len();
+                let _ = self.look(held.link.as_ref(), &mut looked);
+                idle = if self.open.len() < before { 0 } else { idle + 1 };
+            }
+            held.wake_others(None);
+        });
+        looked.found.extend(self.failed.take());
+        looked.settle(py);
     }
 }
 

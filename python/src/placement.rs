@@ -1,6 +1,5 @@
 //! The choice of a place for functions, as `farjump.at(..., place="auto")` makes it.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use farjump::placement::{Choice, Place, Wire};
@@ -9,10 +8,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::guarded;
+use crate::lock::Lock;
 
 /// Chooses where functions run, and learns from what they took. Times are in seconds.
 #[pyclass(frozen, module = "farjump._native")]
-pub(crate) struct Placement(Mutex<Chooser>);
+pub(crate) struct Placement(Lock<Chooser>);
 
 fn seconds(time: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(time).map_err(|error| PyValueError::new_err(format!("{time} s: {error}")))
@@ -22,22 +22,16 @@ fn shown(choice: Choice) -> (bool, f64, f64) {
     (choice.place == Place::AtData, choice.here_us / 1e6, choice.there_us / 1e6)
 }
 
-impl Placement {
-    fn with<T>(&self, act: impl FnOnce(&mut Chooser) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 #[pymethods]
 impl Placement {
     #[new]
     fn new() -> Placement {
-        Placement(Mutex::new(Chooser::new()))
+        Placement(Lock::new(Chooser::new()))
     }
 
     /// Whether the way to this owner is known.
     fn knows(&self, address: &str) -> bool {
-        self.with(|chooser| chooser.wire(address).is_some())
+        self.0.with(|chooser| chooser.wire(address).is_some())
     }
 
     /// Tells the way to an owner: what fetches of few and of many bytes took, each as (bytes, seconds).
@@ -47,7 +41,7 @@ impl Placement {
             let latency_us = (short.1 * 1e6 / 2.0).max(0.0);
             let same = Wire { latency_us, bytes_per_us: f64::MAX };
             let wire = Wire::measured(micro(short), micro(long)).unwrap_or(same);
-            self.with(|chooser| chooser.set_wire(address, wire));
+            self.0.with(|chooser| chooser.set_wire(address, wire));
             Ok(())
         })
     }
@@ -63,7 +57,7 @@ impl Placement {
         args: u64,
     ) -> PyResult<(bool, f64, f64)> {
         let work = Work { function: function.into(), len, args };
-        guarded(py, || Ok(shown(self.with(|chooser| chooser.choose(address, &work)))))
+        guarded(py, || Ok(shown(self.0.with(|chooser| chooser.choose(address, &work)))))
     }
 
     /// The function ran at the owner, and took so long in all.
@@ -79,7 +73,7 @@ impl Placement {
         let work = Work { function: function.into(), len, args };
         guarded(py, || {
             let took = seconds(took)?;
-            self.with(|chooser| chooser.ended_there(address, &work, 8, took));
+            self.0.with(|chooser| chooser.ended_there(address, &work, 8, took));
             Ok(())
         })
     }
@@ -99,7 +93,7 @@ impl Placement {
         let work = Work { function: function.into(), len, args };
         guarded(py, || {
             let (fetched, took) = (seconds(fetched)?, seconds(took)?);
-            self.with(|chooser| chooser.ended_here(address, &work, fetched, took));
+            self.0.with(|chooser| chooser.ended_here(address, &work, fetched, took));
             Ok(())
         })
     }

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 
 use farjump::{Error, Group, InjectError, Link};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::pybacked::PyBackedBytes;
 
 use crate::arguments::Arguments;
 use crate::library::Library;
@@ -17,7 +17,7 @@ pub(crate) struct Unsent {
 
 /// Bytes of arguments that stay as they are.
 enum Kept {
-    Object(Py<PyBytes>),
+    Object(PyBackedBytes),
     Copy(Box<[u8]>),
 }
 
@@ -25,22 +25,22 @@ impl Unsent {
     /// Keeps the bytes of `args`: those of an object that can change are copied.
     pub(crate) fn new(library: Py<Library>, args: &Arguments<'_>) -> Unsent {
         let args = match args {
-            Arguments::Bytes(object) => Kept::Object(object.clone().unbind()),
+            Arguments::Bytes(object) => Kept::Object(object.clone().into()),
             Arguments::Buffer(_) => Kept::Copy(args.bytes().into()),
         };
         Unsent { library, args }
     }
 
     /// Sends it, as [`try_to_send`].
-    pub(crate) fn try_to_send(&self, py: Python<'_>, link: &Link) -> Option<Result<u32, Error>> {
-        let (library, bytes) = self.parts(py);
+    pub(crate) fn try_to_send(&self, link: &Link) -> Option<Result<u32, Error>> {
+        let (library, bytes) = self.parts();
         try_to_send(link, library, bytes)
     }
 
     /// The library, and the bytes of the arguments.
-    pub(crate) fn parts<'a>(&'a self, py: Python<'a>) -> (&'a farjump::Library, &'a [u8]) {
-        let bytes = match &self.args {
-            Kept::Object(object) => object.as_bytes(py),
+    pub(crate) fn parts(&self) -> (&farjump::Library, &[u8]) {
+        let bytes: &[u8] = match &self.args {
+            Kept::Object(object) => object,
             Kept::Copy(bytes) => bytes,
         };
         (&self.library.get().library, bytes)

@@ -1,24 +1,24 @@
 //! A link that threads and event loops use together.
 //!
-//! The link lies under a lock that is held for single looks and sends, never for a wait. The GIL is never awaited
+//! The link lies under a lock that is held for single looks and sends, never for a wait ([`Lock`]). The GIL is never awaited
 //! while the lock is held, nor the lock while the GIL is. One thread at a time sleeps on the link's descriptor for
 //! all that wait; each event loop sleeps on it as well. A caller whose look may have taken the event of a sleeper
 //! wakes that sleeper.
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::{Awaited, Error, Link, Reply, WaitError};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::errors::{closed, exception};
 use crate::event_loop::Bridge;
+use crate::lock::{Lead, Lock};
 use crate::process::Process;
 
 /// Time of looks with the GIL held before a wait releases it: to have it back can take 5 ms beside a thread that
@@ -55,6 +55,15 @@ pub(crate) fn look(link: &Link, number: u32) -> Look {
             Look::Pending
         }
     }
+}
+
+/// The end of some looks.
+enum Looks<R> {
+    Found(R),
+    Nothing,
+    /// The target waits for this processor.
+    Yields,
+    Closed,
 }
 
 /// A wait that ended without what it was for.
@@ -176,26 +185,20 @@ impl Held {
 /// A link, and all that use it.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    held: Mutex<Held>,
+    held: Lock<Held>,
     pub(crate) address: String,
     pub(crate) send_timeout: Duration,
     pub(crate) process: Process,
-    /// Whether a thread sleeps on the link for all threads.
-    led: Mutex<bool>,
-    /// Tells the other threads that it no longer does.
-    turned: Condvar,
+    /// The thread that sleeps on the link for all threads has it.
+    lead: Lead,
     wake: Arc<Wake>,
     /// Numbers of calls that were dropped while the link was in use.
-    dropped: Mutex<Vec<u32>>,
+    dropped: Lock<Vec<u32>>,
     drops: AtomicUsize,
     /// Number of futures that are not completed.
     awaited: AtomicUsize,
     /// One for each event loop.
-    pub(crate) bridges: Mutex<Vec<Py<Bridge>>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) bridges: Lock<Vec<Arc<Py<Bridge>>>>,
 }
 
 impl Shared {
@@ -208,39 +211,40 @@ impl Shared {
         let wake = Wake::new()?;
         let held = Held { link: Some(link), descriptor: None, sleepers: vec![Arc::clone(&wake)] };
         Ok(Shared {
-            held: Mutex::new(held),
+            held: Lock::new(held),
             address,
             send_timeout,
             process,
-            led: Mutex::new(false),
-            turned: Condvar::new(),
+            lead: Lead::default(),
             wake,
-            dropped: Mutex::default(),
+            dropped: Lock::default(),
             drops: AtomicUsize::new(0),
             awaited: AtomicUsize::new(0),
-            bridges: Mutex::default(),
+            bridges: Lock::default(),
         })
     }
 
-    /// Takes the lock in a thread that has the GIL, and releases the GIL if it has to wait.
-    pub(crate) fn hold(&self, py: Python<'_>) -> MutexGuard<'_, Held> {
-        let held = self.held.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        self.forget_dropped(&held);
-        held
+    /// Works under the lock in a thread that has the GIL, and releases the GIL if it has to wait.
+    pub(crate) fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Held) -> R + Send) -> R {
+        self.held.with_attached(py, |held| {
+            self.forget_dropped(held);
+            work(held)
+        })
     }
 
-    /// Takes the lock in a thread that has released the GIL.
-    fn hold_detached(&self) -> MutexGuard<'_, Held> {
-        let held = locked(&self.held);
-        self.forget_dropped(&held);
-        held
+    /// Works under the lock in a thread that has released the GIL.
+    fn with_detached<R: Send>(&self, work: impl FnOnce(&mut Held) -> R + Send) -> R {
+        self.held.with(|held| {
+            self.forget_dropped(held);
+            work(held)
+        })
     }
 
     fn forget_dropped(&self, held: &Held) {
         if self.drops.load(Ordering::Acquire) == 0 {
             return;
         }
-        let dropped = std::mem::take(&mut *locked(&self.dropped));
+        let dropped = self.dropped.with(std::mem::take);
         self.drops.fetch_sub(dropped.len(), Ordering::AcqRel);
         if let Some(link) = &held.link {
             dropped.into_iter().for_each(|number| drop(link.pending_from_raw(number)));
@@ -253,11 +257,9 @@ impl Shared {
         if !self.process.is_this() {
             return;
         }
-        locked(&self.dropped).push(number);
+        self.dropped.with(|dropped| dropped.push(number));
         self.drops.fetch_add(1, Ordering::AcqRel);
-        if let Ok(held) = self.held.try_lock() {
-            self.forget_dropped(&held);
-        }
+        let _ = self.held.try_with(|held| self.forget_dropped(held));
     }
 
     /// Whether event loops look for calls.
@@ -275,11 +277,11 @@ impl Shared {
 
     /// Closes the link, and wakes all that wait for it. Without effect on a closed one.
     pub(crate) fn close(&self, py: Python<'_>) {
-        let mut held = self.hold(py);
-        let link = held.link.take();
-        held.descriptor = None;
-        held.wake_others(None);
-        drop(held);
+        let link = self.with(py, |held| {
+            held.descriptor = None;
+            held.wake_others(None);
+            held.link.take()
+        });
         py.detach(|| drop(link));
     }
 
@@ -297,35 +299,37 @@ impl Shared {
         // Most calls are sent at once: then the clock is not read.
         let mut begun = None;
         let mut turn = 0_u32;
-        let mut held = self.hold(py);
-        while let Some(link) = &held.link {
-            if let Some(found) = attempt(link) {
+        loop {
+            let first = self.with(py, |held| {
+                let Some(link) = &held.link else { return Looks::Closed };
+                let first = loop {
+                    if let Some(found) = attempt(link) {
+                        break Looks::Found(found);
+                    }
+                    let begun = *begun.get_or_insert_with(Instant::now);
+                    turn += 1;
+                    if turn.is_multiple_of(LOOKS_TO_YIELD) {
+                        if begun.elapsed() >= HELD {
+                            break Looks::Nothing;
+                        }
+                        if link.may_share_processor() {
+                            break Looks::Yields;
+                        }
+                    }
+                    if limit == Some(Duration::ZERO) {
+                        break Looks::Nothing;
+                    }
+                    spin_loop();
+                };
                 held.wake_others(None);
-                return Ok(Some(found));
+                first
+            });
+            match first {
+                Looks::Found(found) => return Ok(Some(found)),
+                Looks::Closed => return Err(Ended::Closed.exception(py)),
+                Looks::Nothing => break,
+                Looks::Yields => thread::yield_now(),
             }
-            let begun = *begun.get_or_insert_with(Instant::now);
-            turn += 1;
-            if turn.is_multiple_of(LOOKS_TO_YIELD) {
-                if begun.elapsed() >= HELD {
-                    break;
-                }
-                if link.may_share_processor() {
-                    held.wake_others(None);
-                    drop(held);
-                    thread::yield_now();
-                    held = self.hold(py);
-                }
-            }
-            if limit == Some(Duration::ZERO) {
-                break;
-            }
-            spin_loop();
-        }
-        held.wake_others(None);
-        let is_closed = held.link.is_none();
-        drop(held);
-        if is_closed {
-            return Err(Ended::Closed.exception(py));
         }
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
@@ -356,10 +360,11 @@ impl Shared {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let turn = left.map_or(FLUSH_TURN, |left| left.min(FLUSH_TURN));
             let flushed = py.detach(|| {
-                let held = self.hold_detached();
-                let flushed = held.link.as_ref().map(|link| link.flush(turn));
-                held.wake_others(None);
-                flushed
+                self.with_detached(|held| {
+                    let flushed = held.link.as_ref().map(|link| link.flush(turn));
+                    held.wake_others(None);
+                    flushed
+                })
             });
             match flushed {
                 None => return Err(Ended::Closed.exception(py)),
@@ -372,26 +377,29 @@ impl Shared {
     }
 
     /// [`Shared::wait`] without the GIL, and until `until` at most.
-    fn attempt_until<R>(
+    fn attempt_until<R: Send>(
         &self,
         until: Instant,
-        attempt: &mut impl FnMut(&Link) -> Option<R>,
+        attempt: &mut (impl FnMut(&Link) -> Option<R> + Send),
     ) -> Result<Option<R>, Ended> {
         let begun = Instant::now();
         loop {
-            let held = self.hold_detached();
-            let link = held.link.as_ref().ok_or(Ended::Closed)?;
-            for _ in 0..LOOKS_TO_YIELD {
-                if let Some(found) = attempt(link) {
-                    held.wake_others(None);
-                    return Ok(Some(found));
+            let looked = self.with_detached(|held| {
+                let Some(link) = &held.link else { return Looks::Closed };
+                for _ in 0..LOOKS_TO_YIELD {
+                    if let Some(found) = attempt(link) {
+                        held.wake_others(None);
+                        return Looks::Found(found);
+                    }
+                    spin_loop();
                 }
-                spin_loop();
-            }
-            let yields = link.may_share_processor();
-            drop(held);
-            if yields {
-                thread::yield_now();
+                if link.may_share_processor() { Looks::Yields } else { Looks::Nothing }
+            });
+            match looked {
+                Looks::Found(found) => return Ok(Some(found)),
+                Looks::Closed => return Err(Ended::Closed),
+                Looks::Nothing => {}
+                Looks::Yields => thread::yield_now(),
             }
             let now = Instant::now();
             if now >= until {
@@ -407,26 +415,19 @@ impl Shared {
 
     /// Sleeps until something comes, or another thread's sleep ends. Tries once more before it: what came since the last
     /// time may have been taken by another caller's look.
-    fn sleep<R>(
+    fn sleep<R: Send>(
         &self,
         longest: Duration,
-        attempt: &mut impl FnMut(&Link) -> Option<R>,
+        attempt: &mut (impl FnMut(&Link) -> Option<R> + Send),
     ) -> Result<Option<R>, Ended> {
-        let mut led = locked(&self.led);
-        if *led {
-            drop(self.turned.wait_timeout(led, longest));
-            return Ok(None);
-        }
-        *led = true;
-        drop(led);
-        let _leads = Leads(self);
-        let mut held = self.hold_detached();
-        let descriptor = held.descriptor()?;
-        if let Some(found) = held.link.as_ref().and_then(attempt) {
-            return Ok(Some(found));
-        }
-        let Some(may) = held.begin_sleep(&self.wake) else { return Ok(None) };
-        drop(held);
+        let Some(_leads) = self.lead.take(longest) else { return Ok(None) };
+        let (descriptor, found, may) = self.with_detached(|held| {
+            let descriptor = held.descriptor()?;
+            let found = held.link.as_ref().and_then(attempt);
+            let may = if found.is_none() { held.begin_sleep(&self.wake) } else { None };
+            Ok((descriptor, found, may))
+        })?;
+        let Some(may) = may else { return Ok(found) };
         let mut watched = [
             PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.wake.descriptor.as_fd(), PollFlags::IN),
@@ -434,25 +435,16 @@ impl Shared {
         // A signal ends it early, which the caller checks for.
         let _ = poll(&mut watched, Timespec::try_from(may.min(longest)).ok().as_ref());
         let came = !watched[0].revents().is_empty();
-        let held = self.hold_detached();
-        if !held.end_sleep(&self.wake) && came {
-            held.wake_others(Some(&self.wake));
-        }
+        self.with_detached(|held| {
+            if !held.end_sleep(&self.wake) && came {
+                held.wake_others(Some(&self.wake));
+            }
+        });
         Ok(None)
     }
 
     /// The error of a wait that took as long as it may.
     pub(crate) fn timed_out(&self, py: Python<'_>, awaited: Awaited, timeout: Duration) -> PyErr {
         exception(py, &WaitError::TimedOut { awaited, peer: self.address.clone(), timeout }.into())
-    }
-}
-
-/// The thread that sleeps for all.
-struct Leads<'s>(&'s Shared);
-
-impl Drop for Leads<'_> {
-    fn drop(&mut self) {
-        *locked(&self.0.led) = false;
-        self.0.turned.notify_all();
     }
 }

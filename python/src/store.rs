@@ -1,7 +1,6 @@
 //! Clients of stores of objects.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use farjump::Key;
@@ -14,6 +13,7 @@ use pyo3::types::PyMemoryView;
 use crate::arguments::{Arguments, Items};
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::handle::Handle;
+use crate::lock::Lock;
 use crate::process::Process;
 use crate::stream::{Publisher, Subscriber, stream_exception};
 
@@ -28,7 +28,7 @@ pub(crate) const REQUEST: f64 = 30.0;
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Store {
     /// `None` once closed.
-    client: Mutex<Option<Client>>,
+    client: Lock<Option<Client>>,
     address: String,
     process: Process,
 }
@@ -66,7 +66,7 @@ pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
         }
         Error::Gone { .. } => "Gone",
         Error::Unset { .. } => "Unset",
-        Error::Full { .. } => "StoreFull",
+        Error::Full { .. } | Error::SourceFull { .. } => "StoreFull",
         Error::TimedOut { .. } => "TimedOut",
         Error::Forked { .. } => "Forked",
         Error::Stream { fault, .. } => return stream_exception(py, error, fault),
@@ -119,8 +119,7 @@ pub(crate) fn patiently<T: Send>(
 impl Store {
     fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.process.check(py, "store")?;
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        client.ok_or_else(|| closed(py, "store"))
+        self.client.with(|client| client.clone()).ok_or_else(|| closed(py, "store"))
     }
 
     /// Runs a request as [`patiently`].
@@ -179,7 +178,7 @@ impl Store {
                 builder = builder.key(Key::read(&path).map_err(|error| exception(py, &error.into()))?);
             }
             let client = py.detach(|| builder.connect()).map_err(|error| handle_exception(py, &error))?;
-            Ok(Store { client: Mutex::new(Some(client)), address: address.to_owned(), process })
+            Ok(Store { client: Lock::new(Some(client)), address: address.to_owned(), process })
         })
     }
 
@@ -326,20 +325,26 @@ impl Store {
     /// Closes the connection. Views of objects stay. Closing it again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.process.check(py, "store")?;
-        drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.client.with(Option::take));
         Ok(())
     }
 
     /// Whether it was closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.client.with(|client| client.is_none())
     }
 
     /// The owner's address.
     #[getter]
     fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Whether the owner has a file, in which objects may lie.
+    #[getter]
+    fn spills(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.client(py)?.spills())
     }
 
     /// The epoch of the owner's store.

@@ -1,6 +1,6 @@
 //! Streams of handles: publishers, subscribers and items.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use farjump_handles::{Error, Overflow, Patience, PublisherOptions, StreamFault};
@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use crate::arguments::Arguments;
 use crate::errors::{closed, guarded, limit, raise};
 use crate::handle::Handle;
+use crate::lock::{Lock, Single};
 use crate::process::Process;
 use crate::store::{LARGE, REQUEST, patiently};
 
@@ -35,16 +36,12 @@ pub(crate) fn stream_exception(py: Python<'_>, error: &Error, fault: &StreamFaul
 /// What one thread uses at a time. It is not waited for: the thread that has it may sleep for long.
 fn take<'m, T>(
     py: Python<'_>,
-    mutex: &'m Mutex<Option<T>>,
+    single: &'m Single<Option<T>>,
     what: &str,
 ) -> PyResult<MutexGuard<'m, Option<T>>> {
-    match mutex.try_lock() {
-        Ok(taken) => Ok(taken),
-        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            Err(raise(py, "StreamError", format!("another call uses this {what}: give each thread its own")))
-        }
-    }
+    single.take().ok_or_else(|| {
+        raise(py, "StreamError", format!("another call uses this {what}: give each thread its own"))
+    })
 }
 
 /// Publishes handles in a topic. Used in a `with` block, it finishes at the end; if the block raises, subscribers are told that
@@ -52,7 +49,7 @@ fn take<'m, T>(
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Publisher {
     /// `None` once finished or closed.
-    publisher: Mutex<Option<farjump_handles::Publisher>>,
+    publisher: Single<Option<farjump_handles::Publisher>>,
     topic: String,
     number: u64,
     process: Process,
@@ -61,7 +58,7 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(publisher: farjump_handles::Publisher, process: Process) -> Publisher {
         let (topic, number) = (publisher.topic().to_owned(), publisher.number());
-        Publisher { publisher: Mutex::new(Some(publisher)), topic, number, process }
+        Publisher { publisher: Single::new(Some(publisher)), topic, number, process }
     }
 
     pub(crate) fn options(
@@ -169,7 +166,7 @@ impl Publisher {
     /// Whether it has finished or was closed.
     #[getter]
     fn closed(&self) -> bool {
-        matches!(self.publisher.try_lock().as_deref(), Ok(None))
+        self.publisher.take().is_some_and(|publisher| publisher.is_none())
     }
 
     /// The topic's name.
@@ -212,7 +209,7 @@ impl Publisher {
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Subscriber {
     /// `None` once closed.
-    subscriber: Mutex<Option<farjump_handles::Subscriber>>,
+    subscriber: Single<Option<farjump_handles::Subscriber>>,
     topic: String,
     process: Process,
 }
@@ -220,7 +217,7 @@ pub(crate) struct Subscriber {
 impl Subscriber {
     pub(crate) fn new(subscriber: farjump_handles::Subscriber, process: Process) -> Subscriber {
         let topic = subscriber.topic().to_owned();
-        Subscriber { subscriber: Mutex::new(Some(subscriber)), topic, process }
+        Subscriber { subscriber: Single::new(Some(subscriber)), topic, process }
     }
 
     fn wait(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<Option<Item>> {
@@ -234,7 +231,7 @@ impl Subscriber {
             publisher: item.publisher(),
             lost: item.lost(),
             is_owned: item.is_owned(),
-            item: Mutex::new(Some(item)),
+            item: Lock::new(Some(item)),
         }))
     }
 }
@@ -273,7 +270,7 @@ impl Subscriber {
     /// Whether it was closed.
     #[getter]
     fn closed(&self) -> bool {
-        matches!(self.subscriber.try_lock().as_deref(), Ok(None))
+        self.subscriber.take().is_some_and(|subscriber| subscriber.is_none())
     }
 
     /// The topic's name.
@@ -305,7 +302,7 @@ pub(crate) struct Item {
     lost: u64,
     is_owned: bool,
     /// `None` once released.
-    item: Mutex<Option<farjump_handles::Item>>,
+    item: Lock<Option<farjump_handles::Item>>,
 }
 
 #[pymethods]
@@ -342,8 +339,7 @@ impl Item {
 
     /// Lets an object go that the topic owns, before the item does. Views of it stay.
     fn release(&self) {
-        let item = self.item.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(item);
+        drop(self.item.with(Option::take));
     }
 
     fn __repr__(&self) -> String {

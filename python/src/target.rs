@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use pyo3::types::PyTuple;
 use crate::arguments::Items;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::library::Library;
+use crate::lock::Lock;
 use crate::process::Process;
 use crate::store::handle_exception;
 use crate::target_options::Choices;
@@ -27,7 +28,7 @@ const POLLS_TO_YIELD: u32 = 64;
 const END: Duration = Duration::from_secs(1);
 
 /// Targets that the interpreter closes at its end, so that their sockets go.
-static TARGETS: Mutex<Vec<Weak<Served>>> = Mutex::new(Vec::new());
+static TARGETS: Lock<Vec<Weak<Served>>> = Lock::new(Vec::new());
 
 /// What a target said of itself.
 #[derive(Clone)]
@@ -44,9 +45,9 @@ impl Known {
 
 struct Served {
     /// `None` once closed. Held for as long as a thread serves.
-    target: Mutex<Option<farjump::Target<'static>>>,
+    target: Lock<Option<farjump::Target<'static>>>,
     /// The last that is known of it while a thread serves.
-    known: Mutex<Known>,
+    known: Lock<Known>,
     stopper: Stopper,
     process: Process,
 }
@@ -83,53 +84,49 @@ fn serve(target: &mut farjump::Target<'_>, stopper: &Stopper, until: Instant) ->
 }
 
 impl Served {
-    /// The target, for this thread alone.
-    fn take(&self) -> Option<MutexGuard<'_, Option<farjump::Target<'static>>>> {
-        match self.target.try_lock() {
-            Ok(target) => Some(target),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// Works with the target, in this thread alone. `Err` says that it is closed or served elsewhere.
+    fn with_target<R: Send>(
+        &self,
+        work: impl FnOnce(&mut farjump::Target<'static>) -> R + Send,
+    ) -> Result<R, bool> {
+        self.target.try_with(|target| target.as_mut().map(work).ok_or(true)).unwrap_or(Err(false))
     }
 
-    /// Serves in turns without the GIL: one turn if `once`, otherwise until `deadline`. `Err` inside says that it is
-    /// closed or served elsewhere.
+    /// Serves in turns without the GIL: one turn if `once`, otherwise until `deadline`. `Err` outside as
+    /// [`Served::with_target`].
     fn serve(&self, deadline: Option<Instant>, once: bool) -> Result<Result<bool, Error>, bool> {
-        let mut held = self.take().ok_or(false)?;
-        let target = held.as_mut().ok_or(true)?;
-        loop {
-            let turn = Instant::now() + TURN;
-            let until = deadline.map_or(turn, |deadline| deadline.min(turn));
-            let served = serve(target, &self.stopper, until);
-            self.note(target);
-            if once
-                || !matches!(served, Ok(false))
-                || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-            {
-                return Ok(served);
+        self.with_target(|target| {
+            loop {
+                let turn = Instant::now() + TURN;
+                let until = deadline.map_or(turn, |deadline| deadline.min(turn));
+                let served = serve(target, &self.stopper, until);
+                self.note(target);
+                if once
+                    || !matches!(served, Ok(false))
+                    || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+                {
+                    return served;
+                }
             }
-        }
+        })
     }
 
     fn note(&self, target: &farjump::Target<'_>) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Known::of(target);
+        let now = Known::of(target);
+        self.known.with(|known| *known = now);
     }
 
     /// What is known of it: now, or at the end of the last turn of the thread that serves.
     fn known(&self) -> Known {
-        if let Some(held) = self.take()
-            && let Some(target) = held.as_ref()
-        {
-            self.note(target);
-        }
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        // Served elsewhere, or closed: then the last that was noted counts.
+        let _ = self.with_target(|target| self.note(target));
+        self.known.with(|known| known.clone())
     }
 
     /// Stops the target, and closes it once no thread serves.
     fn close(&self) {
         self.stopper.stop();
-        let mut held = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(target) = held.take() {
+        if let Some(target) = self.target.with(Option::take) {
             self.note(&target);
         }
     }
@@ -238,11 +235,12 @@ impl Target {
             }
             let target = builder.build().map_err(|error| exception(py, &error))?;
             let (address, stopper) = (target.address(), target.stopper());
-            let known = Mutex::new(Known::of(&target));
-            let served = Arc::new(Served { target: Mutex::new(Some(target)), known, stopper, process });
-            let mut targets = TARGETS.lock().unwrap_or_else(PoisonError::into_inner);
-            targets.retain(|target| target.strong_count() != 0);
-            targets.push(Arc::downgrade(&served));
+            let known = Lock::new(Known::of(&target));
+            let served = Arc::new(Served { target: Lock::new(Some(target)), known, stopper, process });
+            TARGETS.with(|targets| {
+                targets.retain(|target| target.strong_count() != 0);
+                targets.push(Arc::downgrade(&served));
+            });
             Ok(Target { served, address })
         })
     }
@@ -251,10 +249,7 @@ impl Target {
     fn poll(&self, py: Python<'_>) -> PyResult<usize> {
         guarded(py, || {
             self.served.process.check(py, "target")?;
-            let ran = py.detach(|| {
-                let mut held = self.served.take().ok_or(false)?;
-                Ok(held.as_mut().ok_or(true)?.poll())
-            });
+            let ran = py.detach(|| self.served.with_target(farjump::Target::poll));
             ran.map_err(|is_closed| Target::refused(py, is_closed))?.map_err(|error| exception(py, &error))
         })
     }
@@ -344,14 +339,14 @@ impl Target {
 /// Closes all targets of this process, at the end of the interpreter.
 #[pyfunction]
 pub(crate) fn close_targets(py: Python<'_>) {
-    let targets = std::mem::take(&mut *TARGETS.lock().unwrap_or_else(PoisonError::into_inner));
+    let targets = TARGETS.with(std::mem::take);
     py.detach(|| {
         let until = Instant::now() + END;
         for served in targets.iter().filter_map(Weak::upgrade).filter(|served| served.process.is_this()) {
             served.stopper.stop();
             loop {
-                if let Some(mut target) = served.take() {
-                    drop(target.take());
+                if let Some(target) = served.target.try_with(Option::take) {
+                    drop(target);
                     break;
                 }
                 // A call that does not end keeps it.

@@ -32,6 +32,7 @@ SERVICES = {
         ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
     ),
     "farjump_new_object": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)),
+    "farjump_again": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
 }
 
 
@@ -67,10 +68,10 @@ def padded(payload):
 class Call:
     """The target of one call."""
 
-    def __init__(self, pipe, objects, sizes, room):
-        self.pipe, self.sizes, self.room = pipe, sizes, room
+    def __init__(self, pipe, objects, sizes, room, spilled, repeats):
+        self.pipe, self.sizes, self.room, self.spilled, self.repeats = pipe, sizes, room, spilled, repeats
         self.objects = {name: Guarded(contents) for name, contents in objects.items()}
-        self.replied, self.output = b"", None
+        self.replied, self.output, self.asked = b"", None, None
 
     def reply(self, start, size):
         self.replied += ctypes.string_at(start, size)
@@ -82,12 +83,22 @@ class Call:
 
     def object(self, handle, size, data, length):
         name = ctypes.string_at(handle, size)
+        if name == self.spilled:
+            return -8
         if name not in self.objects:
             return -4
         data[0], length[0] = self.objects[name].address, self.sizes[name]
         return 0
 
+    def again(self, payload, size):
+        if not self.repeats:
+            return -5
+        self.asked = ctypes.string_at(payload, size)
+        return 0
+
     def new_object(self, length, data):
+        if self.spilled == b"output":
+            return -8
         if length > self.room:
             return -6
         # Whatever lay there before.
@@ -113,6 +124,7 @@ class Glue(unittest.TestCase):
             lambda *args: cls.call.panic(*args),
             lambda *args: cls.call.object(*args),
             lambda *args: cls.call.new_object(*args),
+            lambda *args: cls.call.again(*args),
         )
         cls.services = [kind(body) for kind, body in zip(SERVICES.values(), bodies)]
         for name, service in zip(SERVICES, cls.services):
@@ -132,17 +144,20 @@ class Glue(unittest.TestCase):
         routine = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         return routine(engine.get_function_address("f_main")), imports
 
-    def run_in_child(self, function, variant, payload, objects=None, room=1 << 20):
-        """What a call gives: ("reply", bytes, made), or ("ended", code). Anything else fails."""
+    def run_in_child(self, function, variant, payload, objects=None, room=1 << 20, spilled=None, repeats=True):
+        """What a call gives: ("reply", bytes, made), ("ended", code) or ("again", payload). Anything else fails."""
         main, _ = self.main(function, variant)
         read, write = os.pipe()
-        call = type(self).call = Call(write, objects or {}, getattr(self, "sizes", {}), room)
+        call = type(self).call = Call(write, objects or {}, getattr(self, "sizes", {}), room, spilled, repeats)
         pid = os.fork()
         if pid == 0:
             signal.alarm(WATCHDOG)
             try:
                 guarded = Guarded(payload)
                 main(guarded.address, len(payload), None)
+                if call.asked is not None:
+                    os.write(write, b"A" + call.asked + call.replied)
+                    os._exit(0)
                 os.write(write, b"R" + struct.pack("<Q", len(call.replied)) + call.replied + call.made())
                 os._exit(0)
             finally:
@@ -155,6 +170,8 @@ class Glue(unittest.TestCase):
             code = _glue.code_in(told[1:].decode())
             self.assertIsNotNone(code, told)
             return "ended", code
+        if told[:1] == b"A":
+            return "again", told[1:]
         (length,) = struct.unpack_from("<Q", told, 1)
         return "reply", told[9 : 9 + length], told[9 + length :]
 
@@ -168,11 +185,11 @@ class Glue(unittest.TestCase):
     def test_variants_import_what_they_use(self):
         expected = {
             Variant.PLAIN: {"farjump_reply", "farjump_panic"},
-            Variant.OBJECTS: {"farjump_reply", "farjump_panic", "farjump_object"},
+            Variant.OBJECTS: {"farjump_reply", "farjump_panic", "farjump_object", "farjump_again"},
         }
         for variant, names in expected.items():
             self.assertEqual(self.main(self.sum, variant)[1], names)
-        names = {"farjump_panic", "farjump_object", "farjump_new_object"}
+        names = {"farjump_panic", "farjump_object", "farjump_new_object", "farjump_again"}
         self.assertEqual(self.main(self.derived, Variant.DERIVE)[1], names)
 
     def test_neither_exceptions_nor_paths_travel(self):
@@ -253,6 +270,21 @@ class Glue(unittest.TestCase):
             changed = bytes(payload).replace(struct.pack("<QQQQQ", 3, 0, 0, 0, 0), struct.pack("<QQQQQ", 3, 0, 0, *shape))
             found = self.run_in_child(self.derived, Variant.DERIVE, padded(changed), room=room)
             self.assertEqual(found, ("ended", 10_200 + reason))
+
+    def test_a_call_for_which_the_store_uses_its_file_runs_again(self):
+        rows = np.arange(6, dtype="i4").reshape(2, 3)
+        objects = self.objects(rows=arrays.header(rows) + rows.tobytes())
+        calls = (
+            (self.sum, Variant.OBJECTS, b"rows", self.sum.signature.payload((Handle(b"rows"), rows[0], 5))[0], 10_028),
+            (self.derived, Variant.DERIVE, b"rows", self.derived.signature.payload((Handle(b"rows"), 1))[0], 10_028),
+            (self.derived, Variant.DERIVE, b"output", self.derived.signature.payload((rows, 1))[0], 10_228),
+        )
+        for function, variant, spilled, payload, code in calls:
+            payload = padded(payload)
+            found = self.run_in_child(function, variant, payload, objects, spilled=spilled)
+            self.assertEqual(found, ("again", payload), "with the same payload, and without a reply")
+            found = self.run_in_child(function, variant, payload, objects, spilled=spilled, repeats=False)
+            self.assertEqual(found, ("ended", code))
 
     def test_a_derived_object_is_asked_for_as_such(self):
         rows = np.zeros((2, 3), "i4")

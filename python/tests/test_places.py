@@ -5,7 +5,7 @@ import tempfile
 import unittest
 
 import farjump
-from support import WATCHDOG, library, python
+from support import WATCHDOG, WithTarget, library, python
 from test_store import OWNER
 
 try:
@@ -118,6 +118,35 @@ class Places(unittest.TestCase):
             bytes(handle).hex(),
         )
         self.assertEqual(child.communicate(timeout=2 * WATCHDOG)[0], "ok\n")
+
+
+class InTheFile(WithTarget):
+    """An owner whose memory has space for three of nine objects."""
+
+    SERVES = ("--objects", "1M", "--objects-spill", tempfile.gettempdir(), "--objects-spill-bytes", "64M")
+
+    def test_a_function_starts_when_its_object_has_come_from_the_file(self):
+        store = farjump.Store(self.address)
+        self.addCleanup(store.close)
+        self.assertTrue(store.spills)
+        rows = np.eye(256, dtype="f4")
+        handles = [farjump.put_array(store, np.roll(rows, turn, axis=0)) for turn in range(9)]
+        for turn, handle in enumerate(handles):
+            self.assertEqual(farjump.at(handle, nearest, rows[0], timeout=WATCHDOG), turn)
+        self.assertEqual(farjump.map(handles, nearest, rows[0]).wait(WATCHDOG), list(range(9)))
+        # A call of the program's own holds nothing, and runs again when its object has come.
+        link = self.link()
+        for turn, handle in enumerate(handles):
+            self.assertEqual(link.call(nearest, handle, rows[0], timeout=WATCHDOG), turn)
+
+    def test_an_object_is_made_where_others_go_to_the_file_for_it(self):
+        store = farjump.Store(self.address)
+        self.addCleanup(store.close)
+        rows = np.eye(256, dtype="f4")
+        handles = [farjump.put_array(store, np.roll(rows, turn, axis=0)) for turn in range(9)]
+        for turn, handle in enumerate(handles):
+            made = farjump.derive(handle, scaled, 2.0, timeout=WATCHDOG)
+            np.testing.assert_array_equal(farjump.get_array(store, made), 2 * np.roll(rows, turn, axis=0))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,22 @@ OWNER = (
     "target.run()\n"
 )
 
+# A reader that ends in order, whose child goes on with its view.
+FORKING = (
+    "import os, sys, time, farjump\n"
+    "store = farjump.Store(sys.argv[1])\n"
+    "view = store.get(farjump.Handle(bytes.fromhex(sys.stdin.buffer.raw.read(4096).decode())))\n"
+    "parent = os.getpid()\n"
+    "if os.fork() == 0:\n"
+    "    signal.alarm(20)\n"
+    "    while os.getppid() == parent:\n"
+    "        time.sleep(0.001)\n"
+    "    os.write(1, b'alone\\n')\n"
+    "    while os.read(0, 100):\n"
+    "        os.write(1, bytes(view[:8]) + b'\\n')\n"
+    "    os._exit(0)\n"
+)
+
 
 class Stores(unittest.TestCase):
     def setUp(self):
@@ -124,6 +140,45 @@ class Stores(unittest.TestCase):
             except farjump.StoreFull:
                 self.assertLess(time.monotonic(), until)
                 time.sleep(0.01)
+
+    def test_a_forked_child_keeps_a_view_of_a_reader_that_ended(self):
+        # A larger object is released at once when its view is dropped, and a smaller one later.
+        for length, capacity in ((64 << 10, 1 << 20), (512 << 10, 1 << 20)):
+            with self.subTest(length=length):
+                address = f"{self.address}-{length}"
+                owner = python(OWNER, address, str(capacity))
+                self.addCleanup(owner.communicate)
+                self.addCleanup(owner.kill)
+                self.assertEqual(owner.stdout.readline(), "ready\n")
+                store = farjump.Store(address)
+                self.addCleanup(store.close)
+                handle = store.put(b"old text" * (length // 8))
+                reader = python(FORKING, address)
+                # Its input is closed below, with which `communicate` fails in CPython 3.11.
+                self.addCleanup(reader.stdout.close)
+                self.addCleanup(reader.wait)
+                self.addCleanup(reader.kill)
+                reader.stdin.write(bytes(handle).hex() + "\n")
+                reader.stdin.flush()
+                self.assertEqual(reader.stdout.readline(), "alone\n")
+                reader.wait(WATCHDOG)
+                store.evict(handle)
+                with self.assertRaisesRegex(farjump.StoreFull, rf"kept for ended links of .*\(pid {reader.pid}\)"):
+                    while True:
+                        store.put(b"new text" * (length // 8))
+                reader.stdin.write("look\n")
+                reader.stdin.flush()
+                self.assertEqual(reader.stdout.readline(), "old text\n")
+                reader.stdin.close()
+                self.assertEqual(reader.stdout.readline(), "", "the child has ended")
+                until = time.monotonic() + WATCHDOG
+                while True:
+                    try:
+                        store.put(bytes(length))
+                        break
+                    except farjump.StoreFull:
+                        self.assertLess(time.monotonic(), until)
+                        time.sleep(0.01)
 
     def test_a_restarted_owner_is_told_as_gone(self):
         owner = self.own()

@@ -26,14 +26,19 @@ const HEADERS: [(&str, &str); 5] = [
 
 /// The licences of farjump, and of the font in its program.
 const LICENCES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/plot/roboto-LICENSE.txt"];
-/// The folder for them, and for those of dependencies.
+/// The program that compiles bitcode, and the folder where `bin/farjump` and `lib/libfarjump.so` look for it.
+const COMPILER: &str = "farjump_compiler";
+const PROGRAM: &str = "farjump";
+/// The programs, with their folders.
+const PROGRAMS: [(&str, &str); 2] = [(PROGRAM, "bin"), (COMPILER, "libexec/farjump")];
+/// The folder for licences, and for those of dependencies.
 const DOCUMENTS: &str = "share/doc/farjump";
 
 /// Options of `cargo xtask install`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Below this folder, in bin, include, lib, lib/pkgconfig, lib/cmake and share/doc. It is made if it is not there,
-    /// and may be moved later.
+    /// Below this folder, in bin, include, lib, lib/pkgconfig, lib/cmake, libexec/farjump and share/doc. It is made if it
+    /// is not there, and may be moved later.
     #[arg(long)]
     prefix: PathBuf,
     /// Builds with this profile of cargo's.
@@ -58,7 +63,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         Some(archive) => (archive.clone(), Vec::new()),
         None => {
             let kv: &[&str] = if options.kv { &["--package", "farjump-kv"] } else { &[] };
-            let chosen = [kv, &["--lib", "--bin", "farjump", "--bin", "farjump_compiler"]].concat();
+            let chosen = [kv, &["--lib", "--bin", PROGRAM, "--bin", COMPILER]].concat();
             let built = match options.profile.as_str() {
                 // The tests' profile uses the tests' own build, so that nothing is built twice.
                 "dev" => built_as_for_tests(&chosen, interrupt)?,
@@ -69,8 +74,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
                 }
             };
             module = options.kv.then(|| built.library("libfarjump_kv.so")).transpose()?;
-            let programs = ["farjump", "farjump_compiler"].map(|name| built.program(name));
-            (built.library("libfarjump_c.a")?, programs.into_iter().collect::<Result<Vec<_>, _>>()?)
+            let programs = PROGRAMS.map(|(name, folder)| Ok((built.program(name)?, folder)));
+            (built.library("libfarjump_c.a")?, programs.into_iter().collect::<Result<Vec<_>, Failed>>()?)
         }
     };
     let package = workspace.packages().find(|package| package.name() == "farjump-c");
@@ -84,9 +89,11 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             prefix.copy(&header, "include")?;
         }
     }
-    for program in &programs {
-        prefix.copy(program, "bin")?;
+    for (program, folder) in &programs {
+        prefix.copy(program, folder)?;
     }
+    // Earlier versions put it there, where farjump would find it first.
+    drop(fs::remove_file(prefix.folder.join("bin").join(COMPILER)));
     if let Some(module) = module {
         replace(&module, &prefix.folder.join("lib/farjump-kv.so"))?;
     }
@@ -115,11 +122,34 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     if !text.contains("libc 0.") || text.lines().count() < 1000 {
         return Err(Failed::Because(format!("{} lacks licences", notices.display())));
     }
-    for program in ["farjump", "farjump_compiler"] {
-        let run = Run::new(prefix.join("bin").join(program), interrupt);
+    for (program, folder) in PROGRAMS {
+        let run = Run::new(prefix.join(folder).join(program), interrupt);
         if !run.args(["--version"]).run()?.status.success() {
             return Err(Failed::Because(format!("{program} was installed and does not run")));
         }
+    }
+    finds_compiler(&prefix, interrupt)
+}
+
+/// Has a program that uses the installed library make a target that takes bitcode.
+fn finds_compiler(prefix: &Path, interrupt: &Interrupt) -> Verdict {
+    let [source, program] = ["takes_bitcode.c", "takes_bitcode"].map(|name| prefix.join(name));
+    fs::write(&source, include_str!("takes_bitcode.c")).map_err(failed("writing", &source))?;
+    let lib = prefix.join("lib");
+    let option = |option: &str, path: &Path| format!("{option}{}", path.display());
+    let built = Run::new("cc", interrupt)
+        .args([&source, Path::new("-o"), &program])
+        .args([option("-I", &prefix.join("include")), option("-L", &lib), option("-Wl,-rpath,", &lib)])
+        .args(["-lfarjump"])
+        .run()?;
+    let ran = match built.status.success() {
+        true => Run::new(&program, interrupt).directory(prefix).env("RUSTC", "rustc").run()?,
+        false => built,
+    };
+    // A program that is found may lack an LLVM here.
+    if !ran.status.success() && !ran.output.contains("there is no LLVM") {
+        let text = format!("the installed library makes no target that takes bitcode: {}", ran.output.trim());
+        return Err(Failed::Because(text));
     }
     Ok(())
 }
@@ -132,7 +162,8 @@ struct Prefix {
 
 impl Prefix {
     fn new(folder: &Path, version: String) -> Result<Prefix, Failed> {
-        for part in ["bin", "include", "lib/pkgconfig", "lib/cmake/farjump", DOCUMENTS] {
+        let own = PROGRAMS.map(|(_, folder)| folder);
+        for part in [&own[..], &["include", "lib/pkgconfig", "lib/cmake/farjump", DOCUMENTS]].concat() {
             fs::create_dir_all(folder.join(part)).map_err(failed("making", &folder.join(part)))?;
         }
         let folder = folder.canonicalize().map_err(failed("finding", folder))?;

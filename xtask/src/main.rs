@@ -11,6 +11,7 @@ mod ci;
 mod coverage;
 mod debs;
 mod emulated;
+mod faults;
 mod figures;
 mod guard;
 mod install;
@@ -91,6 +92,12 @@ enum Chore {
     /// Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where that is installed,
     /// otherwise pip installs them into farjump's folder among the user's caches. Exits with 1 if less than 75 % are reached.
     Coverage(coverage::Options),
+    /// Has the fuzzer of conversations find faults that were mended.
+    ///
+    /// Builds a copy of the sources in target/faults, in which each fault is there if `FARJUMP_PLANTED` has its name. Each
+    /// has to be found within 60 s, by conversations from a random seed, which is printed. Takes some minutes. Exits with 1
+    /// if one is not found.
+    Faults(faults::Options),
     /// Builds the crates that are published from their packages alone.
     ///
     /// Packs them, unpacks them in target/packages, builds them there with the lock file of the repository, and
@@ -147,6 +154,7 @@ fn run(chore: &Chore) -> Result<bool, process::Failed> {
     match chore {
         Chore::Test(options) => test::run(options, &interrupt),
         Chore::Ci(options) => ci::run(options, &interrupt),
+        Chore::Faults(options) => faults::run(options, &interrupt),
         Chore::VmTest(options) => vm::run(options, &interrupt),
         Chore::Package => package::check(&interrupt).map(|()| true),
         Chore::Places(options) => places::run(options, &interrupt),

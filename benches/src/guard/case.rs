@@ -9,6 +9,10 @@ use crate::Failure;
 /// Mode, and bytes of payload.
 const KINDS: [(Mode, usize); 4] =
     [(Mode::Cached, 8), (Mode::Cached, 64), (Mode::Cached, 1024), (Mode::Always, 8)];
+/// The transport over which objects are got, with the owner's memory mapped.
+const MAPPED: &str = "shm";
+/// Bytes of the object that is got.
+const OBJECT: usize = 64;
 
 /// Calls of one kind over one transport.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +40,11 @@ pub(crate) fn has_batches(transport: &str, mode: Mode, size: usize) -> bool {
     mode == Mode::Cached && size <= BATCHED && !is_by_device(transport)
 }
 
+/// Returns whether calls of this mode are those by which a client gets an object of a store.
+pub(crate) fn gets(mode: Mode) -> bool {
+    mode == Mode::Local
+}
+
 /// Returns whether a device moves the transport's frames. They arrive some time after they were sent, so a round
 /// trip would count polls that find nothing.
 pub(crate) fn is_by_device(transport: &str) -> bool {
@@ -45,9 +54,12 @@ pub(crate) fn is_by_device(transport: &str) -> bool {
 impl Case {
     /// Returns the operations that are counted.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
+        let gets = gets(self.mode);
         let batches = has_batches(&self.transport, self.mode, self.size);
         let round_trips = !is_by_device(&self.transport);
         Operation::ALL.into_iter().filter(move |operation| match operation {
+            Operation::Get => gets,
+            _ if gets => false,
             Operation::RoundTrip => round_trips,
             operation => batches || !operation.is_batch(),
         })
@@ -75,11 +87,14 @@ impl Case {
                 continue;
             }
             match backend.usable {
-                Ok(_) => cases.usable.extend(KINDS.map(|(mode, size)| Case {
-                    transport: backend.name.to_owned(),
-                    mode,
-                    size,
-                })),
+                Ok(_) => {
+                    let objects = (backend.name == MAPPED).then_some((Mode::Local, OBJECT));
+                    cases.usable.extend(KINDS.into_iter().chain(objects).map(|(mode, size)| Case {
+                        transport: backend.name.to_owned(),
+                        mode,
+                        size,
+                    }));
+                }
                 Err(why) => cases.unusable.push((backend.name, why)),
             }
         }
@@ -123,6 +138,9 @@ pub(crate) enum Operation {
     /// `Target::poll` that runs a batch.
     #[serde(rename = "poll batch")]
     PollBatch,
+    /// `Client::get` of an object in mapped memory, and the drop of its view: the source's part and the store's together.
+    #[serde(rename = "get")]
+    Get,
     /// `Target::poll` that receives code never seen, links it and runs it. Not recorded: its number of lines
     /// depends on the keys of hash tables.
     #[serde(rename = "first call")]
@@ -134,8 +152,14 @@ pub(crate) const BATCH: u32 = 16;
 
 impl Operation {
     /// All recorded operations, in display order.
-    pub(crate) const ALL: [Operation; 5] =
-        [Operation::Send, Operation::Poll, Operation::RoundTrip, Operation::Batch, Operation::PollBatch];
+    pub(crate) const ALL: [Operation; 6] = [
+        Operation::Send,
+        Operation::Poll,
+        Operation::RoundTrip,
+        Operation::Batch,
+        Operation::PollBatch,
+        Operation::Get,
+    ];
 
     /// Returns whether it begins with a frame that was sent before.
     pub(crate) fn receives(self) -> bool {
@@ -155,6 +179,7 @@ impl std::fmt::Display for Operation {
             Operation::RoundTrip => "round trip",
             Operation::Batch => "batch",
             Operation::PollBatch => "poll batch",
+            Operation::Get => "get",
             Operation::FirstCall => "first call",
         })
     }

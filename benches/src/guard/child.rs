@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use farjump::build::{Options, build};
-use farjump::{Library, Link, Mode, Target, WaitPolicy};
+use farjump::{Library, Link, Mode, Target, TargetBuilder, WaitPolicy};
+use farjump_handles::{Client, Handle, Store};
 
-use super::case::{BATCH, Counted, Operation, has_batches, is_by_device};
+use super::case::{BATCH, Counted, Operation, gets, has_batches, is_by_device};
 use super::marker::Mark;
 use crate::Failure;
 
@@ -96,6 +97,9 @@ fn run_first(target: &mut Target<'_>, link: &Link, count: u32) -> Result<(), Fai
 /// # Errors
 /// An error of a call; a lost call.
 pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
+    if gets(counted.mode) {
+        return run_gets(counted);
+    }
     let library = Library::open(Path::new(".").join(LIBRARY))?;
     let (target, link) = linked(&counted.transport, &library)?;
     link.set_mode(counted.mode);
@@ -124,33 +128,89 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     }
 }
 
-/// Returns a target and a link to it that has sent the library once.
-fn linked(transport: &str, library: &Library) -> Result<(Target<'static>, Link), Failure> {
-    const ADDRESS: &str = "unix:guard.sock";
-    let spin = WaitPolicy::spin_only();
-    let mut target = Target::listen(ADDRESS)
-        .transport(transport)
-        .args(Box::leak(Box::new(0_u64)))
-        .modes(&[Mode::Cached, Mode::Always])
-        .wait_policy(spin)
-        .control_interval(Duration::ZERO)
-        .build()?;
-    let source = std::thread::spawn({
-        let (transport, library) = (transport.to_owned(), library.clone());
-        move || {
-            let builder = Link::builder(ADDRESS).transport(&transport).wait_policy(spin);
-            let link = builder.control_interval(NEVER).connect()?;
-            link.inject(&library, b"first")?.wait(PATIENCE)?;
-            Ok::<_, farjump::Error>(link)
+/// Makes a store and a client of it, warms them up and gets an object.
+fn run_gets(counted: &Counted) -> Result<(), Failure> {
+    let store = Store::options().capacity(1 << 20).build()?;
+    let mut target = target(&counted.transport).objects(store.service()).build()?;
+    let handle = store.put(&vec![7; counted.size])?;
+    let transport = counted.transport.clone();
+    let client = polled_for(&mut target, move || {
+        let client = Client::builder(ADDRESS).transport(&transport).connect()?;
+        client.mapping()?;
+        Ok(client)
+    })?;
+    let mut gets = Box::new(Gets { target, client, handle, burden: counted.burden });
+    gets.run(WARM_UP)?;
+    Mark::Counting.here();
+    gets.run(counted.turns)
+}
+
+/// A store's target, and a client of it that gets an object.
+struct Gets {
+    target: Target<'static>,
+    client: Client,
+    handle: Handle,
+    burden: u32,
+}
+
+impl Gets {
+    #[inline(never)]
+    fn run(&mut self, turns: u32) -> Result<(), Failure> {
+        // As in `Calls::run`.
+        let anchor = Line([0; 64]);
+        black_box(&anchor.0);
+        let Gets { target, client, handle, burden } = self;
+        for _ in 0..turns {
+            Mark::Of(Operation::Get).here();
+            idle(*burden);
+            let view = client.get_driving(handle, || poll(target).is_ok())?;
+            let is_mapped = view.is_mapped();
+            drop(black_box(view));
+            Mark::Outside.here();
+            if !is_mapped {
+                return Err("the store's memory is not mapped".into());
+            }
         }
-    });
+        Ok(())
+    }
+}
+
+/// The address of the target, in the working folder of this process.
+const ADDRESS: &str = "unix:guard.sock";
+
+/// Returns a target that does little besides running calls.
+fn target(transport: &str) -> TargetBuilder<'static> {
+    let builder = Target::listen(ADDRESS).transport(transport).wait_policy(WaitPolicy::spin_only());
+    builder.control_interval(Duration::ZERO)
+}
+
+/// Polls a target while `connect` runs on another thread.
+fn polled_for<T: Send + 'static>(
+    target: &mut Target<'_>,
+    connect: impl FnOnce() -> Result<T, Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+) -> Result<T, Failure> {
+    let source = std::thread::spawn(connect);
     let mut polls = 0_u32;
     // The duration of the handshake must not decide which counted call meets periodic work.
     while !source.is_finished() || !polls.is_multiple_of(ALL_IS_DUE) {
         target.poll()?;
         polls = polls.wrapping_add(1);
     }
-    let link = source.join().map_err(|_| "the source's thread panicked")??;
+    let connected = source.join().map_err(|_| "the source's thread panicked")?;
+    connected.map_err(|error| -> Failure { error })
+}
+
+/// Returns a target and a link to it that has sent the library once.
+fn linked(transport: &str, library: &Library) -> Result<(Target<'static>, Link), Failure> {
+    let builder = target(transport).args(Box::leak(Box::new(0_u64)));
+    let mut target = builder.modes(&[Mode::Cached, Mode::Always]).build()?;
+    let (transport, library) = (transport.to_owned(), library.clone());
+    let link = polled_for(&mut target, move || {
+        let builder = Link::builder(ADDRESS).transport(&transport).wait_policy(WaitPolicy::spin_only());
+        let link = builder.control_interval(NEVER).connect()?;
+        link.inject(&library, b"first")?.wait(PATIENCE)?;
+        Ok(link)
+    })?;
     Ok((target, link))
 }
 

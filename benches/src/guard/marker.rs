@@ -13,7 +13,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    const ALL: [Mark; 8] = [
+    const ALL: [Mark; 9] = [
         Mark::Outside,
         Mark::Of(Operation::Send),
         Mark::Of(Operation::Poll),
@@ -22,6 +22,7 @@ impl Mark {
         Mark::Of(Operation::Batch),
         Mark::Of(Operation::PollBatch),
         Mark::Of(Operation::FirstCall),
+        Mark::Of(Operation::Get),
     ];
 
     /// Returns the mark with this number; `None` if there is none.
@@ -39,6 +40,7 @@ impl Mark {
             Mark::Of(Operation::Batch) => 5,
             Mark::Of(Operation::PollBatch) => 6,
             Mark::Of(Operation::FirstCall) => 7,
+            Mark::Of(Operation::Get) => 8,
         }
     }
 

@@ -84,7 +84,7 @@ impl From<farjump_handles::Error> for Failure {
             E::Gone { .. } => FARJUMP_ERROR_GONE,
             E::WrongKey { .. } => FARJUMP_ERROR_WRONG_KEY,
             E::Unset { .. } => FARJUMP_ERROR_UNSET,
-            E::Full { .. } => FARJUMP_ERROR_STORE_FULL,
+            E::Full { .. } | E::SourceFull { .. } => FARJUMP_ERROR_STORE_FULL,
             E::TimedOut { .. } => FARJUMP_ERROR_TIMEOUT,
             E::Unreachable(_) => FARJUMP_ERROR_CONNECT,
             E::Protocol { .. } => FARJUMP_ERROR_TRANSPORT,

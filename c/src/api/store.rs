@@ -104,6 +104,8 @@ pub struct farjump_store_stats_t {
     pub used: u64,
     /// Bytes of its memory.
     pub capacity: u64,
+    /// Bytes in use for links that have ended, as their processes may still read or write them.
+    pub quarantined: u64,
 }
 
 /// Passes each object to C.
@@ -190,8 +192,8 @@ pub unsafe extern "C" fn farjump_store_options_set_capacity(
 }
 
 /// When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
-/// `bytes`. They are read back when they are used. The file has no name, and goes with the store. Default: a
-/// full store refuses further objects.
+/// `bytes`. They are read back when they are used. The file has no name, and goes with the store. A thread of
+/// the store's own reads and writes it. Default: a full store refuses further objects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_spill(
     options: *mut farjump_store_options_t,
@@ -470,8 +472,8 @@ pub unsafe extern "C" fn farjump_store_stats(
     guarded(|| {
         // SAFETY: the header requires a store.
         let listing = unsafe { object(store, "store")? }.store.list(0);
-        let ObjectListing { left_out, used, capacity, .. } = listing;
-        let counted = farjump_store_stats_t { objects: left_out, used, capacity };
+        let ObjectListing { left_out, used, capacity, quarantined, .. } = listing;
+        let counted = farjump_store_stats_t { objects: left_out, used, capacity, quarantined };
         // SAFETY: the header requires so many bytes; the structure is of numbers of one size.
         unsafe { fill(stats, size, size_of::<farjump_store_stats_t>(), "stats", counted)? };
         Ok(FARJUMP_OK)

@@ -165,7 +165,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_payload(
 }
 
 /// Memory in bytes that one source may take here: mailbox, code that it brought, replies that wait for
-/// credit. Default: no limit. Requests over the limit are refused.
+/// credit, are held or are gathered. Default: no limit. Requests over the limit are refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     options: *mut farjump_target_options_t,

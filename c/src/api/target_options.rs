@@ -394,7 +394,7 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
 /// CPU: with `preferred` of all libraries that carry any, otherwise of those without an image for this CPU. Default:
 /// no bitcode is taken. The program is started when a target is made, which fails if that cannot compile, and ends
 /// with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise the newest
-/// that is found, 17 or newer.
+/// that the dynamic linker finds, 17 or newer; if `RUSTC` names a compiler of Rust, that of its toolchain too.
 ///
 /// FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
 #[unsafe(no_mangle)]
@@ -410,8 +410,9 @@ pub unsafe extern "C" fn farjump_target_options_take_bitcode(
 }
 
 /// The program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
-/// `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside this library or in `bin` beside its folder, beside the
-/// program, or in `PATH`.
+/// `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this library's
+/// folder. One that was not named is run only if it and its folder belong to root, this user or the owner of this
+/// library, and nobody else can write them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_compiler(
     options: *mut farjump_target_options_t,

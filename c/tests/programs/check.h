@@ -52,6 +52,20 @@ static inline farjump_library_t *open_library(const char *folder, const char *na
     return library;
 }
 
+/* A thread with a target that has the objects of `store`. */
+static inline farjump_target_thread_t *own_store(const char *address, farjump_store_t *store)
+{
+    farjump_target_options_t *options;
+    farjump_target_t *target;
+    farjump_target_thread_t *thread;
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_set_objects(options, store));
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    WORKS(farjump_target_spawn(&target, &thread));
+    return thread;
+}
+
 /* Ends a program that has gone through: prints so. A thread that was joined stays in the system's list of threads for a
  * moment, and LeakSanitizer faults when it looks at one that vanishes meanwhile: it is waited until the list has not changed
  * for 200 looks. Threads that go on are not waited for. */

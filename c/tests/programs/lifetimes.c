@@ -208,19 +208,13 @@ static void a_null_where_something_must_be(void)
 
 int main(int argc, char **argv)
 {
-    farjump_target_options_t *options;
-    farjump_target_t *target;
     farjump_target_thread_t *thread;
     farjump_store_stats_t stats;
     char address[4096];
     CHECK(argc == 3);
     snprintf(address, sizeof address, "unix:%s/t.sock", argv[2]);
     WORKS(farjump_store_open(NULL, &store));
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_objects(options, store));
-    WORKS(farjump_target_listen(address, options, &target));
-    WORKS(farjump_target_options_free(&options));
-    WORKS(farjump_target_spawn(&target, &thread));
+    thread = own_store(address, store);
     WORKS(farjump_client_connect(address, NULL, &client));
 
     an_owned_object_goes_with_its_owner();

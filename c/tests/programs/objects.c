@@ -281,7 +281,6 @@ static void a_child_connects_itself(farjump_client_t *client, const farjump_hand
 static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
 {
     farjump_store_t *store;
-    farjump_target_options_t *options;
     farjump_target_t *target;
     farjump_target_thread_t *thread;
     farjump_client_t *client;
@@ -297,11 +296,7 @@ static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
     WORKS(farjump_target_thread_stop(&thread, NULL));
 
     WORKS(farjump_store_open(NULL, &store));
-    WORKS(farjump_target_options_new(&options));
-    WORKS(farjump_target_options_set_objects(options, store));
-    WORKS(farjump_target_listen(address, options, &target));
-    WORKS(farjump_target_options_free(&options));
-    WORKS(farjump_target_spawn(&target, &thread));
+    thread = own_store(address, store);
     WORKS(farjump_store_put(store, NULL, "x", 1, &handle));
     CHECK(strcmp(farjump_handle_address(handle, 0), address) == 0);
     /* The target keeps the store. */
@@ -320,6 +315,38 @@ static void threads_share_a_client_and_a_target_without_a_store_says_so(void)
     WORKS(farjump_target_thread_stop(&thread, NULL));
 }
 
+static void memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine(void)
+{
+    farjump_store_t *store;
+    farjump_store_stats_t stats;
+    farjump_target_thread_t *thread;
+    farjump_client_t *client;
+    farjump_handle_t *handle;
+    farjump_view_t *view;
+    WORKS(farjump_store_open(NULL, &store));
+    thread = own_store(address, store);
+    WORKS(farjump_store_put(store, NULL, "five!", 5, &handle));
+    WORKS(farjump_client_connect(address, NULL, &client));
+    WORKS(farjump_client_get(client, handle, &view));
+    CHECK(farjump_view_is_mapped(view));
+    WORKS(farjump_store_stats(store, &stats, sizeof stats));
+    CHECK(stats.quarantined == 0);
+    WORKS(farjump_target_thread_stop(&thread, NULL));
+    WORKS(farjump_store_stats(store, &stats, sizeof stats));
+    CHECK(stats.quarantined >= 5 && stats.quarantined <= stats.used);
+    WORKS(farjump_view_release(&view));
+    WORKS(farjump_client_close(&client));
+    /* A connection with unread messages is closed by another thread. */
+    for (int look = 0; look < 60000 && stats.quarantined != 0; look++) {
+        struct timespec moment = {0, 1000000};
+        nanosleep(&moment, NULL);
+        WORKS(farjump_store_stats(store, &stats, sizeof stats));
+    }
+    CHECK(stats.quarantined == 0);
+    WORKS(farjump_handle_free(&handle));
+    WORKS(farjump_store_close(&store));
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -327,5 +354,6 @@ int main(int argc, char **argv)
     an_owner_uses_its_own_objects(argv[2]);
     a_null_where_something_must_be();
     threads_share_a_client_and_a_target_without_a_store_says_so();
+    memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine();
     return all_done();
 }

@@ -1,6 +1,5 @@
 //! The compiler of bitcode, tried in a process of its own as a target starts it.
 
-use std::process::Command;
 use std::time::Duration;
 
 use farjump_compiler::{Compiler, Options};
@@ -19,7 +18,7 @@ pub(super) fn look() -> Finding {
         Ok(program) => program,
         Err(error) => return note(error.to_string()),
     };
-    let mut command = Command::new(program);
+    let mut command = program.command();
     command.arg("--check");
     match run_bounded::run(command, LIMIT) {
         Ok((status, said)) if status.success() => {

@@ -132,15 +132,12 @@ fn remark(version: &str) -> String {
     }
 }
 
-/// Returns the dynamic linker's own list. The folder of `ldconfig` is rarely in PATH.
+/// Returns the dynamic linker's own list, by the system's program: another one of that name may be in `PATH`.
 fn known() -> String {
-    let lists = ["/sbin/ldconfig", "ldconfig"].into_iter().map(|program| {
-        let mut command = Command::new(program);
-        command.arg("-p");
-        run_bounded::run(command, LIMIT)
-    });
-    let mut said = lists.filter_map(|list| list.ok().filter(|(status, _)| status.success()));
-    said.next().map_or(String::new(), |(_, text)| text)
+    let mut command = Command::new("/sbin/ldconfig");
+    command.arg("-p");
+    let list = run_bounded::run(command, LIMIT);
+    list.ok().filter(|(status, _)| status.success()).map_or(String::new(), |(_, text)| text)
 }
 
 /// Finds a library as the dynamic linker does: in folders given first, in its list, in its last folders.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farjump::admin::{Admin, ObjectListing, ObjectState, StoredObject};
+use farjump::admin::{Admin, MemoryKeeper, ObjectListing, ObjectState, StoredObject};
 use farjump::{ConnectError, Error};
 use farjump_control::{HandshakeError, RejectCause};
 use serde_json::{Value, json};
@@ -42,11 +42,31 @@ pub(crate) fn summary(listing: &ObjectListing) -> String {
         _ => format!(" among the {} used last", show_count(listing.objects.len() as u64)),
     };
     format!(
-        "{} in {used} B of {capacity} B; {}, {} spilled{among}",
+        "{} in {used} B of {capacity} B; {}, {} spilled{among}{}",
         counted(count(listing), "object"),
         counted(claims(listing), "claim"),
-        show_count(spilled(listing))
+        show_count(spilled(listing)),
+        quarantine(listing)
     )
+}
+
+/// The part of a summary about memory of ended links, if there is some.
+fn quarantine(listing: &ObjectListing) -> String {
+    const NAMED: usize = 3;
+    if listing.quarantined == 0 {
+        return String::new();
+    }
+    let keeper = |keeper: &MemoryKeeper| match keeper.pid {
+        0 => format!("{} (in another PID namespace)", plain(&keeper.program)),
+        pid => format!("{} (pid {pid})", plain(&keeper.program)),
+    };
+    let named = listing.keepers.iter().take(NAMED).map(keeper).collect::<Vec<_>>().join(", ");
+    let more = match listing.keepers.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let whom = if named.is_empty() { named } else { format!(" for {named}{more}") };
+    format!("; {} B in quarantine{whom}", show_count(listing.quarantined))
 }
 
 pub(crate) fn summary_as_json(listing: &ObjectListing) -> Value {
@@ -57,7 +77,14 @@ pub(crate) fn summary_as_json(listing: &ObjectListing) -> Value {
         "claims": claims(listing),
         "spilled": spilled(listing),
         "left_out": listing.left_out,
+        "quarantined_bytes": listing.quarantined,
+        "keepers": keepers_as_json(listing),
     })
+}
+
+fn keepers_as_json(listing: &ObjectListing) -> Value {
+    let keeper = |keeper: &MemoryKeeper| json!({ "program": keeper.program, "pid": keeper.pid, "bytes": keeper.bytes });
+    listing.keepers.iter().map(keeper).collect()
 }
 
 fn count(listing: &ObjectListing) -> u64 {
@@ -95,6 +122,8 @@ pub(crate) fn as_json(listing: &ObjectListing) -> Value {
         "left_out": listing.left_out,
         "used_bytes": listing.used,
         "capacity_bytes": listing.capacity,
+        "quarantined_bytes": listing.quarantined,
+        "keepers": keepers_as_json(listing),
     })
 }
 
@@ -148,10 +177,22 @@ mod tests {
         }
     }
 
+    fn keeper(pid: u32) -> MemoryKeeper {
+        MemoryKeeper { program: "\u{1b}r".to_owned(), pid, bytes: 4096 }
+    }
+
     #[test]
     fn people_see_what_programs_do_and_no_escape_sequences() {
         let objects = vec![object(ObjectState::Present), object(ObjectState::Evicted)];
-        let listing = ObjectListing { objects, left_out: 3, used: 8192, capacity: 1 << 20 };
+        let keepers = (0..5).map(keeper).collect();
+        let listing = ObjectListing {
+            objects,
+            left_out: 3,
+            used: 8192,
+            capacity: 1 << 20,
+            quarantined: 20480,
+            keepers,
+        };
         let text = as_text(&listing);
         assert_eq!(
             text,
@@ -159,19 +200,27 @@ mod tests {
              7       4 096  f32?[2J  1       -           1.5 s  present\n\
              7       4 096  f32?[2J  1       -           1.5 s  evicted\n\
              and 3 that were used longer ago\n\
-             5 objects in 8 192 B of 1 048 576 B; 2 claims, 0 spilled among the 2 used last\n"
+             5 objects in 8 192 B of 1 048 576 B; 2 claims, 0 spilled among the 2 used last; 20 480 B in quarantine for \
+             ?r (in another PID namespace), ?r (pid 1), ?r (pid 2) and 2 more\n"
         );
+        let quarantined = &as_json(&listing)["keepers"][1];
+        assert_eq!((&quarantined["pid"], &quarantined["bytes"]), (&1.into(), &4096.into()));
     }
 
     #[test]
     fn a_summary_counts_what_is_listed_and_overflows_at_nothing() {
         let objects = vec![object(ObjectState::Present), object(ObjectState::Spilled)];
-        let mut listing = ObjectListing { objects, left_out: 0, used: 4096, capacity: 1 << 20 };
+        let mut listing =
+            ObjectListing { objects, used: 4096, capacity: 1 << 20, ..ObjectListing::default() };
         assert_eq!(summary(&listing), "2 objects in 4 096 B of 1 048 576 B; 2 claims, 1 spilled");
         listing.objects[0].claims = u64::MAX;
         listing.left_out = u64::MAX;
         let summed = summary_as_json(&listing);
         assert_eq!((&summed["claims"], &summed["count"]), (&u64::MAX.into(), &u64::MAX.into()));
-        assert_eq!(summed["spilled"], 1);
+        assert_eq!((&summed["spilled"], &summed["quarantined_bytes"]), (&1.into(), &0.into()));
+        // A target may list none of the processes.
+        listing.quarantined = u64::MAX;
+        assert_eq!(summary_as_json(&listing)["quarantined_bytes"], u64::MAX);
+        assert!(summary(&listing).ends_with(" B in quarantine"), "{}", summary(&listing));
     }
 }

@@ -20,7 +20,7 @@ use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and its statistics on standard error when it ends. If
 injected code crashes it, standard error names the code: signal, ifunc, offset in its image, code id.
 
-Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_again, farjump_panic,
+Injected code may use memcpy, memmove, memset, memcmp, bcmp, strlen, farjump_reply, farjump_forward, farjump_again, farjump_panic,
 farjump_private_copy, and what --export and --allow-process-symbols add. Code that uses another symbol is refused, and
 the refusal names the symbol.
 
@@ -43,7 +43,8 @@ Limits: frames over a limit are refused with the reason, and counted; they cost 
 1024 K and 1024 M. The file of --allow-code has one id a line; the rest of a line is a comment, and so is a line that
 starts with #. --max-source-memory counts the source's mailbox and 4 KiB; its large mailbox while it has one (or the
 longest frame that it may send, over a transport that delivers whole frames); code that it brought first, while that is
-in the store (the image, and its code and statics in the arena); and a reply that waits for credit at the source.")]
+in the store (the image, and its code and statics in the arena); a reply, also of a destination, that waits for credit at
+the source or is held by the program; and replies that are gathered for its calls.")]
 pub(crate) struct Serve {
     /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, unix:@NAME
     /// (abstract), or tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has
@@ -195,10 +196,12 @@ pub(crate) struct Bitcode {
         value_parser = ["fallback", "prefer"]
     )]
     pub(crate) when: Option<String>,
-    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in PATH]
+    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in ../libexec/farjump
+    /// from its folder; nobody else may be able to write it there]
     #[arg(long, value_name = "FILE", requires = "when")]
     pub(crate) compiler: Option<PathBuf>,
-    /// With --bitcode: the library of LLVM, 17 or newer [default: the newest that is installed]
+    /// With --bitcode: the library of LLVM, 17 or newer [default: the newest that is installed, or in the toolchain of the
+    /// compiler of Rust that RUSTC names]
     #[arg(long, value_name = "FILE", requires = "when")]
     pub(crate) llvm: Option<PathBuf>,
     /// With --bitcode: keep what was compiled in this folder, for later runs

@@ -154,7 +154,7 @@ fn work(llvm: &Llvm, job: &Job, bitcode: &[u8], pipe: OwnedFd, begun: Instant) -
     let mut fork = Duration::ZERO;
     let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         // SAFETY: this is a forked child, and uses the pipe alone from here on.
-        unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs() + 1) };
+        unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs().saturating_add(1)) }?;
         fork = begun.elapsed();
         let view = BitcodeView::new_checked(bitcode).map_err(|error| error.to_string())?;
         compile::compile(llvm, &view, &job.cpu, job.tier)

@@ -1,13 +1,21 @@
 //! What the program and its children may not do.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Closes all descriptors but the standard ones: a target's program may have left more open.
-pub(super) fn leave_parents_descriptors() {
-    close_from(3);
+///
+/// # Errors
+/// They cannot be closed: a clause.
+pub(super) fn leave_parents_descriptors() -> Result<(), String> {
+    // SAFETY: this program has opened none.
+    unsafe { close_all_but(0..=2) }
 }
 
 /// The target handles what a terminal sends; the end of the connection is this program's sign to end.
@@ -18,44 +26,137 @@ pub(super) fn ignore_signals_of_terminals() {
     }
 }
 
-fn close_from(first: u32) {
-    // SAFETY: the caller uses none of these any more; Rust's own objects for them are leaked or forgotten.
-    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+/// Closes all descriptors but `kept`.
+///
+/// # Errors
+/// They cannot be closed: a clause.
+///
+/// # Safety
+/// The caller uses none of the others any more; Rust's own objects for them are leaked or forgotten.
+unsafe fn close_all_but(kept: RangeInclusive<u32>) -> Result<(), String> {
+    let below = kept.start().checked_sub(1).map(|last| 0..=last);
+    let others = below.into_iter().chain([kept.end() + 1..=u32::MAX]);
+    for range in others {
+        // SAFETY: the caller guarantees it.
+        let closed = unsafe { libc::syscall(libc::SYS_close_range, *range.start(), *range.end(), 0) };
+        if closed == 0 {
+            continue;
+        }
+        // Linux before 5.9, or a filter of system calls that is older than the call.
+        // SAFETY: the caller guarantees it.
+        unsafe { close_listed(&range)? };
+    }
+    Ok(())
+}
+
+/// Closes the descriptors in `range`, one by one.
+///
+/// # Errors
+/// As [`close_all_but`].
+///
+/// # Safety
+/// As [`close_all_but`].
+unsafe fn close_listed(range: &RangeInclusive<u32>) -> Result<(), String> {
+    let mine = std::fs::read_dir("/proc/self/fd")
+        .map_err(|error| format!("its descriptors cannot be closed: /proc/self/fd: {error}"))?;
+    let numbers = mine.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // Read to the end before the first is closed: that of the folder is among them.
+    let numbers: Vec<u32> = numbers.filter(|number| range.contains(number)).collect();
+    for number in numbers {
+        // SAFETY: the caller guarantees it. That of the folder is closed already, which is no error that matters.
+        unsafe { libc::close(number as i32) };
+    }
+    Ok(())
 }
 
 /// Confines a forked child for good: it keeps `pipe` alone, can open nothing, and has `memory` more bytes of address
 /// space and `seconds` of processor time.
 ///
+/// # Errors
+/// The system refuses one of the bounds: a clause. The child must do nothing with what came from a peer then.
+///
 /// # Safety
 /// To be called in a child of one thread, in which nothing is used any more that needs another descriptor.
-pub(super) unsafe fn confine(pipe: BorrowedFd<'_>, memory: u64, seconds: u64) {
+pub(super) unsafe fn confine(pipe: BorrowedFd<'_>, memory: u64, seconds: u64) -> Result<(), String> {
     let pipe = pipe.as_raw_fd() as u32;
     // SAFETY: the caller uses none of these any more.
-    unsafe {
-        if pipe > 0 {
-            libc::syscall(libc::SYS_close_range, 0, pipe - 1, 0);
-        }
-        libc::syscall(libc::SYS_close_range, pipe + 1, u32::MAX, 0);
-        // It does not outlive the program.
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(libc::PR_SET_DUMPABLE, 0);
-    }
+    unsafe { close_all_but(pipe..=pipe)? };
+    // It does not outlive the program.
+    control("PR_SET_PDEATHSIG", libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize, 0)?;
+    control("PR_SET_NO_NEW_PRIVS", libc::PR_SET_NO_NEW_PRIVS, 1, 0)?;
+    control("PR_SET_DUMPABLE", libc::PR_SET_DUMPABLE, 0, 0)?;
     let used = address_space();
     let limits = [
         // A descriptor below the limit cannot be made.
-        (Resource::Nofile, 0),
-        (Resource::Core, 0),
-        (Resource::Fsize, 0),
-        (Resource::Nproc, 0),
-        (Resource::As, used.saturating_add(memory)),
-        (Resource::Cpu, seconds.max(1)),
+        ("NOFILE", Resource::Nofile, 0),
+        ("CORE", Resource::Core, 0),
+        ("FSIZE", Resource::Fsize, 0),
+        ("NPROC", Resource::Nproc, 0),
+        ("AS", Resource::As, used.saturating_add(memory)),
+        ("CPU", Resource::Cpu, seconds.max(1)),
     ];
-    for (resource, limit) in limits {
+    for (name, resource, limit) in limits {
         let limit = getrlimit(resource).maximum.map_or(limit, |most| most.min(limit));
-        let _ = setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) });
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
+            .map_err(|error| refused(&format!("setrlimit(RLIMIT_{name})"), &error.into()))?;
     }
-    filter_system_calls();
+    filter_system_calls()
+}
+
+/// Calls prctl(2) with an option of this name.
+fn control(name: &str, option: i32, value: usize, more: usize) -> Result<(), String> {
+    // SAFETY: the options that are used change what this process may do, and read at most a filter, which is whole.
+    match unsafe { libc::prctl(option, value, more, 0_usize, 0_usize) } {
+        -1 => Err(refused(&format!("prctl({name})"), &io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
+fn refused(call: &str, error: &io::Error) -> String {
+    format!(
+        "the system does not let the compiler confine a job: {call}: {error}; allow that call where this program runs, or \
+         take no bitcode"
+    )
+}
+
+/// Tries in a child of its own whether jobs can be confined.
+///
+/// # Errors
+/// They cannot: a clause.
+pub(super) fn try_to_confine() -> Result<(), String> {
+    note_address_space();
+    let failed = |error: io::Error| format!("the compiler cannot begin a job: {error}");
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    // SAFETY: this program has one thread, so that the child may do all that this process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(failed(io::Error::last_os_error())),
+        0 => {
+            // SAFETY: this is a forked child, which uses the pipe alone from here on.
+            let confined = unsafe { confine(write.as_fd(), 64 << 20, 10) };
+            let why = confined.err().unwrap_or_default();
+            let written = rustix::io::write(&write, why.as_bytes());
+            // SAFETY: nothing of the parent's is to be flushed or released here.
+            unsafe { libc::_exit(i32::from(written.is_err())) }
+        }
+        child => {
+            drop(write);
+            let mut why = String::new();
+            let read = File::from(read).read_to_string(&mut why);
+            let mut status = 0;
+            // SAFETY: it is a child of this process that nothing has waited for.
+            while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+            match read {
+                Err(error) => Err(failed(error)),
+                Ok(_) if !why.is_empty() => Err(why),
+                Ok(_) if status != 0 => {
+                    Err(format!("a job that is confined ends at once, with status {status}"))
+                }
+                Ok(_) => Ok(()),
+            }
+        }
+    }
 }
 
 /// Bytes of address space that this process has.
@@ -100,11 +201,11 @@ const ALLOWED: [libc::c_long; 21] = [
     libc::SYS_writev,
 ];
 
-/// Refuses all other system calls from now on, in this process. Best effort: a kernel may be built without it.
+/// Refuses all other system calls from now on, in this process.
 ///
 /// The filter is a program of classic BPF (seccomp(2)): the number of the call is compared with each of those allowed. On
 /// another architecture than this program's, by whose numbers a process of x86-64 could call the kernel, it ends.
-fn filter_system_calls() {
+fn filter_system_calls() -> Result<(), String> {
     use libc::{
         BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
     };
@@ -118,7 +219,7 @@ fn filter_system_calls() {
         () if cfg!(target_arch = "x86_64") => 0xc000_003e,
         () if cfg!(target_arch = "aarch64") => 0xc000_00b7,
         () if cfg!(target_arch = "riscv64") => 0xc000_00f3,
-        () => return,
+        () => return Err("the compiler confines no job on this machine".to_owned()),
     };
     let load = |offset| step(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset);
     let ends = |what| step(BPF_RET | BPF_K, 0, 0, what);
@@ -133,6 +234,26 @@ fn filter_system_calls() {
     program.push(ends(SECCOMP_RET_ERRNO | libc::EPERM as u32));
     program.push(ends(SECCOMP_RET_ALLOW));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, which is whole; it changes nothing but what this process may call.
-    unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    let mode = libc::SECCOMP_MODE_FILTER as usize;
+    control("PR_SET_SECCOMP", libc::PR_SET_SECCOMP, mode, (&raw const filter).expose_provenance())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_are_closed_one_by_one_where_the_system_closes_no_range() {
+        let file = File::open("/dev/null").unwrap();
+        let [first, second, other] =
+            [700, 733, 750].map(|least| rustix::io::fcntl_dupfd_cloexec(&file, least).unwrap().into_raw_fd());
+        // SAFETY: of these numbers only the test's two are in use.
+        unsafe { close_listed(&(700..=740)).unwrap() };
+        let is_open = |number: i32| std::fs::exists(format!("/proc/self/fd/{number}")).unwrap();
+        assert_eq!([first, second, other].map(is_open), [false, false, true]);
+        // SAFETY: it is the test's.
+        unsafe { libc::close(other) };
+    }
 }

@@ -10,6 +10,9 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// The environment variable that names the library.
 const VARIABLE: &str = "FARJUMP_LIBLLVM";
+/// The environment variable that names a compiler of Rust, beside which there is an LLVM. None is looked for: `PATH` may
+/// lead to anybody's.
+const RUST: &str = "RUSTC";
 /// Names of the library, the newest version first: it reads the bitcode of all others.
 const NAMES: [&str; 7] = [
     "libLLVM.so.23.1",
@@ -107,16 +110,18 @@ pub(super) struct Llvm {
 }
 
 impl Llvm {
-    /// Opens the named library, that in `FARJUMP_LIBLLVM`, or the first one that is found and can be used.
+    /// Opens the named library, that in `FARJUMP_LIBLLVM`, or the newest that can be used of those which the dynamic linker
+    /// finds and that of the toolchain of `RUSTC`.
     ///
     /// # Errors
     /// There is none, as a clause that says what to install.
     pub(super) fn open(named: Option<&Path>) -> Result<Llvm, String> {
-        let variable = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-        if let Some(named) = named.map(Path::to_path_buf).or(variable) {
+        let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(named) = named.map(Path::to_path_buf).or_else(|| variable(VARIABLE).map(PathBuf::from)) {
             return Llvm::open_at(&named).map_err(|problem| format!("`{}` {problem}", named.display()));
         }
-        let mut all: Vec<_> = NAMES.iter().map(PathBuf::from).chain(rust_llvms()).collect();
+        let of_rust = variable(RUST).map(|_| rust_llvms()).unwrap_or_default();
+        let mut all: Vec<_> = NAMES.iter().map(PathBuf::from).chain(of_rust).collect();
         // Of one version the system's first. Only one is opened that can be used: two may share their symbols.
         all.sort_by_key(|path| std::cmp::Reverse(major_in(path)));
         let mut problem = None;
@@ -132,7 +137,8 @@ impl Llvm {
             }
         }
         Err(format!(
-            "there is no LLVM to compile it: install libllvm19 or a newer one, or name its library in {VARIABLE}{}",
+            "there is no LLVM to compile it: install libllvm19 or a newer one, or name its library in {VARIABLE}, or in \
+             {RUST} a compiler of Rust, which has one{}",
             problem.unwrap_or_default()
         ))
     }

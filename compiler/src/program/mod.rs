@@ -23,7 +23,8 @@ farjump_compiler compiles bitcode for a farjump target, which starts it. There i
 
   farjump_compiler --check [--llvm FILE]    name the LLVM that it would use, and compile something by it
 
-  --llvm FILE     the library of LLVM [default: the one in FARJUMP_LIBLLVM, otherwise the newest that is found]
+  --llvm FILE     the library of LLVM [default: the one in FARJUMP_LIBLLVM, otherwise the newest of those that the system
+                  has, and of that in the toolchain of RUSTC, if that names a compiler of Rust]
   --cache FOLDER  keep images in this folder, which must be this user's alone
   --version       show the version
 ";
@@ -47,9 +48,7 @@ pub fn main() -> ExitCode {
         }
     };
     if arguments.check {
-        return match Llvm::open(arguments.llvm.as_deref())
-            .and_then(|llvm| compile::warm(&llvm).map(|()| llvm))
-        {
+        return match open(&arguments) {
             Ok(llvm) => {
                 println!("{}", llvm.text());
                 ExitCode::SUCCESS
@@ -60,16 +59,27 @@ pub fn main() -> ExitCode {
             }
         };
     }
-    limits::leave_parents_descriptors();
+    // Run by a descriptor, it would be called by that one's number.
+    let _ = rustix::thread::set_name(c"farjump_compile");
     limits::ignore_signals_of_terminals();
-    let llvm = Llvm::open(arguments.llvm.as_deref()).and_then(|llvm| compile::warm(&llvm).map(|()| llvm));
-    match llvm {
+    match limits::leave_parents_descriptors().and_then(|()| open(&arguments)) {
         Ok(llvm) => serve::serve(&llvm, arguments.cache.as_deref()),
         Err(problem) => {
             serve::tell(&Reply::Unable(problem));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Opens LLVM and warms it, where jobs can be confined.
+///
+/// # Errors
+/// The reason why nothing can be compiled: a clause.
+fn open(arguments: &Arguments) -> Result<Llvm, String> {
+    limits::try_to_confine()?;
+    let llvm = Llvm::open(arguments.llvm.as_deref())?;
+    compile::warm(&llvm)?;
+    Ok(llvm)
 }
 
 /// Reads the command line; `None` if all is said.

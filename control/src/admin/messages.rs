@@ -6,6 +6,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, FamilyId};
 use serde::{Deserialize, Serialize};
 
+use crate::admin::objects::ObjectListing;
 use crate::refusal::RefusalCause;
 use crate::rights::Rights;
 
@@ -92,6 +93,8 @@ pub enum AdminResponse {
         len: u64,
         /// Whether the requester may write there.
         may_write: bool,
+        /// The store's epoch.
+        epoch: u64,
     },
 }
 
@@ -228,53 +231,6 @@ mod nanoseconds {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(decoder: D) -> Result<Duration, D::Error> {
         Deserialize::deserialize(decoder).map(Duration::from_nanos)
     }
-}
-
-/// The objects of a target's store.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct ObjectListing {
-    /// The objects of the latest use, at most [`MAX_LISTED`].
-    pub objects: Vec<StoredObject>,
-    /// Number of objects not listed.
-    pub left_out: u64,
-    /// Bytes of the store's memory in use.
-    pub used: u64,
-    /// Bytes of the store's memory.
-    pub capacity: u64,
-}
-
-/// One object of a store.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StoredObject {
-    /// Its number.
-    pub number: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// The name of its type, as its maker gave it; text for people.
-    pub type_name: String,
-    /// Readers and calls that use it now.
-    pub claims: u64,
-    /// Counted references to it; 0 if they are not counted.
-    pub references: u64,
-    /// Time left of its lease, in nanoseconds; `None` if it has none.
-    pub lease_ns: Option<u64>,
-    /// Its state.
-    pub state: ObjectState,
-}
-
-/// The state of an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ObjectState {
-    /// It is reserved, and has no contents yet.
-    Reserved,
-    /// Its contents are written.
-    Unfinished,
-    /// It can be read.
-    Present,
-    /// It lies in a file, for want of memory.
-    Spilled,
-    /// It is evicted, and some still read it.
-    Evicted,
 }
 
 /// The result of a request to drop code.

@@ -2,3 +2,4 @@
 
 pub(crate) mod connection;
 pub(crate) mod messages;
+pub(crate) mod objects;

@@ -3,10 +3,12 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use farjump_os::overflow_uid;
+
 use crate::HandshakeError;
 use crate::connection::message::Message;
 use crate::connection::{Control, rejected};
-use crate::peer_identity::{PeerIdentity, admit, overflow_uid, own_user};
+use crate::peer_identity::{PeerIdentity, admit, own_user};
 use crate::tcp;
 
 impl Control {

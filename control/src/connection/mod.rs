@@ -4,6 +4,7 @@
 mod admit;
 mod connect_unix;
 mod limits;
+mod lingering_peer;
 pub(crate) mod message;
 #[cfg(not(feature = "key"))]
 mod no_noise;
@@ -40,6 +41,7 @@ use crate::{Awaited, ConnectError, HandshakeError, Operation, SystemError};
 
 pub(crate) use admit::check_owner;
 pub(crate) use connect_unix::connect_unix;
+pub use lingering_peer::LingeringPeer;
 #[cfg(not(feature = "key"))]
 use no_noise::Seal;
 #[cfg(feature = "key")]
@@ -97,7 +99,10 @@ impl Control {
     ) -> Result<Control, ConnectError> {
         match address {
             PeerAddress::Unix(_) | PeerAddress::Abstract(_) => {
-                Ok(Control::new(connect_unix(address, deadline)?)?)
+                let mut control = Control::new(connect_unix(address, deadline)?)?;
+                // The target may lend memory to this process, which a forked child maps too.
+                control.socket = control.socket.end_by_last_close();
+                Ok(control)
             }
             PeerAddress::Tcp { host, port } => {
                 require_key_feature(address)?;

@@ -8,6 +8,8 @@ use crate::{ConnectError, HandshakeError};
 
 /// Longest text of a rejection, in characters.
 const MAX_TEXT: usize = 4096;
+/// Most messages of a handshake that lie before a rejection.
+const MESSAGES: usize = 4;
 
 impl Control {
     /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take is lost.
@@ -16,6 +18,18 @@ impl Control {
         if let Err(error) = self.send(&Message::Reject { cause, text }, &[]) {
             log::debug!("{}: could not be sent the reason of its rejection: {error}", self.peer);
         }
+    }
+}
+
+impl Control {
+    /// Returns the peer's rejection if it has come. Messages before it are dropped: for a handshake that has failed.
+    pub(crate) fn take_rejection(&mut self) -> Option<HandshakeError> {
+        for _ in 0..MESSAGES {
+            if let (Message::Reject { cause, text }, _) = self.recv().ok()?? {
+                return Some(rejected(self, cause, &text));
+            }
+        }
+        None
     }
 }
 

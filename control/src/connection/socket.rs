@@ -13,6 +13,8 @@ use rustix::net::{Shutdown, shutdown, sockopt};
 pub(crate) struct ControlSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
+    /// Its end is for the peer the sign that no process has it any more: only its last close ends it.
+    ends_by_last_close: bool,
     /// The process that owns the connection. A forked child has a copy, and must not end it.
     process: u32,
 }
@@ -25,6 +27,12 @@ impl ControlSocket {
         // closes them in the receiving thread; read inline, they arrive like other descriptors.
         sockopt::set_socket_oobinline(&socket, true)?;
         Ok(socket)
+    }
+
+    /// Lets the peer see the end when the last copy of the descriptor is closed, here or in a forked child, and not before.
+    pub(crate) fn end_by_last_close(mut self) -> ControlSocket {
+        self.ends_by_last_close = true;
+        self
     }
 
     /// Makes one that carries only bytes.
@@ -42,7 +50,7 @@ impl ControlSocket {
 
     fn new(descriptor: OwnedFd, is_unix: bool) -> ControlSocket {
         let (descriptor, process) = (ManuallyDrop::new(descriptor), std::process::id());
-        ControlSocket { descriptor, is_unix, process }
+        ControlSocket { descriptor, is_unix, ends_by_last_close: false, process }
     }
 }
 
@@ -61,8 +69,9 @@ impl Drop for ControlSocket {
             return drop(descriptor);
         }
         if self.process == std::process::id() {
-            // The peer sees the end now, whenever the close comes, and can queue no more.
-            let ended = shutdown(&descriptor, Shutdown::Both);
+            // The peer can queue no more. If no copy has a meaning of its own, it sees the end now, whenever the close comes.
+            let way = if self.ends_by_last_close { Shutdown::Read } else { Shutdown::Both };
+            let ended = shutdown(&descriptor, way);
             if ended.is_ok() && ioctl_fionread(&descriptor) == Ok(0) {
                 // An empty queue holds no descriptor either.
                 return drop(descriptor);

@@ -248,9 +248,12 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// Connects. On failure the peer gets the reason.
+    /// Connects. On failure the peer gets the reason, unless it has given one: a transport that reports the end of a peer does
+    /// not know why that ended.
     pub(crate) fn run(self, mut control: Control) -> Result<Handshake, HandshakeError> {
         let transport = self.own_endpoint.transport.clone();
+        // Open until the reason is sent: the peer has that when it sees the stream's end. Without one more descriptor it may not.
+        let stream = self.stream.as_ref().and_then(|stream| stream.descriptor.try_clone().ok());
         let joined = self.own_endpoint.join(
             control.peer(),
             self.end,
@@ -261,7 +264,14 @@ impl Connect {
         );
         let joined = match joined {
             Ok(joined) => joined,
-            Err(error) => return Err(send_reason(control, error)),
+            Err(error) => {
+                let reason = match control.take_rejection() {
+                    Some(rejection) => rejection,
+                    None => send_reason(control, error),
+                };
+                drop(stream);
+                return Err(reason);
+            }
         };
         control.end_handshake(self.role);
         Ok(Handshake {

@@ -1,6 +1,6 @@
 //! Honest handshakes: the results in both processes, and the causes of rejections.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
@@ -9,7 +9,9 @@ use farjump_control::{
 };
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine};
-use farjump_core::transport::{ArrivalRules, Endpoint, OpenRequest, Transport};
+use farjump_core::transport::{
+    ArrivalRules, Cause, Endpoint, OpenRequest, Operation, Transport, TransportError,
+};
 use farjump_fixtures::altered::Altered;
 use farjump_fixtures::control::{
     EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, connect, drive, far, handshake_over,
@@ -233,6 +235,32 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
         "{target}"
     );
     assert!(target.to_string().contains("no memory for a region"), "{target}");
+}
+
+/// The source said no more than that the target had ended.
+#[test]
+fn a_side_whose_transport_fails_because_the_other_has_ended_says_why_that_has() {
+    let failing =
+        |reason: &str| TransportError::new("shm", Operation::Connect, Cause::System(reason.to_owned()));
+    let (tell, told) = mpsc::channel::<()>();
+    let told = Mutex::new(told);
+    let waiting = Altered::new(Shm).connecting(move |_, _, _| {
+        // Until the target has ended.
+        told.lock().unwrap().recv().unwrap_err();
+        Err(failing("the peer has ended"))
+    });
+    let place = Place::new();
+    let (listener, address) = (place.listener(), place.address());
+    let source =
+        thread::spawn(move || connect_target(&address, &mut [waiting.boxed()], &source_options(), far()));
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
+    let without_memory = Altered::new(Shm).connecting(move |_, _, _| Err(failing("no memory for a mailbox")));
+    let target = drive(&mut arrival, &mut [without_memory.boxed()]).unwrap_err();
+    assert!(matches!(target, HandshakeError::Transport(_)), "{target}");
+    drop(tell);
+    let source = source.join().unwrap().unwrap_err();
+    let expected = matches!(source, HandshakeError::Refused { cause: RejectCause::TransportFailed, .. });
+    assert!(expected && source.to_string().contains("no memory for a mailbox"), "{source}");
 }
 
 #[test]

@@ -74,6 +74,14 @@ pub enum ServeError {
         /// Descriptors that a source takes.
         needed: usize,
     },
+    /// An export whose name is used by code that does not declare its type.
+    #[error("`{name}` cannot be exported: {why}")]
+    ReservedExport {
+        /// The name.
+        name: Box<str>,
+        /// Who uses it, and what to do.
+        why: &'static str,
+    },
     /// A target that should take bitcode, and cannot have it compiled.
     #[error("the target can take no bitcode: {why}")]
     Compiler {
@@ -99,6 +107,7 @@ debug_in_words!(ServeError {
     InsideCall,
     ForwardMode { mode },
     Descriptors { limit, free, needed },
+    ReservedExport { name, why },
     Compiler { why },
     PerfMap { path, source },
 });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farjump_control::RefusalCause;
 use farjump_core::bitcode::BitcodeView;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{Copied, Inserted, LinkedImage, Need, Refused};
+use farjump_loader::{CodeKey, Copied, Inserted, LinkedImage, Need, Refused};
 
 use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
 use super::{Executor, crash};
@@ -104,9 +104,10 @@ impl Executor {
             (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
         }
         self.of_this_epoch(named.epoch)?;
+        let key = table.domain().key(named.id);
         // Checked before the code is requested.
         if let Err(refusal) = self.policy.code(&named.id) {
-            let stored = self.store.get(&named.id).map(|linked| linked.image());
+            let stored = self.store.get(key).map(|linked| linked.image());
             let image = if is_id_alone { stored } else { Some(named.copied.image()) };
             match self.policy.by_family(named.id, named.family, image, refusal)? {
                 ByFamily::Allowed => {}
@@ -115,10 +116,10 @@ impl Executor {
             }
         }
         if is_id_alone {
-            let missing = || if self.awaits(&named.id) { Found::Compiling } else { Found::Missing };
-            return Ok(self.store.get(&named.id).cloned().map_or_else(missing, Found::Here));
+            let missing = || if self.awaits(&key) { Found::Compiling } else { Found::Missing };
+            return Ok(self.store.get(key).cloned().map_or_else(missing, Found::Here));
         }
-        self.bring(&mut table.budget, named.id, named.copied, named.origin).map(Found::Here)
+        self.bring(&mut table.budget, key, named.copied, named.origin).map(Found::Here)
     }
 
     /// Places an image that a source brought, if its source may take the memory. The policy lets the code in.
@@ -126,21 +127,21 @@ impl Executor {
     pub(super) fn bring(
         &mut self,
         budget: &mut Budget,
-        id: CodeId,
+        key: CodeKey,
         copied: &mut Copied,
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         self.policy.image(copied.image().len())?;
         if BitcodeView::is_bitcode(copied.image()) {
-            return self.bring_bitcode(id, copied, origin);
+            return self.bring_bitcode(key, copied, origin);
         }
         if !budget.is_limited() {
-            return self.install(id, copied, origin);
+            return self.install(key, copied, origin);
         }
         // Code in the store was paid for, or is the target's own.
-        let price = if self.store.get(&id).is_some() { 0 } else { budget.price(copied.image()) };
+        let price = if self.store.get(key).is_some() { 0 } else { budget.price(copied.image()) };
         budget.take("its code", price)?;
-        match self.install(id, copied, origin) {
+        match self.install(key, copied, origin) {
             Ok(linked) => {
                 budget.holds(Arc::downgrade(&linked), price);
                 Ok(linked)
@@ -157,24 +158,24 @@ impl Executor {
     #[cold]
     pub(crate) fn bring_made(
         &mut self,
-        id: CodeId,
+        key: CodeKey,
         code: Option<&[u8]>,
         maker: &LinkedImage,
         has_waited: bool,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        let name = maker.name();
+        let (name, id) = (maker.name(), key.id);
         let refused = |refusal: Refusal| {
             let text = format!("the code that `{name}` has made: {}", refusal.text);
             Unbound::from(Refusal { text, ..refusal })
         };
         self.policy.code(&id).map_err(refused)?;
-        if let Some(linked) = self.store.get(&id) {
+        if let Some(linked) = self.store.get(key) {
             return Ok(Arc::clone(linked));
         }
-        if self.awaits(&id) {
+        if self.awaits(&key) {
             return Err(Unbound::Compiling);
         }
-        if has_waited && let Some(refusal) = self.refusal_of(&id) {
+        if has_waited && let Some(refusal) = self.refusal_of(&key) {
             return Err(refusal.clone().into());
         }
         let Some(code) = code else {
@@ -187,9 +188,9 @@ impl Executor {
         let origin: Arc<str> = format!("`{name}` ({})", maker.id()).into();
         let mut copied = Copied::new(code, name.as_bytes());
         if BitcodeView::is_bitcode(code) {
-            return self.bring_bitcode(id, &copied, &origin);
+            return self.bring_bitcode(key, &copied, &origin);
         }
-        self.install(id, &mut copied, &origin)
+        self.install(key, &mut copied, &origin)
     }
 
     /// Checks that a frame was made for this run of the target.
@@ -203,15 +204,15 @@ impl Executor {
         ))
     }
 
-    /// Places the image in `copied`, whose code id should be `id`.
+    /// Places the image in `copied`, whose code id should be that of `key`.
     #[inline(always)]
     pub(super) fn install(
         &mut self,
-        id: CodeId,
+        key: CodeKey,
         copied: &mut Copied,
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        match self.store.insert_copied(copied, id, &self.resolver, Some(origin)) {
+        match self.store.insert_copied(copied, key, self.exports.of(key.domain), Some(origin)) {
             Ok(Inserted::Held(linked)) => Ok(linked),
             Ok(Inserted::New(linked)) => {
                 linked.usage().touch(self.clock.tick());
@@ -290,9 +291,10 @@ impl Executor {
             // Code of a family that a frame named was found in its manifest before it was requested.
             self.policy.by_family(id, None, Some(image), refusal).map(drop)
         });
+        let key = table.domain().key(id);
         let supplied = allowed
             .map_err(Unbound::from)
-            .and_then(|()| self.bring(&mut table.budget, id, &mut copied, origin));
+            .and_then(|()| self.bring(&mut table.budget, key, &mut copied, origin));
         let space_was_made = std::mem::take(&mut self.space_was_made);
         match supplied {
             Err(Unbound::NoSpace(_, need)) if !space_was_made => return Supplied::Crowded(need),

@@ -12,7 +12,7 @@ use farjump_compiler::{Compiled, Compiler, Done, Failed};
 use farjump_control::RefusalCause;
 use farjump_core::bitcode::BitcodeView;
 use farjump_core::image::CodeId;
-use farjump_loader::{Compilation, Copied, LinkedImage, Need, code_id};
+use farjump_loader::{CodeKey, Compilation, Copied, LinkedImage, Need, code_id};
 
 use super::Executor;
 use super::code_table::{Binding, Callable, CodeTable, Unbound};
@@ -35,9 +35,9 @@ pub enum BitcodeUse {
 pub(super) struct BitcodeJobs {
     compiler: Option<Compiler>,
     /// The code that waits for its first image.
-    firsts: HashMap<CodeId, First>,
+    firsts: HashMap<CodeKey, First>,
     /// What jobs are for, by their numbers.
-    numbers: HashMap<u64, CodeId>,
+    numbers: HashMap<u64, CodeKey>,
     /// The number of the compiler's descriptor that is watched; 0 if none is.
     watched: u64,
     /// Code that was refused last, for sessions that wait for it.
@@ -46,7 +46,7 @@ pub(super) struct BitcodeJobs {
 
 #[derive(Debug)]
 struct Refused {
-    id: CodeId,
+    key: CodeKey,
     refusal: Refusal,
     /// Whether it is refused without another try when it comes again.
     lasting: bool,
@@ -62,8 +62,8 @@ struct First {
 /// What came of a job.
 pub(crate) enum Finished {
     /// This code is here, or is refused: sessions may go on that wait for it.
-    Settled(CodeId),
-    /// This code replaces what has its id.
+    Settled(CodeKey),
+    /// This code replaces what has its key.
     Exchanged(Arc<LinkedImage>),
     /// Other code must go first; then the job is to be finished again.
     Crowded(Need, Box<Done>),
@@ -85,16 +85,16 @@ impl BitcodeJobs {
         BitcodeJobs { compiler, ..BitcodeJobs::default() }
     }
 
-    fn refuse(&mut self, id: CodeId, refusal: Refusal, lasting: bool) {
-        self.refused.retain(|refused| refused.id != id);
+    fn refuse(&mut self, key: CodeKey, refusal: Refusal, lasting: bool) {
+        self.refused.retain(|refused| refused.key != key);
         if self.refused.len() == REFUSALS {
             self.refused.pop_front();
         }
-        self.refused.push_back(Refused { id, refusal, lasting });
+        self.refused.push_back(Refused { key, refusal, lasting });
     }
 
-    fn refusal(&self, id: &CodeId) -> Option<&Refused> {
-        self.refused.iter().find(|refused| refused.id == *id)
+    fn refusal(&self, key: &CodeKey) -> Option<&Refused> {
+        self.refused.iter().find(|refused| refused.key == *key)
     }
 }
 
@@ -106,13 +106,13 @@ impl Executor {
     }
 
     /// Whether this code waits for its first image.
-    pub(super) fn awaits(&self, id: &CodeId) -> bool {
-        self.bitcode.firsts.contains_key(id)
+    pub(super) fn awaits(&self, key: &CodeKey) -> bool {
+        self.bitcode.firsts.contains_key(key)
     }
 
     /// Why this code was refused last, if it was bitcode.
-    pub(super) fn refusal_of(&self, id: &CodeId) -> Option<&Refusal> {
-        self.bitcode.refusal(id).map(|refused| &refused.refusal)
+    pub(super) fn refusal_of(&self, key: &CodeKey) -> Option<&Refusal> {
+        self.bitcode.refusal(key).map(|refused| &refused.refusal)
     }
 
     /// Has `watch` watch the descriptor by which the compiler reports, if it is not the one that was watched last.
@@ -133,12 +133,12 @@ impl Executor {
     #[cold]
     pub(super) fn bring_bitcode(
         &mut self,
-        id: CodeId,
+        key: CodeKey,
         copied: &Copied,
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        let bitcode = copied.image();
-        if let Some(linked) = self.store.get(&id).filter(|linked| linked.image() == bitcode) {
+        let (bitcode, id) = (copied.image(), key.id);
+        if let Some(linked) = self.store.get(key).filter(|linked| linked.image() == bitcode) {
             return Ok(Arc::clone(linked));
         }
         let name = String::from_utf8_lossy(copied.name()).into_owned();
@@ -151,10 +151,10 @@ impl Executor {
             );
             return Err(refused(RefusalCause::IdMismatch, text).into());
         }
-        if let Some(before) = self.bitcode.refusal(&id).filter(|refused| refused.lasting) {
+        if let Some(before) = self.bitcode.refusal(&key).filter(|refused| refused.lasting) {
             return Err(before.refusal.clone().into());
         }
-        if self.bitcode.firsts.contains_key(&id) {
+        if self.bitcode.firsts.contains_key(&key) {
             return Err(Unbound::Compiling);
         }
         let view = BitcodeView::new_checked(bitcode)
@@ -171,9 +171,9 @@ impl Executor {
         };
         match compiler.submit(Tier::First, id, &cpu, bitcode) {
             Ok(number) => {
-                self.bitcode.numbers.insert(number, id);
+                self.bitcode.numbers.insert(number, key);
                 let copied = Copied::new(copied.image(), copied.name());
-                self.bitcode.firsts.insert(id, First { copied, origin: Arc::clone(origin) });
+                self.bitcode.firsts.insert(key, First { copied, origin: Arc::clone(origin) });
                 Err(Unbound::Compiling)
             }
             Err(why) => Err(refused(RefusalCause::BadImage, why).into()),
@@ -189,24 +189,24 @@ impl Executor {
     #[cold]
     pub(crate) fn finish(&mut self, done: Done) -> Finished {
         let space_was_made = std::mem::take(&mut self.space_was_made);
-        let Some(id) = self.bitcode.numbers.get(&done.number).copied() else {
+        let Some(key) = self.bitcode.numbers.get(&done.number).copied() else {
             return Finished::Nothing;
         };
-        let finished = match self.bitcode.firsts.remove(&id) {
-            Some(first) => self.finish_first(id, first, done, space_was_made),
-            None => self.finish_optimised(id, done, space_was_made),
+        let finished = match self.bitcode.firsts.remove(&key) {
+            Some(first) => self.finish_first(key, first, done, space_was_made),
+            None => self.finish_optimised(key, done, space_was_made),
         };
         if let Finished::Crowded(_, done) = &finished {
-            log::debug!("code {id} waits for capacity, job {}", done.number);
+            log::debug!("code {} waits for capacity, job {}", key.id, done.number);
         }
         finished
     }
 
-    fn finish_first(&mut self, id: CodeId, mut first: First, done: Done, space_was_made: bool) -> Finished {
+    fn finish_first(&mut self, key: CodeKey, mut first: First, done: Done, space_was_made: bool) -> Finished {
         let name = String::from_utf8_lossy(first.copied.name()).into_owned();
         let (len, number) = (first.copied.image().len(), done.number);
         let (refusal, lasting) = match &done.result {
-            Ok(compiled) => match self.link_compiled(&mut first.copied, compiled, Some(&first.origin)) {
+            Ok(compiled) => match self.link_compiled(key, &mut first.copied, compiled, Some(&first.origin)) {
                 Ok(linked) => {
                     self.bitcode.numbers.remove(&number);
                     self.stats.linked(linked.link_time());
@@ -214,10 +214,10 @@ impl Executor {
                     if !compiled.optimised {
                         self.optimise(&linked);
                     }
-                    return Finished::Settled(id);
+                    return Finished::Settled(key);
                 }
                 Err(Unbound::NoSpace(..)) if !space_was_made => {
-                    self.bitcode.firsts.insert(id, first);
+                    self.bitcode.firsts.insert(key, first);
                     let need = Need::of_compiled(len, &compiled.image);
                     return need.map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
                 }
@@ -230,15 +230,15 @@ impl Executor {
             }
         };
         self.bitcode.numbers.remove(&number);
-        log::info!("bitcode {id}: {refusal}");
-        self.bitcode.refuse(id, refusal, lasting);
-        Finished::Settled(id)
+        log::info!("bitcode {}: {refusal}", key.id);
+        self.bitcode.refuse(key, refusal, lasting);
+        Finished::Settled(key)
     }
 
-    fn finish_optimised(&mut self, id: CodeId, done: Done, space_was_made: bool) -> Finished {
-        let number = done.number;
+    fn finish_optimised(&mut self, key: CodeKey, done: Done, space_was_made: bool) -> Finished {
+        let (number, id) = (done.number, key.id);
         // It may have been dropped, or have come again, meanwhile.
-        let held = self.store.get(&id).filter(|held| held.compilation().is_some_and(|made| !made.optimised));
+        let held = self.store.get(key).filter(|held| held.compilation().is_some_and(|made| !made.optimised));
         let (Some(held), Ok(compiled)) = (held.cloned(), &done.result) else {
             self.bitcode.numbers.remove(&number);
             if let Err(why) = &done.result {
@@ -248,7 +248,7 @@ impl Executor {
         };
         let mut copied = Copied::new(held.image(), held.name().as_bytes());
         let origin: Arc<str> = held.origin().into();
-        let exchanged = match self.link_compiled(&mut copied, compiled, Some(&origin)) {
+        let exchanged = match self.link_compiled(key, &mut copied, compiled, Some(&origin)) {
             Ok(linked) => {
                 self.announce(&linked);
                 Finished::Exchanged(linked)
@@ -268,6 +268,7 @@ impl Executor {
 
     fn link_compiled(
         &mut self,
+        key: CodeKey,
         copied: &mut Copied,
         compiled: &Compiled,
         origin: Option<&Arc<str>>,
@@ -284,7 +285,9 @@ impl Executor {
             if compiled.kept { ", kept from before" } else { "" },
             compiled.times
         );
-        let linked = self.store.insert_compiled(copied, &compiled.image, compilation, &self.resolver, origin);
+        let (store, resolver) = (&mut self.store, self.exports.of(key.domain));
+        let linked =
+            store.insert_compiled(copied, &compiled.image, compilation, key.domain, resolver, origin);
         linked.map_err(|why| super::bind::unbound(why, &compiled.image))
     }
 
@@ -298,17 +301,18 @@ impl Executor {
         let cpu = Arc::clone(self.store.cpu());
         let Some(compiler) = &mut self.bitcode.compiler else { return };
         match compiler.submit(Tier::Optimised, linked.id(), &cpu, linked.image()) {
-            Ok(number) => drop(self.bitcode.numbers.insert(number, linked.id())),
+            Ok(number) => drop(self.bitcode.numbers.insert(number, linked.key())),
             Err(why) => log::warn!("code {} stays as it is, and is not optimised: {why}", linked.id()),
         }
     }
 
     /// Binds code that a table waits for, if it is compiled now. If it is refused, so are the calls of its indexes.
     pub(crate) fn settle(&mut self, table: &mut CodeTable, id: &CodeId) -> Settled {
-        if self.bitcode.firsts.contains_key(id) {
+        let key = table.domain().key(*id);
+        if self.bitcode.firsts.contains_key(&key) {
             return Settled::Waits;
         }
-        if let Some(linked) = self.store.get(id).cloned() {
+        if let Some(linked) = self.store.get(key).cloned() {
             let price = match table.budget.is_limited() {
                 true => linked.image().len() + linked.compilation().map_or(0, |made| made.image_len),
                 false => 0,
@@ -320,7 +324,7 @@ impl Executor {
                 }
                 Err(refusal) => table.withhold(id, &refusal),
             }
-        } else if let Some(refused) = self.bitcode.refusal(id) {
+        } else if let Some(refused) = self.bitcode.refusal(&key) {
             table.withhold(id, &refused.refusal);
         }
         Settled::GoesOn

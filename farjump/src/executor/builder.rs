@@ -1,6 +1,6 @@
 //! Making an executor: its exports and its capacity.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Symbols
 use farjump_os::cpu::detected;
 
 use super::coarse_clock::Clock;
+use super::domain_exports::DomainExports;
 use super::export::ExportFn;
 use super::perf_map::PerfMap;
-use super::{Context, Executor, crash, services};
-use crate::Error;
+use super::{Context, DirectCaller, Executor, crash, services};
 use crate::mode::{Allowed, Mode};
 use crate::policy::Policy;
 use crate::stats::Stats;
+use crate::{Error, ServeError};
 
 /// Default capacity for placed code, in bytes: thousands of images.
 const DEFAULT_ARENA: usize = 16 << 20;
@@ -31,6 +32,8 @@ const DEFAULT_IMAGES: usize = 8192;
 #[derive(Debug)]
 pub struct ExecutorBuilder {
     pub(crate) exports: Exports,
+    /// The first export whose name safe code may not offer.
+    refused: Option<ServeError>,
     libraries: Vec<PathBuf>,
     wanted: Vec<String>,
     process_symbols: bool,
@@ -52,10 +55,9 @@ pub struct ExecutorBuilder {
 
 impl Default for ExecutorBuilder {
     fn default() -> Self {
-        let mut exports = Exports::new();
-        services::offer(&mut exports);
         ExecutorBuilder {
-            exports,
+            exports: DirectCaller::exports(),
+            refused: None,
             libraries: Vec::new(),
             wanted: Vec::new(),
             process_symbols: false,
@@ -77,11 +79,12 @@ impl Default for ExecutorBuilder {
 }
 
 impl ExecutorBuilder {
-    /// Offers a function under `name`. Names that begin with `farjump_` are reserved for the services; so are
-    /// `memcpy`, `memmove`, `memset` and `memcmp`.
+    /// Offers a function under `name`. Names that begin with `farjump_` are reserved for the services; those of functions
+    /// that compilers call on their own, such as `memcpy`, `strlen` and all that begin with two underscores, take
+    /// [`ExecutorBuilder::export_raw`]. With such a name [`ExecutorBuilder::build`] fails.
     #[must_use]
     pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
-        if !services::is_reserved(name) {
+        if self.takes(name) {
             // SAFETY: a function stays as long as the code that is compiled into this process. The injected
             // function that imports it says its type, in a declaration that is unsafe there.
             unsafe { self.exports.insert(name, function.address()) };
@@ -89,10 +92,18 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Whether safe code may offer `name`; if not, building fails.
+    fn takes(&mut self, name: &str) -> bool {
+        let checked = services::check_name(name);
+        let is_taken = checked.is_ok();
+        self.refused = self.refused.take().or(checked.err());
+        is_taken
+    }
+
     /// Offers an address under `name`, of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as
+    /// `address` must have the meaning that compilers expect of `name`, if they call it on their own. It must be valid for whatever injected functions that import `name` do with it, for as long as
     /// the executor lives.
     #[must_use]
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
@@ -104,7 +115,7 @@ impl ExecutorBuilder {
     /// Offers the address of data under `name`: `extern T name;` in C.
     #[must_use]
     pub fn export_data<T: Sync>(mut self, name: &str, data: &'static T) -> Self {
-        if !services::is_reserved(name) {
+        if self.takes(name) {
             // SAFETY: the data is `'static`; for its type see `export`.
             unsafe { self.exports.insert(name, (&raw const *data).cast()) };
         }
@@ -252,6 +263,9 @@ impl ExecutorBuilder {
     /// not supported; a library or the perf map cannot be opened; a library has no symbols to show; the system takes no handler for crashes; a
     /// local function cannot be linked with the exports.
     pub fn build(self) -> Result<Executor, Error> {
+        if let Some(refused) = self.refused {
+            return Err(refused.into());
+        }
         self.policy.check(self.modes)?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
@@ -283,23 +297,22 @@ impl ExecutorBuilder {
         let both_spans = 2 * arena.capacity();
         let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
         let mut executor = Executor {
-            store: Store::bounded(arena, capacity).for_cpu(cpu),
             clock: Clock::new(),
-            resolver,
-            target_args: std::ptr::null_mut(),
+            stats: Stats::default(),
+            store: Store::bounded(arena, capacity).for_cpu(cpu),
+            exports: DomainExports::new(resolver),
             epoch: u64::from_le_bytes(epoch),
             context: Context::new(),
             reply_limit: self.reply_limit,
             perf_map,
             crash_report: self.crash_report,
             debug,
-            stats: Stats::default(),
             modes: self.modes,
             policy: self.policy,
             in_place: Box::new(Usage::new()),
             object_requests: Box::new(Usage::new()),
             space_was_made: false,
-            local: HashMap::new(),
+            local: BTreeMap::new(),
             recent_local: None,
             #[cfg(feature = "bitcode")]
             bitcode: Box::new(super::bitcode::BitcodeJobs::new(self.compiler)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farjump_control::RefusalCause;
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{Copied, LinkedImage, Need, Usage};
+use farjump_loader::{Copied, Domain, LinkedImage, Need, Usage};
 
 use super::enter::Main;
 use super::in_place::Checked;
@@ -29,6 +29,8 @@ pub struct CodeTable {
     words: usize,
     /// The source's budget.
     pub(crate) budget: Budget,
+    /// The domain of its code.
+    domain: Domain,
 }
 
 /// Binding of an index.
@@ -65,9 +67,14 @@ impl CodeTable {
         Self::default()
     }
 
-    /// A table for a source with this budget.
-    pub(crate) fn with_budget(budget: Budget) -> Self {
-        CodeTable { budget, ..Self::default() }
+    /// A table for a source of this domain, with this budget.
+    pub(crate) fn for_source(domain: Domain, budget: Budget) -> Self {
+        CodeTable { budget, domain, ..Self::default() }
+    }
+
+    /// The domain of its code.
+    pub(crate) fn domain(&self) -> Domain {
+        self.domain
     }
 
     /// Drops the bindings to `id`, so that the next call requests the code again.
@@ -351,6 +358,47 @@ mod tests {
         assert_eq!(executor.supply(&mut table, id, &image, &origin), Supplied::Settled);
         assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
         assert_eq!(table.words, 0);
+    }
+
+    #[test]
+    fn code_of_one_domain_is_not_found_linked_or_dropped_in_another() {
+        let Some(machine) = Machine::native() else {
+            return eprintln!("skipped: no code is placed on this architecture");
+        };
+        let image = ImageParts::text(machine, &[0xc3; 16]).encode().unwrap();
+        let id = farjump_loader::code_id(&image);
+        let mut executor = crate::executor::Executor::builder().build().unwrap();
+        let (epoch, origin) = (executor.epoch(), Arc::from("a test"));
+        let domains = [0, 1].map(Domain::numbered);
+        let mut tables = domains.map(|domain| CodeTable::for_source(domain, Budget::default()));
+        let mut bind = |table: usize, image: &[u8]| {
+            let mut copied = Copied::new(image, b"code");
+            let mut named = Named { id, epoch, family: None, copied: &mut copied, origin: &origin };
+            let ready = executor.bind(&mut tables[table], 0, &mut named);
+            (ready, tables[table].bound(0).map(|(_, linked)| Arc::clone(linked)))
+        };
+        let (ready, first) = bind(0, &image);
+        assert_eq!(ready, Ok(Ready::Yes));
+        // The id alone finds nothing there, and the image is linked once more.
+        let (ready, none) = bind(1, b"");
+        assert!(ready == Ok(Ready::Needs(id)) && none.is_none());
+        let (ready, second) = bind(1, &image);
+        assert_eq!(ready, Ok(Ready::Yes));
+        let linked = [first, second].map(Option::unwrap);
+        assert!(linked[0].main() as usize != linked[1].main() as usize);
+        assert_eq!(executor.stats.images_linked, 2);
+        // So it is for code that functions make.
+        let mut made = |domain: Domain| executor.bring_made(domain.key(id), None, &linked[0], false).ok();
+        assert!(
+            domains
+                .map(&mut made)
+                .iter()
+                .zip(&linked)
+                .all(|(made, own)| made.as_ref().is_some_and(|made| Arc::ptr_eq(made, own)))
+        );
+        assert!(made(Domain::numbered(2)).is_none());
+        assert!(executor.forget(domains[0].key(id)));
+        assert!(executor.image(domains[0].key(id)).is_none() && executor.image(domains[1].key(id)).is_some());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::thread;
 
 use farjump_control::PeerIdentity;
 use farjump_core::image::{CodeId, MAX_ALIGN_LOG2};
@@ -13,7 +14,8 @@ use super::enter::{self, Caller, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
-use crate::objects::{Lent, ObjectError, Objects, Request};
+use crate::objects::{Answer, Bell, Lent, ObjectError, Objects, Request, Unanswered};
+use crate::principals::Principal;
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
@@ -21,8 +23,9 @@ thread_local! {
 
 /// State and results of a call. One for each target, reused: a call allocates only when its reply outgrows
 /// all earlier ones.
-// `way_out` comes first: each call needs its address and that of the whole, which are one.
-#[repr(C)]
+// `way_out` comes first: each call needs its address and that of the whole, which are one. What else every call uses
+// follows in the same line.
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
     way_out: usize,
@@ -32,12 +35,20 @@ pub(crate) struct Context {
     reply: Vec<u8>,
     /// Most bytes that a reply may have.
     limit: usize,
+    /// The third argument of a target's calls.
+    pub(super) target_args: *mut c_void,
     /// Whether there is more to the end of the call than to send the reply: it got too long, or the call is to be
     /// sent on.
     diverted: bool,
     panicked: bool,
     /// Whether the reply got too long. Of no meaning unless `diverted`.
     overflowed: bool,
+    /// Whether the reply of the running call is to be held.
+    holds: bool,
+    /// Whether the running call has used the store.
+    uses_objects: bool,
+    /// Whether frames run for the principals of their sources. Otherwise for none.
+    pub(super) tells_callers: bool,
     /// Destinations of the call, and the messages that it sends.
     // Boxed: what follows it would lie farther from what each call uses.
     forwarding: Box<Forwarding>,
@@ -45,26 +56,17 @@ pub(crate) struct Context {
     copy: Vec<u8>,
     /// The target's store.
     pub(super) objects: Option<Box<dyn Objects>>,
-    /// Whether the running call has used the store.
-    uses_objects: bool,
     /// The source of a request to the store.
     pub(super) source: u64,
+    /// The store has not answered the last request.
+    pub(super) unanswered: Option<Unanswered>,
+    /// What the store rings, if it has requests wait.
+    pub(super) bell: Option<Arc<Bell>>,
     /// Work for the end of the running call.
     at_end: Option<fn()>,
-    /// Whether the reply of the running call is to be held.
-    holds: bool,
-    /// Whether calls are told apart by their sources. Otherwise all are nobody's.
-    pub(super) tells_callers: bool,
-    /// The source whose calls run; [`NO_SOURCE`] for the target's own.
-    caller: u64,
-    /// The processes behind the sources.
-    callers: Vec<(u64, Arc<PeerIdentity>)>,
-    /// The process whose calls ran last, if its link has ended since, and its source.
-    ended_caller: Option<(u64, Arc<PeerIdentity>)>,
+    /// The principal of the running call, or of the last one.
+    principal: Option<Arc<Principal>>,
 }
-
-/// The source of calls that the target's program makes. No source has this number.
-pub(crate) const NO_SOURCE: u64 = u64::MAX;
 
 /// Largest alignment of a copy, in bytes: that of a payload.
 const MAX_ALIGN: usize = 1 << MAX_ALIGN_LOG2;
@@ -92,20 +94,21 @@ impl Context {
             main: 0,
             reply: Vec::new(),
             limit: usize::MAX,
+            target_args: ptr::null_mut(),
             diverted: false,
             panicked: false,
             overflowed: false,
+            holds: false,
+            uses_objects: false,
+            tells_callers: false,
             forwarding: Box::default(),
             copy: Vec::new(),
             objects: None,
-            uses_objects: false,
             source: 0,
+            unanswered: None,
+            bell: None,
             at_end: None,
-            holds: false,
-            tells_callers: false,
-            caller: NO_SOURCE,
-            callers: Vec::new(),
-            ended_caller: None,
+            principal: None,
         }
     }
 
@@ -114,35 +117,15 @@ impl Context {
         &self.reply
     }
 
-    /// Has calls count as this source's from now on, where they are told apart. Returns the one before.
+    /// Has calls run for this principal from now on.
     #[inline]
-    pub(super) fn set_caller(&mut self, source: u64) -> u64 {
-        if self.tells_callers { std::mem::replace(&mut self.caller, source) } else { NO_SOURCE }
+    pub(super) fn set_principal(&mut self, principal: Option<Arc<Principal>>) -> Option<Arc<Principal>> {
+        std::mem::replace(&mut self.principal, principal)
     }
 
-    /// Makes the process behind a source known.
-    pub(super) fn add_caller(&mut self, source: u64, peer: Arc<PeerIdentity>) {
-        self.callers.push((source, peer));
-    }
-
-    /// Forgets a source that has ended.
-    pub(super) fn remove_caller(&mut self, source: u64) {
-        let Some(index) = self.callers.iter().position(|(one, _)| *one == source) else { return };
-        let caller = self.callers.swap_remove(index);
-        if source == self.caller {
-            self.ended_caller = Some(caller);
-        }
-    }
-
-    /// The process behind the source whose calls ran last, also if its link has ended since.
-    pub(super) fn last_caller(&self) -> Option<&Arc<PeerIdentity>> {
-        let ended = self.ended_caller.as_ref().filter(|(source, _)| *source == self.caller);
-        self.caller().or(ended.map(|(_, peer)| peer))
-    }
-
-    /// The process behind the source whose calls ran last.
-    pub(super) fn caller(&self) -> Option<&Arc<PeerIdentity>> {
-        self.callers.iter().find(|(source, _)| *source == self.caller).map(|(_, peer)| peer)
+    /// The principal of the last call.
+    pub(super) fn principal(&self) -> Option<&Arc<Principal>> {
+        self.principal.as_ref()
     }
 
     /// Address of the code that was called last; 0 before the first call.
@@ -195,6 +178,8 @@ impl Context {
         {
             log::error!("what the program does at the end of a call has panicked");
         }
+        // What the call has asked for knows of it.
+        self.forwarding.awaits_store = false;
         let uses_objects = std::mem::take(&mut self.uses_objects) && self.objects.is_some();
         if uses_objects && let Some(objects) = &mut self.objects {
             objects.call_ended(returned, &mut self.reply);
@@ -204,6 +189,7 @@ impl Context {
             return if holds { Ended::Held } else { Ended::Returned };
         }
         if returned {
+            self.forwarding.is_held = holds;
             return Ended::Forwarded;
         }
         self.forwarding.forget();
@@ -230,9 +216,9 @@ pub fn at_call_end(work: fn()) -> bool {
 
 /// Has the target hold the reply of the call that runs on this thread until [`Target::release_replies`](crate::Target::release_replies),
 /// and with it what tells its source that the call has run ([`Link::flush`](crate::Link::flush)). For functions that a program
-/// exports and that do something which is durable, or visible to others, only later: an append to a log. Calls that panic,
-/// reply too much, or are sent on to other targets are not held, nor those that targets have sent back here. Returns
-/// `false` if no call runs on this thread.
+/// exports and that do something which is durable, or visible to others, only later: an append to a log. A call that sends itself
+/// on has one reply with the calls that it leads to, and that waits for the holds of all of them that ran here. A call that panics
+/// or replies too much does not hold its own reply. Returns `false` if no call runs on this thread.
 pub fn hold_reply() -> bool {
     let Some(context) = NonNull::new(CURRENT.get()) else { return false };
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
@@ -241,31 +227,47 @@ pub fn hold_reply() -> bool {
     true
 }
 
-/// Returns the number of the source whose call runs on this thread. Each link of a target has another one, which is never used
-/// again. This costs as much as reading a variable, so an exported function can compare it with the last one.
-///
-/// `None` if no call runs, for the program's own calls ([`Target::call`](crate::Target::call)), and in targets without
-/// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
-// Not inlined: others would make the thread's pointer a symbol of the crate's, which takes each call two instructions more.
-#[inline(never)]
-pub fn caller_number() -> Option<u64> {
+/// Does something with the principal of the call that runs on this thread. `work` calls no service.
+fn with_principal<T>(work: impl FnOnce(&Arc<Principal>) -> T) -> Option<T> {
     let context = NonNull::new(CURRENT.get())?;
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. Only this field is read.
-    let caller = unsafe { (&raw const (*context.as_ptr()).caller).read() };
-    (caller != NO_SOURCE).then_some(caller)
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. Only this field is read, and the reference ends
+    // with `work`.
+    let principal = unsafe { &(*context.as_ptr()).principal };
+    principal.as_ref().map(work)
 }
 
-/// Returns the process whose call runs on this thread, with the operator's name for its key, if it has one. For exported
-/// functions that allow one source more than another. A call that another target has sent on is
-/// that target's; one that a function has sent to its own target again is its first source's. `None` where [`caller_number`]
-/// is, and if the source has ended since.
+/// Returns for whom the call runs that runs on this thread. For exported functions that allow one principal more than another.
+/// A call that another target has sent on runs for that target; one that a function has sent to its own target again, or to
+/// code that it has made, for the principal of that function's call, also if its link has ended since.
+///
+/// `None` if no call runs, and for calls of links in targets without
+/// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
 ///
 /// Injected code is native code: what an exported function refuses it, it can do itself (`docs/security.md`).
+// None of these is inlined: others would make the thread's pointer a symbol of the crate's, which takes each call two
+// instructions more.
+#[inline(never)]
+pub fn principal() -> Option<Arc<Principal>> {
+    with_principal(Arc::clone)
+}
+
+/// Returns [`Principal::number`] of the running call's [`principal`]. An exported function can compare it with the last one, at
+/// the cost of reading a variable.
+#[inline(never)]
+pub fn principal_number() -> Option<u64> {
+    with_principal(|principal| principal.number())
+}
+
+/// Returns the number of the link by which the call came that runs on this thread: [`Principal::link`] of its [`principal`].
+#[inline(never)]
+pub fn caller_number() -> Option<u64> {
+    with_principal(|principal| principal.link()).flatten()
+}
+
+/// Returns the process whose call runs on this thread: [`Principal::peer`] of its [`principal`].
+#[inline(never)]
 pub fn caller() -> Option<Arc<PeerIdentity>> {
-    let context = NonNull::new(CURRENT.get())?;
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends here.
-    let context = unsafe { &*context.as_ptr() };
-    context.caller().cloned()
+    with_principal(|principal| principal.peer().cloned()).flatten()
 }
 
 /// Address of the code that a call on this thread has entered. Safe in a signal handler.
@@ -372,36 +374,65 @@ pub(super) fn inject(code: CodeId, peer: LentBytes<'_>, payload: LentBytes<'_>) 
     asked
 }
 
+/// Has the target's store do something for the call on this thread. `None` if there is no store, or none runs; a panic of
+/// the store's is caught.
+///
+/// The store is out of the context meanwhile, and no reference to the context is left. So the store's code may use the
+/// context itself ([`at_call_end`], [`caller`]), and finds no second way to the store there.
+fn with_store<T>(work: impl FnOnce(&mut dyn Objects) -> T) -> Option<thread::Result<T>> {
+    let context = NonNull::new(CURRENT.get())?;
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends here.
+    let mut objects = unsafe { &mut *context.as_ptr() }.objects.take()?;
+    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *objects)));
+    // SAFETY: the call has not ended, as it runs the service that has called this. What the store's code borrowed of the
+    // context was given back before it returned.
+    unsafe { &mut *context.as_ptr() }.objects = Some(objects);
+    Some(done)
+}
+
 /// Answers a request to the target's store, whose source is the one of the context.
 pub(super) fn request(request: Request<'_>) {
-    let Some(context) = NonNull::new(CURRENT.get()) else { return };
-    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
-    let context = unsafe { &mut *context.as_ptr() };
-    let Some(objects) = &mut context.objects else { return };
-    let (source, limit) = (context.source, context.limit);
-    let answered =
-        catch_unwind(AssertUnwindSafe(|| objects.request(source, request, &mut context.reply, limit)));
+    let Some(current) = NonNull::new(CURRENT.get()) else { return };
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends before the store runs.
+    let context = unsafe { &mut *current.as_ptr() };
+    let (source, limit, mut reply) = (context.source, context.limit, std::mem::take(&mut context.reply));
+    // Read before the store is asked: what ends from here on rings once more.
+    let rung = context.bell.as_ref().map_or(0, |bell| bell.count());
+    let answered = with_store(|objects| objects.request(source, request, &mut reply, limit));
+    // SAFETY: as above; the store has returned.
+    let context = unsafe { &mut *current.as_ptr() };
+    context.reply = reply;
     let failed = match answered {
-        Ok(Ok(())) if context.reply.len() <= limit => return,
-        Ok(Ok(())) => "the reply of the target's store is too long for this link".to_owned(),
-        Ok(Err(text)) => text,
-        Err(_) => "the target's store failed: its log says why".to_owned(),
+        None => return,
+        Some(Ok(Ok(Answer::Done))) if context.reply.len() <= limit => return,
+        Some(Ok(Ok(Answer::Done))) => "the reply of the target's store is too long for this link".to_owned(),
+        Some(Ok(Ok(answer))) => {
+            let waits = answer == Answer::Wait && context.bell.is_some();
+            context.unanswered = Some(if waits { Unanswered::Waits(rung) } else { Unanswered::Goes });
+            "the target's store is at work: ask again".to_owned()
+        }
+        Some(Ok(Err(text))) => text,
+        Some(Err(_)) => "the target's store failed: its log says why".to_owned(),
     };
     context.reply.clear();
     context.reply.extend_from_slice(&failed.as_bytes()[..failed.len().min(limit)]);
     (context.diverted, context.panicked) = (true, true);
 }
 
-/// Has the target's store do something for the call on this thread.
+/// Has the target's store find or make an object for the call on this thread.
 fn with_objects(
     work: impl FnOnce(&mut dyn Objects) -> Result<Lent, ObjectError>,
 ) -> Result<Lent, ObjectError> {
+    let found = with_store(work).ok_or(ObjectError::NoStore)?;
     let context = NonNull::new(CURRENT.get()).ok_or(ObjectError::NoStore)?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context.as_ptr() };
-    let objects = context.objects.as_deref_mut().ok_or(ObjectError::NoStore)?;
     (context.diverted, context.uses_objects) = (true, true);
-    catch_unwind(AssertUnwindSafe(|| work(objects))).unwrap_or(Err(ObjectError::NoStore))
+    let found = found.unwrap_or(Err(ObjectError::NoStore));
+    // Without a bell nothing would end the wait.
+    context.forwarding.awaits_store |=
+        found.is_err_and(|why| why == ObjectError::Spilled) && context.bell.is_some();
+    found
 }
 
 /// The object of a handle, for the call on this thread.
@@ -448,3 +479,6 @@ pub(super) fn abandon(message: LentBytes<'_>, caller: Caller) -> NotLeft {
         enter::leave(context.way_out)
     }
 }
+
+#[cfg(test)]
+mod tests;

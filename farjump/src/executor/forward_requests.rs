@@ -82,13 +82,15 @@ pub(crate) struct Asked {
     /// The code that it is for, if that is not the running function's own.
     pub(crate) code: Option<CodeId>,
     pub(crate) payload: Vec<u8>,
+    /// Whether it waits until the target's store has rung.
+    pub(crate) awaits_store: bool,
     /// The gate's allowance before.
     before: (usize, Option<usize>),
 }
 
 impl Asked {
     pub(crate) fn new(to: To, code: Option<CodeId>, payload: Vec<u8>) -> Asked {
-        Asked { to, code, payload, before: (0, None) }
+        Asked { to, code, payload, awaits_store: false, before: (0, None) }
     }
 }
 
@@ -119,6 +121,10 @@ pub(crate) struct Forwarding {
     pub(crate) spare: Vec<u8>,
     /// Messages that were to go farther than is allowed.
     too_far: u32,
+    /// Whether the call that ended last is to have its reply held.
+    pub(crate) is_held: bool,
+    /// Whether the target's store has put the running call off until it rings: what it asks to run again waits for that.
+    pub(super) awaits_store: bool,
 }
 
 /// The requests of a call.
@@ -129,6 +135,8 @@ pub(crate) struct Requests {
     pub(crate) too_far: u32,
     /// How far the call had come.
     pub(crate) way: Way,
+    /// Whether its reply, and all that it leads to, is to be held.
+    pub(crate) is_held: bool,
 }
 
 impl Forwarding {
@@ -202,7 +210,8 @@ impl Forwarding {
         copy.clear();
         copy.reserve(payload.len() + PASSAGE_LEN);
         payload.append_to(&mut copy, payload.len());
-        self.asked.push(Asked { to, code, payload: copy, before });
+        let awaits_store = self.awaits_store && to == To::Again;
+        self.asked.push(Asked { to, code, payload: copy, awaits_store, before });
         Ok(())
     }
 
@@ -218,6 +227,7 @@ impl Forwarding {
             made: std::mem::take(&mut self.made),
             too_far: std::mem::take(&mut self.too_far),
             way: self.way,
+            is_held: std::mem::take(&mut self.is_held),
         }
     }
 
@@ -229,7 +239,7 @@ impl Forwarding {
 
     /// Forgets the requests of the call that ended last.
     pub(crate) fn forget(&mut self) {
-        self.too_far = 0;
+        (self.too_far, self.is_held) = (0, false);
         self.made.clear();
         while let Some(Asked { to, before, .. }) = self.asked.pop() {
             let gate = match to {

@@ -111,7 +111,8 @@ impl Executor {
         let image = named.copied.image();
         self.policy.image(image.len())?;
         let name = String::from_utf8_lossy(named.copied.name());
-        let code = InPlace::new(image, named.id, &name, &self.resolver, self.store.cpu(), self.crash_report)?;
+        let exports = self.exports.of(table.domain());
+        let code = InPlace::new(image, named.id, &name, exports, self.store.cpu(), self.crash_report)?;
         log::debug!("`{name}` runs in place, code id {}", named.id);
         self.prepare_thread();
         table.in_place.put(index, code);

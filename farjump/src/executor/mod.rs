@@ -12,6 +12,7 @@ mod code_table;
 mod context;
 mod crash;
 mod direct_call;
+mod domain_exports;
 mod enter;
 mod export;
 mod fork;
@@ -25,7 +26,7 @@ mod perf_map;
 mod run;
 mod services;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,15 +35,18 @@ use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage};
+use farjump_loader::{
+    CodeKey, Copied, Domain, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage,
+};
 
 use self::coarse_clock::Clock;
+use self::domain_exports::DomainExports;
 use self::perf_map::PerfMap;
 #[cfg(doc)]
 use crate::CallError;
 use crate::Error;
 use crate::mode::{Allowed, Mode};
-use crate::objects::{self, Objects};
+use crate::objects::{self, Bell, Objects, Unanswered};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
@@ -56,8 +60,8 @@ pub use builder::ExecutorBuilder;
 pub use callers::LastCall;
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready, Unbound};
-pub(crate) use context::{Context, Ended, NO_SOURCE, running};
-pub use context::{at_call_end, caller, caller_number, hold_reply};
+pub(crate) use context::{Context, Ended, running};
+pub use context::{at_call_end, caller, caller_number, hold_reply, principal, principal_number};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
 pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};
@@ -66,21 +70,22 @@ pub(crate) use own_code::{Chosen, refused};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
+// What every call uses comes first, from the start of a line, and in the first line of the context.
+#[repr(C, align(64))]
 pub struct Executor {
-    store: Store,
-    pub(crate) clock: Clock,
-    resolver: Resolver,
-    target_args: *mut c_void,
     epoch: u64,
+    pub(crate) clock: Clock,
+    pub(crate) stats: Stats,
+    store: Store,
+    exports: DomainExports,
     context: Context,
+    pub(crate) policy: Policy,
+    modes: Allowed,
     reply_limit: usize,
     perf_map: Option<PerfMap>,
     crash_report: bool,
     /// The symbols of code that debuggers are shown; `None` if they are shown nothing.
     debug: Option<HashMap<CodeId, Symbols>>,
-    pub(crate) stats: Stats,
-    modes: Allowed,
-    pub(crate) policy: Policy,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
     /// The requests to the target's store.
@@ -88,7 +93,7 @@ pub struct Executor {
     /// Whether [`Executor::make_space`] was called for the next binding.
     space_was_made: bool,
     /// Functions of the target's own, by name.
-    local: HashMap<Arc<str>, Local>,
+    local: BTreeMap<Arc<str>, Local>,
     /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
     #[cfg(feature = "bitcode")]
@@ -119,7 +124,7 @@ impl Executor {
     /// `args` must be null, or valid for whatever the injected functions of this target do with it, on the
     /// thread that runs the executor, until it is set again or the executor is dropped.
     pub unsafe fn set_target_args(&mut self, args: *mut c_void) {
-        self.target_args = args;
+        self.context.target_args = args;
     }
 
     /// This executor's epoch: a random number that distinguishes it from every earlier one at the same
@@ -130,7 +135,12 @@ impl Executor {
 
     /// The names of the exports, in no order.
     pub fn exports(&self) -> impl Iterator<Item = &str> {
-        self.resolver.exports().names()
+        self.exports.names()
+    }
+
+    /// What the code of a domain is linked against from now on.
+    pub(crate) fn exports_of(&mut self, domain: Domain) -> &mut Resolver {
+        self.exports.of(domain)
     }
 
     /// The code in the store.
@@ -138,9 +148,9 @@ impl Executor {
         self.store.iter()
     }
 
-    /// The code `id`, if it is in the store.
-    pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<LinkedImage>> {
-        self.store.get(id)
+    /// The code with this key, if it is in the store.
+    pub(crate) fn image(&self, key: CodeKey) -> Option<&Arc<LinkedImage>> {
+        self.store.get(key)
     }
 
     /// Whether `linked` is a function of the target's own.
@@ -214,9 +224,9 @@ impl Executor {
         self.space_was_made = false;
     }
 
-    /// Drops the code `id` from the store; `false` if it is not there. Its statics are lost.
-    pub(crate) fn forget(&mut self, id: &CodeId) -> bool {
-        self.store.forget(id)
+    /// Drops code from the store; `false` if it is not there. Its statics are lost.
+    pub(crate) fn forget(&mut self, key: CodeKey) -> bool {
+        self.store.forget(key)
     }
 
     /// Adds the function of `library` to this process, in place of one of the same name, for calls in which
@@ -239,14 +249,16 @@ impl Executor {
         icache::supported()
             .map_err(|why| refused(Refusal { cause: RefusalCause::WrongMachine, text: why.to_owned() }))?;
         let image = library.native_image_for_cpu(self.store.cpu())?;
-        if self.store.get(&image.id()).is_none()
+        // The target's own functions are of the default domain, and all call them by name.
+        let key = CodeKey::from(&image.id());
+        if self.store.get(key).is_none()
             && let Some(need) = Need::of(image.bytes())
         {
             self.store.make_space(&need, release);
         }
         let mut copied = Copied::new(image.bytes(), library.name().as_bytes());
         let linked = self
-            .install(image.id(), &mut copied, &Arc::from("the target itself"))
+            .install(key, &mut copied, &Arc::from("the target itself"))
             .map_err(|unbound| refused(unbound.into()))?;
         let others = (library.images().len() > 1).then(|| library.clone());
         self.local.insert(library.name().into(), Local { linked, others });
@@ -255,31 +267,36 @@ impl Executor {
     }
 
     /// Offers a function as `name` from now on, before all earlier exports of that name. Code linked before
-    /// keeps its addresses. Names that begin with `farjump_` are reserved for the services; so are `memcpy`,
-    /// `memmove`, `memset` and `memcmp`.
-    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
-        if !services::is_reserved(name) {
-            // SAFETY: the function stays as long as this process's code, as in `ExecutorBuilder::export`.
-            unsafe { self.resolver.interpose(name, function.address()) };
-        }
+    /// keeps its addresses.
+    ///
+    /// # Errors
+    /// [`ServeError::ReservedExport`](crate::ServeError::ReservedExport) for a name that [`ExecutorBuilder::export`] does
+    /// not take.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) -> Result<(), Error> {
+        services::check_name(name)?;
+        // SAFETY: the function stays as long as this process's code, as in `ExecutorBuilder::export`.
+        unsafe { self.exports_of(Domain::default()).interpose(name, function.address()) };
+        Ok(())
     }
 
     /// As [`Executor::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, for as long as
-    /// the executor lives.
+    /// As for [`ExecutorBuilder::export_raw`].
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
         // SAFETY: this function's caller guarantees it.
-        unsafe { self.resolver.interpose(name, address) };
+        unsafe { self.exports_of(Domain::default()).interpose(name, address) };
     }
 
     /// As [`Executor::export`], for the address of data.
-    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
-        if !services::is_reserved(name) {
-            // SAFETY: the data is `'static`, as in `ExecutorBuilder::export_data`.
-            unsafe { self.resolver.interpose(name, (&raw const *data).cast()) };
-        }
+    ///
+    /// # Errors
+    /// As [`Executor::export`].
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) -> Result<(), Error> {
+        services::check_name(name)?;
+        // SAFETY: the data is `'static`, as in `ExecutorBuilder::export_data`.
+        unsafe { self.exports_of(Domain::default()).interpose(name, (&raw const *data).cast()) };
+        Ok(())
     }
 
     /// As [`Executor::export`], for every symbol that a shared library itself defines, by path or soname. It
@@ -293,7 +310,7 @@ impl Executor {
     /// As for [`ExecutorBuilder::export_library`]; its constructors run now.
     pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
         // SAFETY: this function's caller guarantees it.
-        Ok(unsafe { self.resolver.interpose_library(path.as_ref()) }?)
+        Ok(unsafe { self.exports_of(Domain::default()).interpose_library(path.as_ref()) }?)
     }
 
     /// As [`Executor::export_library`], for a library without a file here: `name` is its name in messages.
@@ -305,7 +322,7 @@ impl Executor {
     /// As for [`Executor::export_library`].
     pub unsafe fn export_library_bytes(&mut self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
         // SAFETY: this function's caller guarantees it.
-        Ok(unsafe { self.resolver.interpose_bytes(name, library) }?)
+        Ok(unsafe { self.exports_of(Domain::default()).interpose_bytes(name, library) }?)
     }
 
     /// Calls the function of this name among its own ([`Executor::set_local`]), without a link: appends the reply to
@@ -361,6 +378,21 @@ impl Executor {
     /// The target's store.
     pub(crate) fn objects(&mut self) -> Option<&mut (dyn Objects + 'static)> {
         self.context.objects.as_deref_mut()
+    }
+
+    /// What is left of the request that has just ended, if the store has not answered it.
+    pub(crate) fn take_unanswered(&mut self) -> Option<Unanswered> {
+        self.context.unanswered.take()
+    }
+
+    /// Takes what the store rings for requests that wait.
+    pub(crate) fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
+        self.context.bell = bell;
+    }
+
+    /// What the store rings, if it has requests wait.
+    pub(crate) fn bell(&self) -> Option<&Bell> {
+        self.context.bell.as_deref()
     }
 
     /// Gives the code that it runs a store of objects.

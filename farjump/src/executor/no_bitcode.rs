@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use farjump_control::RefusalCause;
-use farjump_core::image::CodeId;
-use farjump_loader::{Copied, LinkedImage};
+use farjump_loader::{CodeKey, Copied, LinkedImage};
 
 use super::Executor;
 use super::code_table::Unbound;
@@ -12,12 +11,12 @@ use crate::refusal::Refusal;
 
 impl Executor {
     /// Whether this code waits for its first image.
-    pub(super) fn awaits(&self, _: &CodeId) -> bool {
+    pub(super) fn awaits(&self, _: &CodeKey) -> bool {
         false
     }
 
     /// Why this code was refused last, if it was bitcode.
-    pub(super) fn refusal_of(&self, _: &CodeId) -> Option<&Refusal> {
+    pub(super) fn refusal_of(&self, _: &CodeKey) -> Option<&Refusal> {
         None
     }
 
@@ -25,7 +24,7 @@ impl Executor {
     #[cold]
     pub(super) fn bring_bitcode(
         &mut self,
-        _: CodeId,
+        _: CodeKey,
         copied: &Copied,
         _: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farjump_control::{RefusalCause, plain};
 use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{Copied, Library, LinkedImage, Manifest, code_id};
+use farjump_loader::{CodeKey, Copied, Domain, Library, LinkedImage, Manifest, code_id};
 
 use super::code_table::Unbound;
 use super::{Ended, Executor};
@@ -84,33 +84,37 @@ impl Executor {
     }
 
     /// Finds the code in the store, or places it: with the checks of code that a source brings.
-    pub(crate) fn bring_own(&mut self, code: &Chosen<'_>) -> Result<Arc<LinkedImage>, Unbound> {
-        self.find_own(code).inspect(|linked| {
+    pub(crate) fn bring_own(
+        &mut self,
+        code: &Chosen<'_>,
+        domain: Domain,
+    ) -> Result<Arc<LinkedImage>, Unbound> {
+        self.find_own(code, domain.key(code.id)).inspect(|linked| {
             if let Some(family) = code.family() {
                 linked.set_family(family);
             }
         })
     }
 
-    fn find_own(&mut self, code: &Chosen<'_>) -> Result<Arc<LinkedImage>, Unbound> {
-        let Chosen { id, name, bytes, .. } = *code;
+    fn find_own(&mut self, code: &Chosen<'_>, key: CodeKey) -> Result<Arc<LinkedImage>, Unbound> {
+        let Chosen { name, bytes, .. } = *code;
         match bytes {
             None => self.allow(Mode::Cached)?,
             Some(_) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
         }
         self.allow_own(code)?;
-        if let Some(linked) = self.store.get(&id) {
+        if let Some(linked) = self.store.get(key) {
             return Ok(Arc::clone(linked));
         }
         let Some(bytes) = bytes else {
-            return Err(not_stored(&id).into());
+            return Err(not_stored(&key.id).into());
         };
         icache::supported().map_err(|why| Refusal::new(RefusalCause::WrongMachine, why))?;
-        if self.awaits(&id) {
+        if self.awaits(&key) {
             return Err(Unbound::Compiling);
         }
         let mut copied = Copied::new(bytes, name.as_bytes());
-        self.bring(&mut Budget::new(usize::MAX), id, &mut copied, &Arc::from("the target itself"))
+        self.bring(&mut Budget::new(usize::MAX), key, &mut copied, &Arc::from("the target itself"))
     }
 
     /// Checks the code's id against the allow-list.

@@ -33,7 +33,7 @@ impl Executor {
         }
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the
         // table holds it; this function's caller guarantees the arguments.
-        unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
+        unsafe { self.context.call(code.main, payload, len, self.context.target_args, reply_limit) }
     }
 
     /// Counts the call that was just made of the code that these counters belong to.
@@ -75,7 +75,7 @@ impl Executor {
         let start = self.clock.set();
         // SAFETY: `main` is the entry of a placed image, and this function's caller guarantees the arguments,
         // as in `run`.
-        let ended = unsafe { self.context.call(main, payload, len, self.target_args, reply_limit) };
+        let ended = unsafe { self.context.call(main, payload, len, self.context.target_args, reply_limit) };
         // SAFETY: the caller guarantees that the code is held; nothing was unbound meanwhile, because that
         // takes this executor.
         unsafe { usage.as_ref() }.took(start.elapsed());

@@ -12,16 +12,30 @@ use super::enter::Caller;
 #[cfg(doc)]
 use super::forward_requests::NotForwarded;
 use super::lent_bytes::LentBytes;
+use crate::ServeError;
 use crate::objects::{Lent, ObjectError, Request};
 
-/// Whether every target offers an export of this name, on whose type safe code may rely: the services, and
-/// the four functions that compilers call on their own.
-pub(super) fn is_reserved(name: &str) -> bool {
-    let reserved = name.starts_with("farjump_") || matches!(name, "memcpy" | "memmove" | "memset" | "memcmp");
-    if reserved {
-        log::warn!("`{name}` is not replaced: every target offers it");
-    }
-    reserved
+/// Beginnings of names of functions that compilers call on their own, and that belong to them.
+const OF_COMPILERS: [&str; 2] = ["__", "_Unwind_"];
+/// Functions of C's library that they also call on their own, for a remainder of numbers and for loops. Targets offer none
+/// by themselves.
+const IMPLICIT: [&str; 4] = ["fmod", "fmodf", "rawmemchr", "wcslen"];
+
+/// Checks that safe code may offer an export of this name: no injected code uses the name without declaring its type.
+///
+/// # Errors
+/// [`ServeError::ReservedExport`].
+pub(super) fn check_name(name: &str) -> Result<(), ServeError> {
+    let why = if name.starts_with("farjump_") {
+        "names that begin with farjump_ are the target's own: choose another one"
+    } else if Exports::ALWAYS.contains(&name) {
+        "every target offers it, as compilers call it on their own: to offer another one take export_raw, which is unsafe"
+    } else if IMPLICIT.contains(&name) || OF_COMPILERS.iter().any(|start| name.starts_with(start)) {
+        "compilers call it on their own, by the type that they know: to offer it take export_raw, which is unsafe"
+    } else {
+        return Ok(());
+    };
+    Err(ServeError::ReservedExport { name: name.into(), why })
 }
 
 /// Adds the services to `exports`.

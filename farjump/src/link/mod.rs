@@ -187,6 +187,30 @@ impl Link {
         boxed(self.inner.borrow_mut().inject::<false>(library, args, false)).map(drop)
     }
 
+    /// As [`Link::send`], in another mode than the link's.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    pub fn send_in(&self, mode: Mode, library: &Library, args: &[u8]) -> Result<(), Error> {
+        self.in_mode(mode, || self.send(library, args))
+    }
+
+    /// As [`Link::try_send`], in another mode than the link's.
+    ///
+    /// # Errors
+    /// As [`Link::try_send`].
+    pub fn try_send_in(&self, mode: Mode, library: &Library, args: &[u8]) -> Result<(), Error> {
+        self.in_mode(mode, || self.try_send(library, args))
+    }
+
+    /// Does something while this is the mode of calls.
+    fn in_mode<T>(&self, mode: Mode, act: impl FnOnce() -> T) -> T {
+        let before = self.inner.borrow_mut().set_mode(mode);
+        let done = act();
+        self.set_mode(before);
+        done
+    }
+
     /// Begins a batch: small calls that wait for each other to share a frame.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)

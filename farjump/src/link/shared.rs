@@ -14,7 +14,7 @@ use farjump_loader::Library;
 
 use super::awaiting::{Driven, Driving, drive};
 use super::{Link, Pending, Reply};
-use crate::{Error, InjectError, WaitError};
+use crate::{Error, InjectError, Mode, WaitError};
 
 /// A link that any number of tasks on any threads use, each by a clone of it.
 ///
@@ -158,6 +158,14 @@ impl SharedLink {
     /// As [`SharedLink::inject`].
     pub async fn send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
         self.with_credit(|link| link.try_send(library, args)).await
+    }
+
+    /// As [`SharedLink::send`], in another mode than the link's.
+    ///
+    /// # Errors
+    /// As [`SharedLink::send`].
+    pub async fn send_in(&self, mode: Mode, library: &Library, args: &[u8]) -> Result<(), Error> {
+        self.with_credit(|link| link.try_send_in(mode, library, args)).await
     }
 
     /// Runs `act` on the link, for what needs no wait: [`Link::stats`], [`Link::set_mode`]. Other tasks wait

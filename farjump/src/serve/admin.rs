@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
@@ -11,6 +12,7 @@ use farjump_control::{
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
+use farjump_loader::{CodeKey, Domain, LinkedImage};
 use farjump_transports::BackendOptions;
 
 use super::Target;
@@ -21,6 +23,8 @@ use crate::stored_image::describe;
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
 pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
+/// The domain of the code that admin requests list and drop: that of all sources.
+const DOMAIN: Domain = Domain::numbered(0);
 /// The log's words for a library that replaces nothing.
 const NO_EXPORT: &str = "no export";
 /// The answer where there is no store of objects.
@@ -32,8 +36,8 @@ const MAX_LEN_BYTES: usize = 5;
 impl Target<'_> {
     /// Responds, and keeps the part for which the requester's socket has no space until it does. `id` is the
     /// connection's id in the watch.
-    pub(super) fn respond(&mut self, id: u64, mut connection: AdminConnection) {
-        if self.admin_connections.len() >= MAX_ADMIN_CONNECTIONS {
+    pub(super) fn respond(&mut self, id: u64, connection: AdminConnection) {
+        if self.admin_connections.len() + self.store_work.listings() >= MAX_ADMIN_CONNECTIONS {
             let text = format!("it serves {MAX_ADMIN_CONNECTIONS} admin requests at a time: try again");
             log::info!("{} got no response: {text}", connection.peer());
             return connection.reject(RejectCause::Full, &text);
@@ -41,14 +45,14 @@ impl Target<'_> {
         log::debug!("admin request of {}: {}", connection.peer(), connection.request().name());
         let response = match connection.request() {
             AdminRequest::Store => AdminResponse::Store(self.listing()),
-            AdminRequest::Drop { id } => AdminResponse::Dropped(self.drop_all_of(&[CodeId(*id)])),
+            AdminRequest::Drop { id } => AdminResponse::Dropped(self.drop_all_of(&[DOMAIN.key(CodeId(*id))])),
             AdminRequest::DropAll => {
-                let all: Vec<_> = self.shared.executor.images().map(|linked| linked.id()).collect();
+                let all: Vec<_> = self.images_of(DOMAIN).map(|linked| linked.key()).collect();
                 AdminResponse::Dropped(self.drop_all_of(&all))
             }
             AdminRequest::Stats => AdminResponse::Stats(self.target_stats()),
             AdminRequest::Objects => match self.shared.executor.objects() {
-                Some(objects) => AdminResponse::Objects(objects.list(MAX_LISTED)),
+                Some(_) => return self.list_objects(id, connection),
                 None => return connection.reject(RejectCause::Failed, NO_OBJECTS),
             },
             AdminRequest::Region => return self.hand_out_region(id, connection),
@@ -70,7 +74,17 @@ impl Target<'_> {
                 }
             }
         };
-        if let Err(error) = connection.respond(&response) {
+        self.send_response(id, connection, &response);
+    }
+
+    /// Sends a response, as [`Target::respond`] does.
+    pub(super) fn send_response(
+        &mut self,
+        id: u64,
+        mut connection: AdminConnection,
+        response: &AdminResponse,
+    ) {
+        if let Err(error) = connection.respond(response) {
             return log::info!("{} got no response: {error}", connection.peer());
         }
         self.admin_connections.push((id, connection));
@@ -87,7 +101,7 @@ impl Target<'_> {
         let Some(region) = objects.region(may_write).filter(|_| connection.carries_descriptors()) else {
             return connection.reject(RejectCause::Failed, "its store has no memory to map from here");
         };
-        let response = AdminResponse::Region { len: region.len, may_write };
+        let response = AdminResponse::Region { len: region.len, may_write, epoch: region.epoch };
         if let Err(error) = connection.respond_with(&response, Some(region.descriptor)) {
             return log::info!("{} got no response: {error}", connection.peer());
         }
@@ -129,7 +143,7 @@ impl Target<'_> {
     /// The code in the store, most recently used first.
     fn listing(&self) -> StoreListing {
         let executor = &self.shared.executor;
-        let mut held: Vec<_> = executor.images().collect();
+        let mut held: Vec<_> = self.images_of(DOMAIN).collect();
         held.sort_by_key(|linked| Reverse(linked.usage().last()));
         let now = executor.clock.now();
         let left_out = held.len().saturating_sub(MAX_LISTED) as u64;
@@ -138,15 +152,20 @@ impl Target<'_> {
         StoreListing { images: described.collect(), left_out }
     }
 
-    /// Drops those of `ids` that are in the store, except the target's own functions.
-    fn drop_all_of(&mut self, ids: &[CodeId]) -> Dropped {
+    /// The code of a domain.
+    fn images_of(&self, domain: Domain) -> impl Iterator<Item = &Arc<LinkedImage>> {
+        self.shared.executor.images().filter(move |linked| linked.domain() == domain)
+    }
+
+    /// Drops the code with these keys that is in the store, except the target's own functions.
+    pub(super) fn drop_all_of(&mut self, keys: &[CodeKey]) -> Dropped {
         let mut dropped = Dropped::default();
-        for id in ids {
+        for key in keys {
             let executor = &self.shared.executor;
-            match executor.image(id).map(|linked| executor.is_local(linked)) {
+            match executor.image(*key).map(|linked| executor.is_local(linked)) {
                 None => {}
                 Some(true) => dropped.kept += 1,
-                Some(false) => dropped.images += u64::from(self.drop_code(id)),
+                Some(false) => dropped.images += u64::from(self.drop_of(*key)),
             }
         }
         dropped
@@ -194,16 +213,16 @@ impl Target<'_> {
         let mut sessions: Vec<&mut Session> = self.sessions.iter_mut().collect();
         sessions.sort_by_key(|session| session.id);
         let describe = |session: &mut Session| SourceStats {
-            program: session.control.peer.name.clone(),
-            pid: session.control.peer.pid,
+            program: session.control.peer().name.clone(),
+            pid: session.control.peer().pid,
             bytes: session.channel.received(),
             memory: session
                 .codes
                 .memory()
                 .map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
             waits: session.is_blocked(),
-            rights: session.control.rights,
-            key: session.control.peer.key.clone(),
+            rights: session.control.rights(),
+            key: session.control.peer().key.clone(),
             path: session.path(),
         };
         sessions.into_iter().take(MAX_LISTED).map(describe).collect()

@@ -1,5 +1,6 @@
 //! A target's choices.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
 use super::Target;
+use super::epoll::Event;
 use super::forward::Choices;
 use super::handlers::Handlers;
 use super::resources;
@@ -31,6 +33,7 @@ use crate::executor::BitcodeUse;
 use crate::executor::{ExecutorBuilder, Export, ExportFn};
 use crate::objects::Objects;
 use crate::open_channel::ring_len;
+use crate::principals::Principal;
 use crate::transports::transports_for;
 use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
 
@@ -145,8 +148,11 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Offers a function to injected code, which can be linked against exports only. Exports win over
-    /// libraries and the process's symbols. The symbols that every target offers (`memcpy`, `memmove`,
-    /// `memset`, `memcmp`, and names that begin with `farjump_`) cannot be replaced.
+    /// libraries and the process's symbols. Injected code declares the types of the functions that it imports, but for
+    /// those that compilers call on their own: every target offers `memcpy`, `memmove`, `memset`, `memcmp`, `bcmp` and
+    /// `strlen`. These, names that begin with two underscores and a few others take [`TargetBuilder::export_raw`], and
+    /// names that begin with `farjump_` are the target's own: with such a name [`TargetBuilder::build`] fails
+    /// ([`ServeError::ReservedExport`](crate::ServeError::ReservedExport)).
     ///
     /// ```
     /// # fn main() -> Result<(), farjump::Error> {
@@ -193,7 +199,7 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// # Safety
     /// `address` must be valid for whatever injected functions that import `name` do with it, until the
-    /// target is dropped.
+    /// target is dropped. It must have the meaning that compilers expect of `name`, if they call it on their own.
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
         // SAFETY: this function's caller guarantees it; the executor lives no longer than the target.
         self.executor = unsafe { self.executor.export_raw(name, address) };
@@ -345,8 +351,9 @@ impl<'a> TargetBuilder<'a> {
     /// and ends with it; it opens LLVM. A first, unoptimised image comes within milliseconds; an optimised one replaces it
     /// between two calls. Other frames of a source wait for the first image of its next one; other sources do not.
     ///
-    /// The program is found beside the library or program that farjump is in, in `PATH`, or by `FARJUMP_COMPILER` or
-    /// `options`.
+    /// The program is the one that `options` or `FARJUMP_COMPILER` names. Otherwise it is looked for beside the running
+    /// program, and in `../libexec/farjump` from the folder of the library or program that farjump is in. There it must be
+    /// one that only root, this user or the owner of that library can have put there.
     #[cfg(feature = "bitcode")]
     pub fn compiler(mut self, options: CompilerOptions, when: BitcodeUse) -> Self {
         self.compiler = Some((options, when));
@@ -386,11 +393,21 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether exported functions may ask for the caller of the running call ([`caller`](crate::caller)), and the program for
-    /// that of the last one ([`Target::last_call`]). Default: no, which saves some instructions of each poll.
+    /// Whether exported functions may ask for whom the running call runs ([`principal`](crate::principal())), and the program for
+    /// the caller of the last one ([`Target::last_call`]). Default: no, which saves some instructions of each poll.
     pub fn tell_callers(mut self, tell: bool) -> Self {
         self.settings.tells_callers = tell;
         self
+    }
+
+    /// Runs `handler` for each source that connects, for the host's word on its calls: exported functions read it from the
+    /// running call's [`principal`](crate::principal()) ([`Principal::word`]). Includes [`TargetBuilder::tell_callers`].
+    pub fn host_word<T: Any + Send + Sync>(
+        mut self,
+        mut handler: impl FnMut(&Principal) -> T + Send + 'static,
+    ) -> Self {
+        self.handlers.word = Some(Box::new(move |principal| Box::new(handler(principal))));
+        self.tell_callers(true)
     }
 
     /// The spinning before sleep when there is nothing to do. Where this machine's timer sends no events, or while there
@@ -488,7 +505,9 @@ impl<'a> TargetBuilder<'a> {
     ///   the mailbox, which then has at most half of the rest;
     /// * code that it was the first to bring, for as long as that is in the store: the image as it came, and
     ///   the space of its code and its statics;
-    /// * a reply that waits for credit.
+    /// * a reply that waits for credit, or is held ([`hold_reply`](crate::hold_reply)), also one of a destination or of a call that
+    ///   ran again;
+    /// * replies of destinations that are gathered for a call.
     ///
     /// Requests over the limit are refused.
     pub fn max_source_memory(mut self, bytes: usize) -> Self {
@@ -708,6 +727,11 @@ impl<'a> TargetBuilder<'a> {
         resources::check(only)?;
         if let Some(mut objects) = self.objects {
             objects.listening(&target.address());
+            let bell = objects.bell()?;
+            if let Some(bell) = &bell {
+                target.watch.add(bell.as_fd(), Event::Store, false)?;
+            }
+            target.shared.executor.set_bell(bell);
             target.shared.executor.set_objects(objects);
         }
         for (name, address) in &self.destinations {

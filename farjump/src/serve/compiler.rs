@@ -23,10 +23,10 @@ impl Target<'_> {
                 other => other,
             };
             match finished {
-                Finished::Settled(id) => {
-                    self.shared.forwards.compiled(&id);
+                Finished::Settled(key) => {
+                    self.shared.forwards.compiled(key);
                     self.idle.naps = 0;
-                    let waiting = self.sessions.iter().filter(|session| session.awaits_compiler(&id));
+                    let waiting = self.sessions.iter().filter(|session| session.awaits_compiler(key));
                     let waiting: Vec<u64> = waiting.map(|session| session.id).collect();
                     // Each becomes another's neighbour.
                     for waiting in waiting {

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
+use farjump_loader::Domain;
 
 use super::Target;
 use super::admin::MAX_ADMIN_CONNECTIONS;
@@ -15,6 +17,7 @@ use crate::Error;
 use crate::executor::CodeTable;
 use crate::open_channel::joined_channel;
 use crate::policy::Budget;
+use crate::principals::Principal;
 
 /// Connections accepted at a time: the system reports the rest again.
 const CONNECTIONS: usize = 64;
@@ -167,8 +170,10 @@ impl Target<'_> {
             return self.attend(id);
         };
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
-        let full = self.sessions.len() + being_met >= self.settings.limits.sources;
-        let full = full.then_some(self.settings.limits.sources);
+        let most = self.settings.limits.sources;
+        let places = most.saturating_sub(self.sessions.len() + being_met);
+        let lingering = self.shared.executor.objects().map_or(0, |objects| objects.lingering());
+        let full = (lingering >= places).then_some(most);
         let crowded = self.crowded();
         let arrival = &mut self.arrivals[index].1;
         arrival.turn_sources_away(full);
@@ -228,18 +233,22 @@ impl Target<'_> {
         self.watch.add_link(doorbell, once, (control.as_fd(), Event::Control(id)))?;
         let mut budget = Budget::new(self.settings.limits.source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));
-        let table = CodeTable::with_budget(budget);
+        let domain = Domain::default();
+        let memory = budget.memory();
+        let table = CodeTable::for_source(domain, budget);
         let most = self.shared.executor.reply_limit();
-        let control = SourceControl::new(control, rights);
+        let (peer, key) = (control.peer().clone(), control.key().cloned());
+        let mut principal = Principal::of_link(id, peer, key, rights, domain);
+        self.shared.handlers.give_word(&mut principal);
+        let control = SourceControl::new(control, Arc::new(principal));
         let session = Session::new(id, channel, control, table, most, transport);
         if std::mem::take(&mut self.is_short) {
             log::info!("connections are accepted again");
         }
         if let Some(objects) = self.shared.executor.objects() {
-            objects.source_began(id, session.channel.lender());
+            objects.source_began(id, session.channel.lender(), memory);
         }
-        self.shared.executor.add_caller(id, &session.control.peer);
-        self.shared.handlers.peer_joined(&session.control.peer);
+        self.shared.handlers.peer_joined(session.control.peer());
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);
         Ok(())

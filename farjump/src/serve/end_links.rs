@@ -41,7 +41,7 @@ impl Target<'_> {
             End::Broken(refusal) => {
                 self.shared.executor.stats.refuse(refusal.cause);
                 let session = &mut self.sessions[index];
-                self.shared.handlers.refused(&session.control.peer, &refusal);
+                self.shared.handlers.refused(session.control.peer(), &refusal);
                 session.close(&refusal.text);
                 refusal.text
             }
@@ -90,12 +90,14 @@ impl Target<'_> {
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
-        self.shared.forwards.source_ended(session.id);
-        self.shared.executor.remove_caller(session.id);
+        let (id, peer) = (session.id, session.control.peer().clone());
+        self.shared.forwards.source_ended(id);
+        let lingering = session.into_peer();
         if let Some(objects) = self.shared.executor.objects() {
-            objects.source_ended(session.id);
+            objects.source_ended(id, lingering);
+            self.wake_store();
         }
-        self.shared.handlers.peer_gone(&session.control.peer, why);
+        self.shared.handlers.peer_gone(&peer, why);
     }
 
     /// Takes a session that ends out of the watch and into the statistics.
@@ -112,9 +114,10 @@ impl Target<'_> {
         for mut session in self.sessions.take() {
             session.close(why);
             self.unwatch(&session);
-            self.shared.executor.remove_caller(session.id);
+            let id = session.id;
+            let lingering = session.into_peer();
             if let Some(objects) = self.shared.executor.objects() {
-                objects.source_ended(session.id);
+                objects.source_ended(id, lingering);
             }
         }
         for (_, arrival) in self.arrivals.drain(..) {
@@ -125,6 +128,8 @@ impl Target<'_> {
         for (_, connection) in self.admin_connections.drain(..) {
             self.watch.remove(connection.as_fd());
         }
+        self.store_work.retain(|_| false);
         self.shared.forwards.close(&self.watch);
+        self.wake_store();
     }
 }

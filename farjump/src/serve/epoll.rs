@@ -28,6 +28,8 @@ pub(super) enum Event {
     Peer(u64),
     /// The compiler of bitcode has a result.
     Compiler,
+    /// The store has rung.
+    Store,
 }
 
 impl Event {
@@ -41,6 +43,7 @@ impl Event {
             Event::Doorbell(id) => id << 3 | 7,
             Event::Handshake => 4,
             Event::Compiler => 12,
+            Event::Store => 20,
             Event::Peer(number) => number << 3 | 5,
         }
     }
@@ -48,6 +51,7 @@ impl Event {
     fn from_data(data: u64) -> Event {
         match (data & 3, data & 7) {
             (_, 4) if data == 12 => Event::Compiler,
+            (_, 4) if data == 20 => Event::Store,
             (_, 4) => Event::Handshake,
             (_, 5) => Event::Peer(data >> 3),
             (0, _) => Event::Listener,
@@ -182,18 +186,17 @@ mod tests {
 
     #[test]
     fn every_event_comes_back_as_what_it_was() {
+        let single = [Event::Listener, Event::Stop, Event::Handshake, Event::Compiler, Event::Store];
         let mut seen = Vec::new();
         for id in [0, 1, 2, 3, 1 << 40] {
             let numbered = [Event::Arrival(id), Event::Control(id), Event::Doorbell(id), Event::Peer(id)];
-            for event in
-                numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Handshake, Event::Compiler])
-            {
+            for event in numbered.into_iter().chain(single) {
                 assert_eq!(Event::from_data(event.to_data()), event);
                 seen.push(event.to_data());
             }
         }
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 4 + 4 * 5);
+        assert_eq!(seen.len(), single.len() + 4 * 5);
     }
 }

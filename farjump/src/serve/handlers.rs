@@ -1,13 +1,17 @@
 //! Handlers of a target's events.
 
+use std::any::Any;
+
 use farjump_control::PeerIdentity;
 use farjump_core::image::CodeId;
 
 use crate::Refusal;
+use crate::principals::Principal;
 
 type RefusedHandler = Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>;
 type CodeMissingHandler = Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>;
 type PeerJoinedHandler = Box<dyn FnMut(&PeerIdentity) + Send>;
+type WordHandler = Box<dyn FnMut(&Principal) -> Box<dyn Any + Send + Sync> + Send>;
 type PeerGoneHandler = Box<dyn FnMut(&PeerIdentity, &str) + Send>;
 
 /// Handlers of a target's events. None of them can use the target.
@@ -17,6 +21,7 @@ pub(super) struct Handlers {
     pub(super) code_missing: Option<CodeMissingHandler>,
     pub(super) peer_joined: Option<PeerJoinedHandler>,
     pub(super) peer_gone: Option<PeerGoneHandler>,
+    pub(super) word: Option<WordHandler>,
 }
 
 impl Handlers {
@@ -31,6 +36,14 @@ impl Handlers {
         log::debug!("asked {peer} for code {id}");
         if let Some(handler) = &mut self.code_missing {
             handler(peer, id);
+        }
+    }
+
+    /// Has the program give its word on a principal.
+    pub(super) fn give_word(&mut self, principal: &mut Principal) {
+        if let Some(handler) = &mut self.word {
+            let word = handler(principal);
+            principal.set_word(word);
         }
     }
 

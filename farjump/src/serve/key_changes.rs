@@ -1,10 +1,11 @@
-//! Keys that change while a target runs.
+//! Keys that change while a target runs, and other ends of what a principal may do.
 
 use std::time::Instant;
 
-use farjump_control::Keys;
+use farjump_control::{AdminConnection, Keys, RefusalCause};
 
 use super::Target;
+use crate::principals::Principal;
 
 impl Target<'_> {
     /// Checks now and then whether the key file has changed, and applies the change.
@@ -16,7 +17,7 @@ impl Target<'_> {
     }
 
     /// Uses these keys from now on. Links, handshakes and responses by removed keys end, and so do those by
-    /// keys with other rights.
+    /// keys with other rights. Calls are dropped that wait for sources with such keys, also of links that have ended before.
     #[cold]
     fn take_keys(&mut self, keys: &Keys) {
         let names: Vec<_> = keys.iter().map(|key| key.name.as_deref().unwrap_or("(no name)")).collect();
@@ -25,12 +26,13 @@ impl Target<'_> {
         let rights = self.settings.rights();
         let mut index = 0;
         while let Some(session) = self.sessions.get(index) {
-            let key = session.control.key();
+            let key = session.control.principal.named_key();
             match key.and_then(|key| keys.revokes(key, rights)) {
                 None => index += 1,
                 Some(why) => self.revoke(index, &why),
             }
         }
+        self.withdraw(|principal| keys.revokes(principal.named_key()?, rights));
         let mut index = 0;
         while let Some((_, arrival)) = self.arrivals.get_mut(index) {
             match arrival.rekey(keys) {
@@ -43,19 +45,41 @@ impl Target<'_> {
             }
         }
         // The unsent part of a response is dropped.
-        self.admin_connections.retain(|(_, connection)| {
+        let keeps = |connection: &AdminConnection| {
             let why = connection.key().and_then(|key| keys.revokes(key, rights));
             if let Some(why) = &why {
                 log::info!("{} got no response: {why}", connection.peer());
             }
             why.is_none()
-        });
+        };
+        self.admin_connections.retain(|(_, connection)| keeps(connection));
+        self.store_work.retain(keeps);
+    }
+
+    /// Drops the calls that wait in the target, to run again or for code or a destination, and whose principals `why` gives a
+    /// reason for. For programs that take a right or a user away: the principal of a call that ran earlier may have it still.
+    /// Sources that wait for these calls get the reason. Each call counts as refused for a missing right
+    /// ([`RefusalCause::Rights`]). Returns their number.
+    ///
+    /// Links stay, and what they bring runs: the program's own functions refuse it. Calls that have left for a destination are
+    /// not dropped.
+    pub fn withdraw(&mut self, why: impl FnMut(&Principal) -> Option<String>) -> usize {
+        let dropped = self.shared.forwards.withdraw(why);
+        if dropped != 0 {
+            log::info!(
+                "dropped {}: their right was withdrawn",
+                farjump_core::counted(dropped, "waiting call")
+            );
+            (0..dropped).for_each(|_| self.shared.executor.stats.refuse(RefusalCause::Rights));
+            self.hand_over_outcomes();
+        }
+        dropped
     }
 
     /// Ends a link whose key no longer counts. Frames of its source that have not run do not run.
     fn revoke(&mut self, index: usize, why: &str) {
         let session = &mut self.sessions[index];
-        log::info!("the link of {} ends: {why}", session.control.peer);
+        log::info!("the link of {} ends: {why}", session.control.peer());
         session.close(why);
         self.discard(index, why);
     }

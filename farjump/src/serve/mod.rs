@@ -5,10 +5,13 @@ mod builder;
 #[cfg(feature = "bitcode")]
 mod compiler;
 mod connections;
+#[cfg(test)]
+mod domain_tests;
 mod end_links;
 mod epoll;
 mod forward;
 mod handlers;
+mod holds;
 mod key_changes;
 mod own_calls;
 mod poll;
@@ -18,6 +21,7 @@ mod session;
 mod sessions;
 mod settings;
 mod sleep;
+mod store_work;
 mod target_args;
 mod thread;
 #[cfg(feature = "tokio")]
@@ -27,12 +31,14 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{AdminConnection, Arrival, KeyFile, Listener};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
+use farjump_loader::{CodeKey, LinkedImage};
 use farjump_os::fork_count;
 
 pub use builder::TargetBuilder;
@@ -43,6 +49,7 @@ use scratch::Scratch;
 use session::{Host, Session, Shared};
 use sessions::Sessions;
 use settings::Settings;
+use store_work::StoreWork;
 use target_args::TargetArgs;
 pub use thread::{Stopper, TargetThread};
 
@@ -74,17 +81,21 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 /// }
 /// # }
 /// ```
+// What every poll uses comes first, from the start of a line.
+#[repr(C, align(64))]
 pub struct Target<'a> {
-    sessions: Sessions<Session>,
-    shared: Shared,
-    settings: Settings,
+    /// Number of forks before it was built.
+    forks: u64,
+    idle: Idle,
     /// Counts polls up to the next reading of the clock, when it is 0.
     polls: u8,
     /// Counts readings of the clock.
     rounds: u8,
     /// Polls until the next query to the system for sessions with events.
     polls_to_ask: u32,
-    idle: Idle,
+    sessions: Sessions<Session>,
+    shared: Shared,
+    settings: Settings,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
     /// Time until which connections wait, because the system could not give one more.
@@ -93,13 +104,12 @@ pub struct Target<'a> {
     is_short: bool,
     /// The process that it was built in.
     process: u32,
-    /// Number of forks before it was built.
-    forks: u64,
     listener: Listener,
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
     arrivals: Vec<(u64, Arrival)>,
     admin_connections: Vec<(u64, AdminConnection)>,
+    store_work: StoreWork,
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
@@ -183,7 +193,7 @@ impl<'a> Target<'a> {
             shared: Shared {
                 executor,
                 host: settings.tells_callers.then(Host::default),
-                handlers,
+                handlers: Box::new(handlers),
                 stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),
                 forwards,
@@ -191,7 +201,6 @@ impl<'a> Target<'a> {
                 mailbox: settings.mailbox,
                 large_frames: settings.large_frames(),
                 handshake_timeout: settings.handshake_timeout,
-                holds: false,
             },
             settings,
             polls: 0,
@@ -207,6 +216,7 @@ impl<'a> Target<'a> {
             key_file: None,
             arrivals: Vec::new(),
             admin_connections: Vec::new(),
+            store_work: StoreWork::default(),
             watch,
             stopper,
             next_id: 0,
@@ -326,29 +336,38 @@ impl<'a> Target<'a> {
 
     /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
     /// linked before keeps its addresses, also for sources to come; [`Target::drop_code`] has it linked
-    /// again. Names that begin with `farjump_` are reserved for the services.
-    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
-        self.shared.executor.export(name, function);
+    /// again.
+    ///
+    /// # Errors
+    /// [`ServeError::ReservedExport`](crate::ServeError::ReservedExport) for a name that [`TargetBuilder::export`] does not
+    /// take.
+    pub fn export<F: ExportFn>(&mut self, name: &str, function: F) -> Result<(), Error> {
+        self.shared.executor.export(name, function)
     }
 
     /// As [`Target::export`], for functions under their own names: `target.exports([export!(store_get(_, _))])`.
-    pub fn exports(&mut self, functions: impl IntoIterator<Item = Export>) {
-        functions.into_iter().for_each(|function| self.export(function.name(), function));
+    ///
+    /// # Errors
+    /// As [`Target::export`]; the functions before are offered.
+    pub fn exports(&mut self, functions: impl IntoIterator<Item = Export>) -> Result<(), Error> {
+        functions.into_iter().try_for_each(|function| self.export(function.name(), function))
     }
 
     /// As [`Target::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must be valid for whatever injected functions that import `name` do with it, until the
-    /// target is dropped.
+    /// As for [`TargetBuilder::export_raw`].
     pub unsafe fn export_raw(&mut self, name: &str, address: *const c_void) {
         // SAFETY: this function's caller guarantees it; the executor lives no longer than the target.
         unsafe { self.shared.executor.export_raw(name, address) };
     }
 
     /// As [`Target::export`], for the address of data.
-    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) {
-        self.shared.executor.export_data(name, data);
+    ///
+    /// # Errors
+    /// As [`Target::export`].
+    pub fn export_data<T: Sync>(&mut self, name: &str, data: &'static T) -> Result<(), Error> {
+        self.shared.executor.export_data(name, data)
     }
 
     /// As [`Target::export`], for every symbol that a shared library itself defines, by path or soname. It is
@@ -377,13 +396,20 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Drops code from the store; `false` if it is not there. Its statics are lost. A source that calls it
+    /// Drops code from the store, that of all sources; `false` if it is not there. Its statics are lost. A source that calls it
     /// again is asked for it.
     pub fn drop_code(&mut self, id: &CodeId) -> bool {
+        let of_this = |linked: &&Arc<LinkedImage>| linked.id() == *id;
+        let keys: Vec<_> = self.shared.executor.images().filter(of_this).map(|linked| linked.key()).collect();
+        keys.into_iter().fold(false, |dropped, key| self.drop_of(key) | dropped)
+    }
+
+    /// Drops code of one domain from the store; `false` if it is not there.
+    fn drop_of(&mut self, key: CodeKey) -> bool {
         for session in self.sessions.iter_mut() {
-            session.codes.forget(id);
+            session.codes.forget(key);
         }
-        self.shared.executor.forget(id)
+        self.shared.executor.forget(key)
     }
 }
 

@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use farjump_control::{RefusalCause, plain};
-use farjump_loader::LinkedImage;
+use farjump_loader::{Domain, LinkedImage};
 
 use super::Target;
 use super::forward::{Caller, Outcome, Returned};
 use super::session::{Session, Shared};
-use crate::executor::{Callable, Chosen, Ended, Executor, NO_SOURCE, OwnCode, Unbound, refused, running};
+use crate::executor::{Callable, Chosen, Ended, Executor, OwnCode, Unbound, refused, running};
 use crate::link::{CANARY_LEN, ReplyBytes, run_payload_init};
+use crate::principals::Principal;
 #[cfg(doc)]
 use crate::{CallError, ForwardLimits};
 use crate::{Error, Refusal, Reply, ServeError};
-
-/// The session of calls that come from no source. Sessions count from 0.
-const OWN: u64 = NO_SOURCE;
 
 impl Target<'_> {
     /// Runs code here, on this thread, without a link, and returns its reply: empty if it replied nothing. For programs
@@ -53,8 +51,27 @@ impl Target<'_> {
     /// The code is trusted code, which the caller has chosen: it must accept any payload that `args` makes, and the target's
     /// arguments. For [`OwnCode::Stored`] that holds for the code of all sources that may inject.
     pub unsafe fn call<'c>(&mut self, code: impl Into<OwnCode<'c>>, args: &[u8]) -> Result<Reply, Error> {
+        let own = Arc::clone(self.shared.forwards.own());
         // SAFETY: this function's caller gives the same guarantees.
-        unsafe { self.run_own(code.into(), args)? };
+        unsafe { self.call_for(&own, code, args) }
+    }
+
+    /// As [`Target::call`], for a principal of which exported functions are to know more ([`Principal::with_word`]), or for that
+    /// of a source. It can be used again.
+    ///
+    /// # Errors
+    /// As [`Target::call`].
+    ///
+    /// # Safety
+    /// As for [`Target::call`].
+    pub unsafe fn call_for<'c>(
+        &mut self,
+        principal: &Arc<Principal>,
+        code: impl Into<OwnCode<'c>>,
+        args: &[u8],
+    ) -> Result<Reply, Error> {
+        // SAFETY: this function's caller gives the same guarantees.
+        unsafe { self.run_own(principal, code.into(), args)? };
         Ok(Reply(ReplyBytes::from_slice(self.shared.executor.reply())))
     }
 
@@ -71,8 +88,9 @@ impl Target<'_> {
         args: &[u8],
         into: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        let own = Arc::clone(self.shared.forwards.own());
         // SAFETY: this function's caller gives the same guarantees.
-        unsafe { self.run_own(code.into(), args)? };
+        unsafe { self.run_own(&own, code.into(), args)? };
         into.extend_from_slice(self.shared.executor.reply());
         Ok(())
     }
@@ -81,13 +99,20 @@ impl Target<'_> {
     ///
     /// # Safety
     /// As for [`Target::call`].
-    unsafe fn run_own(&mut self, code: OwnCode<'_>, args: &[u8]) -> Result<(), Error> {
+    unsafe fn run_own(
+        &mut self,
+        principal: &Arc<Principal>,
+        code: OwnCode<'_>,
+        args: &[u8],
+    ) -> Result<(), Error> {
         self.check_process()?;
         if running().is_some() {
             return Err(ServeError::InsideCall.into());
         }
         let chosen = self.shared.executor.choose(code)?;
-        let linked = self.place_own(&chosen).map_err(|unbound| self.refuse_own(&chosen, unbound.into()))?;
+        let linked = self
+            .place_own(&chosen, principal.domain())
+            .map_err(|unbound| self.refuse_own(&chosen, unbound.into()))?;
         let callable = Callable::of(&linked);
         let (payload, len) = match self.own_payload(code, args, callable.align)? {
             Ok(payload) => payload,
@@ -96,14 +121,15 @@ impl Target<'_> {
         let Shared { executor, forwards, .. } = &mut self.shared;
         executor.prepare_thread();
         let limit = executor.reply_limit();
-        executor.set_caller(NO_SOURCE);
+        executor.begin_for(principal);
         // SAFETY: `linked` holds the code. The payload is the scratch buffer's, of at least `len` bytes, and aligned as
         // the code asks; nothing else uses the buffer meanwhile. The caller answers for the rest.
         let ended = unsafe { executor.run(&callable, payload.cast(), len, limit) };
         // SAFETY: `linked` holds the code.
         unsafe { executor.count(callable.usage) };
+        executor.end_for();
         if ended == Ended::Forwarded {
-            forwards.push(executor, linked, chosen.family(), Caller::new(OWN, 0, false), limit);
+            forwards.push(executor, linked, chosen.family(), Caller::own(principal), limit);
         }
         if ended == Ended::ReplyTooLarge {
             executor.stats.refuse(RefusalCause::ReplyTooLarge);
@@ -112,12 +138,12 @@ impl Target<'_> {
     }
 
     /// Finds the code in the store, or places it.
-    fn place_own(&mut self, code: &Chosen<'_>) -> Result<Arc<LinkedImage>, Unbound> {
-        let placed = self.shared.executor.bring_own(code);
+    fn place_own(&mut self, code: &Chosen<'_>, domain: Domain) -> Result<Arc<LinkedImage>, Unbound> {
+        let placed = self.shared.executor.bring_own(code, domain);
         let Err(Unbound::NoSpace(_, need)) = &placed else { return placed };
         let sessions = &mut self.sessions;
         self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
-        let placed = self.shared.executor.bring_own(code);
+        let placed = self.shared.executor.bring_own(code, domain);
         self.shared.executor.forget_space();
         placed
     }
@@ -167,11 +193,13 @@ fn no_memory(len: usize) -> Refusal {
 /// Logs why a message went no farther that a call of the program's own has sent on.
 #[cold]
 pub(super) fn note_lost(returned: &Returned) {
-    if returned.caller.session != OWN {
+    if !returned.caller.is_own() {
         return;
     }
-    match &returned.outcome {
-        Outcome::Failed(why) => log::warn!("a message of a call of the program's own was lost: {why}"),
+    match returned.outcome.kept().0 {
+        Outcome::Failed(why) | Outcome::Withdrawn(why) => {
+            log::warn!("a message of a call of the program's own was lost: {why}");
+        }
         Outcome::Panicked(message) => {
             let message = plain(&String::from_utf8_lossy(message), usize::MAX);
             log::warn!("a message of a call of the program's own ended in a panic: {message}");

@@ -22,6 +22,14 @@ const ROUNDS_TO_SETTLE: u8 = 16;
 /// Calls that run again before sources have their next turn.
 const AGAINS: usize = 64;
 
+/// Counts what waits for a session in its source's memory. A session that has ended, or is none, may have any.
+fn recount_in(sessions: &mut [Session]) -> impl FnMut(u64, usize, usize) -> bool {
+    move |session, from, to| {
+        let session = sessions.iter_mut().find(|one| one.id == session);
+        session.is_none_or(|session| session.recount(from, to))
+    }
+}
+
 impl Target<'_> {
     /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
     /// sources that have brought nothing for a while it checks one per poll, so that the cost of a poll does
@@ -46,10 +54,16 @@ impl Target<'_> {
     /// in polls the result is `true`. Sources whose frames make [`Target::as_fd`] readable are left out.
     ///
     /// For programs that prepare for a poll at some cost. A poll also tends links, so call [`Target::poll`] now and then in any
-    /// case.
+    /// case, behind [`Target::tend`] if that is seldom.
     pub fn may_have_frames(&self) -> bool {
         self.shared.forwards.is_active()
             || self.sessions[..self.sessions.polled()].iter().any(Session::may_have_frames)
+    }
+
+    /// Has the next poll look for new sources, for messages of the others beside their frames, and for those that are gone: what
+    /// polls otherwise do now and then. For programs that poll seldom.
+    pub fn tend(&mut self) {
+        (self.polls, self.last_control) = (u8::MAX, None);
     }
 
     /// Returns the last call, of a source or of the program. For programs that report long calls.
@@ -62,13 +76,13 @@ impl Target<'_> {
 
     /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
     pub fn holds_replies(&self) -> bool {
-        self.shared.holds
+        self.shared.forwards.holds().are_awaited()
     }
 
     /// Sends the replies that are held ([`hold_reply`](crate::hold_reply)): what their calls did holds now. Those for which
     /// there is no credit go as soon as there is some.
     pub fn release_replies(&mut self) {
-        if !std::mem::take(&mut self.shared.holds) {
+        if !self.shared.forwards.holds_mut().release() {
             return;
         }
         let mut index = 0;
@@ -83,6 +97,9 @@ impl Target<'_> {
             if index < self.sessions.len() && self.sessions[index].id == id {
                 index += 1;
             }
+        }
+        if self.shared.forwards.let_held_go() {
+            self.hand_over_outcomes();
         }
     }
 
@@ -258,6 +275,7 @@ impl Target<'_> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
+        self.store_has_work();
         #[cfg(feature = "bitcode")]
         if self.shared.executor.is_compiling() {
             self.take_compiled()?;
@@ -334,6 +352,7 @@ impl Target<'_> {
                     #[cfg(feature = "bitcode")]
                     self.take_compiled()?;
                 }
+                Event::Store => self.heed_bell(),
                 Event::Stop => {}
             }
         }
@@ -360,7 +379,7 @@ impl Target<'_> {
     }
 
     /// Sends calls that are forwarded, and hands outcomes to the sessions that wait for them; a source that
-    /// left meanwhile gets none.
+    /// left meanwhile gets none. Does a part of what the store has left to do.
     #[cold]
     pub(super) fn relay(&mut self) {
         // Those that they ask for run in the next turn.
@@ -372,11 +391,22 @@ impl Target<'_> {
         }
         let shared = &mut self.shared;
         shared.forwards.turn(&self.watch, &mut shared.executor);
-        let unsent = shared.forwards.take_unsent();
+        shared.forwards.count_gathered(&mut recount_in(&mut self.sessions));
+        if self.store_work.is_left() {
+            self.tend_store();
+        }
+        let unsent = self.shared.forwards.take_unsent();
         for (session, wanted) in unsent {
             self.ask_source(session, wanted);
         }
-        for outcome in self.shared.forwards.take_outcomes() {
+        self.hand_over_outcomes();
+    }
+
+    /// Hands outcomes to the sessions that wait for them.
+    #[cold]
+    pub(super) fn hand_over_outcomes(&mut self) {
+        let outcomes = self.shared.forwards.take_outcomes(&mut recount_in(&mut self.sessions));
+        for outcome in outcomes {
             let session = outcome.caller.session;
             let Some(index) = self.sessions.iter().position(|one| one.id == session) else {
                 own_calls::note_lost(&outcome);
@@ -394,14 +424,12 @@ impl Target<'_> {
     /// Runs the next call that is to run again, unless it was to reply to a source that has left.
     fn run_next_again(&mut self) {
         let Some(again) = self.shared.forwards.next_again() else { return };
-        let caller = again.caller;
-        let limit = match self.sessions.iter().find(|one| one.id == caller.session) {
+        let limit = match self.sessions.iter().find(|one| one.id == again.caller.session) {
             Some(session) => session.reply_limit(),
-            None if caller.wants_reply => return,
+            None if again.caller.wants_reply => return,
             None => self.shared.executor.reply_limit(),
         };
         let Shared { forwards, executor, scratch, .. } = &mut self.shared;
-        executor.set_caller(caller.session);
         forwards.run_again(again, limit, executor, scratch);
     }
 
@@ -413,7 +441,7 @@ impl Target<'_> {
             return;
         }
         let place = |executor: &mut Executor| {
-            executor.bring_made(call.id, call.code.as_deref(), &call.maker, call.has_waited)
+            executor.bring_made(call.key(), call.code.as_deref(), &call.maker, call.has_waited)
         };
         let mut placed = place(&mut self.shared.executor);
         if let Err(Unbound::NoSpace(_, need)) = &placed {

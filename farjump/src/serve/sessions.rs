@@ -14,8 +14,12 @@ const FEW: usize = 4;
 
 /// The sessions, in no lasting order: the busy ones, then those polled in turn, then those whose events the
 /// system reports.
+// What a poll of busy sessions uses comes first.
+#[repr(C)]
 pub(super) struct Sessions<T> {
     all: Vec<T>,
+    /// Whether all sessions are busy: a poll then needs none of what follows.
+    all_busy: bool,
     busy: usize,
     /// The number of sessions that are polled: those behind them have their events reported.
     polled: usize,
@@ -25,8 +29,6 @@ pub(super) struct Sessions<T> {
     sweep: bool,
     /// Whether the events of some sessions are not reported, whatever they bring.
     mixed: bool,
-    /// Whether all sessions are busy: a poll then needs none of the above.
-    all_busy: bool,
     /// Whether `all_busy` stays false.
     in_turn: bool,
 }
@@ -97,9 +99,13 @@ impl<T> Sessions<T> {
         self.all_busy
     }
 
-    /// Takes all sessions.
+    /// Takes all sessions. Those that come later are polled as these were.
     pub(super) fn take(&mut self) -> Vec<T> {
-        std::mem::replace(self, Self::new()).all
+        let (in_turn, all) = (self.in_turn, std::mem::replace(self, Self::new()).all);
+        if in_turn {
+            self.poll_in_turn();
+        }
+        all
     }
 
     /// Number of busy sessions, which come first.
@@ -271,6 +277,21 @@ mod tests {
             seen.sort_unstable();
             seen.dedup();
             assert_eq!(seen.len(), 100);
+        }
+    }
+
+    #[test]
+    fn those_that_come_when_all_were_taken_are_polled_as_those_were() {
+        for in_turn in [false, true] {
+            let mut sessions = Sessions::new();
+            if in_turn {
+                sessions.poll_in_turn();
+            }
+            sessions.push(1);
+            assert_eq!(sessions.are_all_busy(), !in_turn);
+            assert_eq!(sessions.take(), [1]);
+            sessions.push(2);
+            assert_eq!(sessions.are_all_busy(), !in_turn);
         }
     }
 

@@ -67,7 +67,7 @@ impl Target<'_> {
         let (own, busy) = (processor(), self.sessions.busy());
         // All of them: each source is sent the number too.
         self.sessions[..busy].iter_mut().fold(false, |shares, session| {
-            may_share(&mut session.channel, &session.control.peer, own) | shares
+            may_share(&mut session.channel, session.control.peer(), own) | shares
         })
     }
 
@@ -95,6 +95,9 @@ impl Target<'_> {
     /// As [`Target::poll`].
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
         self.check_process()?;
+        if self.shared.executor.objects().is_some_and(|objects| objects.go_on()) {
+            return Ok(None);
+        }
         let mut longest = LONGEST_SLEEP;
         let nap = self.idle.nap();
         // Sources that wake this thread make way for it if it fell asleep on their processor.
@@ -120,6 +123,9 @@ impl Target<'_> {
         self.rewatch()?;
         #[cfg(feature = "bitcode")]
         self.watch_compiler()?;
+        if self.store_has_work() {
+            return Ok(None);
+        }
         match self.shared.forwards.arm() {
             Rest::None => return Ok(None),
             Rest::Sleep => {}

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use farjump::RefusalCause;
+use farjump::{Error, RefusalCause, ServeError};
 use farjump_control::RejectCause;
 
 use crate::support::{Pair, Place, id_of, library, refused, rejected, to_words, while_polling, words};
@@ -58,7 +58,7 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
     assert_eq!(found(&mut pair), 208);
     assert!(pair.target.drop_code(&id));
     assert_eq!(found(&mut pair), 345, "the latest first; and the service answers still");
-    pair.target.export("store_get", store_get as StoreGet);
+    pair.target.export("store_get", store_get as StoreGet).unwrap();
     assert!(pair.target.drop_code(&id));
     assert_eq!(found(&mut pair), 145, "the program itself can go before a library, too");
     assert_eq!(pair.target.stats().refusals(), 0);
@@ -74,6 +74,49 @@ fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_i
     let replaced = unsafe { pair.target.export_library(path) }.unwrap();
     assert!(replaced.iter().all(|name| name.starts_with("mem")));
     assert_eq!(to_words(&pair.call(&lookup, &words(&[5])).unwrap()), [345]);
+}
+
+#[test]
+fn safe_code_cannot_offer_what_compilers_call_on_their_own_and_each_target_has_what_core_asks_for() {
+    let (_place, mut pair) = Pair::start();
+    // Injected code uses these names without declaring a type.
+    for name in [
+        "memcpy",
+        "memmove",
+        "memset",
+        "memcmp",
+        "bcmp",
+        "strlen",
+        "fmod",
+        "fmodf",
+        "rawmemchr",
+        "wcslen",
+        "__udivti3",
+        "__stack_chk_fail",
+        "_Unwind_Resume",
+        "farjump_reply",
+    ] {
+        let elsewhere = Place::new();
+        let reserved = |result: Result<(), Error>| match result {
+            Err(error @ Error::Serve(ServeError::ReservedExport { .. })) => {
+                let text = error.to_string();
+                assert!(text.contains(&format!("`{name}` cannot be exported")), "{text}");
+                assert_eq!(text.contains("export_raw"), name != "farjump_reply", "{text}");
+            }
+            other => panic!("{name}: {other:?}"),
+        };
+        reserved(elsewhere.target().export(name, store_get as StoreGet).build().map(drop));
+        reserved(elsewhere.target().export_data(name, &STORE_VERSION).build().map(drop));
+        reserved(pair.target.export(name, store_get as StoreGet));
+        reserved(pair.target.exports([farjump::Export::new(name, store_get as StoreGet)]));
+        reserved(pair.target.export_data(name, &STORE_VERSION));
+        if name != "farjump_reply" {
+            // SAFETY: no code comes that calls it.
+            drop(unsafe { elsewhere.target().export_raw(name, store_get as *const _) }.build().unwrap());
+        }
+    }
+    pair.target.exports([farjump::export!(store_get(_, _))]).unwrap();
+    assert_eq!(to_words(&pair.call(&library("texts"), b"abcd\0abcd\0").unwrap()), [4, 0, 1]);
 }
 
 #[test]

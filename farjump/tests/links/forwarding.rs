@@ -5,11 +5,15 @@ use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use farjump::{Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy};
+use farjump::core::mailbox::region_len;
+use farjump::{
+    Error, Link, LinkBuilder, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use crate::helper::start_target;
+use crate::policy::price;
 use crate::support::{PATIENCE, Place, alongside, id_of, library, refused};
 
 /// Counters of `onward`: its steps `+`, and whether its return values were right.
@@ -41,8 +45,15 @@ pub(crate) struct Turned<'a> {
 
 impl<'a> Turned<'a> {
     pub(crate) fn new(place: &Place, targets: impl IntoIterator<Item = TargetBuilder<'a>>) -> Turned<'a> {
+        Turned::with_link(targets, short(place))
+    }
+
+    pub(crate) fn with_link(
+        targets: impl IntoIterator<Item = TargetBuilder<'a>>,
+        link: LinkBuilder,
+    ) -> Turned<'a> {
         let targets: Vec<_> = targets.into_iter().map(|one| RefCell::new(one.build().unwrap())).collect();
-        let link = connect(&targets[0], place);
+        let link = connect_by(&targets[0], link);
         Turned { targets, link }
     }
 
@@ -75,9 +86,17 @@ impl<'a> Turned<'a> {
     }
 }
 
-/// A link to the first target, which is turned meanwhile.
+/// A link to the first target that has space for one reply of 3000 bytes.
+fn short(place: &Place) -> LinkBuilder {
+    Link::builder(&address(place, 0)).reply_mailbox_size(4096)
+}
+
+/// Such a link to the first target, which is turned meanwhile.
 pub(crate) fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
-    let link = Link::builder(&address(place, 0)).reply_mailbox_size(4096);
+    connect_by(target, short(place))
+}
+
+fn connect_by(target: &RefCell<Target<'_>>, link: LinkBuilder) -> Link {
     alongside(
         || link.connect().unwrap(),
         || {
@@ -440,4 +459,38 @@ fn a_peer_whose_address_makes_no_sense_is_refused_by_name() {
     let place = Place::new();
     let error = place.target().destination("next", "nowhere").build().unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");
+}
+
+#[test]
+fn outcomes_that_wait_for_credit_count_in_the_memory_of_their_source() {
+    const CALLS: u64 = 6;
+    let (place, onward) = (Place::new(), library("onward"));
+    let (mailbox, text) = (1 << 16, "a".repeat(3000));
+    let memory = region_len(mailbox) + price(&onward) + 2 * text.len();
+    let targets =
+        [member(&place, 0, 2).mailbox_size(mailbox).max_source_memory(memory), member(&place, 1, 2)];
+    // The source has space for one such reply.
+    let turned = Turned::new(&place, targets);
+    for round in 1..=2 {
+        let steps = format!(">next;{text}");
+        let pending: Vec<_> =
+            (0..CALLS).map(|_| turned.link.inject(&onward, steps.as_bytes()).unwrap()).collect();
+        while turned.target(1).stats().calls < round * CALLS {
+            turned.turn();
+        }
+        // What has come to the first target is there, and the source has taken none of it.
+        (0..100).for_each(|_| turned.turn());
+        let outcomes: Vec<_> = pending.into_iter().map(|pending| turned.answer(pending)).collect();
+        let lost = outcomes.into_iter().filter_map(|outcome| match outcome {
+            Ok(reply) => {
+                assert_eq!(reply, text);
+                None
+            }
+            refused_it => Some(refused(refused_it, "onward", RefusalCause::ReplyTooLarge)),
+        });
+        let lost: Vec<_> = lost.collect();
+        // One is in the mailbox, and two wait.
+        assert_eq!(lost.len() as u64, CALLS - 3, "{lost:?}");
+        assert!(lost.iter().all(|text| text.contains("its reply of 3000 bytes is lost")), "{lost:?}");
+    }
 }

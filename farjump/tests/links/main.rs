@@ -36,6 +36,7 @@ mod making;
 mod mixed;
 mod modes;
 mod mutated_frames;
+mod named_code;
 mod no_filesystem;
 mod own_calls;
 mod panics;
@@ -45,6 +46,7 @@ mod peer_death;
 #[cfg(target_arch = "x86_64")]
 mod platforms;
 mod policy;
+mod principals;
 mod processors;
 mod rights;
 mod sleep;

@@ -308,7 +308,7 @@ fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
 }
 
 /// Price of an image for its source: the copy, and the space of its code and its statics.
-fn price(library: &Library) -> usize {
+pub(crate) fn price(library: &Library) -> usize {
     let bytes = image_of(library);
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     bytes.len() + word(8) + word(16) + word(20)

@@ -4,11 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use farjump::core::mailbox::region_len;
 use farjump::{CallError, Error, ForwardLimits, Link, Target, TargetBuilder, TargetThread};
 use rustix::process::Signal;
 
 use crate::forwarding::{Turned, address, member};
 use crate::helper::start_target;
+use crate::policy::price;
 use crate::support::{PATIENCE, Place, library};
 
 /// The payload of `spread`.
@@ -394,4 +396,35 @@ fn calls_that_run_again_end_with_their_source() {
     // It sleeps again.
     assert!(target.arm().unwrap().is_some_and(|longest| longest > Duration::from_millis(100)));
     target.disarm();
+}
+
+#[test]
+fn replies_that_are_gathered_count_in_the_memory_of_their_source() {
+    let (place, library) = (Place::new(), library("spread"));
+    let mailbox = 1 << 16;
+    let memory = region_len(mailbox) + price(&library) + 10_000;
+    let first = member(&place, 0, 2).mailbox_size(mailbox).max_source_memory(memory);
+    let first = first.destination("late", &address(&place, 2));
+    let targets = [first, member(&place, 1, 2), member(&place, 2, 3)];
+    let turned = Turned::with_link(
+        targets.map(|target| counting(target, counter())),
+        Link::builder(&address(&place, 0)),
+    );
+    for round in 1..=3 {
+        // Its own byte, and eight times 4001 bytes, before one that is awaited.
+        let call = turned.link.inject(&library, &spread(1, 8, b'~', "next;late;")).unwrap();
+        while turned.target(1).stats().calls < 10 * round - 2 {
+            turned.target(0).poll().unwrap();
+            turned.target(1).poll().unwrap();
+        }
+        for _ in 0..100 {
+            turned.target(0).poll().unwrap();
+        }
+        let (lost, why, replies) = incomplete(turned.answer_bytes(call));
+        // Of the first nine replies two of these and its own are kept at most.
+        assert!(lost >= 6, "{lost} lost, and {} bytes", replies.len());
+        assert!(why.contains("--max-source-memory"), "{why}");
+        let few = turned.link.inject(&library, &spread(1, 2, b'~', "next;")).unwrap();
+        assert_eq!(turned.answer_bytes(few).unwrap().len(), 1 + 2 * 4001, "all of it can be taken again");
+    }
 }

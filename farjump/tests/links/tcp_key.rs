@@ -8,10 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
-use farjump::{ConnectError, Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
+use farjump::{
+    ConnectError, Error, Key, Keys, Link, RefusalCause, Rights, Target, TargetBuilder, WaitPolicy,
+};
 use farjump_control::{Control, HandshakeError, Message, RejectCause, TcpOptions};
 
-use crate::support::{PATIENCE, Place, rejected};
+use crate::support::{PATIENCE, Place, library, poll_until, rejected, while_polling};
 
 /// Longer than a target takes to notice that its file has changed, and shorter than any limit of a wait.
 const A_WHILE: Duration = Duration::from_millis(1500);
@@ -207,4 +209,41 @@ fn a_file_that_is_no_good_when_a_target_starts_is_an_error_and_one_that_is_not_n
     fs::remove_file(ring.path()).unwrap();
     assert!(ring.target().build().unwrap_err().to_string().contains("keys"));
     ring.place.target().key_file(ring.path()).build().unwrap();
+}
+
+/// Has a source with this key leave a call behind that sends itself on for ever, on a link that ends.
+fn leave_behind(target: &mut Target<'_>, key: Key) {
+    extern "C" fn lend() -> u32 {
+        1
+    }
+    target.export("lend", lend as extern "C" fn() -> _).unwrap();
+    let (address, before) = (target.address(), target.stats().calls);
+    let link = while_polling(target, || Link::builder(&address).key(key).transport("tcp").connect()).unwrap();
+    link.send(&library("later"), b".").unwrap();
+    poll_until(target, |target| target.stats().calls > before + 100);
+    drop(link);
+    poll_until(target, |target| target.sources() == 0);
+    let calls = target.stats().calls;
+    poll_until(target, |target| target.stats().calls > calls + 100);
+}
+
+#[test]
+fn calls_that_wait_for_a_key_stop_when_it_is_withdrawn_or_loses_a_right_also_without_its_link() {
+    let ring = Ring::new(&[("a", None), ("b", None)]);
+    let mut target = ring.target().build().unwrap();
+    leave_behind(&mut target, ring.key("a"));
+    leave_behind(&mut target, ring.key("b"));
+    let dropped = |target: &Target<'_>| target.stats().refused(RefusalCause::Rights);
+    // Those of the other key go on.
+    ring.put(ring.line("b"));
+    poll_until(&mut target, |target| dropped(target) == 1);
+    let calls = target.stats().calls;
+    poll_until(&mut target, |target| target.stats().calls > calls + 1000);
+    ring.put(&format!("{} allow=call", ring.line("b")));
+    poll_until(&mut target, |target| dropped(target) == 2);
+    let calls = target.stats().calls;
+    for _ in 0..2000 {
+        target.poll().unwrap();
+    }
+    assert_eq!(target.stats().calls, calls, "nothing runs any more");
 }

@@ -37,6 +37,21 @@ pub use objects::objects;
 pub use records::records;
 pub use replies::replies;
 
+/// The bytes of these fields of a request, one behind the other.
+#[macro_export]
+macro_rules! fields {
+    ($($field:expr),* $(,)?) => {{
+        let mut bytes: Vec<u8> = Vec::new();
+        $(bytes.extend_from_slice(AsRef::<[u8]>::as_ref(&$field));)*
+        bytes
+    }};
+}
+
+/// A field of 64 bits.
+pub fn word(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
 /// A body: panics if `data` breaks a guarantee.
 pub type Body = fn(&[u8]);
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farjump::Target;
-use farjump::objects::{Objects, Request};
+use farjump::objects::{Answer, Objects, Request};
 use farjump_handles::{Client, Error, Handle, Patience, PublisherOptions, Service, Store, SubscriberOptions};
 
 use crate::assert_words;
@@ -51,10 +51,10 @@ fn answer(
     request: Request<'_>,
     reply: &mut Vec<u8>,
     limit: usize,
-) -> Result<(), String> {
+) -> Result<Answer, String> {
     const HELLO: u8 = 0;
-    // Write, Release, and Release of streams: their replies are not read.
-    const ONE_WAY: [u8; 3] = [3, 6, 69];
+    // Write, Release, Hold, and Release of streams: their replies are not read.
+    const ONE_WAY: [u8; 4] = [3, 6, 14, 69];
     let mut op = [0];
     request.copy_to(0, &mut op);
     let mut script = lock(script);
@@ -68,7 +68,7 @@ fn answer(
     match scripted {
         Some(Some(bytes)) => {
             reply.extend(&bytes[..bytes.len().min(limit)]);
-            Ok(())
+            Ok(Answer::Done)
         }
         _ => service.request(source, request, reply, limit),
     }

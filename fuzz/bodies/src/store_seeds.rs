@@ -3,22 +3,10 @@
 use crate::objects::{CREATES, ENDS, EPOCH, HANDLE_KEY, KEY, PANICS, RESOLVES, RETURNS};
 use crate::replies::{HONEST, MAPPED};
 use crate::seeds::Seed;
+use crate::{fields, word};
 
 /// The number of the first object that a source makes: the body makes one before.
 const FIRST: u64 = 2;
-
-/// Fields, one behind the other.
-macro_rules! fields {
-    ($($field:expr),* $(,)?) => {{
-        let mut bytes: Vec<u8> = Vec::new();
-        $(bytes.extend_from_slice(AsRef::<[u8]>::as_ref(&$field));)*
-        bytes
-    }};
-}
-
-fn word(number: u64) -> [u8; 8] {
-    number.to_le_bytes()
-}
 
 fn half(number: u32) -> [u8; 4] {
     number.to_le_bytes()
@@ -151,7 +139,7 @@ fn topics() -> Vec<u8> {
         |id: u64, is_owned: u8, number: u64| fields!([65], word(id), [is_owned], of_store(number, 10));
     let next =
         |id: u64, released: u64, from: u64| fields!([68], word(id), [1, 0], word(released), word(from));
-    // Publishers and subscribers have their numbers in the order in which they come.
+    // The topic, publishers and subscribers have their numbers in the order in which they come.
     let mut all = vec![
         (0, open(1)),
         (1, open(1)),
@@ -160,11 +148,12 @@ fn topics() -> Vec<u8> {
         (0, put(&[7; 10])),
         (0, put(&[8; 10])),
     ];
-    all.extend((1..5).flat_map(|id| [(0, publish(id, 1, FIRST)), (1, publish(id, 0, FIRST + 1))]));
-    all.extend((1..5).flat_map(|id| [(2, next(id, 0, 0)), (3, next(id, 1, 1)), (2, next(id, 1, 2))]));
-    all.extend((1..5).map(|id| (2, fields!([69], word(id), [1, 0], word(1)))));
-    all.extend([(0, fields!([66], word(1), [1])), (ENDS, vec![1])]);
-    all.extend((1..5).flat_map(|id| [(2, next(id, 2, 3)), (3, fields!([70], word(id), word(2)))]));
+    all.extend((1..6).flat_map(|id| [(0, publish(id, 1, FIRST)), (1, publish(id, 0, FIRST + 1))]));
+    all.extend((1..6).flat_map(|id| [(2, next(id, 0, 0)), (3, next(id, 1, 1)), (2, next(id, 1, 2))]));
+    all.extend((1..6).map(|id| (2, fields!([69], word(id), [1, 0], word(1)))));
+    all.extend((1..6).map(|id| (0, fields!([66], word(id), [1]))));
+    all.push((ENDS, vec![1]));
+    all.extend((1..6).flat_map(|id| [(2, next(id, 2, 3)), (3, fields!([70], word(id), word(2)))]));
     all.extend([(0, fields!([71], text("topic"))), (ENDS, vec![2]), (0, fields!([71], text("topic")))]);
     steps(0, &all)
 }

@@ -69,6 +69,15 @@ pub fn honest() -> &'static Function {
     functions().last().expect("it is the last")
 }
 
+/// That of [`errands`](crate::errands), which sends itself on.
+pub fn errand() -> &'static Function {
+    static ERRAND: OnceLock<Function> = OnceLock::new();
+    ERRAND.get_or_init(|| {
+        let folder = TempDir::new().expect("a folder to build in");
+        built("errand", folder.path())
+    })
+}
+
 /// An image that does nothing, in one of many ways: lengths, alignments, sites and names by the seed. If
 /// `spoilt`, it may be no image.
 pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {

@@ -7,8 +7,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use farjump_conversations::conversation::{Holdings, Outcome, talk_to_target};
+use farjump_conversations::errands::{self, run_errands};
 use farjump_conversations::misled::{Script, talk_to_source};
 use farjump_conversations::step::{Settings, steps};
+use farjump_conversations::stores::{self, share_store};
 use farjump_fuzz::allocation::{Counting, is_counting, most_at_once};
 use fastrand::Rng;
 
@@ -22,12 +24,18 @@ const RUNS: &str = "FARJUMP_FUZZ_RUNS";
 /// The variable that runs conversations in this process, for debuggers: a list of the steps to leave out, or
 /// nothing.
 const HERE: &str = "FARJUMP_FUZZ_HERE";
+/// The variable with the seconds for finding the necessary steps of a conversation that fails: 60 unless set.
+const SHRINK: &str = "FARJUMP_FUZZ_SHRINK";
+/// The variable with the kind of conversations whose kept seeds come first.
+const KEPT: &str = "FARJUMP_FUZZ_KEPT";
+/// Seeds that find faults which were mended, each behind the kind of its conversation and the fault.
+const SEEDS: &str = include_str!("../seeds");
 /// Time after which one conversation counts as hanging. It takes some hundredths of a second.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Time that the last descriptors of a conversation may take to be closed.
 const CLOSING: Duration = Duration::from_secs(10);
-/// Time for finding the necessary steps.
-const SHRINKING: Duration = Duration::from_secs(60);
+/// Seconds for finding the necessary steps.
+const SHRINKING: u64 = 60;
 /// Most heap memory that the thread of a conversation holds at once, the hostile end's included.
 const MOST_MEMORY: usize = 32 << 20;
 
@@ -36,13 +44,24 @@ fn number(variable: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{variable} is {value:?}: it must be a number")))
 }
 
+/// The kept seeds of this kind.
+fn kept(kind: &str) -> Vec<u64> {
+    let of_kind = SEEDS.lines().filter_map(|line| line.strip_prefix(kind)?.split(' ').nth(2)?.parse().ok());
+    if kind.is_empty() { Vec::new() } else { of_kind.collect() }
+}
+
+/// The steps that are not left out.
+fn left<T>(steps: Vec<T>, left_out: &[usize]) -> Vec<T> {
+    let steps = steps.into_iter().enumerate();
+    steps.filter(|(at, _)| !left_out.contains(at)).map(|(_, step)| step).collect()
+}
+
 /// Executes the conversation of a seed without some of its steps.
 fn to_target(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) {
     let mut rng = Rng::with_seed(seed);
     let settings = Settings::new(&mut rng);
     let all = steps(&mut rng, &settings);
-    let steps: Vec<_> =
-        all.iter().enumerate().filter(|(at, _)| !left_out.contains(at)).map(|(_, step)| *step).collect();
+    let steps = left(all, left_out);
     if described {
         println!("{settings:?}");
         steps.iter().for_each(|step| println!("    {step:?}"));
@@ -83,11 +102,7 @@ fn to_target(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) 
 
 fn to_source(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) {
     let mut script = Script::new(&mut Rng::with_seed(seed));
-    let mut at = 0;
-    script.turns.retain(|_| {
-        at += 1;
-        !left_out.contains(&(at - 1))
-    });
+    script.turns = left(script.turns, left_out);
     if described {
         println!("{script:?}");
     }
@@ -95,6 +110,44 @@ fn to_source(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) 
     assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
     let described = format!("{} turns, {well} acts went well and {ill} did not", script.turns.len());
     (described, Depth { figures: vec![Figure("well", well, 1.0), Figure("ill", ill, 1.0)], causes: 0 })
+}
+
+fn of_errands(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) {
+    let mut script = errands::Script::new(&mut Rng::with_seed(seed));
+    script.steps = left(script.steps, left_out);
+    if described {
+        println!("{script:?}");
+    }
+    let (outcome, memory) = most_at_once(|| run_errands(&script));
+    assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
+    let errands::Outcome { done, replies, failed, answers } = outcome;
+    let figures = vec![
+        Figure("done", done, 20.0),
+        Figure("replies", replies, 1.0),
+        Figure("failed", failed, 0.3),
+        Figure("answers", answers, 0.1),
+    ];
+    (format!("{} steps, {outcome:?}", script.steps.len()), Depth { figures, causes: 0 })
+}
+
+fn of_a_store(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) {
+    let mut script = stores::Script::new(&mut Rng::with_seed(seed));
+    script.steps = left(script.steps, left_out);
+    if described {
+        println!("{script:?}");
+    }
+    let (outcome, memory) = most_at_once(|| share_store(seed, &script));
+    assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
+    let stores::Outcome { granted, compared, refused, recalled, ended, entries } = outcome;
+    let figures = vec![
+        Figure("granted", granted, 8.0),
+        Figure("compared", compared, 50.0),
+        Figure("refused", refused, 1.0),
+        Figure("recalled", recalled, 0.1),
+        Figure("ended", ended, 0.5),
+        Figure("entries", entries, 0.3),
+    ];
+    (format!("{} steps, {outcome:?}", script.steps.len()), Depth { figures, causes: 0 })
 }
 
 /// A counter, and its least average for each conversation.
@@ -144,7 +197,7 @@ fn play(carry: Carry, (enough, causes): (u64, u32), left_out: &str) {
     std::thread::sleep(Duration::from_millis(200));
     let before = Holdings::now();
     let mut depth = Depth { figures: Vec::new(), causes: 0 };
-    for seed in seed..seed + runs {
+    for seed in kept(&std::env::var(KEPT).unwrap_or_default()).into_iter().chain(seed..seed + runs) {
         println!("\nseed {seed}");
         let (said, reached) = carry(seed, &left_out, false);
         depth.add(&reached);
@@ -175,7 +228,7 @@ enum Fared {
     Ill(u64, String),
 }
 
-fn child(test: &str, seed: u64, runs: u64, left_out: &str) -> Fared {
+fn child(test: &str, kind: &str, seed: u64, runs: u64, left_out: &str) -> Fared {
     let program = std::env::current_exe().expect("this program");
     let mut child = Killed(
         Command::new(program)
@@ -183,6 +236,7 @@ fn child(test: &str, seed: u64, runs: u64, left_out: &str) -> Fared {
             .env(SEED, seed.to_string())
             .env(RUNS, runs.to_string())
             .env(HERE, left_out)
+            .env(KEPT, kind)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -224,7 +278,7 @@ fn child(test: &str, seed: u64, runs: u64, left_out: &str) -> Fared {
         }
     }
     let status = child.0.wait().expect("it was started");
-    let all = done.len() as u64 == runs;
+    let all = done.len() as u64 == runs + kept(kind).len() as u64;
     // No single conversation is to blame, and none is worth repeating.
     assert!(status.success() || !all, "from {SEED}={seed}: {status}\n{}", said.join("\n"));
     match all {
@@ -243,18 +297,21 @@ impl Drop for Killed {
     }
 }
 
-fn fuzz(test: &str, carry: Carry, runs: u64, causes: u32) {
+/// Carries conversations out: the kept ones of this kind, if it has any, and then others.
+fn fuzz(test: &str, kind: &str, carry: Carry, runs: u64, causes: u32) {
     if let Ok(left_out) = std::env::var(HERE) {
         return play(carry, (runs, causes), &left_out);
     }
+    let kind = if number(SEED).or(number(RUNS)).is_none() { kind } else { "" };
     let seed = number(SEED).unwrap_or_else(|| fastrand::u64(..1 << 48));
     println!("{SEED}={seed}");
-    let (seed, why) = match child(test, seed, number(RUNS).unwrap_or(runs), "") {
+    let (seed, why) = match child(test, kind, seed, number(RUNS).unwrap_or(runs), "") {
         Fared::Well(done) => return println!("{}", done.join("\n")),
         Fared::Ill(seed, why) => (seed, why),
     };
     // Fewer steps, as long as it fails: first many at a time, then one.
     let begun = Instant::now();
+    let shrinking = Duration::from_secs(number(SHRINK).unwrap_or(SHRINKING));
     let (mut left_out, mut described, mut width): (Vec<usize>, _, _) = (Vec::new(), why.clone(), 16);
     while width > 0 {
         for start in (0..160).step_by(width) {
@@ -262,10 +319,10 @@ fn fuzz(test: &str, carry: Carry, runs: u64, causes: u32) {
                 continue;
             }
             let more: Vec<_> = left_out.iter().copied().chain(start..start + width).collect();
-            if begun.elapsed() > SHRINKING {
+            if begun.elapsed() >= shrinking {
                 break;
             }
-            if let Fared::Ill(_, why) = child(test, seed, 1, &list(&more)) {
+            if let Fared::Ill(_, why) = child(test, "", seed, 1, &list(&more)) {
                 (left_out, described) = (more, why);
             }
         }
@@ -284,15 +341,28 @@ fn list(steps: &[usize]) -> String {
 
 #[test]
 fn a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing() {
-    fuzz(
-        "a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing",
-        to_target,
-        200,
-        5,
-    );
+    let test = "a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing";
+    fuzz(test, "", to_target, 200, 5);
 }
 
 #[test]
 fn every_wait_of_a_source_ends_whatever_its_target_does() {
-    fuzz("every_wait_of_a_source_ends_whatever_its_target_does", to_source, 40, 0);
+    fuzz("every_wait_of_a_source_ends_whatever_its_target_does", "", to_source, 40, 0);
+}
+
+#[test]
+fn what_runs_later_runs_for_its_principal_while_it_may_and_replies_behind_its_holds() {
+    let test = "what_runs_later_runs_for_its_principal_while_it_may_and_replies_behind_its_holds";
+    fuzz(test, "errands", of_errands, 20, 0);
+}
+
+#[test]
+fn memory_of_a_store_is_freed_once_and_never_while_a_process_maps_it() {
+    let test = "memory_of_a_store_is_freed_once_and_never_while_a_process_maps_it";
+    fuzz(test, "stores", of_a_store, 20, 0);
+}
+
+#[test]
+fn a_process_plays_the_role_that_it_was_started_for() {
+    stores::play();
 }

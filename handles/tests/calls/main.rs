@@ -19,7 +19,7 @@ fn library(name: &str) -> Library {
     let folder = BUILT.get_or_init(|| {
         let folder = farjump_fixtures::folder().keep();
         remove_at_end(&folder);
-        for source in ["sum_at.c", "reversed.rs"] {
+        for source in ["sum_at.c", "named.c", "reversed.rs"] {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ifuncs").join(source);
             let name = source.file_stem().unwrap().to_str().unwrap();
             let output: PathBuf = folder.join(format!("lib{name}.so"));
@@ -231,4 +231,62 @@ fn a_forked_or_failed_function_here_reports_as_one_there_does() {
         "{failed:?}"
     );
     assert_eq!(store.list(9).objects.len(), 1);
+}
+
+/// A function cannot wait until its object has come from the file.
+#[test]
+fn the_object_of_a_call_comes_from_the_file_before_the_function_starts() {
+    const LEN: usize = 300_000;
+    let folder = farjump_fixtures::folder();
+    let address = format!("unix:{}", folder.path().join("owner.sock").display());
+    let options = Store::options().capacity(1 << 20).spill(folder.path(), 8 << 20);
+    let store = options.build().unwrap();
+    let _target = Target::listen(&address).objects(store.service()).build().unwrap().spawn().unwrap();
+    let client = Client::connect(&address).unwrap();
+    let sum = library("sum_at");
+    let handles: Vec<_> = (1..=9).map(|byte| store.put(&[byte; LEN]).unwrap()).collect();
+    for _ in 0..3 {
+        for (byte, handle) in (1..).zip(&handles) {
+            assert_eq!(number(&client.call(&sum, handle, b"").unwrap()), byte * LEN as u64);
+        }
+    }
+    // Many under way, and by a task.
+    for (byte, outcome) in (1..).zip(client.map(&sum, &handles, b"")) {
+        assert_eq!(number(&outcome.unwrap()), byte * LEN as u64);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let outcomes = runtime.block_on(client.map_async(&sum, &handles, b""));
+    for (byte, outcome) in (1..).zip(outcomes) {
+        assert_eq!(number(&outcome.unwrap()), byte * LEN as u64);
+    }
+    let claims = |store: &Store| store.list(99).objects.iter().map(|object| object.claims).sum::<u64>();
+    assert_eq!(claims(&store), 0, "each call has ended its hold");
+
+    // One that the function names besides. The thread of the file may be as fast as the function.
+    let named = library("named");
+    let ask = || number(&client.call(&named, &handles[8], &handles[0].to_bytes()).unwrap()) as i64;
+    let last = std::iter::repeat_with(ask).find(|number| *number != -8);
+    assert_eq!(last, Some(LEN as i64));
+    assert_eq!(claims(&store), 0);
+}
+
+/// The first `derive` in a full store failed, and so did others while the file was written.
+#[test]
+fn an_object_is_made_of_another_one_where_others_have_to_be_written_for_it() {
+    const LEN: usize = 300_000;
+    let folder = farjump_fixtures::folder();
+    let address = format!("unix:{}", folder.path().join("owner.sock").display());
+    let options = Store::options().capacity(1 << 20).spill(folder.path(), 32 << 20);
+    let store = options.build().unwrap();
+    let _target = Target::listen(&address).objects(store.service()).build().unwrap().spawn().unwrap();
+    let client = Client::connect(&address).unwrap();
+    let reversed = library("reversed");
+    let handles: Vec<_> = (1..=9).map(|byte| store.put(&[byte; LEN]).unwrap()).collect();
+    for _ in 0..3 {
+        for (byte, handle) in (1..).zip(&handles) {
+            let made = client.derive(&reversed, handle, b"").unwrap();
+            assert!(store.get(&made).unwrap().iter().all(|one| *one == byte));
+        }
+    }
+    assert_eq!(store.list(99).objects.len(), 36);
 }

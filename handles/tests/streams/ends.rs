@@ -120,6 +120,25 @@ fn owned_objects_go_with_the_last_item_and_others_stay() {
 }
 
 #[test]
+fn a_target_without_other_work_ends_all_members_of_a_source_that_is_gone_and_their_topics() {
+    for owner in owners() {
+        let dies = Raw::new(&owner);
+        for topic in 0..20 {
+            let name = format!("topic {topic:02}");
+            let name = [&[name.len() as u8], name.as_bytes()].concat();
+            for _ in 0..10 {
+                // Subscribe, and open to publish.
+                assert_eq!(dies.ask(&[&[67][..], &name, &[1], &[1, 0, 0, 0]].concat())[0], 0);
+                assert_eq!(dies.ask(&[&[64][..], &name, &[0; 8], &[1, 0, 0, 0, 0]].concat())[0], 0);
+            }
+        }
+        assert!(owner.store.list(1).used > 20 * 10 * 1000);
+        drop(dies);
+        eventually("nothing is left", || owner.store.list(1).used == 0);
+    }
+}
+
+#[test]
 fn an_interrupted_wait_loses_nothing() {
     for owner in owners() {
         let client = owner.client();

@@ -1,8 +1,12 @@
 //! A store's service that a test answers for.
 
 use std::fmt;
+use std::sync::Arc;
 
-use farjump::objects::{Lender, Lent, ObjectError, ObjectListing, Objects, Region, Request};
+use farjump::objects::{
+    Answer, Bell, Lender, Lent, LingeringPeer, ObjectError, ObjectPage, Objects, Region, Request,
+    SourceMemory,
+};
 use farjump_handles::Service;
 
 /// A service whose requests `answer` gets, with the service itself. All else is the service's.
@@ -17,16 +21,21 @@ impl<F> fmt::Debug for Answering<F> {
     }
 }
 
-impl<F> Objects for Answering<F>
+// SAFETY: all pointers and descriptors are the service's, which hears of the end of each call.
+unsafe impl<F> Objects for Answering<F>
 where
-    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<(), String> + Send,
+    F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<Answer, String> + Send,
 {
     fn listening(&mut self, address: &str) {
         self.service.listening(address);
     }
 
-    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>) {
-        self.service.source_began(source, lender);
+    fn bell(&mut self) -> Result<Option<Arc<Bell>>, farjump::Error> {
+        self.service.bell()
+    }
+
+    fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
+        self.service.source_began(source, lender, memory);
     }
 
     fn request(
@@ -35,7 +44,7 @@ where
         request: Request<'_>,
         reply: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<(), String> {
+    ) -> Result<Answer, String> {
         (self.answer)(&mut self.service, source, request, reply, limit)
     }
 
@@ -51,15 +60,23 @@ where
         self.service.call_ended(returned, reply);
     }
 
-    fn source_ended(&mut self, source: u64) {
-        self.service.source_ended(source);
+    fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>) {
+        self.service.source_ended(source, peer);
+    }
+
+    fn lingering(&mut self) -> usize {
+        self.service.lingering()
     }
 
     fn region(&self, may_write: bool) -> Option<Region<'_>> {
         self.service.region(may_write)
     }
 
-    fn list(&self, most: usize) -> ObjectListing {
-        self.service.list(most)
+    fn go_on(&mut self) -> bool {
+        self.service.go_on()
+    }
+
+    fn list(&mut self, from: u64, most: usize) -> ObjectPage {
+        self.service.list(from, most)
     }
 }

@@ -138,7 +138,7 @@ pub use plain::is_plain;
 #[doc(hidden)]
 pub use signature::{Shape, Signature};
 
-// Exports of every target, besides memcpy, memmove, memset and memcmp.
+// Exports of every target, besides memcpy, memmove, memset, memcmp, bcmp and strlen.
 unsafe extern "C" {
     fn farjump_reply(bytes: *const c_void, len: usize) -> c_int;
     fn farjump_panic(message: *const c_char, len: usize) -> !;
@@ -338,6 +338,9 @@ pub enum NoObject {
     Full,
     /// The handle was reserved, and has no contents yet.
     Unset,
+    /// The store reads or writes its file for it. Call [`again`] with the payload, and return before the function has replied
+    /// or made anything: it runs again when the store has read or written, as often as it takes.
+    Spilled,
 }
 
 impl NoObject {
@@ -351,13 +354,15 @@ impl NoObject {
             -5 => NoObject::WrongKey,
             -6 => NoObject::Full,
             -7 => NoObject::Unset,
+            -8 => NoObject::Spilled,
             _ => NoObject::NoStore,
         })
     }
 }
 
 /// Reads the object of an encoded handle, in the target's store, where it lies. It starts at a multiple of 64 bytes. Its bytes
-/// are lent to `read` alone: the target keeps them for this call.
+/// are lent to `read` alone: the target keeps them for this call. An object that lies in the store's file is refused with
+/// [`NoObject::Spilled`], and comes back meanwhile; that of a call by its handle ([`at`]) has come back before the call.
 ///
 /// # Errors
 /// There is none at this target.
@@ -393,7 +398,7 @@ pub fn at<R>(payload: &[u8], read: impl FnOnce(&[u8], &[u8]) -> R) -> Result<R, 
 /// when the function has returned, unless it fails, and its handle is appended to the reply.
 ///
 /// # Errors
-/// [`NoObject::NoStore`], [`NoObject::Full`].
+/// [`NoObject::NoStore`], [`NoObject::Full`]; [`NoObject::Spilled`] while others are written to the store's file for it.
 #[inline]
 pub fn new_object(len: usize, write: impl FnOnce(&mut [u8])) -> Result<(), NoObject> {
     let mut data = core::ptr::null_mut();

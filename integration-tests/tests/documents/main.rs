@@ -6,6 +6,7 @@ mod ifuncs;
 mod mistakes;
 mod pages;
 mod protocol;
+mod safe_rust;
 mod transports;
 
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Contexts: what the server lends a callback.
 
 use std::ffi::{CStr, c_int};
+use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -9,6 +10,7 @@ use super::keys::Key;
 use super::replies::Reply;
 use super::strings::{Str, c_text};
 use super::types::{CLIENT_UNIX_SOCKET, ClientInfo, OK, READ, RawContext, RawString};
+use super::users::User;
 
 /// The context of a callback that the server has called. Valid for `'a`, which ends with the callback.
 #[derive(Debug)]
@@ -88,6 +90,17 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// As [`Context::call`], as `user`: what the command runs and reaches is held to that user's rules, and not only what its
+    /// arguments name. For servers that can ([`runs_as_users`](super::runs_as_users)).
+    pub(crate) fn call_as(&self, user: &User, name: &CStr, flags: &CallFlags, args: &[Str]) -> Option<Reply> {
+        // SAFETY: context and user are alive; the user is taken out below, before either ends. Nothing unwinds from the call.
+        unsafe { functions().set_context_user()(self.raw(), user.raw()) };
+        let reply = self.call(name, flags, args);
+        // SAFETY: the context is valid. With null its own client's user counts again.
+        unsafe { functions().set_context_user()(self.raw(), std::ptr::null()) };
+        reply
+    }
+
     /// Runs a command with one empty argument, which it may extend ([`Args::append`](super::Args::append)). Its writes reach
     /// replicas and the append-only file.
     pub(crate) fn call_to_extend(&self, name: &CStr) -> Option<Reply> {
@@ -100,11 +113,23 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The name of the user whose command runs; `None` if nobody's does.
+    /// The name of the user whose command runs; `None` if it has no user, as a command that another module runs for itself.
     pub(crate) fn user_name(&self) -> Option<Vec<u8>> {
-        // SAFETY: the context is valid. The string's reference is the caller's.
+        if !self.has_user() {
+            return None;
+        }
+        // SAFETY: the context is valid, and the command has a user. The string's reference is the caller's.
         let name = unsafe { Str::owned(functions().get_current_user_name()(self.raw())) };
         name.map(|name| name.bytes().to_vec())
+    }
+
+    /// Whether the running command has a user. Servers crash that are asked for the name of a user who is not there.
+    fn has_user(&self) -> bool {
+        // The server looks for the user first, and then for the command, which does not exist: nothing runs, and no rule is asked.
+        // SAFETY: the context is valid, and the format takes no arguments. A reply is the caller's to free.
+        let reply =
+            unsafe { Reply::owned(functions().call()(self.raw(), c"fj._none".as_ptr(), c"C".as_ptr())) };
+        reply.is_none() && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
     }
 
     /// Whether the client of the command is on this machine, by a Unix socket or a loopback address.
@@ -142,6 +167,10 @@ impl CallFlags {
     pub(crate) const WRITE: CallFlags = CallFlags(c"!SEv");
     /// As [`CallFlags::WRITE`], and commands that write are refused.
     pub(crate) const READ: CallFlags = CallFlags(c"WSEv");
+    /// [`CallFlags::WRITE`], for [`Context::call_as`].
+    pub(crate) const WRITE_AS_USER: CallFlags = CallFlags(c"!SECv");
+    /// [`CallFlags::READ`], for [`Context::call_as`].
+    pub(crate) const READ_AS_USER: CallFlags = CallFlags(c"WSECv");
     /// For questions about the server's state, also by commands that no script may run; those that write are refused.
     pub(crate) const ASK: CallFlags = CallFlags(c"WEv");
 }

@@ -66,16 +66,8 @@ impl<'c> Cursor<'c> {
     /// caller has checked the key's type.
     pub(crate) fn copies(key: &Key<'_>, most: usize) -> Option<Cursor<'static>> {
         let mut copied = Copied { items: Vec::new(), space: Some(most) };
-        // SAFETY: it takes nothing.
-        let cursor = unsafe { functions().scan_cursor_create()() };
-        // SAFETY: key and cursor are alive. The callback is called inside this call alone, on this thread, with this address.
-        while unsafe { functions().scan_key()(key.raw(), cursor, copy_element, (&raw mut copied).cast()) }
-            != 0
-            && copied.space.is_some()
-        {}
-        // SAFETY: the cursor was made above, and is not used after this.
-        unsafe { functions().scan_cursor_destroy()(cursor) };
-        copied.space.map(|_| Cursor::Copies(copied.items.into_iter()))
+        let is_whole = scan(key, &mut |name, value| copied.add(name, value));
+        is_whole.then(|| Cursor::Copies(copied.items.into_iter()))
     }
 
     /// Elements that were copied.
@@ -157,7 +149,8 @@ struct Copied {
 }
 
 impl Copied {
-    fn add(&mut self, name: &[u8], value: Option<&[u8]>) {
+    /// Copies an element. Returns whether there was space for it.
+    fn add(&mut self, name: &[u8], value: Option<&[u8]>) -> bool {
         // Each element costs its two vectors, too.
         let len = name.len() + value.map_or(0, <[u8]>::len) + size_of::<Item>();
         self.space = self.space.and_then(|space| space.checked_sub(len));
@@ -167,22 +160,60 @@ impl Copied {
                 None => Item::One(name.to_vec()),
             });
         }
+        self.space.is_some()
     }
 }
 
-/// Copies an element of a hash or a set.
-unsafe extern "C" fn copy_element(
+impl Key<'_> {
+    /// What is behind `prefix` in the names of a hash's fields that begin with it. The caller has checked the key's type.
+    pub(crate) fn field_names(&self, prefix: &[u8]) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        scan(self, &mut |field, _| {
+            names.extend(field.strip_prefix(prefix).map(<[u8]>::to_vec));
+            true
+        });
+        names
+    }
+}
+
+/// What takes an element: a field of a hash and its value, or a member of a set. It returns whether the next is to come.
+type Taker<'t> = &'t mut dyn FnMut(&[u8], Option<&[u8]>) -> bool;
+
+/// What takes the elements of a key, and whether it has let all others come.
+struct Scan<'s> {
+    element: Taker<'s>,
+    goes_on: bool,
+}
+
+/// Calls `element` with each element of a hash or a set, as long as it returns `true`. Returns whether it always has. The
+/// caller has checked the key's type.
+fn scan(key: &Key<'_>, element: Taker<'_>) -> bool {
+    let mut scan = Scan { element, goes_on: true };
+    // SAFETY: it takes nothing.
+    let cursor = unsafe { functions().scan_cursor_create()() };
+    // SAFETY: key and cursor are alive. The callback is called inside this call alone, on this thread, with this address.
+    while unsafe { functions().scan_key()(key.raw(), cursor, give_element, (&raw mut scan).cast()) } != 0
+        && scan.goes_on
+    {}
+    // SAFETY: the cursor was made above, and is not used after this.
+    unsafe { functions().scan_cursor_destroy()(cursor) };
+    scan.goes_on
+}
+
+/// What the server calls for an element of a hash or a set.
+unsafe extern "C" fn give_element(
     _key: *mut RawKey,
     field: *mut RawString,
     value: *mut RawString,
-    copied: *mut c_void,
+    scan: *mut c_void,
 ) {
-    // SAFETY: `Cursor::copies` passes the address of one, which nothing else uses meanwhile.
-    let copied = unsafe { &mut *copied.cast::<Copied>() };
+    // SAFETY: `scan` passes the address of one, which nothing else uses meanwhile.
+    let scan = unsafe { &mut *scan.cast::<Scan<'_>>() };
     // SAFETY: the server lends both strings for this call; a set's members have no value.
     let (name, value) =
         unsafe { (bytes_of(field), if value.is_null() { None } else { Some(bytes_of(value)) }) };
-    if catch_unwind(AssertUnwindSafe(|| copied.add(name, value))).is_err() {
-        copied.space = None;
+    if scan.goes_on {
+        let went_on = catch_unwind(AssertUnwindSafe(|| (scan.element)(name, value)));
+        scan.goes_on = went_on.unwrap_or(false);
     }
 }

@@ -1,36 +1,76 @@
 //! The server's event loop.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::context::Context;
 use super::functions::functions;
-use super::types::{AFTER_SLEEP, BEFORE_SLEEP, EVENT_LOOP, OK, READABLE, RawContext, RawEvent};
+use super::strings::bytes_of;
+use super::types::{
+    AFTER_SLEEP, ASYNC_LOADING, ASYNC_LOADING_COMPLETED, BEFORE_SLEEP, EVENT_LOOP, LOADING, LOADING_ENDED,
+    NOTIFY_HASH, OK, READABLE, RawContext, RawEvent, RawString,
+};
 
-/// What the module does in each turn of the loop. Not called while a script is busy, another module yields, or data load.
+/// What the module does when something happens in the server. The turns of the loop are not those while a script is busy,
+/// another module yields, or data load.
 pub(crate) trait Hooks {
     /// Before the loop sleeps: replies of clients are written after it.
     fn before_sleep(context: &Context<'_>);
     /// After the loop has slept, before commands are read.
     fn after_sleep(context: &Context<'_>);
+    /// When the server has loaded data: when it starts, and when a replica gets all of its primary's.
+    fn loaded(context: &Context<'_>);
+    /// When a hash was written, by whatever command.
+    fn hash_written(context: &Context<'_>, key: &[u8]);
 }
 
 /// Has the server call `H` in each turn, until the module is unloaded. Returns whether it will.
 pub(crate) fn subscribe<H: Hooks>(context: &Context<'_>) -> bool {
     // SAFETY: the context is valid, and the callback has the type that the server calls.
-    unsafe { functions().subscribe_to_server_event()(context.raw(), EVENT_LOOP, turn::<H>) == OK }
+    let subscribe =
+        |event| unsafe { functions().subscribe_to_server_event()(context.raw(), event, happened::<H>) == OK };
+    [EVENT_LOOP, LOADING, ASYNC_LOADING].into_iter().all(subscribe)
 }
 
-unsafe extern "C" fn turn<H: Hooks>(context: *mut RawContext, _: RawEvent, part: u64, _: *mut c_void) {
+/// Has the server call [`Hooks::hash_written`], until the module is unloaded. Returns whether it will.
+pub(crate) fn watch_hashes<H: Hooks>(context: &Context<'_>) -> bool {
+    // SAFETY: as before.
+    unsafe { functions().subscribe_to_keyspace_events()(context.raw(), NOTIFY_HASH, hash_written::<H>) == OK }
+}
+
+unsafe extern "C" fn happened<H: Hooks>(
+    context: *mut RawContext,
+    event: RawEvent,
+    part: u64,
+    _: *mut c_void,
+) {
     // SAFETY: the server passes a context that is valid until this returns.
     let Some(context) = (unsafe { Context::new(context) }) else { return };
+    const TURN: u64 = EVENT_LOOP.id;
+    const LOAD: u64 = LOADING.id;
+    const ASYNC_LOAD: u64 = ASYNC_LOADING.id;
     // What has panicked has said so on standard error; the server goes on.
-    let _ = catch_unwind(std::panic::AssertUnwindSafe(|| match part {
-        BEFORE_SLEEP => H::before_sleep(&context),
-        AFTER_SLEEP => H::after_sleep(&context),
+    let _ = catch_unwind(AssertUnwindSafe(|| match (event.id, part) {
+        (TURN, BEFORE_SLEEP) => H::before_sleep(&context),
+        (TURN, AFTER_SLEEP) => H::after_sleep(&context),
+        (LOAD, LOADING_ENDED) | (ASYNC_LOAD, ASYNC_LOADING_COMPLETED) => H::loaded(&context),
         _ => {}
     }));
+}
+
+unsafe extern "C" fn hash_written<H: Hooks>(
+    context: *mut RawContext,
+    _: c_int,
+    _: *const c_char,
+    key: *mut RawString,
+) -> c_int {
+    // SAFETY: the server passes a context that is valid until this returns.
+    let Some(context) = (unsafe { Context::new(context) }) else { return OK };
+    // SAFETY: the server lends the key's name until this returns.
+    let key = unsafe { bytes_of(key) };
+    let _ = catch_unwind(AssertUnwindSafe(|| H::hash_written(&context, key)));
+    OK
 }
 
 /// A descriptor that the loop watches. The function is called whenever it is readable, also inside busy scripts: it may use

@@ -27,6 +27,17 @@ pub(crate) fn used_memory() -> f32 {
     unsafe { functions().get_used_memory_ratio()() }
 }
 
+/// Selects a database again when it is dropped, also when a panic unwinds.
+pub(crate) struct Back<'c>(&'c Context<'c>, c_int);
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        if self.0.database() != self.1 {
+            self.0.select(self.1);
+        }
+    }
+}
+
 impl Context<'_> {
     /// The number of the database that commands use.
     pub(crate) fn database(&self) -> c_int {
@@ -36,20 +47,21 @@ impl Context<'_> {
 
     /// Runs `work` with another database selected; `None` if there is none of this number.
     pub(crate) fn in_database<T>(&self, number: c_int, work: impl FnOnce() -> T) -> Option<T> {
-        /// Selects the first one again, also when a panic unwinds.
-        struct Back<'c>(&'c Context<'c>, c_int);
-        impl Drop for Back<'_> {
-            fn drop(&mut self) {
-                // SAFETY: the context is valid, and the number is that of a database which was selected before.
-                unsafe { functions().select_db()(self.0.raw(), self.1) };
-            }
-        }
-        let back = Back(self, self.database());
-        // SAFETY: the context is valid; the server checks the number.
-        let selected = unsafe { functions().select_db()(self.raw(), number) };
-        let result = (selected == OK).then(work);
+        let back = self.keep_database();
+        let result = self.select(number).then(work);
         drop(back);
         result
+    }
+
+    /// Selects another database; `false` if there is none of this number.
+    pub(crate) fn select(&self, number: c_int) -> bool {
+        // SAFETY: the context is valid; the server checks the number.
+        unsafe { functions().select_db()(self.raw(), number) == OK }
+    }
+
+    /// Selects the present database again when what it returns is dropped.
+    pub(crate) fn keep_database(&self) -> Back<'_> {
+        Back(self, self.database())
     }
 
     /// The name of some key; `None` if the database is empty. Keys that have expired may go by this.

@@ -99,6 +99,7 @@ functions! {
     get_lfu = "GetLFU": fn(*mut RawKey, *mut c_longlong) -> c_int;
     get_selected_db = "GetSelectedDb": fn(*mut RawContext) -> c_int;
     select_db = "SelectDb": fn(*mut RawContext, c_int) -> c_int;
+    subscribe_to_keyspace_events = "SubscribeToKeyspaceEvents": fn(*mut RawContext, c_int, NotifyFn) -> c_int;
     notify_keyspace_event = "NotifyKeyspaceEvent": fn(*mut RawContext, c_int, *const c_char, *mut RawString) -> c_int;
     // Commands by name.
     call = "Call": fn(*mut RawContext, *const c_char, *const c_char; ...) -> *mut RawReply;
@@ -113,10 +114,12 @@ functions! {
     get_module_user_from_user_name = "GetModuleUserFromUserName": fn(*mut RawString) -> *mut RawUser;
     get_module_user_acl_string = "GetModuleUserACLString": fn(*mut RawUser) -> *mut RawString;
     free_module_user = "FreeModuleUser": fn(*mut RawUser);
+    set_context_user = "SetContextUser": fn(*mut RawContext, *const RawUser);
     acl_check_command_permissions = "ACLCheckCommandPermissions": fn(*mut RawUser, *mut *mut RawString, c_int) -> c_int;
     get_client_id = "GetClientId": fn(*mut RawContext) -> u64;
     get_client_info_by_id = "GetClientInfoById": fn(*mut ClientInfo, u64) -> c_int;
     // State of the server.
+    get_server_version = "GetServerVersion": fn() -> c_int;
     get_context_flags = "GetContextFlags": fn(*mut RawContext) -> c_int;
     get_used_memory_ratio = "GetUsedMemoryRatio": fn() -> f32;
     avoid_replica_traffic = "AvoidReplicaTraffic": fn() -> c_int;

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use super::functions::functions;
 use super::strings::Str;
-use super::types::{OK, READ, RawKey, RawString};
+use super::types::{OK, READ, RawKey, RawString, key_type};
 
 /// A key that exists and is open for reading. The server keeps no reference to its value: nothing may write to the key
 /// while it is open.
@@ -32,6 +32,10 @@ impl Key<'_> {
     pub(crate) fn kind(&self) -> c_int {
         // SAFETY: the key is open.
         unsafe { functions().key_type()(self.raw()) }
+    }
+
+    pub(crate) fn is_hash(&self) -> bool {
+        self.kind() == key_type::HASH
     }
 
     /// Number of its elements, or bytes of a string.

@@ -25,7 +25,7 @@ pub(crate) use commands::{Args, Command, KeysOf, register};
 pub(crate) use context::{CallFlags, Context};
 pub(crate) use cursors::{Cursor, Item};
 pub(crate) use entry::{Loading, stay_loaded};
-pub(crate) use events::{Hooks, Watched, set_timer, subscribe};
+pub(crate) use events::{Hooks, Watched, set_timer, subscribe, watch_hashes};
 pub(crate) use eviction::{Rank, used_memory};
 pub(crate) use info::{Info, InfoSource, provide};
 pub(crate) use keys::Key;
@@ -74,6 +74,15 @@ pub(crate) fn add_latency(event: &str, milliseconds: i64) {
     let event = strings::c_text(event);
     // SAFETY: the name is zero-terminated, and the server copies it.
     unsafe { functions().latency_add_sample()(event.as_ptr(), milliseconds) };
+}
+
+/// Whether the server runs commands as users for modules ([`Context::call_as`]). Redis 7.0 crashes in a hook when a rule forbids
+/// such a command.
+pub(crate) fn runs_as_users() -> bool {
+    /// The first version that does not: 7.2.0. Valkey's begin later.
+    const FIRST: std::ffi::c_int = 0x0007_0200;
+    // SAFETY: it takes nothing.
+    unsafe { functions().get_server_version()() >= FIRST }
 }
 
 /// Whether writes would not reach replicas and the append-only file now: during CLIENT PAUSE and a failover.

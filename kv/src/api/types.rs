@@ -40,6 +40,8 @@ pub(super) type GetNumberFn = unsafe extern "C" fn(*const c_char, *mut c_void) -
 pub(super) type SetNumberFn =
     unsafe extern "C" fn(*const c_char, c_longlong, *mut c_void, *mut *mut RawString) -> c_int;
 pub(super) type TimerFn = unsafe extern "C" fn(*mut RawContext, *mut c_void);
+pub(super) type NotifyFn =
+    unsafe extern "C" fn(*mut RawContext, c_int, *const c_char, *mut RawString) -> c_int;
 pub(super) type InfoFn = unsafe extern "C" fn(*mut RawInfo, c_int);
 pub(super) type ScanKeyFn = unsafe extern "C" fn(*mut RawKey, *mut RawString, *mut RawString, *mut c_void);
 
@@ -51,6 +53,8 @@ pub(super) const API_VERSION: c_int = 1;
 pub(super) const READ: c_int = 1;
 /// `REDISMODULE_OPEN_KEY_NOTOUCH`: the key does not count as used.
 pub(super) const NO_TOUCH: c_int = 1 << 16;
+/// `REDISMODULE_NOTIFY_HASH`.
+pub(super) const NOTIFY_HASH: c_int = 1 << 6;
 /// `REDISMODULE_NOTIFY_EVICTED`.
 pub(super) const NOTIFY_EVICTED: c_int = 1 << 9;
 /// `REDISMODULE_EVENTLOOP_READABLE`.
@@ -66,6 +70,14 @@ pub(super) struct RawEvent {
 
 /// `RedisModuleEvent_EventLoop`.
 pub(super) const EVENT_LOOP: RawEvent = RawEvent { id: 15, dataver: 1 };
+/// `RedisModuleEvent_Loading`.
+pub(super) const LOADING: RawEvent = RawEvent { id: 3, dataver: 1 };
+/// `REDISMODULE_SUBEVENT_LOADING_ENDED`.
+pub(super) const LOADING_ENDED: u64 = 3;
+/// `RedisModuleEvent_ReplAsyncLoad`: a replica has loaded its primary's data beside its own.
+pub(super) const ASYNC_LOADING: RawEvent = RawEvent { id: 14, dataver: 1 };
+/// `REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED`.
+pub(super) const ASYNC_LOADING_COMPLETED: u64 = 2;
 /// `REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP`.
 pub(super) const BEFORE_SLEEP: u64 = 0;
 /// `REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP`.

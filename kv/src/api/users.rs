@@ -19,6 +19,10 @@ impl User {
         NonNull::new(raw).map(User)
     }
 
+    pub(super) fn raw(&self) -> *const RawUser {
+        self.0.as_ptr()
+    }
+
     /// Its rules, as `ACL LIST` shows them behind the name.
     pub(crate) fn rules(&self) -> String {
         // SAFETY: the user is alive. Redis returns a reference that is the caller's.

@@ -1,9 +1,11 @@
 //! Code that commands call: in memory, and in an ordinary key.
 //!
 //! The key [`KEY`](crate::code_key::KEY), or one in a slot of each node of a cluster, is a hash with two fields for each
-//! name: `c:NAME` has the library, `s:NAME` its seal. Whoever may write keys may write these. So code in it runs only if the
-//! seal is one of the module's own key, or if its id is on the list of ids that may come in.
+//! name: `c:NAME` has the library, `s:NAME` its seal, or that of its deletion. Whoever may write keys may write these. So code in
+//! it runs only if the seal is one of the module's own key and the newest of its name that this server has seen, or if its id
+//! is on the list of ids that may come in.
 
+mod seals;
 mod store;
 
 use std::collections::HashMap;
@@ -13,17 +15,17 @@ use std::mem::take;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use blake3::Hash;
 use farjump::{CodeId, Cpu, Library};
 use farjump_os::limits;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use self::store::{LEAST_BETWEEN, Place, Store, in_cluster, may_write, refuse_together};
-use crate::api::{self, Context};
+use self::seals::{Named, Newest, PURPOSE, Seal};
+use self::store::{
+    LEAST_BETWEEN, Place, Store, field, in_cluster, may_write, present, refuse_together, seal_in,
+};
+use crate::api::{self, Context, Key, Str};
 use crate::causes::with_causes;
 
-/// The purpose of keys made from the file of the module's key.
-const PURPOSE: &str = "farjump-kv 2026-11 code in keys";
 /// Least bytes of that file.
 const LEAST_KEY: usize = 16;
 /// Most bytes of it that count.
@@ -34,6 +36,7 @@ const MOST_KEY: u64 = 4096;
 pub(crate) struct Code {
     /// The key of seals, if the configuration names one.
     key: Option<[u8; 32]>,
+    newest: Newest,
     store: Store,
     /// What [`Code::look`] is to do, and when it did, by the server's clock.
     wants_check: bool,
@@ -54,15 +57,15 @@ pub(crate) struct Loaded {
 
 /// The key that has a library.
 struct Origin {
-    /// The seal in it, or [`NO_SEAL`] for code that runs because its id is on the list.
-    seal: Hash,
+    /// The seal in it; `None` for code that runs because its id is on the list.
+    seal: Option<Seal>,
+    /// Whether a newer one was seen.
+    is_old: bool,
+    database: i32,
     place: Place,
     /// The library in a cluster, to be written again when the key's slot moves away; empty otherwise.
     bytes: Vec<u8>,
 }
-
-/// No seal that a field can have.
-const NO_SEAL: [u8; 32] = [0; 32];
 
 /// Figures of calls by commands.
 #[derive(Clone, Copy, Default)]
@@ -89,13 +92,9 @@ impl Loaded {
 }
 
 impl Origin {
-    fn new(context: &Context<'_>, seal: Hash, place: Place, bytes: &[u8]) -> Origin {
-        let bytes = if in_cluster(context) { bytes.to_vec() } else { Vec::new() };
-        Origin { seal, place, bytes }
-    }
-
-    fn is_sealed(&self) -> bool {
-        self.seal != Hash::from(NO_SEAL)
+    fn new(context: &Context<'_>, seal: Option<Seal>, place: Place, bytes: &[u8]) -> Origin {
+        let bytes = if seal.is_some() && in_cluster(context) { bytes.to_vec() } else { Vec::new() };
+        Origin { seal, is_old: false, database: context.database(), place, bytes }
     }
 }
 
@@ -130,10 +129,9 @@ impl Code {
         self.loaded.iter().map(|(name, loaded)| (&name[..], loaded))
     }
 
-    fn seal(key: &[u8; 32], name: &[u8], library: &[u8]) -> Hash {
-        let mut hasher = blake3::Hasher::new_keyed(key);
-        hasher.update(&(name.len() as u64).to_le_bytes()).update(name).update(library);
-        hasher.finalize()
+    /// Whether code in keys is sealed.
+    pub(crate) fn has_seals(&self) -> bool {
+        self.key.is_some()
     }
 
     /// Takes a library under this name, for this CPU. Returns its code id, and where it is.
@@ -151,17 +149,20 @@ impl Code {
         let (library, id) = open(bytes, cpu)?;
         let mut loaded = Loaded::in_memory(library);
         let mut kept = Kept::Memory;
-        if let Some(key) = &self.key {
+        if let Some(key) = self.key {
             kept = Kept::Node;
             let places = self.store.all(context);
+            let of = named(context, name);
+            places.iter().for_each(|place| self.learn_name(context, *place, &of));
             if let Some(place) = self.store.writable(context) {
-                let seal = Code::seal(key, name, bytes);
-                place.put(context, name, bytes, seal.as_bytes())?;
+                let seal = Seal::new(&key, &of, self.newest.next(&of), Some(bytes));
+                place.put(context, name, bytes, &seal.to_bytes())?;
+                self.newest.note(of, seal);
                 // Of code that came with slots of other nodes, this is the only one of the name from now on.
                 for other in places.into_iter().filter(|other| *other != place) {
                     other.remove(context, name)?;
                 }
-                loaded.origin = Some(Origin::new(context, seal, place, bytes));
+                loaded.origin = Some(Origin::new(context, Some(seal), place, bytes));
                 kept = Kept::Key(place.name());
             }
         }
@@ -176,9 +177,23 @@ impl Code {
     pub(crate) fn delete(&mut self, context: &Context<'_>, name: &[u8]) -> Result<bool, String> {
         refuse_together(context)?;
         let mut deleted = false;
-        if self.key.is_some() {
-            for place in self.store.all(context) {
-                deleted |= place.remove(context, name)?;
+        if let Some(key) = self.key {
+            let places = self.store.all(context);
+            let of = named(context, name);
+            places.iter().for_each(|place| self.learn_name(context, *place, &of));
+            let seal = Seal::new(&key, &of, self.newest.next(&of), None);
+            let mut places: Vec<Place> =
+                places.into_iter().filter(|place| place.has(context, name)).collect();
+            deleted = !places.is_empty();
+            if !deleted && self.newest.knows(&of) {
+                // What is in no key just now may be written into one.
+                places.extend(self.store.writable(context));
+            }
+            for place in &places {
+                place.delete(context, name, &seal.to_bytes())?;
+            }
+            if !places.is_empty() {
+                self.newest.note(of, seal);
             }
         }
         Ok(self.loaded.remove(name).is_some() | deleted)
@@ -191,7 +206,7 @@ impl Code {
         let is_here = |loaded: &Loaded| match &loaded.origin {
             None => true,
             // Its slot has moved away, and the code has not been written again.
-            Some(origin) => origin.is_sealed() && !origin.place.is_own(context),
+            Some(origin) => origin.seal.is_some() && !origin.place.is_own(context),
         };
         names.extend(self.iter().filter(|(_, loaded)| is_here(loaded)).map(|(name, _)| name.to_vec()));
         names.sort();
@@ -253,6 +268,58 @@ impl Code {
         self.wants_all = self.key.is_some();
     }
 
+    /// Notes the seals in all keys with code, of all databases: those of a server that has started, or taken over the data of
+    /// another, are not known.
+    pub(crate) fn learn_all(&mut self, context: &Context<'_>) {
+        if self.key.is_none() {
+            return;
+        }
+        for database in 0.. {
+            let learn = || present(context).for_each(|place| self.learn(context, &place.name()));
+            if context.in_database(database, learn).is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Notes the seals in a key with code.
+    pub(crate) fn learn(&mut self, context: &Context<'_>, key: &[u8]) {
+        let key = Str::new(key);
+        let Some(key) = context.open(&key).filter(Key::is_hash) else { return };
+        for name in key.field_names(b"s:") {
+            self.learn_field(&key, &named(context, &name));
+        }
+    }
+
+    /// Notes the seal of a name in a key with code.
+    fn learn_name(&mut self, context: &Context<'_>, place: Place, of: &Named) {
+        if let Some(key) = context.open(&Str::new(&place.name())).filter(Key::is_hash) {
+            self.learn_field(&key, of);
+        }
+    }
+
+    fn learn_field(&mut self, key: &Key<'_>, of: &Named) {
+        let Some(seals_key) = self.key else { return };
+        let name = &of.1;
+        let Some(seal) = seal_in(key, name).filter(|seal| self.newest.is_older_than(of, *seal)) else {
+            return;
+        };
+        let is_deleted = seal.is_of(&seals_key, of, None);
+        let library = key.field(&Str::new(&field(b"c:", name))).filter(|_| !is_deleted);
+        if !is_deleted && !library.is_some_and(|library| seal.is_of(&seals_key, of, Some(library.bytes()))) {
+            return;
+        }
+        self.newest.note(of.clone(), seal);
+        let origin = self.loaded.get_mut(name).and_then(|loaded| loaded.origin.as_mut());
+        if let Some(origin) = origin.filter(|origin| origin.seal.is_some() && origin.database == of.0) {
+            origin.is_old = true;
+            // Code that was replaced runs on until the next look at the keys of a cluster.
+            if is_deleted {
+                self.loaded.remove(name);
+            }
+        }
+    }
+
     /// Has the library in memory be that of the key.
     fn refresh(
         &mut self,
@@ -261,31 +328,52 @@ impl Code {
         cpu: &Cpu,
         allowed: &[CodeId],
     ) -> Result<(), String> {
-        if !self.is_current(context, name) {
-            match self.store.find(context, name) {
-                Some(place) => self.take(context, name, place, cpu, allowed)?,
-                None if self.has_moved(context, name) => {
-                    if may_write(context) {
-                        self.write_again(context, name);
+        if self.is_current(context, name) {
+            return Ok(());
+        }
+        let places = self.store.find(context, name);
+        if places.is_empty() && self.has_moved(context, name) {
+            if may_write(context) {
+                self.write_again(context, name);
+            }
+            return Ok(());
+        }
+        let old = self.loaded.remove(name);
+        let mut refused = Ok(());
+        for place in places {
+            match self.take(context, name, place, cpu, allowed) {
+                Ok(mut loaded) => {
+                    // Figures stay where only the key is another.
+                    let seal_of = |loaded: &Loaded| loaded.origin.as_ref().and_then(|origin| origin.seal);
+                    if let Some(old) = old
+                        && seal_of(&old).is_some()
+                        && seal_of(&old) == seal_of(&loaded)
+                    {
+                        loaded.figures = old.figures;
                     }
+                    self.loaded.insert(name.to_vec(), loaded);
+                    return Ok(());
                 }
-                None => drop(self.loaded.remove(name)),
+                Err(why) => refused = refused.and(Err(why)),
             }
         }
-        Ok(())
+        refused
     }
 
     /// Whether the library in memory is the one to run.
     fn is_current(&self, context: &Context<'_>, name: &[u8]) -> bool {
         let Some(loaded) = self.loaded.get(name) else { return false };
         let Some(origin) = &loaded.origin else { return true };
-        origin.is_sealed() && sealed(context, origin.place, name) == Some(origin.seal)
+        origin.seal.is_some()
+            && !origin.is_old
+            && origin.database == context.database()
+            && origin.seal == origin.place.seal(context, name)
     }
 
     /// Whether the library in memory came from a key that the server has no more because its slot has moved away.
     fn has_moved(&self, context: &Context<'_>, name: &[u8]) -> bool {
         let origin = self.loaded.get(name).and_then(|loaded| loaded.origin.as_ref());
-        origin.is_some_and(|origin| origin.is_sealed() && !origin.place.is_own(context))
+        origin.is_some_and(|origin| origin.seal.is_some() && !origin.place.is_own(context))
     }
 
     /// Writes code into a key of this node, if it has a slot. Its seal stays: it is not of the key. Where the server does not
@@ -293,13 +381,14 @@ impl Code {
     fn write_again(&mut self, context: &Context<'_>, name: &[u8]) {
         let Some(loaded) = self.loaded.get_mut(name) else { return };
         if let (Some(origin), Some(place)) = (&mut loaded.origin, self.store.writable(context))
-            && place.put(context, name, &origin.bytes, origin.seal.as_bytes()).is_ok()
+            && let Some(seal) = origin.seal
+            && place.put(context, name, &origin.bytes, &seal.to_bytes()).is_ok()
         {
             origin.place = place;
         }
     }
 
-    /// Takes the library that a key has under this name.
+    /// The library that a key has under this name.
     fn take(
         &mut self,
         context: &Context<'_>,
@@ -307,42 +396,39 @@ impl Code {
         place: Place,
         cpu: &Cpu,
         allowed: &[CodeId],
-    ) -> Result<(), String> {
-        let old = self.loaded.remove(name);
-        let Some(stored) = place.field(context, b"c:", name) else { return Ok(()) };
+    ) -> Result<Loaded, String> {
+        let stored =
+            place.field(context, b"c:", name).ok_or("NOCODE the code went while it was read: try again")?;
         let bytes = stored.bytes();
-        // Hashes are compared in constant time.
-        let seal = self.key.as_ref().map(|key| Code::seal(key, name, bytes));
-        let seal = seal.filter(|seal| sealed(context, place, name) == Some(*seal));
+        let of = named(context, name);
+        let is_own = |seal: &Seal| self.key.is_some_and(|key| seal.is_of(&key, &of, Some(bytes)));
+        let own = place.seal(context, name).filter(is_own);
+        let seal = own.filter(|seal| self.newest.lets(&of, *seal));
         let (library, id) = open(bytes, cpu)?;
         if seal.is_none() && !allowed.contains(&id) {
+            let why = match own {
+                None => "was not put there by this server's FJ.LOAD",
+                Some(_) => "is older than what FJ.LOAD or FJ.DELETE has put there since",
+            };
+            let key = place.name();
             return Err(format!(
-                "BADCODE the code {id} in {} was not put there by this server's FJ.LOAD: load it again, or allow its id",
-                String::from_utf8_lossy(&place.name())
+                "BADCODE the code {id} in {} {why}: load it again, or allow its id",
+                String::from_utf8_lossy(&key)
             ));
         }
         let mut loaded = Loaded::in_memory(library);
-        // Figures stay where only the key is another.
-        if let Some(old) = old
-            && seal.is_some()
-            && old.origin.is_some_and(|origin| Some(origin.seal) == seal)
-        {
-            loaded.figures = old.figures;
+        if let Some(seal) = seal {
+            self.newest.note(of, seal);
         }
-        loaded.origin = Some(match seal {
-            Some(seal) => Origin::new(context, seal, place, bytes),
-            // The next call looks again.
-            None => Origin { seal: Hash::from(NO_SEAL), place, bytes: Vec::new() },
-        });
-        self.loaded.insert(name.to_vec(), loaded);
-        Ok(())
+        // Without a seal the next call looks again.
+        loaded.origin = Some(Origin::new(context, seal, place, bytes));
+        Ok(loaded)
     }
 }
 
-/// The seal in a key.
-fn sealed(context: &Context<'_>, place: Place, name: &[u8]) -> Option<Hash> {
-    let found = place.field(context, b"s:", name)?;
-    <[u8; 32]>::try_from(found.bytes()).ok().map(Hash::from)
+/// The code of a name in the database that commands use.
+fn named(context: &Context<'_>, name: &[u8]) -> Named {
+    (context.database(), name.to_vec())
 }
 
 /// Opens a library, and finds its image for this CPU. Nothing of it runs.

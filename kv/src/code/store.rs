@@ -1,6 +1,9 @@
 //! The keys in which code lies: one, or in a cluster one in a slot of each node.
 
-use crate::api::{self, CallFlags, Context, Str, context_flags, key_type};
+use std::cmp::Reverse;
+
+use super::seals::Seal;
+use crate::api::{self, CallFlags, Context, Key, Str, context_flags};
 use crate::code_key::{KEY, SLOTS, key_in};
 
 /// Least time between two looks at all keys that may have code, in microseconds: one look takes about a millisecond.
@@ -18,7 +21,7 @@ pub(super) enum Place {
 /// The keys with code that this node is known to have.
 #[derive(Default)]
 pub(super) struct Store {
-    /// Those of a cluster's node. The first that has a name wins.
+    /// Those of a cluster's node.
     known: Vec<Place>,
     /// When all were looked at, by the server's clock.
     looked: Option<u64>,
@@ -36,11 +39,20 @@ impl Place {
     /// A copy of the field of a name.
     pub(super) fn field(self, context: &Context<'_>, prefix: &[u8], name: &[u8]) -> Option<Str> {
         let key_name = Str::new(&self.name());
-        let key = context.open(&key_name)?;
-        if key.kind() != key_type::HASH {
-            return None;
-        }
+        let key = context.open(&key_name).filter(Key::is_hash)?;
         key.field(&Str::new(&field(prefix, name)))
+    }
+
+    /// Whether the key has code of this name.
+    pub(super) fn has(self, context: &Context<'_>, name: &[u8]) -> bool {
+        self.field(context, b"c:", name).is_some()
+    }
+
+    /// The seal of a name, right or not.
+    pub(super) fn seal(self, context: &Context<'_>, name: &[u8]) -> Option<Seal> {
+        let key_name = Str::new(&self.name());
+        let key = context.open(&key_name).filter(Key::is_hash)?;
+        seal_in(&key, name)
     }
 
     /// Whether the key would be this server's: in a cluster, whether the node has its slot. A replica has no keys but its
@@ -65,16 +77,26 @@ impl Place {
         seal: &[u8],
     ) -> Result<(), String> {
         let words = [&self.name()[..], &field(b"c:", name), library, &field(b"s:", name), seal];
-        write(context, c"hset", &words).map(|_| ())
+        write(context, c"hset", &words)
     }
 
-    /// Removes the fields of a name. Returns whether there were some.
+    /// Removes the fields of a name.
     ///
     /// # Errors
     /// Why the server does not.
-    pub(super) fn remove(self, context: &Context<'_>, name: &[u8]) -> Result<bool, String> {
+    pub(super) fn remove(self, context: &Context<'_>, name: &[u8]) -> Result<(), String> {
         let words = [&self.name()[..], &field(b"c:", name), &field(b"s:", name)];
-        Ok(write(context, c"hdel", &words)? != 0)
+        write(context, c"hdel", &words)
+    }
+
+    /// Removes the code of a name, and leaves the seal of its deletion: replicas take no older code from then on. That comes
+    /// first, as they note it when it is written.
+    ///
+    /// # Errors
+    /// Why the server does not.
+    pub(super) fn delete(self, context: &Context<'_>, name: &[u8], seal: &[u8]) -> Result<(), String> {
+        write(context, c"hset", &[&self.name()[..], &field(b"s:", name), seal])?;
+        write(context, c"hdel", &[&self.name()[..], &field(b"c:", name)])
     }
 
     /// Names of the code in the key.
@@ -101,10 +123,8 @@ impl Store {
     pub(super) fn all(&mut self, context: &Context<'_>) -> Vec<Place> {
         if in_cluster(context) {
             self.looked = Some(api::now());
-            for place in std::iter::once(Place::Key).chain((0..SLOTS).map(Place::Slot)) {
-                // Opening a key asks for no slot, and takes a fraction of a command.
-                let is_there = context.open(&Str::new(&place.name())).is_some();
-                if is_there && !self.known.contains(&place) && place.is_own(context) {
+            for place in present(context) {
+                if !self.known.contains(&place) && place.is_own(context) {
                     self.known.push(place);
                 }
             }
@@ -117,14 +137,16 @@ impl Store {
         self.looked.is_none_or(|looked| api::now() - looked >= LEAST_BETWEEN)
     }
 
-    /// The first key that has code of this name. Looks at all keys if those that are known have none, now and then.
-    pub(super) fn find(&mut self, context: &Context<'_>, name: &[u8]) -> Option<Place> {
-        let has = |place: &Place| place.field(context, b"c:", name).is_some();
-        let found = self.known(context).into_iter().find(has);
-        if found.is_some() || !in_cluster(context) || !self.is_due() {
-            return found;
+    /// The keys that have code of this name, that of the highest generation first. Looks at all keys if those that are known
+    /// have none, now and then.
+    pub(super) fn find(&mut self, context: &Context<'_>, name: &[u8]) -> Vec<Place> {
+        let has = |place: &Place| place.has(context, name);
+        let mut found: Vec<Place> = self.known(context).into_iter().filter(has).collect();
+        if found.is_empty() && in_cluster(context) && self.is_due() {
+            found = self.all(context).into_iter().filter(has).collect();
         }
-        self.all(context).into_iter().find(has)
+        found.sort_by_cached_key(|place| Reverse(place.seal(context, name).map(Seal::generation)));
+        found
     }
 
     /// The key to write to; `None` if this node has no slot, or does not know the cluster.
@@ -136,6 +158,19 @@ impl Store {
         self.known.push(place);
         Some(place)
     }
+}
+
+/// The keys with code that are there, in a cluster whether or not the node has their slot. Opening a key asks for no slot, and
+/// takes a fraction of a command.
+pub(super) fn present(context: &Context<'_>) -> impl Iterator<Item = Place> {
+    let slots = if in_cluster(context) { SLOTS } else { 0 };
+    let all = std::iter::once(Place::Key).chain((0..slots).map(Place::Slot));
+    all.filter(|place| context.open(&Str::new(&place.name())).is_some())
+}
+
+/// The seal of a name in a key with code, right or not.
+pub(super) fn seal_in(key: &Key<'_>, name: &[u8]) -> Option<Seal> {
+    key.field(&Str::new(&field(b"s:", name))).and_then(|found| Seal::read(found.bytes()))
 }
 
 /// Whether the server is a node of a cluster.
@@ -159,12 +194,12 @@ pub(super) fn may_write(context: &Context<'_>) -> bool {
 }
 
 /// The name of a field.
-fn field(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn field(prefix: &[u8], name: &[u8]) -> Vec<u8> {
     [prefix, name].concat()
 }
 
-/// Runs a command that writes a key. Returns the number that it answers.
-fn write(context: &Context<'_>, command: &'static std::ffi::CStr, words: &[&[u8]]) -> Result<i64, String> {
+/// Runs a command that writes a key.
+fn write(context: &Context<'_>, command: &'static std::ffi::CStr, words: &[&[u8]]) -> Result<(), String> {
     if api::must_not_write() {
         return Err("the server holds writes back (CLIENT PAUSE, or a failover): try again later".to_owned());
     }
@@ -172,7 +207,7 @@ fn write(context: &Context<'_>, command: &'static std::ffi::CStr, words: &[&[u8]
     let answer = context.call(command, &CallFlags::WRITE, &words);
     let answer = answer.ok_or_else(|| "the server did not write the code's key".to_owned())?;
     match answer.error() {
-        None => Ok(answer.root().integer()),
+        None => Ok(()),
         Some(error) => Err(error),
     }
 }

@@ -1,18 +1,37 @@
 //! What the user may do for whom functions run.
 
+use std::rc::Rc;
+
 use super::fault::{Code, Fault, shown};
 use super::{Kv, State, beyond_call};
-use crate::api::{CallFlags, Str, User};
+use crate::api::{self, CallFlags, Reply, Str, User};
 use crate::code_key::slot_of_key;
 
 /// A user's rights, for one turn: no rule changes meanwhile.
 pub(super) enum Access {
-    /// All commands on all keys.
-    All,
-    /// Some.
-    Some(User),
+    /// Those of its rules.
+    Some(Rights),
     /// None, for this reason.
     None(String),
+}
+
+/// What a user's rules let it do.
+pub(super) struct Rights {
+    user: Rc<User>,
+    reach: Reach,
+    /// Whether no rule keeps it from reading any key, whichever command reads.
+    reads_all_keys: bool,
+}
+
+/// How much of what a user does has to be checked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Nothing: it may run all commands, on all keys and channels.
+    Everything,
+    /// Commands, which may have channels: it may run all commands, on all keys.
+    AllKeys,
+    /// All.
+    Some,
 }
 
 impl Access {
@@ -26,72 +45,66 @@ impl Access {
         };
         let rules = user.rules();
         // Selectors, in parentheses, add to the rules before them.
-        let own = rules.split('(').next().unwrap_or_default();
+        let (own, selectors) = rules.split_once('(').unwrap_or((&rules, ""));
         let has = |rule: &str| own.split_ascii_whitespace().any(|word| word == rule);
         if !has("on") {
             return Access::None(format!("the user {} is off: turn it on by ACL SETUSER", shown(name)));
         }
         let restricts = |word: &str| word.starts_with('-') || word.starts_with("db=");
-        match has("~*") && has("+@all") && !own.split_ascii_whitespace().any(restricts) {
-            true => Access::All,
-            false => Access::Some(user),
-        }
+        let all_commands = has("+@all") && !own.split_ascii_whitespace().any(restricts);
+        let reach = match all_commands && has("~*") {
+            true if has("&*") => Reach::Everything,
+            true => Reach::AllKeys,
+            false => Reach::Some,
+        };
+        // A command may be let by a selector, with the keys of that selector alone.
+        let reads_all_keys = reach != Reach::Some || selectors.is_empty() && (has("~*") || has("%R~*"));
+        Access::Some(Rights { user: Rc::new(user), reach, reads_all_keys })
     }
-}
-
-/// The user among `users` of the key by which the call's link came, if there is one.
-fn user_of_caller(users: &[(String, String)]) -> Option<Vec<u8>> {
-    if users.is_empty() {
-        return None;
-    }
-    let caller = farjump::caller()?;
-    let key = caller.key.as_ref()?;
-    users.iter().find(|(name, _)| name == key).map(|(_, user)| user.clone().into_bytes())
 }
 
 /// Commands of one word that have no keys. Users with few rights may run no other command of one word: the server would
 /// look for keys that are not there.
 const OF_ONE_WORD: [&str; 7] = ["dbsize", "info", "lastsave", "ping", "randomkey", "role", "time"];
 
+/// Whether the options of SORT have a pattern for names of keys, as the server reads them: up to their first zero.
+fn has_patterns(options: &[&[u8]]) -> bool {
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        let text = option.split(|&byte| byte == 0).next().unwrap_or_default();
+        let is = |name: &str| text.eq_ignore_ascii_case(name.as_bytes());
+        if is("get") || is("by") && options.next().is_some_and(|pattern| pattern.contains(&b'*')) {
+            return true;
+        }
+        if is("limit") {
+            options.nth(1);
+        } else if is("store") {
+            options.next();
+        }
+    }
+    false
+}
+
 impl State {
     /// The user's rights.
-    fn access(&mut self) -> Result<&Access, Fault> {
-        let Some(door) = &self.door else {
+    fn access(&mut self) -> Result<&Rights, Fault> {
+        if self.door.is_none() {
             return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
-        };
-        if self.by_key {
-            let caller = farjump::caller_number();
-            if caller != self.caller {
-                self.caller = caller;
-                if let Some(access) = self.access.take() {
-                    self.others.push((std::mem::take(&mut self.user), access));
-                }
-            }
         }
-        if self.by_key && self.access.is_none() && self.caller.is_some() && farjump::caller().is_none() {
-            let text =
-                "the link of this call has ended, and its user with it: keep the link until the call has run";
-            return Err(Fault::new(Code::Denied, text));
-        }
-        let (user, others) = (&mut self.user, &mut self.others);
-        let find = || {
-            *user = user_of_caller(&door.key_users).unwrap_or_else(|| door.user.clone());
-            match others.iter().position(|(known, _)| known == user) {
-                Some(index) => others.swap_remove(index).1,
-                None => Access::of(user),
-            }
-        };
-        match self.access.get_or_insert_with(find) {
+        match self.access.get_or_insert_with(|| Access::of(&self.user)) {
             Access::None(why) => Err(Fault::new(Code::Denied, why.clone())),
-            access => Ok(access),
+            Access::Some(rights) => Ok(rights),
         }
     }
 
+    /// The user.
+    pub(super) fn user(&mut self) -> Result<Rc<User>, Fault> {
+        self.access().map(|rights| Rc::clone(&rights.user))
+    }
+
     /// Checks that the user may run `command`.
-    fn check(&mut self, command: impl FnOnce() -> Vec<Str>) -> Result<(), Fault> {
-        let Access::Some(user) = self.access()? else { return Ok(()) };
-        let command = command();
-        if user.may(&command) {
+    fn check(&mut self, command: &[Str]) -> Result<(), Fault> {
+        if self.access()?.user.may(command) {
             return Ok(());
         }
         let user = shown(&self.user);
@@ -104,16 +117,12 @@ impl State {
     /// Checks that the user may read `key` as `command` does, with this number of arguments behind the key.
     #[inline]
     pub(super) fn check_read(&mut self, command: &str, key: &[u8], more: usize) -> Result<(), Fault> {
-        if let Some(Access::All) = self.access
-            && !self.by_key
-        {
+        if self.access()?.reach != Reach::Some {
             return Ok(());
         }
-        self.check(|| {
-            let mut words = vec![Str::new(command.as_bytes()), Str::new(key)];
-            words.extend((0..more).map(|_| Str::new(b"0")));
-            words
-        })
+        let mut words = vec![Str::new(command.as_bytes()), Str::new(key)];
+        words.extend((0..more).map(|_| Str::new(b"0")));
+        self.check(&words)
     }
 }
 
@@ -121,8 +130,7 @@ impl Kv {
     /// Checks that all keys of a command are of the slot of the command that runs the function, if that has one.
     pub(super) fn check_slots(&self, command: &[&[u8]]) -> Result<(), Fault> {
         let Some(slot) = self.state.borrow().slot else { return Ok(()) };
-        let asked: Vec<Str> = [&b"getkeys"[..]].iter().chain(command).map(|word| Str::new(word)).collect();
-        let answer = self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked)).flatten();
+        let answer = self.ask_of_command(b"getkeys", command);
         // An error is that of a command without keys.
         let Some(answer) = answer.filter(|answer| answer.error().is_none()) else { return Ok(()) };
         let keys = answer.root();
@@ -133,20 +141,24 @@ impl Kv {
     /// Checks that the user may run a command. The server looks for its keys where commands of that name have them,
     /// without checking the number of arguments: that is checked before.
     pub(super) fn check_command(&self, command: &[&[u8]]) -> Result<(), Fault> {
-        if let Access::All = self.state.borrow_mut().access()? {
+        let (reach, reads_all_keys) = {
+            let mut state = self.state.borrow_mut();
+            let rights = state.access()?;
+            (rights.reach, rights.reads_all_keys)
+        };
+        // A command of one word names no channel.
+        if reach == Reach::Everything || reach == Reach::AllKeys && command.len() == 1 {
             return Ok(());
         }
-        let words = || command.iter().map(|word| Str::new(word)).collect::<Vec<_>>();
+        let words: Vec<Str> = command.iter().map(|word| Str::new(word)).collect();
         let refusal = match command {
             [name] => match OF_ONE_WORD.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())) {
                 true => String::new(),
                 false => "it has too few arguments".to_owned(),
             },
             _ => {
-                let mut asked = vec![Str::new(b"getkeys")];
-                asked.extend(words());
-                let answer = self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked));
-                let answer = answer.flatten().and_then(|answer| answer.error()).unwrap_or_default();
+                let answer = self.ask_of_command(b"getkeys", command);
+                let answer = answer.and_then(|answer| answer.error()).unwrap_or_default();
                 // Other errors are of commands that have no keys.
                 let is_wrong =
                     ["Invalid number of", "Invalid command"].iter().any(|part| answer.contains(part));
@@ -157,6 +169,34 @@ impl Kv {
             let text = format!("the server cannot run {}: {refusal}", shown(command[0]));
             return Err(Fault::new(Code::BadArgument, text));
         }
-        self.state.borrow_mut().check(words)
+        self.state.borrow_mut().check(&words)?;
+        if !reads_all_keys && !api::runs_as_users() && self.reads_beyond(command) {
+            let text = format!(
+                "the user {} may not run {} with BY or GET: they read keys that the command does not name, for which this version \
+                 of the server asks no rule: let the user read all keys, or leave them away",
+                shown(&self.state.borrow().user),
+                String::from_utf8_lossy(command[0])
+            );
+            return Err(Fault::new(Code::Denied, text));
+        }
+        Ok(())
+    }
+
+    /// The server's answer to a question about a command.
+    fn ask_of_command(&self, question: &[u8], command: &[&[u8]]) -> Option<Reply> {
+        let asked: Vec<Str> = [question].iter().chain(command).map(|word| Str::new(word)).collect();
+        self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked)).flatten()
+    }
+
+    /// Whether a command reads keys that it does not name. The names of those that do, and why no others, are in
+    /// `docs/decisions/kv-commands.md`.
+    fn reads_beyond(&self, command: &[&[u8]]) -> bool {
+        if !has_patterns(command.get(2..).unwrap_or_default()) {
+            return false;
+        }
+        // The configuration may give commands other names; the server's table has the first ones.
+        let known = self.ask_of_command(b"info", &command[..1]);
+        let name = known.as_ref().and_then(|known| known.root().element(0)?.element(0));
+        name.is_none_or(|name| [&b"sort"[..], b"sort_ro"].contains(&name.bytes()))
     }
 }

@@ -61,7 +61,10 @@ pub(crate) struct Handle {
 #[inline]
 fn run(work: impl FnOnce(&Kv) -> Result<c_int, Fault>) -> c_int {
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        KV.with(|kv| work(kv).unwrap_or_else(|fault| kv.state.borrow_mut().note(fault)))
+        KV.with(|kv| {
+            let done = kv.follow().and_then(|()| work(kv));
+            done.unwrap_or_else(|fault| kv.state.borrow_mut().note(fault))
+        })
     }));
     ran.unwrap_or(Code::Failed as c_int)
 }

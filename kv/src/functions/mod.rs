@@ -8,7 +8,7 @@ mod reads;
 mod writes;
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::ffi::c_int;
 
 use access::Access;
 pub(crate) use boundary::exports;
@@ -40,19 +40,26 @@ impl Bytes {
     }
 }
 
-/// The user for whom functions run, and what their door lets them do.
-pub(crate) struct Door {
+/// The module's word on a call: for whom it runs, and what its door lets it do. It is a part of the call's principal, so that
+/// it holds also where the call runs later than its command.
+#[derive(Clone, Debug)]
+pub(crate) struct Word {
     /// The user's name.
     pub(crate) user: Vec<u8>,
-    /// Names of keys, and the users for whom calls run whose links came by those.
-    pub(crate) key_users: Rc<[(String, String)]>,
     /// Whether writes are let.
     pub(crate) may_write: bool,
     /// The slot of the command's keys, if it has some.
     pub(crate) slot: Option<u16>,
-    /// Keys that came with the command.
+    /// The database.
+    pub(crate) database: c_int,
+}
+
+/// What came with the command that runs functions. None of it is there for calls that run later.
+#[derive(Default)]
+pub(crate) struct Door {
+    /// Keys.
     pub(crate) keys: Vec<Bytes>,
-    /// Arguments that came with the command.
+    /// Arguments.
     pub(crate) args: Vec<Bytes>,
 }
 
@@ -62,24 +69,25 @@ struct Kv {
     state: RefCell<State>,
     /// Whether the end of the running call is to be heeded.
     heeds_end: Cell<bool>,
+    /// The number of the principal whose word the state has.
+    principal: Cell<Option<u64>>,
 }
 
 /// What functions that run have.
 struct State {
     door: Option<Door>,
-    /// What the user may do; found out at the first access, and again at that of another caller, if users differ by caller.
+    /// What the user may do; found out at the first access of the turn.
     access: Option<Access>,
-    /// What other users may do whose links have called in this turn.
+    /// What other users may do for whom calls have run in this turn.
     others: Vec<(Vec<u8>, Access)>,
-    /// Whether users differ by caller.
-    by_key: bool,
-    /// The link of which `access` is, and the user's name.
-    caller: Option<u64>,
+    /// The user for whom the running call runs.
     user: Vec<u8>,
+    /// Whether it may write.
+    may_write: bool,
     /// How the server evicts; asked at the first write for which it has no memory.
     eviction: Option<eviction::Policy>,
     in_cluster: bool,
-    /// The slot of a cluster that the running command is for.
+    /// The slot of a cluster that the running call is for.
     slot: Option<u16>,
     /// One string for each length of names, rewritten for each look-up.
     names: Vec<Option<Str>>,
@@ -132,9 +140,8 @@ impl Kv {
                 door: None,
                 access: None,
                 others: Vec::new(),
-                by_key: false,
-                caller: None,
                 user: Vec::new(),
+                may_write: false,
                 eviction: None,
                 in_cluster: false,
                 slot: None,
@@ -146,7 +153,37 @@ impl Kv {
                 error: String::new(),
             }),
             heeds_end: Cell::new(false),
+            principal: Cell::new(None),
         }
+    }
+
+    /// Takes the word on the running call, if it is another principal's than the last one.
+    #[inline]
+    fn follow(&self) -> Result<(), Fault> {
+        match farjump::principal_number() == self.principal.get() {
+            true => Ok(()),
+            false => self.take_word(),
+        }
+    }
+
+    #[cold]
+    fn take_word(&self) -> Result<(), Fault> {
+        let principal = farjump::principal();
+        let word = principal.as_ref().and_then(|principal| principal.word::<Word>());
+        let mut state = self.state.borrow_mut();
+        let Some(word) = word.filter(|_| state.door.is_some()) else {
+            return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
+        };
+        let selected =
+            self.lent.with(|context| context.database() == word.database || context.select(word.database));
+        if selected != Some(true) {
+            let text =
+                format!("the server has no database {} any more: call with another one", word.database);
+            return Err(Fault::new(Code::Failed, text));
+        }
+        state.turn_to(word);
+        self.principal.set(principal.as_ref().map(|principal| principal.number()));
+        Ok(())
     }
 
     /// Ends what the running call has been lent.
@@ -182,6 +219,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         fn drop(&mut self) {
             KV.with(|kv| {
                 kv.end_call();
+                kv.principal.set(None);
                 let mut state = kv.state.borrow_mut();
                 (state.door, state.access, state.eviction) = (None, None, None);
                 state.others.clear();
@@ -193,17 +231,26 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         if state.door.is_some() {
             return None;
         }
-        (state.by_key, state.caller) = (!door.key_users.is_empty(), None);
         state.in_cluster = context.flags() & crate::api::context_flags::CLUSTER != 0;
-        state.slot = door.slot.filter(|_| state.in_cluster);
         state.door = Some(door);
         drop(state);
+        // Calls may select others.
+        let database = context.keep_database();
         // Dropped behind the context's guard: keys are closed while the context is valid.
         let end = End;
         let result = kv.lent.during(context, work);
         drop(end);
+        drop(database);
         Some(result)
     })
+}
+
+/// Why no call runs for the user of this name, if that is so.
+pub(crate) fn loss_of(user: &[u8]) -> Option<String> {
+    match Access::of(user) {
+        Access::None(why) => Some(why),
+        _ => None,
+    }
 }
 
 /// Whether functions run.
@@ -212,6 +259,18 @@ pub(crate) fn are_running() -> bool {
 }
 
 impl State {
+    /// Has what follows run as this word says. What is known of the user before is kept for this turn.
+    fn turn_to(&mut self, word: &Word) {
+        if self.user != word.user {
+            let before = std::mem::replace(&mut self.user, word.user.clone());
+            self.others.extend(self.access.take().map(|access| (before, access)));
+            let known = self.others.iter().position(|(user, _)| *user == word.user);
+            self.access = known.map(|index| self.others.swap_remove(index).1);
+        }
+        self.may_write = word.may_write;
+        self.slot = word.slot.filter(|_| self.in_cluster);
+    }
+
     /// Notes why a function got nothing.
     #[cold]
     fn note(&mut self, fault: Fault) -> i32 {

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 
 use super::fault::{Code, Fault, shown};
 use super::{Bytes, Kv, count, other_slot, reads::stale};
-use crate::api::{CallFlags, Reply, ReplyRef, Str, context_flags, must_not_write, reply_type};
+use crate::api::{self, CallFlags, Reply, ReplyRef, Str, context_flags, must_not_write, reply_type};
 
 /// Commands that need no memory: allowed when there is none.
 const FREEING: [&str; 22] = [
@@ -34,6 +34,10 @@ const FREEING: [&str; 22] = [
 
 /// A part of the server's error for a command that writes where only others are let.
 const WRITES_NOTHING: &str = "while write is not allowed";
+
+/// Parts of the server's errors for what a rule of the user forbids: a command, and a key that a command reaches beside its
+/// arguments.
+const DENIALS: [&str; 2] = ["NOPERM", "insufficient ACL permissions"];
 
 /// What keeps writes back now.
 enum Bar {
@@ -76,14 +80,14 @@ impl Kv {
         self.state.borrow_mut().reply = None;
         let name = c_name.to_bytes();
         let bar = self.bar(name)?;
-        let answer = self.run_under(&bar, &c_name, &words);
+        let answer = self.run_under(&bar, &c_name, &words)?;
         let is_refused = |answer: &Option<Reply>| {
             let error = answer.as_ref().and_then(Reply::error);
             error.is_some_and(|error| error.contains(WRITES_NOTHING))
         };
         // Only now it is known that the command writes.
         let answer = if matches!(bar, Bar::Memory) && is_refused(&answer) && self.make_room(&words) {
-            self.run_under(&Bar::None, &c_name, &words)
+            self.run_under(&Bar::None, &c_name, &words)?
         } else {
             answer
         };
@@ -97,8 +101,9 @@ impl Kv {
     }
 
     /// Has the server run a command, or refuse it if it writes and something bars writes.
-    fn run_under(&self, bar: &Bar, name: &CStr, words: &[Str]) -> Option<Reply> {
-        let flags = match bar {
+    fn run_under(&self, bar: &Bar, name: &CStr, words: &[Str]) -> Result<Option<Reply>, Fault> {
+        let user = self.state.borrow_mut().user()?;
+        let (flags, flags_as_user) = match bar {
             Bar::None => {
                 // An open key has no reference to its value.
                 self.lent.close_cursors();
@@ -107,11 +112,15 @@ impl Kv {
                         farjump::hold_reply();
                     }
                 });
-                CallFlags::WRITE
+                (CallFlags::WRITE, CallFlags::WRITE_AS_USER)
             }
-            _ => CallFlags::READ,
+            _ => (CallFlags::READ, CallFlags::READ_AS_USER),
         };
-        self.lent.with(|context| context.call(name, &flags, words)).flatten()
+        let answer = self.lent.with(|context| match api::runs_as_users() {
+            true => context.call_as(&user, name, &flags_as_user, words),
+            false => context.call(name, &flags, words),
+        });
+        Ok(answer.flatten())
     }
 
     /// As [`Kv::run`], for commands that only write.
@@ -151,7 +160,7 @@ impl Kv {
 
     /// What keeps the command `name` from writing.
     fn bar(&self, name: &[u8]) -> Result<Bar, Fault> {
-        let may_write = self.state.borrow().door.as_ref().is_some_and(|door| door.may_write);
+        let may_write = self.state.borrow().may_write;
         let flags = self.lent.with(|context| context.flags());
         let flags = flags.ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))?;
         // A write that is not propagated while it should be ends the server.
@@ -182,6 +191,9 @@ fn failed(error: &str, bar: &Bar, name: &[u8], words: &[Str]) -> Fault {
     }
     if error.starts_with("READONLY") {
         return Fault::new(Code::ReadOnly, format!("{name}: {error}"));
+    }
+    if DENIALS.iter().any(|part| error.contains(part)) {
+        return Fault::new(Code::Denied, format!("{name}: {error}: allow it by ACL SETUSER"));
     }
     if !error.contains(WRITES_NOTHING) {
         return Fault::new(Code::Failed, format!("{name}: {error}"));

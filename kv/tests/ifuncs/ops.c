@@ -1,9 +1,10 @@
 /* ops - runs operations that the payload spells: operations end with 0x1e, their words with 0x1f. For each, the reply has
- * the number that the function returned, what it found, and a new line. The operation `panic` ends the call. */
+ * the number that the function returned, what it found, and a new line. The operation `panic` ends the call, and `again` has
+ * those behind it run later. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
 
-#define WORDS 6
+#define WORDS 8
 
 FARJUMP_COPY_ARGS(ops)
 
@@ -32,7 +33,7 @@ static void put_bytes(struct kv_bytes bytes)
     put(bytes.data, bytes.len);
 }
 
-/* Whether a word is a text, whose length is known: a loop to its end would become strlen, which few targets offer. */
+/* Whether a word is a text, whose length is known. */
 #define is(word, text) ((word).len == sizeof(text) - 1 && __builtin_memcmp((word).data, text, sizeof(text) - 1) == 0)
 
 static int64_t number(struct kv_bytes word)
@@ -213,6 +214,11 @@ FARJUMP_IFUNC void ops_main(void *payload, size_t payload_size, void *target_arg
                 farjump_panic("too many words", 14);
             count++;
             continue;
+        }
+        if (is(words[0], "again")) {
+            put_number(farjump_again(text + start, payload_size - start));
+            put("\n", 1);
+            return;
         }
         put_number(run(target_args, words, count));
         put("\n", 1);

@@ -169,11 +169,28 @@ fn loaded_code_of_a_cluster_is_in_a_key_of_each_node_and_survives_its_end() {
         });
         assert_eq!(reader.say("FJ.LIST").elements(), [Value::Bulk(b"ops".into())]);
         // What is deleted is gone at both.
+        let key = load(&mut client, "ops");
+        let Value::Array(kept) = client.say(&format!("HMGET {key} c:ops s:ops")) else { panic!("no code") };
         assert_eq!(client.say("FJ.DELETE ops"), Value::Integer(1));
         until("the name to be unknown", || is_unknown(&set(&mut nodes[0].0.client(), "ops", KEYS[0])));
         until("the replica to have none", || {
             is_unknown(&replica.0.client().run(&[b"FJ.CALL_RO", b"ops", b"0", &read]))
         });
+        // It does not come back by a write of the key.
+        let [code, seal] = [&kept[0], &kept[1]].map(|field| match field {
+            Value::Bulk(bytes) => &bytes[..],
+            other => panic!("{other:?}"),
+        });
+        client.run(&[b"HSET", key.as_bytes(), b"c:ops", code, b"s:ops", seal]).worked();
+        for server in [&nodes[0].0, &replica.0] {
+            until("the node to have looked at it", || {
+                let mut client = server.client();
+                client.say("READONLY").worked();
+                let reply = client.run(&[b"FJ.CALL_RO", b"ops", b"0", &read]);
+                assert!(matches!(reply, Value::Error(_)), "deleted code ran: {reply:?}");
+                server.log().contains("is older than what FJ.LOAD or FJ.DELETE has put there since")
+            });
+        }
         drop(replica.0.shut_down());
         for (server, ..) in nodes {
             drop(server.shut_down());

@@ -89,7 +89,7 @@ fn code_in_a_key_is_sealed() {
             "{known:?}"
         );
         // Whoever may write keys puts no code in.
-        client.run(&[b"HSET", b"farjump:code", b"c:forged", &code, b"s:forged", &[7; 32]]).worked();
+        client.run(&[b"HSET", b"farjump:code", b"c:forged", &code, b"s:forged", &[7; 40]]).worked();
         client.run(&[b"HSET", b"farjump:code", b"c:bare", &code]).worked();
         let seal = client.say("HGET farjump:code s:chase");
         let Value::Bulk(seal) = seal else { panic!("{seal:?}") };

@@ -3,6 +3,7 @@
 use farjump::{Keys, Link};
 use farjump_fixtures::process::PATIENCE;
 
+use crate::resp::Value;
 use crate::server::{Start, library, on_each, ops, run_ops, until};
 
 #[test]
@@ -49,6 +50,85 @@ fn links_act_as_the_user_that_the_module_names() {
         client.say("ACL DELUSER app").worked();
         assert_eq!(run_ops(&link, "get app:k"), ["-2"]);
         assert!(server.runs());
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn rules_hold_for_keys_that_a_command_does_not_name() {
+    const SORTS: [&str; 9] = [
+        "order app:l by nosort get secret:*",
+        "order app:l GET #",
+        "sort_ro app:l get app:w:*",
+        "SORT_RO app:l By secret:*",
+        "order app:l limit 0 1 get secret:*",
+        "order app:l store app:get",
+        "order app:l store get",
+        "sort_ro app:l by nosort limit 0 1",
+        "order app:l alpha",
+    ];
+    on_each(|program| {
+        // A command that is called otherwise is held to the same.
+        let server = Start::new(program).options("--rename-command SORT order").args("user app").run();
+        let mut client = server.client();
+        client.say("MSET secret:7 42 app:w:7 1").worked();
+        client.say("RPUSH app:l 7").worked();
+        let (link, mut own) = (server.link(), server.client());
+        for rules in ["~app:* +@all", "~app:* +@all (~* +get)", "~app:* %R~* +@all", "~* +@all -flushall"] {
+            client.say(&format!("ACL SETUSER app reset on >secret {rules}")).worked();
+            own.say("AUTH app secret").worked();
+            for sort in SORTS {
+                let is_let = !matches!(own.say(sort), Value::Error(_));
+                let by_function = run_ops(&link, &format!("command {sort}; error"));
+                let expected = match (is_let, sort.contains("store")) {
+                    (false, _) => "-2",
+                    (true, false) => "3 0",
+                    (true, true) => "2 10",
+                };
+                assert_eq!(by_function[0], expected, "{rules}: {sort}: {by_function:?}");
+            }
+        }
+        // As the server reads words: up to a zero.
+        client.say("ACL SETUSER app reset on ~app:* +@all").worked();
+        for sort in ["sort_ro app:l get\0x secret:*", "sort_ro app:l by\0 secret:*"] {
+            assert_eq!(run_ops(&link, &format!("command {sort}")), ["-2"]);
+        }
+        assert!(server.runs());
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn a_user_with_all_keys_has_not_all_channels() {
+    on_each(|program| {
+        let server = Start::new(program).args("user app").run();
+        let mut client = server.client();
+        client.say("ACL SETUSER app on >secret ~* +@all resetchannels &mine:*").worked();
+        let (link, mut own, mut heard) = (server.link(), server.client(), server.client());
+        own.say("AUTH app secret").worked();
+        heard.say("PSUBSCRIBE *").worked();
+        for (publish, is_let) in [
+            ("publish others no", false),
+            ("spublish others no", false),
+            ("publish mine:c yes", true),
+            ("spublish mine:c yes", true),
+        ] {
+            assert_eq!(!matches!(own.say(publish), Value::Error(_)), is_let, "{publish}");
+            let by_function = run_ops(&link, &format!("command {publish}; error"));
+            assert_eq!(by_function[0] != "-2", is_let, "{publish}: {by_function:?}");
+            assert!(is_let || by_function[1].contains("the user \"app\" may not run"), "{by_function:?}");
+        }
+        // Once by the client, and once by the function.
+        for _ in 0..2 {
+            assert_eq!(heard.reply().map(|told| told.elements()[3].text()).as_deref(), Some("yes"));
+        }
+        // Keys and commands are all let.
+        assert_eq!(
+            run_ops(&link, "set any v; get any; command get any; command dbsize; command flushall; get any"),
+            ["0", " v0", "0 v0", "2 10", "0 OK0", "1"]
+        );
+        client.say("ACL SETUSER app allchannels").worked();
+        assert_eq!(run_ops(&link, "command publish others yes"), ["2 10"]);
         drop(server.shut_down());
     });
 }

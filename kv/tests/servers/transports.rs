@@ -1,5 +1,11 @@
 //! Doors other than a Unix socket, and ways to wait.
 
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
 use farjump::{Key, Link};
 
 use crate::server::{Start, on_each, run_ops};
@@ -37,6 +43,44 @@ fn servers_that_linger_or_spin_serve_links_and_clients() {
             assert!(warned || spins == args.contains("spin"), "{args}");
             drop(server.shut_down());
         }
+    });
+}
+
+#[test]
+fn a_client_that_keeps_a_spinning_server_busy_keeps_no_source_out() {
+    on_each(|program| {
+        let server = Start::new(program).args("spin").run();
+        let pipeline = UnixStream::connect(server.path("s")).unwrap();
+        // In each turn the server reads 16 KiB of a client: with so much between two sleeps each turn has one, and the next has
+        // come by its end.
+        let mut requests = Vec::new();
+        for word in [&b"DEBUG"[..], b"SLEEP", b"0.004", b"ECHO", &[b'x'; 16 << 10]] {
+            let head = if matches!(word, b"DEBUG") {
+                "*3\r\n"
+            } else if matches!(word, b"ECHO") {
+                "*2\r\n"
+            } else {
+                ""
+            };
+            requests.extend(format!("{head}${}\r\n", word.len()).into_bytes());
+            requests.extend([word, b"\r\n"].concat());
+        }
+        thread::scope(|scope| {
+            let (mut writer, mut reader) = (&pipeline, &pipeline);
+            scope.spawn(move || while writer.write_all(&requests).is_ok() {});
+            let mut begin = [0];
+            reader.read_exact(&mut begin).unwrap();
+            scope.spawn(move || io::copy(&mut reader, &mut io::sink()));
+            let links = catch_unwind(AssertUnwindSafe(|| {
+                let first = server.link();
+                assert_eq!(run_ops(&first, "set k v; get k"), ["0", " v0"]);
+                // With a link, too.
+                assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
+            }));
+            pipeline.shutdown(Shutdown::Both).unwrap();
+            links.unwrap_or_else(|panic| resume_unwind(panic));
+        });
+        drop(server.shut_down());
     });
 }
 

@@ -6,12 +6,15 @@ use std::fmt;
 
 /// The functions and data that a target offers by name.
 ///
-/// `memcpy`, `memmove`, `memset` and `memcmp` are always among them, because compilers call them implicitly.
+/// Those of [`Exports::ALWAYS`] are always among them.
 #[derive(Clone)]
 pub struct Exports(BTreeMap<String, u64>);
 
 impl Exports {
-    /// Makes exports of the four that are always there, from libc.
+    /// The functions that compilers call implicitly, in safe Rust too: those that core asks for.
+    pub const ALWAYS: [&str; 6] = ["bcmp", "memcmp", "memcpy", "memmove", "memset", "strlen"];
+
+    /// Makes exports of those that are always there, from libc.
     pub fn new() -> Exports {
         let mut exports = Exports(BTreeMap::new());
         // SAFETY: they are the functions that every compiler expects by these names, and libc is never
@@ -21,6 +24,9 @@ impl Exports {
             exports.insert("memmove", libc::memmove as *const c_void);
             exports.insert("memset", libc::memset as *const c_void);
             exports.insert("memcmp", libc::memcmp as *const c_void);
+            // It says no more than whether they are equal.
+            exports.insert("bcmp", libc::memcmp as *const c_void);
+            exports.insert("strlen", libc::strlen as *const c_void);
         }
         exports
     }

@@ -19,13 +19,13 @@ use libraries::{Allowed, Interposed, Wanted, exposed};
 
 /// Least similarity of a suggested name (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;
+/// The same for what every target offers, which is less likely meant.
+const LIKENESS_OF_ALWAYS: f64 = 0.6;
 /// Most names in a message.
 const LISTED: usize = 12;
 
 /// Prefix of the services that every target offers (`farjump_reply`): only the exports are searched for them.
 const SERVICES: &str = "farjump_";
-/// The functions that compilers call on their own, which every target offers.
-const MEMORY: [&str; 4] = ["memcmp", "memcpy", "memmove", "memset"];
 /// Symbols that the linker makes in every library that it builds: they are nobody's functions or data.
 const LINKER_SYMBOLS: [&str; 5] = ["_init", "_fini", "_edata", "_end", "__bss_start"];
 
@@ -303,14 +303,18 @@ impl Resolver {
     /// The export with the most similar name, if one is similar.
     pub fn suggestion(&self, name: &str) -> Option<&str> {
         let likeness = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
-        let nearest = self.exports.names().map(|other| (likeness(other), other));
-        let (likeness, other) = nearest.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-        (likeness >= LIKENESS).then_some(other)
+        let least = |other: &str| match Exports::ALWAYS.contains(&other) {
+            true => LIKENESS_OF_ALWAYS,
+            false => LIKENESS,
+        };
+        let near = self.exports.names().map(|other| (likeness(other), other));
+        let near = near.filter(|(likeness, other)| *likeness >= least(other));
+        near.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, other)| other)
     }
 
-    /// The offers, for messages: `kv_get, memcmp, memcpy and the symbols of libkv.so`. The target's own come first.
+    /// The offers, for messages: `kv_get, bcmp, memcmp and the symbols of libkv.so`. The target's own come first.
     pub fn offered(&self) -> String {
-        let is_own = |name: &&str| !name.starts_with(SERVICES) && !MEMORY.contains(name);
+        let is_own = |name: &&str| !name.starts_with(SERVICES) && !Exports::ALWAYS.contains(name);
         let (own, other): (Vec<&str>, Vec<&str>) = self.exports.names().partition(is_own);
         let mut names: Vec<&str> = own.into_iter().chain(other).take(LISTED).collect();
         let more = self.exports.names().len() - names.len();
@@ -352,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_that_compilers_call_are_always_there_and_work() {
+    fn what_compilers_call_is_always_there_and_works() {
         let resolver = Resolver::default();
         let address = resolver.resolve(&import("memcpy")).unwrap();
         // SAFETY: this export is libc's memcpy, which has this signature.
@@ -362,7 +366,13 @@ mod tests {
         // SAFETY: both arrays are four bytes long.
         unsafe { memcpy(to.as_mut_ptr(), [1, 2, 3, 4].as_ptr(), 4) };
         assert_eq!(to, [1, 2, 3, 4]);
-        assert_eq!(resolver.exports().names().collect::<Vec<_>>(), ["memcmp", "memcpy", "memmove", "memset"]);
+        let address = resolver.resolve(&import("strlen")).unwrap();
+        // SAFETY: this export is libc's strlen, which has this signature.
+        let strlen: unsafe extern "C" fn(*const u8) -> usize =
+            unsafe { std::mem::transmute(address as usize) };
+        // SAFETY: it ends with a zero byte.
+        assert_eq!(unsafe { strlen(c"four".as_ptr().cast()) }, 4);
+        assert_eq!(resolver.exports().names().collect::<Vec<_>>(), Exports::ALWAYS);
     }
 
     #[test]
@@ -491,12 +501,14 @@ mod tests {
         assert_eq!(resolver.suggestion("store_get"), Some("kv_get"));
         assert_eq!(resolver.suggestion("kv_ptu"), Some("kv_put"));
         assert_eq!(resolver.suggestion("printf"), None);
+        assert_eq!(resolver.suggestion("strlem"), Some("strlen"));
+        assert_eq!(Resolver::default().suggestion("store_get"), None, "strlen is nearest");
     }
 
     #[test]
     fn the_offer_is_listed_and_a_long_one_is_cut() {
         let mut resolver = Resolver::default();
-        assert_eq!(resolver.offered(), "memcmp, memcpy, memmove, memset");
+        assert_eq!(resolver.offered(), "bcmp, memcmp, memcpy, memmove, memset, strlen");
         for number in 0..12 {
             // SAFETY: no code is linked with it here.
             unsafe { resolver.exports_mut().insert(format!("f{number:02}"), datum()) };
@@ -506,7 +518,7 @@ mod tests {
         resolver.allow_process_symbols();
         assert_eq!(
             resolver.offered(),
-            "f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11, 4 more and the symbols of libm.so.6 and the \
+            "f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11, 6 more and the symbols of libm.so.6 and the \
              symbols of its process"
         );
     }

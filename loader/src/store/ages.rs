@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use farjump_core::image::CodeId;
+use crate::domain::CodeKey;
 
-/// Time of the last known use, and code id.
-pub(super) type Age = (u64, CodeId);
+/// Time of the last known use, and the code's key.
+pub(super) type Age = (u64, CodeKey);
 
-/// Ids that are kept out of the order before it takes them all.
+/// Keys that are kept out of the order before it takes them all.
 const UNSORTED: usize = 64;
 
 /// The last known use of each image. Calls do not update it: readers do. A new image is only noted, and enters
@@ -17,29 +17,29 @@ const UNSORTED: usize = 64;
 pub(super) struct Ages {
     /// Oldest first.
     sorted: BTreeSet<Age>,
-    /// Ids that were added and are not in `sorted`. Some may be gone from the store meanwhile, or be here twice.
-    unsorted: Vec<CodeId>,
+    /// Keys that were added and are not in `sorted`. Some may be gone from the store meanwhile, or be here twice.
+    unsorted: Vec<CodeKey>,
 }
 
 impl Ages {
     /// Adds new code. Returns true if [`Ages::sort`] should follow.
     #[inline]
-    pub(super) fn add(&mut self, id: CodeId) -> bool {
-        self.unsorted.push(id);
+    pub(super) fn add(&mut self, key: CodeKey) -> bool {
+        self.unsorted.push(key);
         self.unsorted.len() >= UNSORTED
     }
 
-    /// Allocates memory for the next id.
+    /// Allocates memory for the next key.
     pub(super) fn reserve(&mut self) {
         self.unsorted.reserve(1);
     }
 
-    /// Takes the noted ids into the order. `last_use` returns when the code was last used, and notes that it is
+    /// Takes the noted keys into the order. `last_use` returns when the code was last used, and notes that it is
     /// in the order since; `None` for code that is gone, or was noted before.
-    pub(super) fn sort(&mut self, mut last_use: impl FnMut(&CodeId) -> Option<u64>) {
-        for id in self.unsorted.drain(..) {
-            if let Some(last) = last_use(&id) {
-                self.sorted.insert((last, id));
+    pub(super) fn sort(&mut self, mut last_use: impl FnMut(&CodeKey) -> Option<u64>) {
+        for key in self.unsorted.drain(..) {
+            if let Some(last) = last_use(&key) {
+                self.sorted.insert((last, key));
             }
         }
     }

@@ -9,6 +9,7 @@ use farjump_core::image::ImageView;
 
 use super::{Copied, Held, LinkedImage, Store, Usage, bad_image, name_of, no_room, place, unsupported};
 use crate::code_id::code_id;
+use crate::domain::Domain;
 use crate::refusal::{Refused, check_cpu};
 use crate::resolve::Resolver;
 
@@ -32,7 +33,7 @@ impl fmt::Display for Compilation {
 
 impl Store {
     /// Links an image that was compiled here from bitcode: places it, and patches its sites by `resolver`. It is kept by
-    /// the code id of the bitcode, which is in `copied`, and in place of an image that was compiled from that before.
+    /// the code id of the bitcode, which is in `copied`, in `domain`, and in place of an image that was compiled from that before.
     /// An older image without writable statics stays placed until its last `Arc` is dropped; new calls should go to the
     /// new one, whose calls count on from those of the old one.
     ///
@@ -43,16 +44,17 @@ impl Store {
         copied: &mut Copied,
         image: &[u8],
         compilation: Compilation,
+        domain: Domain,
         resolver: &Resolver,
         origin: Option<&Arc<str>>,
     ) -> Result<Arc<LinkedImage>, Refused> {
         let start = Instant::now();
         let name = name_of(copied)?;
-        let (id, len) = (code_id(copied.image()), copied.image().len());
+        let (key, len) = (domain.key(code_id(copied.image())), copied.image().len());
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
         icache::supported().map_err(|reason| unsupported(name, reason))?;
         check_cpu(&view, name, self.platform, &self.next.cpu)?;
-        let before = self.held.get(&id).map(|held| Arc::clone(&held.linked));
+        let before = self.held.get(&key).map(|held| Arc::clone(&held.linked));
         if before.is_none() && !self.holds_besides(len) {
             return Err(no_room(name, len, self.capacity.bytes, self.held.len(), self.bytes));
         }
@@ -62,7 +64,7 @@ impl Store {
         let (bytes, image_len) = copied.take();
         let link_time = start.elapsed() + compilation.time;
         let linked = LinkedImage {
-            id,
+            key,
             main,
             payload_align_log2,
             link_time,
@@ -81,14 +83,14 @@ impl Store {
                 linked.set_family(*family);
             }
             linked.usage().continue_from(before.usage());
-            self.forget(&id);
+            self.forget(key);
             // They are its successor's now.
             self.past_calls -= before.usage().calls();
         }
         let linked = Arc::new(linked);
         self.bytes += len;
-        self.held.insert(id, Held { linked: Arc::clone(&linked), listed: None });
-        if self.next.ages.add(id) {
+        self.held.insert(key, Held { linked: Arc::clone(&linked), listed: None });
+        if self.next.ages.add(key) {
             self.sort_ages();
         }
         Ok(linked)

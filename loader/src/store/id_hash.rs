@@ -1,15 +1,15 @@
-//! Hashing of code ids for the store's table.
+//! Hashing of the keys of the store's table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Hashes code ids by one multiplication. An id is a hash already. The random key is for sources that look for
+/// Hashes code ids by one multiplication, and their domains by another. An id is a hash already. The random key is for sources that look for
 /// images whose ids would fill one place of the table: they cannot know which ids do.
 #[derive(Clone, Debug)]
 pub(super) struct IdHashes {
     key: [u64; 2],
 }
 
-/// The hash of one code id.
+/// The hash of one key.
 #[derive(Debug)]
 pub(super) struct IdHash {
     key: [u64; 2],
@@ -45,6 +45,12 @@ impl Hasher for IdHash {
             rest = behind;
         }
         debug_assert!(rest.is_empty(), "a code id has 16 bytes");
+    }
+
+    // A domain: with one, the default, this changes nothing.
+    #[inline]
+    fn write_u32(&mut self, domain: u32) {
+        self.hash ^= u64::from(domain).wrapping_mul(self.key[0] | 1);
     }
 
     // Called with the length of the id, which is the same for all.

@@ -1,4 +1,4 @@
-//! The code store: linked images by code id.
+//! The code store: linked images by code id and domain.
 
 mod ages;
 mod capacity;
@@ -27,6 +27,7 @@ use crate::arena::{Arena, Block, Need};
 use crate::bundle::name_in;
 use crate::code_id::code_id;
 use crate::debugger::{Shown, Symbols};
+use crate::domain::{CodeKey, Domain};
 use crate::error::Error;
 use crate::library::MainRoutine;
 use crate::resolve::{Offer, Resolver};
@@ -45,7 +46,7 @@ use crate::refusal::check_cpu;
 /// Its statics live as long as this value, in one copy. A thread that may run the code holds an `Arc` of it.
 /// Dropping the last one frees the space and turns the code into traps.
 pub struct LinkedImage {
-    id: CodeId,
+    key: CodeKey,
     main: MainRoutine,
     payload_align_log2: u8,
     link_time: Duration,
@@ -67,7 +68,17 @@ pub struct LinkedImage {
 impl LinkedImage {
     /// Its code id.
     pub fn id(&self) -> CodeId {
-        self.id
+        self.key.id
+    }
+
+    /// The domain that may call it.
+    pub fn domain(&self) -> Domain {
+        self.key.domain
+    }
+
+    /// Its identity in the store.
+    pub fn key(&self) -> CodeKey {
+        self.key
     }
 
     /// The name under which it first arrived. For people: two sources may use one name for different code,
@@ -134,14 +145,14 @@ impl LinkedImage {
     /// Enters the code into the [`address_map`](crate::address_map) until this value is dropped.
     pub fn list(&self) {
         let len = self.block.code_len() as u64;
-        self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id, self.name()));
+        self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id(), self.name()));
     }
 
     /// Shows the code to debuggers until this value is dropped, with `symbols` if they are those of its
     /// image. Without, with the name of its main function alone.
     pub fn show(&self, symbols: Option<&Symbols>) {
         let (start, len, entry) = (self.block.address(), self.block.code_len() as u64, self.block.entry());
-        let symbols = symbols.filter(|symbols| symbols.id() == self.id);
+        let symbols = symbols.filter(|symbols| symbols.id() == self.id());
         self.shown.get_or_init(|| Shown::new(self.name(), start, len, entry, symbols));
     }
 
@@ -166,13 +177,13 @@ impl fmt::Debug for LinkedImage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("LinkedImage")
             .field("name", &self.name())
-            .field("id", &self.id)
+            .field("id", &self.id())
             .field("block", &self.block)
             .finish_non_exhaustive()
     }
 }
 
-/// The linked images of a target, by code id, up to a capacity. One thread uses a store at a time; several
+/// The linked images of a target, by code id and domain, up to a capacity. One thread uses a store at a time; several
 /// stores may share an arena.
 ///
 /// Only [`Store::make_space`] drops code to make space, and it never drops code of which an `Arc` exists
@@ -183,7 +194,7 @@ pub struct Store {
     capacity: Capacity,
     /// That of `Next::cpu`.
     platform: Platform,
-    held: HashMap<CodeId, Held, IdHashes>,
+    held: HashMap<CodeKey, Held, IdHashes>,
     // Boxed with what only a new image needs: a store lies among the fields that each call uses.
     next: Box<Next>,
     bytes: usize,
@@ -262,8 +273,8 @@ impl Store {
     }
 
     /// Links an image: copies it, compares its code id with the claimed one, checks it, places it, and
-    /// patches its sites by `resolver`. If the store already has this code, returns that; `name` and
-    /// `resolver` are then unused. The new code counts as never used until [`Usage::touch`] or
+    /// patches its sites by `resolver`. It becomes code of the default domain. If the store already has this code there, returns
+    /// that; `name` and `resolver` are then unused. The new code counts as never used until [`Usage::touch`] or
     /// [`Usage::count`].
     ///
     /// # Errors
@@ -276,12 +287,12 @@ impl Store {
         resolver: &Resolver,
     ) -> Result<Arc<LinkedImage>, Refused> {
         let mut copied = Copied::new(image, name.as_bytes());
-        match self.insert_copied(&mut copied, claimed, resolver, None)? {
+        match self.insert_copied(&mut copied, CodeKey::from(&claimed), resolver, None)? {
             Inserted::Held(linked) | Inserted::New(linked) => Ok(linked),
         }
     }
 
-    /// As [`Store::insert`], without another copy: new code keeps the bytes of `copied`, which is empty then.
+    /// As [`Store::insert`], for code of any domain, and without another copy: new code keeps the bytes of `copied`, which is empty then.
     /// `origin` is the peer that brought it, in words for people.
     ///
     /// # Errors
@@ -289,7 +300,7 @@ impl Store {
     pub fn insert_copied(
         &mut self,
         copied: &mut Copied,
-        claimed: CodeId,
+        claimed: CodeKey,
         resolver: &Resolver,
         origin: Option<&Arc<str>>,
     ) -> Result<Inserted, Refused> {
@@ -303,11 +314,11 @@ impl Store {
             Entry::Occupied(held) if held.get().linked.image() == image => {
                 return Ok(Inserted::Held(Arc::clone(&held.get().linked)));
             }
-            Entry::Occupied(_) => return Err(mismatch(name, claimed, code_id(image))),
+            Entry::Occupied(_) => return Err(mismatch(name, claimed.id, code_id(image))),
         };
         let found = code_id(image);
-        if found != claimed {
-            return Err(mismatch(name, claimed, found));
+        if found != claimed.id {
+            return Err(mismatch(name, claimed.id, found));
         }
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
         icache::supported().map_err(|reason| unsupported(name, reason))?;
@@ -329,7 +340,7 @@ impl Store {
         // spare one. It is initialised when it is written.
         let linked = unsafe {
             place.write(LinkedImage {
-                id: claimed,
+                key: claimed,
                 main,
                 payload_align_log2,
                 link_time: start.elapsed(),
@@ -380,11 +391,11 @@ impl Store {
         self.sort_ages();
         let mut behind = Bound::Unbounded;
         while !self.has_space(need) {
-            let Some(age @ (_, id)) = self.oldest(behind) else { return false };
-            let Some(held) = self.held.get(&id) else { return false };
+            let Some(age @ (_, key)) = self.oldest(behind) else { return false };
+            let Some(held) = self.held.get(&key) else { return false };
             release(&held.linked);
             if Arc::strong_count(&held.linked) == 1 {
-                self.forget(&id);
+                self.forget(key);
                 self.next.evictions += 1;
             } else {
                 behind = Bound::Excluded(age);
@@ -396,8 +407,8 @@ impl Store {
     /// The least recently used entry behind `behind`.
     fn oldest(&mut self, behind: Bound<Age>) -> Option<Age> {
         loop {
-            let age @ (listed, id) = self.next.ages.next(behind)?;
-            let held = self.held.get_mut(&id)?;
+            let age @ (listed, key) = self.next.ages.next(behind)?;
+            let held = self.held.get_mut(&key)?;
             let last = held.linked.usage().last();
             if last <= listed {
                 return Some(age);
@@ -412,23 +423,25 @@ impl Store {
     #[cold]
     fn sort_ages(&mut self) {
         let held = &mut self.held;
-        self.next.ages.sort(|id| {
-            let held = held.get_mut(id).filter(|held| held.listed.is_none())?;
+        self.next.ages.sort(|key| {
+            let held = held.get_mut(key).filter(|held| held.listed.is_none())?;
             Some(*held.listed.insert(held.linked.usage().last()))
         });
     }
 
-    /// The code with this id.
-    pub fn get(&self, id: &CodeId) -> Option<&Arc<LinkedImage>> {
-        self.held.get(id).map(|held| &held.linked)
+    /// The code with this key, or with this id in the default domain.
+    #[inline]
+    pub fn get(&self, key: impl Into<CodeKey>) -> Option<&Arc<LinkedImage>> {
+        self.held.get(&key.into()).map(|held| &held.linked)
     }
 
-    /// Removes the code with this id; `false` if it is not in the store. It stays placed until its last `Arc`
+    /// Removes the code with this key, or with this id in the default domain; `false` if it is not in the store. It stays placed until its last `Arc`
     /// is dropped. If it is sent again it is linked anew, with its initial statics.
-    pub fn forget(&mut self, id: &CodeId) -> bool {
-        let Some(Held { linked, listed }) = self.held.remove(id) else { return false };
+    pub fn forget(&mut self, key: impl Into<CodeKey>) -> bool {
+        let key = key.into();
+        let Some(Held { linked, listed }) = self.held.remove(&key) else { return false };
         if let Some(listed) = listed {
-            self.next.ages.remove(&(listed, *id));
+            self.next.ages.remove(&(listed, key));
         }
         self.bytes -= linked.image_len;
         self.past_calls += linked.usage().calls();

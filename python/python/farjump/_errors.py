@@ -95,6 +95,10 @@ class Unset(Error, LookupError):
     """The handle was reserved, and has no contents yet."""
 
 
+class Spilled(Error, BlockingIOError):
+    """The store reads or writes its file for an object of a call, which has run again as often as it may: call again."""
+
+
 class StoreFull(Error, MemoryError):
     """The store has no memory for an object."""
 

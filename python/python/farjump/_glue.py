@@ -18,6 +18,7 @@ UNKNOWN = 9_999
 FAULT = 10_000
 STEP = 100
 STORE = 20
+SPILLED = STORE + 8
 MAX_ARGUMENTS = 200
 
 REASONS = {
@@ -34,6 +35,7 @@ REASONS = {
     STORE + 5: "the handle for argument `{name}` of `{function}` has the key of another object",
     STORE + 6: "the target has no memory for the output `{name}` of `{function}`: evict objects, or give its store more",
     STORE + 7: "the object for argument `{name}` of `{function}` was reserved, and has no contents yet",
+    SPILLED: "the target's store reads or writes its file for `{name}` of `{function}`: call again",
 }
 
 _MESSAGE = re.compile(r"ended with code (\d{5})")
@@ -179,6 +181,21 @@ define internal i32 @farjump.why(i32 %error) {
   %reason = add i32 %known, STORE
   ret i32 %reason
 }
+
+declare i32 @farjump_again(ptr, i64)
+
+; Has the call run again if the store reads or writes its file for it: the target waits for that. Whether it does.
+define internal i1 @farjump.later(i32 %fault, ptr %payload, i64 %size) noinline minsize {
+entry:
+  %is_spilled = icmp eq i32 %fault, SPILLED
+  br i1 %is_spilled, label %ask, label %other
+ask:
+  %refused = call i32 @farjump_again(ptr %payload, i64 %size)
+  %runs = icmp eq i32 %refused, 0
+  ret i1 %runs
+other:
+  ret i1 false
+}
 """
 
 _OBJECT_BLOCKS = """object:
@@ -302,6 +319,7 @@ def _numbers(text: str) -> str:
         "HEADER": LENGTH,
         "MAX_RANK": MAX_RANK,
         "STORE": STORE,
+        "SPILLED": SPILLED,
         "OBJECT_MAGIC": _word(OBJECT_MAGIC),
     }
     return re.sub(r"\b(" + "|".join(numbers) + r")\b", lambda name: str(numbers[name[1]]), text)
@@ -378,6 +396,15 @@ class _Main:
             f"%good{n} = icmp eq i32 %fault{n}, 0",
             f"br i1 %good{n}, label %next{n}, label %bad{n}",
             f"bad{n}:",
+        )
+        if self.variant is not Variant.PLAIN:
+            # Nothing was made before: an output is the last argument.
+            self.add(
+                f"%later{n} = call i1 @farjump.later(i32 %fault{n}, ptr %payload, i64 %size)",
+                f"br i1 %later{n}, label %left, label %told{n}",
+                f"told{n}:",
+            )
+        self.add(
             f"%code{n} = add i32 %fault{n}, {FAULT + STEP * n}",
             f"call void @farjump.end(i32 %code{n})",
             "unreachable",
@@ -476,6 +503,8 @@ checked:
   switch i32 %status, label %raised [ i32 0, label %done i32 -2, label %done ]
 done:
 {chr(10).join(main.lines)}
+  ret void
+left:
   ret void
 raised:
   %info = load ptr, ptr %exception, align 8

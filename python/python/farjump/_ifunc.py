@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from . import _glue
-from ._errors import Error, Gone, HandleError, IfuncError, Panicked, Refused, StoreFull, Unset
+from ._errors import Error, Gone, HandleError, IfuncError, Panicked, Refused, Spilled, StoreFull, Unset
 from ._glue import Variant
 from ._native import Library
 from ._signature import Signature
@@ -37,6 +37,7 @@ _STORE_ERRORS: dict[int, type[Error]] = {
     _glue.STORE + 5: HandleError,
     _glue.STORE + 6: StoreFull,
     _glue.STORE + 7: Unset,
+    _glue.SPILLED: Spilled,
 }
 
 

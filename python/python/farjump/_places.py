@@ -51,6 +51,7 @@ class _Owner:
         self.address = handle.addresses[0]
         self._link: Link | None = None
         self._store: Store | None = None
+        self._spills = False
         self._lock = threading.Lock()
 
     def _reached(self, connect: Any) -> Any:
@@ -82,8 +83,17 @@ class _Owner:
                 if store.epoch != self._handle.epoch:
                     store.close()
                     raise Gone(f"object {self._handle.number} is gone: the owner at {self.address} has restarted since, or is another one")
-                self._store = store
+                self._store, self._spills = store, store.spills
         return self._store
+
+    def link_for(self, *objects: Any) -> Link:
+        """The link for a call that gets these objects, of which those in the owner's file come before the function starts."""
+        link = self.link
+        if self._spills:
+            for one in objects:
+                if type(one) is Handle and one.epoch == self._handle.epoch:
+                    link._hold(one)
+        return link
 
 
 # By epoch and key file: a restarted owner is another one.
@@ -164,7 +174,7 @@ def at(obj: Any, function: Ifunc[..., R] | Library, /, *args: Any, place: str = 
     owner = _owner(handle, key_file)
     try:
         if place == "owner":
-            return owner.link.call(function, *_arguments(function, handle, args), timeout=timeout)
+            return owner.link_for(handle, *args).call(function, *_arguments(function, handle, args), timeout=timeout)
         if place not in ("here", "auto"):
             raise ValueError(f"place={place!r}: it is owner, here or auto")
         if type(function) is Library:
@@ -192,7 +202,7 @@ def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any],
         # Measuring costs more than a short function.
         settled[1] -= 1
         if settled[0]:
-            return owner.link.call(function, handle, *args, timeout=timeout)
+            return owner.link_for(handle, *args).call(function, handle, *args, timeout=timeout)
         return _here(owner, handle, function, args, timeout)
     from ._arrays import view
 
@@ -201,7 +211,7 @@ def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any],
     is_there, here, there = _placement.choose(owner.address, number, length, size)
     begun = perf_counter()
     if is_there:
-        result = owner.link.call(function, handle, *args, timeout=timeout)
+        result = owner.link_for(handle, *args).call(function, handle, *args, timeout=timeout)
         if (number, True) in _warm:
             _placement.ended_there(owner.address, number, length, size, perf_counter() - begun)
     else:
@@ -272,7 +282,7 @@ def map(
     pendings = []
     for one in objects:
         handle, key_file = _resolved(one)
-        link = _owner(handle, key_file).link
+        link = _owner(handle, key_file).link_for(handle, *args)
         pendings.append(link.inject(function, *_arguments(function, handle, args)))
     return gather(pendings, return_exceptions=return_exceptions)
 
@@ -286,7 +296,7 @@ def derive(obj: Any, function: Ifunc[..., Any] | Library, /, *args: Any, shape: 
     owner = _owner(handle, key_file)
     called = function if type(function) is Library else function._derive(shape)
     try:
-        reply = owner.link.call(called, *_arguments(function, handle, args), timeout=timeout)
+        reply = owner.link_for(handle, *args).call(called, *_arguments(function, handle, args), timeout=timeout)
     except PeerGone:
         _forget(handle, key_file)
         raise

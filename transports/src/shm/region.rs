@@ -6,19 +6,17 @@ use std::sync::OnceLock;
 
 use farjump_core::transport::Cause;
 use farjump_os::deferred_close::DeferredFd;
-use farjump_os::limits;
+use farjump_os::{has_ordinary_pages, limits};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
-    ftruncate, memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
 };
 use rustix::io::Errno;
 
 use super::fork::Listed;
 use super::{MAX_REGION, PAGE};
 
-/// File system type that `fstatfs` reports for memory without huge pages (`TMPFS_MAGIC`, statfs(2)).
-const TMPFS: i64 = 0x0102_1994;
 /// Length in bytes from which a region is worth huge pages.
 const HUGE: usize = 2 * 1024 * 1024;
 /// Says `2` where the system promises no memory that it might not have (proc_sys_vm(5)).
@@ -145,10 +143,7 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
         return Err(wrong("is sealed against writing: nothing could be put there".to_owned()));
     }
     between();
-    // Huge pages of hugetlbfs are not reliable memory: if the peer gives a page back, a new one comes from a
-    // pool that may be empty.
-    let system_type = fstatfs(memfd).map_err(|errno| system("looking at the peer's region", errno))?;
-    if system_type.f_type != TMPFS {
+    if !has_ordinary_pages(memfd).map_err(|errno| system("looking at the peer's region", errno))? {
         return Err(wrong("is no memfd of ordinary pages".to_owned()));
     }
     between();

@@ -307,6 +307,8 @@ impl Inbound {
         }
     }
 
+    /// Begins a message of several records. If records are sealed, the first one is opened before: no memory is taken for a
+    /// length that only somebody on the way may have written.
     #[cold]
     fn begin_long(
         &mut self,
@@ -314,11 +316,30 @@ impl Inbound {
         raw: [u8; HEAD],
         windows: &mut Windows,
     ) -> Result<Looked, Box<Cause>> {
+        let body = self.at + HEAD;
+        let opened = match &mut self.keys {
+            None => None,
+            Some(keys) => {
+                let Some(shared) = self.last.as_mut().filter(|_| self.end - body >= BODY + TAG) else {
+                    return Ok(Looked::Short);
+                };
+                let Some(tag) = shared.buffer.part(body + BODY, TAG).first_chunk().copied() else {
+                    return Ok(Looked::Short);
+                };
+                let bytes = shared.buffer.part(body, BODY);
+                keys.open(&raw, tag, bytes, 0).map_err(|_| tampered())?;
+                Some(bytes)
+            }
+        };
         let len = head.message as usize;
-        let buffer = buffers::take(len)?;
+        let mut long = Long::new(buffers::take(len)?, len, raw);
         windows.recv_credit.receive(head.message);
-        self.at += HEAD;
-        self.long = Some(Box::new(Long::new(buffer, len, raw)));
+        self.at = body;
+        if let Some(bytes) = opened {
+            long.begin_opened(bytes);
+            self.at += BODY + TAG;
+        }
+        self.long = Some(Box::new(long));
         self.look_into_long(windows)
     }
 

@@ -122,6 +122,29 @@ fn a_bit_that_is_flipped_anywhere_in_a_sealed_record_ends_the_link_and_nothing_o
 }
 
 #[test]
+fn a_long_message_takes_no_memory_before_its_first_record_is_opened() {
+    let len = 64 << 20;
+    let terms = Terms { window: len, max_frame: len, ..TERMS };
+    for seal in [Seal::Aes, Seal::ChaCha] {
+        let (mut liar, mut post) = liar(Terms { seal, ..terms });
+        let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
+        let mut record = liar.record(long);
+        // Somebody on the way, without a key, has the message be as long as any may be.
+        record[..4].copy_from_slice(&len.to_le_bytes());
+        // All but the end of the tag: the length is read, and whether it is true is not known.
+        let last = record.pop().unwrap();
+        liar.write(&record);
+        let parts = post.parts();
+        assert!(!parts.inbound.next(&parts.socket, &mut parts.windows).unwrap());
+        assert!(parts.inbound.held() < 80 << 10, "{seal:?}: {} bytes", parts.inbound.held());
+        liar.write(&[last]);
+        let error = end_of(&mut post);
+        assert!(error.to_string().contains("does not open"), "{error}");
+        assert!(post.whole().inbound.held() < 80 << 10, "{seal:?}");
+    }
+}
+
+#[test]
 fn records_that_are_sent_again_exchanged_or_left_out_end_the_link() {
     for seal in [Seal::Aes, Seal::ChaCha] {
         for order in [&[0, 0][..], &[1, 0], &[0, 2], &[1]] {

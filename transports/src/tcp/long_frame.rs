@@ -23,6 +23,8 @@ pub(super) struct Long {
     pub(super) done: usize,
     /// Bytes of the arriving record, behind its head: its body, its tag, the next head.
     pub(super) filled: usize,
+    /// That record was opened before the message had a buffer.
+    opened: bool,
     /// Its head.
     head: [u8; HEAD],
     /// The arrived part of its tag and the next head.
@@ -32,7 +34,14 @@ pub(super) struct Long {
 impl Long {
     /// Makes a message of `len` bytes, whose first head has arrived.
     pub(super) fn new(buffer: Buffer, len: usize, head: [u8; HEAD]) -> Long {
-        Long { buffer, len, done: 0, filled: 0, head, slot: [0; TAG + HEAD] }
+        Long { buffer, len, done: 0, filled: 0, opened: false, head, slot: [0; TAG + HEAD] }
+    }
+
+    /// Takes the body of the first record, which is sealed no more. Its tag is done with.
+    pub(super) fn begin_opened(&mut self, body: &[u8]) {
+        self.buffer.part(FRONT, body.len()).copy_from_slice(body);
+        self.filled = body.len() + TAG;
+        self.opened = true;
     }
 
     /// Length of the body of the record that begins at byte `done` of the message, and length of the bytes
@@ -86,8 +95,10 @@ impl Long {
         let (len, done) = (self.len as u32, self.done as u32);
         if let Some(keys) = keys {
             let Some(tag) = self.slot.first_chunk().copied() else { return Err(tampered().into()) };
-            keys.open(&self.head, tag, self.buffer.part(FRONT + self.done, body), 0)
-                .map_err(|_| tampered())?;
+            if !std::mem::take(&mut self.opened) {
+                keys.open(&self.head, tag, self.buffer.part(FRONT + self.done, body), 0)
+                    .map_err(|_| tampered())?;
+            }
             next = TAG;
         }
         credit(&Head::read(&self.head, len, done).map_err(broken)?, windows)?;

@@ -16,7 +16,7 @@ use farjump::core::image::{Level, Machine};
 use farjump::{BitcodeUse, CompilerOptions, Cpu, Library, Link, Mode, Platform, Target};
 use farjump_compiler::Compiler;
 use farjump_compiler::protocol::Tier;
-use farjump_loader::{Arena, Compilation, Copied, Exports, LinkedImage, Resolver, Store};
+use farjump_loader::{Arena, Compilation, Copied, Domain, Exports, LinkedImage, Resolver, Store};
 use farjump_os::cpu::detected;
 
 use crate::Failure;
@@ -198,8 +198,14 @@ impl Builder {
             time: compiled.times.total(),
         };
         let mut copied = Copied::new(bitcode.bytes(), b"sum");
-        let image =
-            self.store.insert_compiled(&mut copied, &compiled.image, compilation, &self.resolver, None)?;
+        let image = self.store.insert_compiled(
+            &mut copied,
+            &compiled.image,
+            compilation,
+            Domain::default(),
+            &self.resolver,
+            None,
+        )?;
         Ok(Contestant { name: "bitcode", library, image })
     }
 }

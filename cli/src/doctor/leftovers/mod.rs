@@ -21,6 +21,7 @@ use super::memory::show_rough;
 use crate::report;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::procfs::read;
+use farjump_os::TMPFS;
 
 const NAME: &str = "UCX's leftovers";
 const FOLDER: &str = "/dev/shm";
@@ -29,8 +30,6 @@ const PREFIX: &str = "ucx_shm_posix_";
 const MOST_DIGITS: usize = 16;
 /// Inode of the first pid namespace (`PROC_PID_INIT_INO` of linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
-/// `TMPFS_MAGIC` of linux/magic.h.
-const TMPFS: i64 = 0x0102_1994;
 /// Files that changed less than this ago stay: their process may not have mapped them yet.
 const YOUNG: Duration = Duration::from_secs(2);
 /// Time limit of looking at processes. One that hangs in the kernel may hold the list of its mappings.

@@ -127,11 +127,11 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn set_mode(&mut self, mode: Mode) {
-        self.settings.mode = mode;
+    pub(super) fn set_mode(&mut self, mode: Mode) -> Mode {
         // A link that compiles images looks for them in mode cached alone.
         self.codes.forget_recent();
         self.close_several();
+        std::mem::replace(&mut self.settings.mode, mode)
     }
 
     // ---- state ----

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use farjump_core::image::FamilyId;
 use farjump_loader::LinkedImage;
 
+use super::ends::take_from;
 use super::made::MadeCalls;
 use super::{Caller, Forwards, MOST_CALLS, Outcome, Returned};
 use crate::executor::{Callable, Ended, Executor, Gate, Way};
@@ -19,19 +20,32 @@ pub(in crate::serve) struct Again {
     pub(super) payload: Vec<u8>,
     pub(in crate::serve) caller: Caller,
     pub(super) way: Way,
+    /// Whether it waits until the target's store has rung.
+    pub(super) awaits_store: bool,
 }
 
 /// The calls that are to run again, in the order in which they run.
 #[derive(Default)]
 pub(super) struct Agains {
     queue: VecDeque<Again>,
+    /// Those that wait for the target's store.
+    put_off: VecDeque<Again>,
+    /// Bytes of the payloads of all.
     bytes: usize,
 }
 
 impl Agains {
     pub(super) fn push(&mut self, again: Again) {
         self.bytes += again.payload.len();
-        self.queue.push_back(again);
+        match again.awaits_store {
+            true => self.put_off.push_back(again),
+            false => self.queue.push_back(again),
+        }
+    }
+
+    /// The target's store has rung.
+    pub(super) fn store_rang(&mut self) {
+        self.queue.append(&mut self.put_off);
     }
 
     pub(super) fn pop(&mut self) -> Option<Again> {
@@ -40,13 +54,22 @@ impl Agains {
         Some(again)
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Takes the calls out whose callers `goes` finds.
+    pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
+        for queue in [&mut self.queue, &mut self.put_off] {
+            take_from(queue, |again| &again.caller, goes, taken);
+        }
+        self.bytes = self.queue.iter().chain(&self.put_off).map(|again| again.payload.len()).sum();
+    }
+
+    /// Number of those that may run now.
+    pub(super) fn ready(&self) -> usize {
         self.queue.len()
     }
 
     /// Sets the gate to the present allowance. `made` are calls that are to run here, too, or to leave.
     pub(super) fn open(&self, gate: &mut Gate, most_bytes: usize, made: &MadeCalls) {
-        let calls = self.queue.len() + made.len();
+        let calls = self.queue.len() + self.put_off.len() + made.len();
         gate.calls = MOST_CALLS.saturating_sub(calls);
         gate.bytes = (calls != 0).then(|| most_bytes.saturating_sub(self.bytes + made.bytes()));
         (gate.largest, gate.most_bytes) = (most_bytes, most_bytes);
@@ -66,12 +89,17 @@ impl Forwards {
         let len = again.payload.len();
         let payload = scratch.aligned(&mut again.payload, code.align);
         executor.forwarding().way = again.way;
+        executor.begin_for(&again.caller.principal);
         // SAFETY: `again` holds the code. The payload is its own, or a copy in the scratch buffer, of `len` bytes, and
         // aligned as the code asks.
         let ended = unsafe { executor.run(&code, payload.cast(), len, limit) };
         // SAFETY: `again` holds the code.
         unsafe { executor.count(code.usage) };
-        let caller = again.caller;
+        executor.end_for();
+        let mut caller = again.caller;
+        if ended == Ended::Held {
+            caller.hold(&mut self.onward.holds);
+        }
         let outcome = match ended {
             Ended::Returned | Ended::Held if !caller.wants_reply => None,
             Ended::Returned | Ended::Held => Some(Outcome::Done(ReplyBytes::from_slice(executor.reply()))),
@@ -79,7 +107,9 @@ impl Forwards {
             Ended::ReplyTooLarge => caller.wants_reply.then_some(Outcome::Overlong),
             Ended::Forwarded => {
                 self.push(executor, again.linked, again.family, caller, limit);
-                None
+                executor.forwarding().way = Way::default();
+                self.active = true;
+                return;
             }
         };
         executor.forwarding().way = Way::default();

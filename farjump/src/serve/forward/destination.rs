@@ -8,7 +8,9 @@ use farjump_control::RefusalCause;
 use farjump_core::channel::Armed;
 
 use super::connecting::Connecting;
+use super::ends::take_from;
 use super::families::{Found, Other};
+use super::named::NamedCode;
 use super::{Caller, Forward, Outcome, Returned, Work, wake};
 use crate::link::{Forwarded, Image, Outgoing, Wanted};
 use crate::serve::epoll::{Event, Watch};
@@ -43,6 +45,8 @@ struct Connected {
     attended: bool,
     /// Questions of the destination without an answer.
     wanted: Vec<Wanted>,
+    /// What it may ask for.
+    named: NamedCode,
     watches_write: bool,
     doorbell_watches_write: bool,
 }
@@ -106,6 +110,12 @@ impl Peer {
         Some(forward)
     }
 
+    /// Takes the calls out that wait to be sent and whose callers `goes` finds.
+    pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
+        take_from(&mut self.queue, |forward| &forward.caller, goes, taken);
+        self.queued_bytes = self.queue.iter().map(|forward| forward.payload.len()).sum();
+    }
+
     pub(super) fn set_address(&mut self, address: String, watch: &Watch, outcomes: &mut VecDeque<Returned>) {
         if self.address != address {
             self.part(watch);
@@ -134,11 +144,12 @@ impl Peer {
         let Forward { linked: code, family, payload, caller } = &forward;
         let call =
             Forwarded { linked: code, family: family.as_ref(), payload, wants_reply: caller.wants_reply };
-        let sent = linked.link.image_of(code).map(|image| linked.link.forward(&call, image));
-        let Some(Ok(token)) = sent else { return Err(forward) };
+        let Some(image) = linked.link.image_of(code) else { return Err(forward) };
+        let Ok(token) = linked.link.forward(&call, image) else { return Err(forward) };
+        linked.named.note(image, code, *family, caller);
         linked.used = true;
-        if caller.wants_reply {
-            self.sent.push((token, *caller));
+        if forward.caller.wants_reply {
+            self.sent.push((token, forward.caller));
         }
         Ok(forward.payload)
     }
@@ -202,6 +213,7 @@ impl Peer {
             used: false,
             attended: true,
             wanted: Vec::new(),
+            named: NamedCode::default(),
             watches_write: false,
             doorbell_watches_write: false,
         })
@@ -217,35 +229,38 @@ impl Peer {
         let mut index = 0;
         while let Some(Forward { linked: code, family, payload, caller }) = self.queue.get(index) {
             let State::Connected(linked) = &mut self.state else { return Ok(()) };
-            let caller = *caller;
+            let caller = caller.clone();
             if waiting.contains(&caller.session) {
                 index += 1;
                 continue;
             }
             let call =
                 Forwarded { linked: code, family: family.as_ref(), payload, wants_reply: caller.wants_reply };
+            let forward = |linked: &mut Connected, image: Image<'_>| {
+                let sent = linked.link.forward(&call, image);
+                if sent.is_ok() {
+                    linked.named.note(image, code, *family, &caller);
+                }
+                sent
+            };
             let sent = match linked.link.image_of(code) {
-                Some(image) => linked.link.forward(&call, image),
-                None => match work.families.image_for(
-                    code,
-                    *family,
-                    caller.session,
-                    linked.link.cpu(),
-                    work.executor,
-                ) {
-                    Found::Here(Other::Stored(other)) => linked.link.forward(&call, Image::Stored(&other)),
-                    Found::Here(Other::Passed(other)) => linked.link.forward(&call, Image::Passed(&other)),
-                    Found::Waits => {
-                        waiting.push(caller.session);
-                        index += 1;
-                        continue;
+                Some(image) => forward(linked, image),
+                None => {
+                    match work.families.image_for(code, *family, &caller, linked.link.cpu(), work.executor) {
+                        Found::Here(Other::Stored(other)) => forward(linked, Image::Stored(&other)),
+                        Found::Here(Other::Passed(other)) => forward(linked, Image::Passed(&other)),
+                        Found::Waits => {
+                            waiting.push(caller.session);
+                            index += 1;
+                            continue;
+                        }
+                        Found::Not(why) => {
+                            work.outcomes.push_back(self.failed(caller, &why));
+                            drop(self.remove(index));
+                            continue;
+                        }
                     }
-                    Found::Not(why) => {
-                        work.outcomes.push_back(self.failed(caller, &why));
-                        drop(self.remove(index));
-                        continue;
-                    }
-                },
+                }
             };
             match sent {
                 Ok(token) => {
@@ -277,12 +292,15 @@ impl Peer {
         let mut index = 0;
         while let Some(&wanted) = linked.wanted.get(index) {
             let answered = match wanted {
-                Wanted::Manifest(id) => match work.families.manifest(id, work.executor) {
-                    Found::Waits => None,
-                    Found::Here(manifest) => Some(linked.link.answer_manifest(id, Some(&manifest))),
-                    Found::Not(_) => Some(linked.link.answer_manifest(id, None)),
-                },
-                Wanted::Code(id) => match work.families.image_of_any(id, work.executor) {
+                Wanted::Manifest(id) => {
+                    let named = linked.named.family(id);
+                    match named.map(|family| work.families.manifest(family, work.executor)) {
+                        Some(Found::Waits) => None,
+                        Some(Found::Here(manifest)) => Some(linked.link.answer_manifest(id, Some(&manifest))),
+                        Some(Found::Not(_)) | None => Some(linked.link.answer_manifest(id, None)),
+                    }
+                }
+                Wanted::Code(id) => match work.families.named_image(id, &linked.named, work.executor) {
                     Found::Waits => None,
                     Found::Here(Other::Stored(other)) => {
                         Some(linked.link.answer_code(id, Some(other.image())))
@@ -307,13 +325,13 @@ impl Peer {
     fn take_outcomes(&mut self, outcomes: &mut VecDeque<Returned>) {
         let State::Connected(linked) = &mut self.state else { return };
         let mut index = 0;
-        while let Some(&(token, caller)) = self.sent.get(index) {
+        while let Some(&(token, _)) = self.sent.get(index) {
             let Some(outcome) = linked.link.take(token) else {
                 index += 1;
                 continue;
             };
             // In order: later entries are more likely to have a later outcome.
-            self.sent.remove(index);
+            let (_, caller) = self.sent.remove(index);
             let outcome = match outcome {
                 Ok(bytes) => Outcome::Done(bytes),
                 Err(Error::Call(CallError::Panicked { message, .. })) => {

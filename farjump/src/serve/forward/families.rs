@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use farjump_core::code::CodeView;
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::{LinkedImage, Manifest, code_id};
+use farjump_loader::{CodeKey, Domain, LinkedImage, Manifest, code_id};
 
+use super::Caller;
+use super::named::NamedCode;
 use crate::executor::Executor;
 use crate::link::{PassedImage, Wanted};
 
@@ -38,9 +40,23 @@ pub(super) enum Other {
     Passed(Arc<PassedImage>),
 }
 
+/// Identity of a family: its id, and the domain of its sources.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct FamilyKey {
+    pub(super) id: FamilyId,
+    pub(super) domain: Domain,
+}
+
+impl FamilyKey {
+    /// The family that a call named.
+    pub(super) fn of(id: FamilyId, caller: &Caller) -> FamilyKey {
+        FamilyKey { id, domain: caller.principal.domain() }
+    }
+}
+
 /// A family of code that was forwarded.
 struct Family {
-    id: FamilyId,
+    key: FamilyKey,
     manifest: Option<Arc<Manifest>>,
     /// The sessions whose frames named it, in the order of their first frames. The first one is asked first: it
     /// named the family before this target could have sent it anywhere, so no circle of targets asks itself.
@@ -51,18 +67,25 @@ struct Family {
 
 /// A question without an answer.
 struct Ask {
-    family: FamilyId,
+    family: FamilyKey,
     wanted: Wanted,
     session: u64,
     until: Instant,
+}
+
+impl Ask {
+    /// Whether it is this question for a source of `domain`.
+    fn is_for(&self, wanted: Wanted, domain: Domain) -> bool {
+        self.wanted == wanted && self.family.domain == domain
+    }
 }
 
 /// Families, images for other machines, and questions under way.
 pub(super) struct Families {
     /// The one used last is the last.
     families: Vec<Family>,
-    /// Likewise.
-    images: Vec<Arc<PassedImage>>,
+    /// Likewise, with the domains of their sources.
+    images: Vec<(Domain, Arc<PassedImage>)>,
     asks: Vec<Ask>,
     /// Questions to be sent to sessions.
     unsent: Vec<(u64, Wanted)>,
@@ -76,66 +99,67 @@ impl Families {
     }
 
     /// Notes that a session called code of this family.
-    pub(super) fn note(&mut self, id: FamilyId, session: u64) {
-        let family = self.family(id);
+    pub(super) fn note(&mut self, key: FamilyKey, session: u64) {
+        let family = self.family(key);
         if !family.sources.contains(&session) {
             family.sources.truncate(SOURCES - 1);
             family.sources.push(session);
         }
     }
 
-    /// The family with this id, which becomes the one used last.
-    fn family(&mut self, id: FamilyId) -> &mut Family {
-        match self.families.iter().rposition(|family| family.id == id) {
+    /// The family with this key, which becomes the one used last.
+    fn family(&mut self, key: FamilyKey) -> &mut Family {
+        match self.families.iter().rposition(|family| family.key == key) {
             Some(index) => self.families[index..].rotate_left(1),
             None => {
                 let asks = &self.asks;
-                let is_idle = |family: &Family| asks.iter().all(|ask| ask.family != family.id);
+                let is_idle = |family: &Family| asks.iter().all(|ask| ask.family != family.key);
                 if self.families.len() >= FAMILIES
                     && let Some(oldest) = self.families.iter().position(is_idle)
                 {
                     self.families.remove(oldest);
                 }
-                self.families.push(Family { id, manifest: None, sources: Vec::new(), failure: None });
+                self.families.push(Family { key, manifest: None, sources: Vec::new(), failure: None });
             }
         }
         let last = self.families.len() - 1;
         &mut self.families[last]
     }
 
-    /// The image of `linked`'s family that runs on `cpu`, for a call of this session.
+    /// The image of `linked`'s family that runs on `cpu`, for a call of this caller.
     pub(super) fn image_for(
         &mut self,
         linked: &LinkedImage,
         family: Option<FamilyId>,
-        session: u64,
+        caller: &Caller,
         cpu: &Cpu,
         executor: &Executor,
     ) -> Found<Other> {
         let there = cpu.platform();
-        let Some(family) = family else {
+        let Some(id) = family else {
             return Found::Not(format!(
                 "it runs on {there}, and the code is the only image of its library, for {}: build the library for both",
                 linked.label()
             ));
         };
+        let family = FamilyKey::of(id, caller);
         if !self.knows(family) {
             // Forgotten while the call waited for the destination.
-            self.note(family, session);
+            self.note(family, caller.session);
         }
         let manifest = match self.manifest(family, executor) {
             Found::Here(manifest) => manifest,
             Found::Waits => return Found::Waits,
             Found::Not(why) => return Found::Not(why),
         };
-        let Some((kind, id)) = manifest.code_for(cpu) else {
+        let Some((kind, code)) = manifest.code_for(cpu) else {
             let offered: Vec<_> = manifest.images().iter().map(|(offered, _)| offered.to_string()).collect();
             return Found::Not(format!(
                 "the library has no image for {there} (it has {}): build it for that too",
                 offered.join(", ")
             ));
         };
-        let found = self.image(family, id, executor);
+        let found = self.image(family, code, executor);
         let Found::Here(other) = &found else { return found };
         let bytes = match other {
             Other::Stored(linked) => linked.image(),
@@ -143,82 +167,94 @@ impl Families {
         };
         match CodeView::new_checked(bytes) {
             Ok(view) if view.kind() != kind => Found::Not(format!(
-                "the manifest of family {family} lies: code {id} is for {}, not {kind}",
+                "the manifest of family {id} lies: code {code} is for {}, not {kind}",
                 view.kind()
             )),
             Ok(view) if view.payload_align_log2() != linked.payload_align_log2() => {
-                Found::Not(format!("the images of family {family} do not have the same payload alignment"))
+                Found::Not(format!("the images of family {id} do not have the same payload alignment"))
             }
             Ok(_) => found,
-            Err(error) => Found::Not(format!("the image for {there}, code {id}, is damaged: {error}")),
+            Err(error) => Found::Not(format!("the image for {there}, code {code}, is damaged: {error}")),
         }
     }
 
-    fn knows(&self, id: FamilyId) -> bool {
-        self.families.iter().any(|family| family.id == id)
+    fn knows(&self, key: FamilyKey) -> bool {
+        self.families.iter().any(|family| family.key == key)
     }
 
-    /// The manifest of a family. A destination may ask for any.
-    pub(super) fn manifest(&mut self, id: FamilyId, executor: &Executor) -> Found<Arc<Manifest>> {
+    /// The manifest of a family.
+    pub(super) fn manifest(&mut self, key: FamilyKey, executor: &Executor) -> Found<Arc<Manifest>> {
+        let id = key.id;
         if let Some(library) = executor.local_of_family(&id)
             && let Some(manifest) = library.manifest()
         {
             return Found::Here(Arc::clone(manifest));
         }
-        if !self.knows(id) {
+        if !self.knows(key) {
             return Found::Not(format!("no source has named family {id}"));
         }
-        match &self.family(id).manifest {
+        match &self.family(key).manifest {
             Some(manifest) => Found::Here(Arc::clone(manifest)),
-            None => self.ask(id, Wanted::Manifest(id)),
+            None => self.ask(key, Wanted::Manifest(id)),
         }
     }
 
-    /// The image with this id, of any family whose manifest is here.
-    pub(super) fn image_of_any(&mut self, id: CodeId, executor: &Executor) -> Found<Other> {
-        let lists = |family: &&Family| family.manifest.as_ref().is_some_and(|one| one.contains(&id));
-        match self.families.iter().rev().find(lists).map(|family| family.id) {
-            Some(family) => self.image(family, id, executor),
-            None => {
-                self.kept(id, executor).map_or_else(|| Found::Not("it is not known".to_owned()), Found::Here)
-            }
+    /// The image with this id, if calls have named it where it is asked for, or a family whose manifest has it.
+    pub(super) fn named_image(&mut self, id: CodeId, named: &NamedCode, executor: &Executor) -> Found<Other> {
+        let lists = |family: &&Family| {
+            named.has_family(&family.key) && family.manifest.as_ref().is_some_and(|one| one.contains(&id))
+        };
+        if let Some(family) = self.families.iter().rev().find(lists).map(|family| family.key) {
+            return self.image(family, id, executor);
         }
+        let of_own = |family: &&FamilyKey| {
+            let manifest = executor.local_of_family(&family.id).and_then(|library| library.manifest());
+            manifest.is_some_and(|manifest| manifest.contains(&id))
+        };
+        let own = || named.families().find(of_own).map(|family| family.domain.key(id));
+        let kept = named.code(&id).or_else(own).and_then(|key| self.kept(key, executor));
+        kept.map_or_else(|| Found::Not("no call has named it".to_owned()), Found::Here)
     }
 
-    fn image(&mut self, family: FamilyId, id: CodeId, executor: &Executor) -> Found<Other> {
-        match self.kept(id, executor) {
+    fn image(&mut self, family: FamilyKey, id: CodeId, executor: &Executor) -> Found<Other> {
+        match self.kept(family.domain.key(id), executor) {
             Some(other) => Found::Here(other),
             None => self.ask(family, Wanted::Code(id)),
         }
     }
 
-    /// The image with this id, if it is here.
-    fn kept(&mut self, id: CodeId, executor: &Executor) -> Option<Other> {
-        if let Some(linked) = executor.image(&id) {
+    /// The image with this key, if it is here.
+    fn kept(&mut self, key: CodeKey, executor: &Executor) -> Option<Other> {
+        let CodeKey { id, domain } = key;
+        if let Some(linked) = executor.image(key) {
             return Some(Other::Stored(Arc::clone(linked)));
         }
-        if let Some(index) = self.images.iter().position(|image| image.id() == id) {
+        if let Some(index) = self.position(key) {
             self.images[index..].rotate_left(1);
-            return self.images.last().cloned().map(Other::Passed);
+            return self.images.last().map(|(_, image)| Other::Passed(Arc::clone(image)));
         }
         let own = executor.local_image(&id)?;
         let passed = Arc::new(PassedImage::new(id, own.bytes().to_vec()));
-        self.keep(Arc::clone(&passed));
+        self.keep(domain, Arc::clone(&passed));
         Some(Other::Passed(passed))
     }
 
-    fn keep(&mut self, image: Arc<PassedImage>) {
-        self.images.push(image);
-        let mut bytes: usize = self.images.iter().map(|image| image.bytes().len()).sum();
+    fn position(&self, CodeKey { id, domain }: CodeKey) -> Option<usize> {
+        self.images.iter().position(|(of, image)| *of == domain && image.id() == id)
+    }
+
+    fn keep(&mut self, domain: Domain, image: Arc<PassedImage>) {
+        self.images.push((domain, image));
+        let mut bytes: usize = self.images.iter().map(|(_, image)| image.bytes().len()).sum();
         while bytes > IMAGE_BYTES && self.images.len() > 1 {
-            bytes -= self.images.remove(0).bytes().len();
+            bytes -= self.images.remove(0).1.bytes().len();
         }
     }
 
     /// Asks the first source of the family that has not failed to answer; one at a time.
-    fn ask<T>(&mut self, id: FamilyId, wanted: Wanted) -> Found<T> {
+    fn ask<T>(&mut self, key: FamilyKey, wanted: Wanted) -> Found<T> {
         let now = Instant::now();
-        if let Some(ask) = self.asks.iter().find(|ask| ask.wanted == wanted) {
+        if let Some(ask) = self.asks.iter().find(|ask| ask.is_for(wanted, key.domain)) {
             if now < ask.until {
                 return Found::Waits;
             }
@@ -226,12 +262,12 @@ impl Families {
             self.failed(ask.session, wanted, why);
         }
         let until = now + self.patience;
-        let family = self.family(id);
+        let family = self.family(key);
         let Some(&session) = family.sources.first() else {
             let why = family.failure.clone();
             return Found::Not(why.unwrap_or_else(|| format!("no source is left that could send {wanted}")));
         };
-        self.asks.push(Ask { family: id, wanted, session, until });
+        self.asks.push(Ask { family: key, wanted, session, until });
         self.unsent.push((session, wanted));
         Found::Waits
     }
@@ -242,12 +278,13 @@ impl Families {
     }
 
     /// Takes a manifest that a session sent when it was asked.
-    pub(super) fn take_manifest(&mut self, session: u64, id: FamilyId, text: &[u8]) {
+    pub(super) fn take_manifest(&mut self, session: u64, key: FamilyKey, text: &[u8]) {
+        let id = key.id;
         let wanted = Wanted::Manifest(id);
         match Manifest::parse(text) {
             Ok(manifest) if manifest.id() == id => {
-                self.family(id).manifest = Some(Arc::new(manifest));
-                self.asks.retain(|ask| ask.wanted != wanted);
+                self.family(key).manifest = Some(Arc::new(manifest));
+                self.asks.retain(|ask| !ask.is_for(wanted, key.domain));
             }
             Ok(other) => {
                 self.failed(
@@ -261,14 +298,15 @@ impl Families {
     }
 
     /// Takes an image that a session sent when it was asked.
-    pub(super) fn take_image(&mut self, session: u64, id: CodeId, image: Vec<u8>) {
+    pub(super) fn take_image(&mut self, session: u64, key: CodeKey, image: Vec<u8>) {
+        let CodeKey { id, domain } = key;
         let wanted = Wanted::Code(id);
         if code_id(&image) != id {
             return self.failed(session, wanted, format!("its source sent other code for {wanted}"));
         }
-        self.asks.retain(|ask| ask.wanted != wanted);
-        if !self.images.iter().any(|kept| kept.id() == id) {
-            self.keep(Arc::new(PassedImage::new(id, image)));
+        self.asks.retain(|ask| !ask.is_for(wanted, domain));
+        if self.position(key).is_none() {
+            self.keep(domain, Arc::new(PassedImage::new(id, image)));
         }
     }
 
@@ -298,5 +336,38 @@ impl Families {
     /// When the next question is too old.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.asks.iter().map(|ask| ask.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_and_images_of_one_domain_are_not_those_of_another() {
+        let executor = Executor::builder().build().unwrap();
+        let mut families = Families::new(Duration::from_secs(600));
+        let id = FamilyId([7; 16]);
+        let [one, other] = [0, 1].map(|number| FamilyKey { id, domain: Domain::numbered(number) });
+        families.note(one, 3);
+        assert!(matches!(families.manifest(one, &executor), Found::Waits));
+        assert!(matches!(families.manifest(other, &executor), Found::Not(_)));
+        assert_eq!(families.take_unsent(), [(3, Wanted::Manifest(id))]);
+        // Each domain asks its own source.
+        families.note(other, 4);
+        assert!(matches!(families.manifest(other, &executor), Found::Waits));
+        assert_eq!(families.take_unsent(), [(4, Wanted::Manifest(id))]);
+        let code = code_id(b"an image");
+        families.take_image(3, one.domain.key(code), b"an image".to_vec());
+        assert!(families.kept(one.domain.key(code), &executor).is_some());
+        assert!(families.kept(other.domain.key(code), &executor).is_none());
+        assert!(matches!(families.image(other, code, &executor), Found::Waits));
+        assert_eq!(families.take_unsent(), [(4, Wanted::Code(code))]);
+        families.take_image(4, other.domain.key(code), b"an image".to_vec());
+        assert_eq!(families.images.len(), 2);
+        // The end of a source of one is none of the other's.
+        families.source_ended(3);
+        assert!(matches!(families.manifest(one, &executor), Found::Not(_)));
+        assert!(matches!(families.manifest(other, &executor), Found::Waits));
     }
 }

@@ -7,8 +7,14 @@
 
 use std::collections::HashMap;
 
+use super::kept::Recount;
 use super::{Caller, Outcome, Returned};
 use crate::link::ReplyBytes;
+use crate::serve::holds::Hold;
+
+/// Why replies are lost that the target may not keep.
+const NO_MEMORY: &[u8] =
+    b"its source may not have the target keep so many bytes of replies (--max-source-memory)";
 
 /// Identity of a call whose replies are gathered.
 pub(in crate::serve) type GatherId = u64;
@@ -16,16 +22,22 @@ pub(in crate::serve) type GatherId = u64;
 /// The calls whose replies are gathered.
 #[derive(Default)]
 pub(super) struct Gathers {
-    open: HashMap<GatherId, Gather>,
+    pub(super) open: HashMap<GatherId, Gather>,
     last: GatherId,
+    /// Those whose replies do not all count in their sources' memory yet.
+    pub(super) changed: Vec<GatherId>,
 }
 
 /// A call that has led to others.
-struct Gather {
+pub(super) struct Gather {
     caller: Caller,
     /// Calls without an outcome.
     waiting: usize,
     replies: Vec<u8>,
+    /// How many calls they are of.
+    replied: u64,
+    /// Bytes that count in the source's memory.
+    counted: usize,
     /// Most bytes of replies.
     limit: usize,
     /// Calls that were lost, with all that they would have led to.
@@ -38,16 +50,28 @@ impl Gathers {
     /// Begins to gather what `waiting` calls reply. `reply` is the call's own.
     pub(super) fn begin(&mut self, caller: Caller, waiting: usize, reply: &[u8], limit: usize) -> GatherId {
         self.last += 1;
-        let gather = Gather { caller, waiting, replies: reply.to_vec(), limit, lost: 0, why: Vec::new() };
+        let (replies, replied) = (reply.to_vec(), u64::from(!reply.is_empty()));
+        let (counted, lost, why) = (0, 0, Vec::new());
+        let gather = Gather { caller, waiting, replies, replied, counted, limit, lost, why };
         self.open.insert(self.last, gather);
+        self.changed.push(self.last);
         self.last
     }
 
-    /// Takes the outcome of one of the calls of `id`. Returns that of the call that led to them, if this was the last
-    /// one.
-    pub(super) fn take(&mut self, id: GatherId, outcome: Outcome) -> Option<Returned> {
+    /// Takes the outcome of one of the calls of `id`, which waits for `hold`. Returns that of the call that led to them, if this
+    /// was the last one.
+    pub(super) fn take(&mut self, id: GatherId, outcome: Outcome, hold: Hold) -> Option<Returned> {
         let gather = self.open.get_mut(&id)?;
         gather.waiting -= 1;
+        gather.caller.hold = gather.caller.hold.max(hold);
+        self.changed.push(id);
+        let outcome = match outcome {
+            Outcome::Kept { outcome, bytes } => {
+                gather.counted += bytes;
+                *outcome
+            }
+            other => other,
+        };
         match outcome {
             Outcome::Done(reply) => gather.append(&reply),
             Outcome::Incomplete { lost, why, replies } => {
@@ -59,7 +83,8 @@ impl Gathers {
                 gather.lose(1, format!("the function panicked: {message}").as_bytes());
             }
             Outcome::Overlong => gather.lose(1, b"its reply was longer than the link takes"),
-            Outcome::Failed(why) => gather.lose(1, why.as_bytes()),
+            Outcome::Failed(why) | Outcome::Withdrawn(why) => gather.lose(1, why.as_bytes()),
+            Outcome::Kept { .. } | Outcome::Lost(_) => gather.lose(1, NO_MEMORY),
         }
         if gather.waiting != 0 {
             return None;
@@ -82,6 +107,21 @@ impl Gather {
             return self.lose(1, why.as_bytes());
         }
         self.replies.extend_from_slice(reply);
+        self.replied += u64::from(!reply.is_empty());
+    }
+
+    /// Counts the replies. If the source may not take so much memory, they are lost, and what comes later may have room.
+    pub(super) fn count(&mut self, recount: Recount<'_>) {
+        let session = self.caller.session;
+        let bytes = self.replies.len();
+        if recount(session, self.counted, bytes) {
+            self.counted = bytes;
+            return;
+        }
+        recount(session, self.counted, 0);
+        (self.replies, self.counted) = (Vec::new(), 0);
+        let lost = std::mem::take(&mut self.replied);
+        self.lose(lost, NO_MEMORY);
     }
 
     fn lose(&mut self, lost: u64, why: &[u8]) {
@@ -96,16 +136,24 @@ impl Gather {
             0 => Outcome::Done(ReplyBytes::from_vec(self.replies)),
             lost => Outcome::Incomplete { lost, why: self.why, replies: self.replies },
         };
+        let outcome = match self.counted {
+            0 => outcome,
+            bytes => Outcome::Kept { outcome: Box::new(outcome), bytes },
+        };
         Returned { caller: self.caller, outcome }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::principals::Principal;
+    use crate::serve::holds::Holds;
 
     fn caller() -> Caller {
-        Caller { session: 3, token: 7, wants_reply: true, part_of: None }
+        Caller::new(3, 7, true, &Arc::new(Principal::own()))
     }
 
     fn done(text: &str) -> Outcome {
@@ -117,15 +165,15 @@ mod tests {
         let mut gathers = Gathers::default();
         let (first, second) =
             (gathers.begin(caller(), 3, b"own ", 100), gathers.begin(caller(), 1, b"", 100));
-        assert!(gathers.take(first, done("a")).is_none());
-        assert!(gathers.take(first, done("")).is_none());
+        assert!(gathers.take(first, done("a"), Hold::default()).is_none());
+        assert!(gathers.take(first, done(""), Hold::default()).is_none());
         assert!(
-            matches!(gathers.take(second, done("other")).unwrap().outcome, Outcome::Done(bytes) if &*bytes == b"other")
+            matches!(gathers.take(second, done("other"), Hold::default()).unwrap().outcome, Outcome::Done(bytes) if &*bytes == b"other")
         );
-        let returned = gathers.take(first, done("b")).unwrap();
+        let returned = gathers.take(first, done("b"), Hold::default()).unwrap();
         assert_eq!((returned.caller.session, returned.caller.token), (3, 7));
         assert!(matches!(returned.outcome, Outcome::Done(bytes) if &*bytes == b"own ab"));
-        assert!(gathers.take(first, done("late")).is_none(), "nothing counts twice");
+        assert!(gathers.take(first, done("late"), Hold::default()).is_none(), "nothing counts twice");
     }
 
     #[test]
@@ -135,8 +183,53 @@ mod tests {
         let stays = gathers.begin(Caller { session: 4, ..caller() }, 1, b"", 100);
         gathers.forget(3);
         assert_eq!(gathers.open.len(), 1);
-        assert!(gathers.take(gone, done("late")).is_none());
-        assert!(gathers.take(stays, done("")).is_some() && gathers.open.is_empty());
+        assert!(gathers.take(gone, done("late"), Hold::default()).is_none());
+        assert!(gathers.take(stays, done(""), Hold::default()).is_some() && gathers.open.is_empty());
+    }
+
+    /// A source that may take so many bytes.
+    fn account(most: usize) -> impl FnMut(u64, usize, usize) -> bool {
+        let mut taken = 0;
+        move |session, from, to| {
+            assert!(session == 3 && from <= taken, "{session} gives back {from} of {taken}");
+            let fits = taken - from + to <= most;
+            if fits {
+                taken += to;
+                taken -= from;
+            }
+            fits
+        }
+    }
+
+    #[test]
+    fn replies_that_its_source_may_not_have_kept_are_lost_and_counted_and_later_ones_have_their_room() {
+        let mut gathers = Gathers::default();
+        let mut account = account(10);
+        let (first, second) =
+            (gathers.begin(caller(), 3, b"12345", 100), gathers.begin(caller(), 2, b"", 100));
+        gathers.count(&mut account);
+        assert!(gathers.take(second, done("6789"), Hold::default()).is_none());
+        assert!(gathers.take(first, done("abc"), Hold::default()).is_none());
+        gathers.count(&mut account);
+        assert_eq!((gathers.open[&first].counted, gathers.open[&second].counted), (0, 4));
+        assert!(gathers.take(first, done("abcdef"), Hold::default()).is_none());
+        gathers.count(&mut account);
+        assert!(!account(3, 0, 1), "all of it is taken");
+        let Outcome::Kept { outcome, bytes } =
+            gathers.take(first, done(""), Hold::default()).unwrap().outcome
+        else {
+            panic!("it counts")
+        };
+        let Outcome::Incomplete { lost, why, replies } = *outcome else { panic!("some of it is lost") };
+        assert_eq!((bytes, lost, &*replies), (6, 2, &b"abcdef"[..]));
+        assert_eq!(why, NO_MEMORY);
+        // One that counts becomes a part of another.
+        let inner = Outcome::Kept { outcome: Box::new(done("x")), bytes: 6 };
+        let outer = gathers.take(second, inner, Hold::default()).unwrap().outcome;
+        assert!(matches!(&outer, Outcome::Kept { bytes: 10, .. }));
+        // And is kept with what it has now.
+        assert!(matches!(outer.keep(|from, to| account(3, from, to)), Outcome::Kept { bytes: 5, .. }));
+        assert!(account(3, 5, 10) && !account(3, 0, 1), "nothing counts twice");
     }
 
     #[test]
@@ -147,12 +240,26 @@ mod tests {
         let outcomes =
             [Outcome::Failed("gone".into()), below, Outcome::Panicked(b"oh".to_vec()), Outcome::Overlong];
         for outcome in outcomes {
-            assert!(gathers.take(id, outcome).is_none());
+            assert!(gathers.take(id, outcome, Hold::default()).is_none());
         }
-        assert!(gathers.take(id, done("too long")).is_none());
-        let Outcome::Incomplete { lost, why, replies } = gathers.take(id, done("zz")).unwrap().outcome else {
+        assert!(gathers.take(id, done("too long"), Hold::default()).is_none());
+        let Outcome::Incomplete { lost, why, replies } =
+            gathers.take(id, done("zz"), Hold::default()).unwrap().outcome
+        else {
             panic!()
         };
         assert_eq!((lost, &*why, &*replies), (9, &b"gone"[..], &b"xyzz"[..]));
+    }
+
+    #[test]
+    fn a_call_waits_for_the_highest_hold_of_all_that_it_led_to() {
+        let (mut gathers, mut holds) = (Gathers::default(), Holds::default());
+        let id = gathers.begin(caller(), 3, b"", 100);
+        let first = holds.hold();
+        holds.release();
+        let second = holds.hold();
+        assert!(gathers.take(id, done("a"), second).is_none());
+        assert!(gathers.take(id, done("b"), first).is_none());
+        assert_eq!(gathers.take(id, done("c"), Hold::default()).unwrap().caller.hold, second);
     }
 }

@@ -8,15 +8,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farjump_core::image::CodeId;
-use farjump_loader::LinkedImage;
+use farjump_loader::{CodeKey, LinkedImage};
 
+use super::ends::take_from;
 use super::{Caller, Forwards, Outcome, Returned};
 use crate::Refusal;
 use crate::executor::{Asked, Forwarding, To, Unbound, Way};
 
 /// A message to code by its id.
 pub(in crate::serve) struct MadeCall {
-    pub(in crate::serve) id: CodeId,
+    pub(super) id: CodeId,
     /// The code, if the call that sent the message has made it.
     pub(in crate::serve) code: Option<Arc<[u8]>>,
     /// The function that made it.
@@ -34,7 +35,7 @@ pub(in crate::serve) struct MadeCall {
 pub(super) struct MadeCalls {
     ready: VecDeque<MadeCall>,
     /// Those that wait for the compiler.
-    compiling: Vec<MadeCall>,
+    compiling: VecDeque<MadeCall>,
 }
 
 impl MadeCalls {
@@ -45,6 +46,13 @@ impl MadeCalls {
     /// Number of messages that can be looked at now.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
+    }
+
+    /// Takes the messages out whose callers `goes` finds.
+    pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
+        for queue in [&mut self.ready, &mut self.compiling] {
+            take_from(queue, |call| &call.caller, goes, taken);
+        }
     }
 
     fn all(&self) -> impl Iterator<Item = &MadeCall> {
@@ -58,6 +66,13 @@ impl MadeCalls {
     /// Bytes of payload and code. Code with several messages counts for each.
     pub(super) fn bytes(&self) -> usize {
         self.all().map(|call| call.payload.len() + call.code.as_ref().map_or(0, |code| code.len())).sum()
+    }
+}
+
+impl MadeCall {
+    /// The code, of its principal's domain.
+    pub(in crate::serve) fn key(&self) -> CodeKey {
+        self.caller.principal.domain().key(self.id)
     }
 }
 
@@ -79,16 +94,17 @@ impl Forwards {
         code: Result<Arc<LinkedImage>, Unbound>,
         gates: &mut Forwarding,
     ) {
-        let caller = call.caller;
         match code {
             Ok(linked) => {
                 let asked = Asked::new(call.to, None, call.payload);
-                self.send(asked, &linked, None, caller, call.way, gates);
+                self.send(asked, &linked, None, call.caller, call.way, gates);
             }
-            Err(Unbound::Compiling) => self.onward.made.compiling.push(MadeCall { has_waited: true, ..call }),
+            Err(Unbound::Compiling) => {
+                self.onward.made.compiling.push_back(MadeCall { has_waited: true, ..call });
+            }
             Err(unbound) => {
                 let Refusal { text, .. } = unbound.into();
-                self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(text) });
+                self.outcomes.push_back(Returned { caller: call.caller, outcome: Outcome::Failed(text) });
             }
         }
         self.active = true;
@@ -96,11 +112,11 @@ impl Forwards {
 
     /// Lets messages go on that wait for this code.
     #[cfg(feature = "bitcode")]
-    pub(in crate::serve) fn compiled(&mut self, id: &CodeId) {
+    pub(in crate::serve) fn compiled(&mut self, key: CodeKey) {
         let (settled, waiting) =
-            std::mem::take(&mut self.onward.made.compiling).into_iter().partition(|call| call.id == *id);
+            std::mem::take(&mut self.onward.made.compiling).into_iter().partition(|call| call.key() == key);
         self.onward.made.compiling = waiting;
-        self.onward.made.ready.extend::<Vec<_>>(settled);
+        self.onward.made.ready.extend::<VecDeque<_>>(settled);
         self.active |= self.onward.made.ready() != 0;
     }
 }

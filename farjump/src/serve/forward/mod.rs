@@ -6,11 +6,16 @@
 //! [`Forwards::turn`] does all work that is possible now.
 
 mod again;
+mod caller;
 mod connecting;
 mod destination;
+mod ends;
 mod families;
 mod gathers;
+mod kept;
 mod made;
+mod named;
+mod outcomes;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -20,44 +25,31 @@ use std::time::Instant;
 use farjump_control::PeerAddress;
 use farjump_core::frame::Passage;
 use farjump_core::image::{CodeId, FamilyId};
-use farjump_loader::LinkedImage;
+use farjump_loader::{Domain, LinkedImage};
 
 use super::epoll::{Event, Watch};
+use super::holds::Holds;
 use crate::Error;
 use crate::executor::{Asked, Executor, Forwarding, Gate, Requests, To, Way};
 use crate::link::{ReplyBytes, Wanted};
+use crate::principals::Principal;
 use crate::wait::Rest;
 pub(super) use again::Again;
 use again::Agains;
+pub(super) use caller::Caller;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
-use families::Families;
-use gathers::{GatherId, Gathers};
+use families::{Families, FamilyKey};
+use gathers::Gathers;
 pub(super) use made::MadeCall;
 use made::MadeCalls;
+pub(super) use outcomes::{Outcome, Returned};
 
 /// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
 pub(super) const MOST_CALLS: usize = 1024;
 /// Most bytes of a frame that are neither payload nor code: header, name, and alignment.
 const FRAME_OVERHEAD: usize = 512;
-
-/// Identity of the call that is forwarded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    /// The session that it came from, which may have ended.
-    pub(super) session: u64,
-    pub(super) token: u32,
-    pub(super) wants_reply: bool,
-    /// The call whose replies are gathered to which this one belongs.
-    part_of: Option<GatherId>,
-}
-
-impl Caller {
-    pub(super) fn new(session: u64, token: u32, wants_reply: bool) -> Caller {
-        Caller { session, token, wants_reply, part_of: None }
-    }
-}
 
 /// A call on its way to a destination.
 struct Forward {
@@ -67,32 +59,6 @@ struct Forward {
     /// With its passage behind it.
     payload: Vec<u8>,
     caller: Caller,
-}
-
-/// The outcome of a call, with the caller that waits for it.
-pub(super) struct Returned {
-    pub(super) caller: Caller,
-    pub(super) outcome: Outcome,
-}
-
-/// The part of an outcome for its source.
-pub(super) enum Outcome {
-    /// The reply of the last function.
-    Done(ReplyBytes),
-    /// The message of its panic.
-    Panicked(Vec<u8>),
-    /// Calls that it led to were lost.
-    Incomplete {
-        lost: u64,
-        /// Why the first one was lost.
-        why: Vec<u8>,
-        /// What the others replied.
-        replies: Vec<u8>,
-    },
-    /// Its reply was longer than the link takes.
-    Overlong,
-    /// The reason why there is no reply, worded as part of a sentence.
-    Failed(String),
 }
 
 /// The destinations of a target.
@@ -112,11 +78,23 @@ pub(super) struct Forwards {
 }
 
 /// Calls that lead to others.
-#[derive(Default)]
 struct Onward {
+    /// The program itself.
+    own: Arc<Principal>,
+    /// The releases that replies wait for.
+    holds: Holds,
+    /// Outcomes for sessions that wait for one.
+    held: Vec<Returned>,
     agains: Agains,
     made: MadeCalls,
     gathers: Gathers,
+}
+
+impl Onward {
+    fn new(own: Arc<Principal>) -> Onward {
+        let (agains, made, gathers) = (Agains::default(), MadeCalls::default(), Gathers::default());
+        Onward { own, holds: Holds::default(), held: Vec::new(), agains, made, gathers }
+    }
 }
 
 /// Context of a destination's turn.
@@ -137,7 +115,7 @@ impl Forwards {
             choices,
             wake: None,
             families,
-            onward: Box::default(),
+            onward: Box::new(Onward::new(Arc::new(Principal::own()))),
             outcomes: VecDeque::new(),
             active: false,
             everywhere: false,
@@ -152,10 +130,30 @@ impl Forwards {
         self.open_gates(gates);
     }
 
+    /// The principal of calls that the program makes for itself.
+    pub(super) fn own(&self) -> &Arc<Principal> {
+        &self.onward.own
+    }
+
+    /// The releases that replies wait for.
+    pub(super) fn holds(&self) -> &Holds {
+        &self.onward.holds
+    }
+
+    /// The same, to be changed.
+    pub(super) fn holds_mut(&mut self) -> &mut Holds {
+        &mut self.onward.holds
+    }
+
     /// Whether [`Forwards::turn`] has work.
     #[inline(always)]
     pub(super) fn is_active(&self) -> bool {
         self.active
+    }
+
+    /// Has the next poll of the target come to [`Forwards::turn`], and to what is done beside it.
+    pub(super) fn wake(&mut self) {
+        self.active = true;
     }
 
     /// Names a destination `name` from now on. Calls on their way to another one of that name fail if the
@@ -183,23 +181,27 @@ impl Forwards {
         mut caller: Caller,
         limit: usize,
     ) {
-        let Requests { mut asked, made, too_far, way } = executor.forwarding().take();
+        let Requests { mut asked, made, too_far, way, is_held } = executor.forwarding().take();
+        if is_held {
+            caller.hold(&mut self.onward.holds);
+        }
         let calls = asked.len() + too_far as usize;
         if calls == 0 {
             return self.end_maker(executor, caller);
         }
         // A call that goes on to one place leaves its reply to that.
         if caller.wants_reply && (calls > 1 || !executor.reply().is_empty()) {
-            caller.part_of = Some(self.onward.gathers.begin(caller, calls, executor.reply(), limit));
+            let gather = self.onward.gathers.begin(caller.clone(), calls, executor.reply(), limit);
+            caller.part_of = Some(gather);
         }
         let is_sent = asked.iter().any(|asked| asked.to != To::Again && asked.code.is_none());
         if let Some(family) = family.filter(|_| is_sent) {
-            self.families.note(family, caller.session);
+            self.families.note(FamilyKey::of(family, &caller), caller.session);
         }
         for asked in asked.drain(..) {
             executor.stats.forwarded += u64::from(asked.to != To::Again);
             match asked.code {
-                None => self.send(asked, &linked, family, caller, way, executor.forwarding()),
+                None => self.send(asked, &linked, family, caller.clone(), way, executor.forwarding()),
                 Some(id) => {
                     let code = made.iter().find(|(made, _)| *made == id).map(|(_, code)| Arc::clone(code));
                     let (maker, Asked { to, payload, .. }) = (Arc::clone(&linked), asked);
@@ -207,7 +209,7 @@ impl Forwards {
                         id,
                         code,
                         maker,
-                        caller,
+                        caller: caller.clone(),
                         has_waited: false,
                         to,
                         payload,
@@ -219,7 +221,8 @@ impl Forwards {
         }
         executor.forwarding().take_back(asked);
         for _ in 0..too_far {
-            self.outcomes.push_back(Returned { caller, outcome: Outcome::Failed(self.too_far(way)) });
+            let outcome = Outcome::Failed(self.too_far(way));
+            self.outcomes.push_back(Returned { caller: caller.clone(), outcome });
             self.active = true;
         }
     }
@@ -236,7 +239,7 @@ impl Forwards {
 
     fn send(
         &mut self,
-        Asked { to, mut payload, .. }: Asked,
+        Asked { to, mut payload, awaits_store, .. }: Asked,
         linked: &Arc<LinkedImage>,
         family: Option<FamilyId>,
         caller: Caller,
@@ -248,11 +251,12 @@ impl Forwards {
             To::Peer(index) => {
                 payload.extend_from_slice(&Passage { hops: way.hops + 1 }.to_bytes());
                 let peer = &mut self.peers[index];
+                let wants_reply = caller.wants_reply;
                 match peer.send_now(Forward { linked, family, payload, caller }) {
                     Ok(payload) => {
                         gates.spare = payload;
                         // Its reply is looked for.
-                        self.active |= caller.wants_reply;
+                        self.active |= wants_reply;
                     }
                     Err(forward) => {
                         peer.push(forward);
@@ -263,7 +267,7 @@ impl Forwards {
             }
             To::Again => {
                 let way = Way { repeats: way.repeats + 1, ..way };
-                self.onward.agains.push(Again { linked, family, payload, caller, way });
+                self.onward.agains.push(Again { linked, family, payload, caller, way, awaits_store });
                 self.open_again(gates);
                 self.active = true;
             }
@@ -287,23 +291,15 @@ impl Forwards {
         self.onward.agains.pop()
     }
 
-    /// Number of calls that are to run again.
+    /// Number of calls that are to run again now.
     pub(super) fn agains(&self) -> usize {
-        self.onward.agains.len()
+        self.onward.agains.ready()
     }
 
-    /// Gives outcomes to the calls that gather them.
-    fn gather(&mut self) {
-        if self.outcomes.iter().all(|one| one.caller.part_of.is_none()) {
-            return;
-        }
-        let mut left = std::mem::take(&mut self.outcomes);
-        while let Some(Returned { caller, outcome }) = left.pop_front() {
-            match caller.part_of {
-                None => self.outcomes.push_back(Returned { caller, outcome }),
-                Some(id) => left.extend(self.onward.gathers.take(id, outcome)),
-            }
-        }
+    /// The target's store has rung: calls run again that wait for it.
+    pub(super) fn store_rang(&mut self) {
+        self.onward.agains.store_rang();
+        self.active = true;
     }
 
     /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Questions for
@@ -327,7 +323,7 @@ impl Forwards {
     }
 
     fn is_waiting(&self) -> bool {
-        let runs = self.onward.agains.len() != 0 || self.onward.made.ready() != 0;
+        let runs = self.onward.agains.ready() != 0 || self.onward.made.ready() != 0;
         !self.outcomes.is_empty()
             || runs
             || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
@@ -340,14 +336,14 @@ impl Forwards {
     }
 
     /// Takes a manifest that a session was asked for.
-    pub(super) fn take_manifest(&mut self, session: u64, family: FamilyId, text: &[u8]) {
-        self.families.take_manifest(session, family, text);
+    pub(super) fn take_manifest(&mut self, session: u64, domain: Domain, id: FamilyId, text: &[u8]) {
+        self.families.take_manifest(session, FamilyKey { id, domain }, text);
         self.active = true;
     }
 
     /// Takes an image that a session was asked for.
-    pub(super) fn take_image(&mut self, session: u64, id: CodeId, image: Vec<u8>) {
-        self.families.take_image(session, id, image);
+    pub(super) fn take_image(&mut self, session: u64, domain: Domain, id: CodeId, image: Vec<u8>) {
+        self.families.take_image(session, domain.key(id), image);
         self.active = true;
     }
 
@@ -355,12 +351,6 @@ impl Forwards {
     pub(super) fn go_without(&mut self, session: u64, wanted: Wanted, why: &str) {
         self.families.failed(session, wanted, why.to_owned());
         self.active = true;
-    }
-
-    /// Forgets a session that has ended.
-    pub(super) fn source_ended(&mut self, session: u64) {
-        self.families.source_ended(session);
-        self.onward.gathers.forget(session);
     }
 
     /// When a question becomes too old.
@@ -399,18 +389,6 @@ impl Forwards {
         self.choices.limits.bytes.unwrap_or(self.choices.mailbox_size)
     }
 
-    /// Takes the outcomes for sessions. Those that cannot be delivered now come back by
-    /// [`Forwards::put_back`].
-    pub(super) fn take_outcomes(&mut self) -> VecDeque<Returned> {
-        std::mem::take(&mut self.outcomes)
-    }
-
-    /// Keeps an outcome for which its session has no credit.
-    pub(super) fn put_back(&mut self, outcome: Returned) {
-        self.outcomes.push_back(outcome);
-        self.active = true;
-    }
-
     /// Handles the end of a handshake with a destination.
     pub(super) fn connected(&mut self) {
         if let Some(wake) = &self.wake {
@@ -436,7 +414,7 @@ impl Forwards {
 
     /// Prepares to sleep on the descriptors that the target watches.
     pub(super) fn arm(&mut self) -> Rest {
-        if self.onward.agains.len() != 0 || self.onward.made.ready() != 0 {
+        if self.onward.agains.ready() != 0 || self.onward.made.ready() != 0 {
             return Rest::None;
         }
         let mut rest = if self.outcomes.is_empty() { Rest::Sleep } else { Rest::Nap };
@@ -474,7 +452,7 @@ impl Forwards {
         }
         *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
-        *self.onward = Onward::default();
+        *self.onward = Onward::new(Arc::clone(&self.onward.own));
         self.active = false;
     }
 }

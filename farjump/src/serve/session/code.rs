@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::frame::{Kind, MAX_NAME, ReplyStatus};
-use farjump_core::image::CodeId;
-use farjump_loader::LinkedImage;
+#[cfg(test)]
+use farjump_loader::Domain;
+use farjump_loader::{CodeKey, LinkedImage};
 
 use super::head::{BlockedOn, HeldFrame};
 use super::{End, Session, Shared, Stop};
@@ -43,12 +44,22 @@ impl SessionCodes {
     /// Has calls run `linked` that ran older code with its id.
     #[cfg(feature = "bitcode")]
     pub(in crate::serve) fn exchange(&mut self, linked: &Arc<LinkedImage>) {
-        self.table.exchange(linked);
+        if self.table.domain() == linked.domain() {
+            self.table.exchange(linked);
+        }
     }
 
-    /// Drops code, as if it had never come.
-    pub(in crate::serve) fn forget(&mut self, id: &CodeId) {
-        self.table.forget(id);
+    /// Has the source be one of this domain, which has brought nothing.
+    #[cfg(test)]
+    pub(in crate::serve) fn move_to(&mut self, domain: Domain) {
+        self.table = CodeTable::for_source(domain, std::mem::take(&mut self.table.budget));
+    }
+
+    /// Drops code, as if it had never come; that of another domain is not here.
+    pub(in crate::serve) fn forget(&mut self, key: CodeKey) {
+        if self.table.domain() == key.domain {
+            self.table.forget(&key.id);
+        }
     }
 }
 
@@ -60,7 +71,7 @@ impl Session {
             if Arc::strong_count(linked) == 1 {
                 return;
             }
-            session.codes.forget(&linked.id());
+            session.codes.forget(linked.key());
         }
     }
 
@@ -91,7 +102,10 @@ impl Session {
         }
         let payload = frame.payload().as_ptr();
         let frame = frame.take();
-        Some(self.run(frame, payload, code, shared))
+        Some(match header.kind {
+            Kind::CallLocal => self.run_code_of(HeldFrame::own(frame), payload, code, shared),
+            _ => self.run(frame, payload, code, shared),
+        })
     }
 
     /// The payload of a frame, aligned as the code asks: in place, or in a copy.
@@ -261,14 +275,14 @@ impl Session {
                 Ok(())
             }
             Ok(Ready::Needs(id)) => {
-                if let Err(refusal) = may(self.control.rights, Rights::INJECT) {
+                if let Err(refusal) = may(self.control.rights(), Rights::INJECT) {
                     // Code that the source may not bring is not requested.
                     return self.refuse_frame(held, refusal, shared);
                 }
                 // The frame and those behind it stay in their place: their order is kept and none is lost.
                 self.head.block(BlockedOn::Code(id));
                 self.head.keep(held);
-                shared.handlers.code_missing(&self.control.peer, &id);
+                shared.handlers.code_missing(self.control.peer(), &id);
                 self.notify(&Message::NeedCode { index: header.index, id: id.0 })?;
                 // Counted here because the frames of a poll that ends the link are not counted either.
                 shared.executor.stats.waited += 1;

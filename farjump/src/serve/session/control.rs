@@ -4,13 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use farjump_control::{Control, DeferredFd, HandshakeError, Message, NamedKey, PeerIdentity, Rights};
+use farjump_control::{Control, DeferredFd, HandshakeError, LingeringPeer, Message, PeerIdentity, Rights};
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::Manifest;
 
 use super::{End, Session, Shared, Stop, code_missing, cut};
 use crate::Error;
 use crate::link::Wanted;
+use crate::principals::Principal;
 use crate::serve::epoll::{Event, Watch};
 
 /// Control messages that are taken from one source in a turn.
@@ -28,27 +29,34 @@ pub(in crate::serve) struct SourceControl {
     leaving: Option<Box<(Instant, String)>>,
     /// Refusals sent on this link.
     refusals_sent: u64,
-    /// Rights of the source. The right to call is among them: without that there is no link.
-    pub(in crate::serve) rights: Rights,
-    pub(in crate::serve) peer: PeerIdentity,
+    /// For whom its calls run. The right to call is among its rights: without that there is no link.
+    pub(in crate::serve) principal: Arc<Principal>,
+    /// Its process.
+    peer: Arc<PeerIdentity>,
     /// The peer in words for people, as the origin of its code.
     pub(super) origin: Arc<str>,
     connection: Control,
 }
 
 impl SourceControl {
-    pub(in crate::serve) fn new(connection: Control, rights: Rights) -> SourceControl {
+    pub(in crate::serve) fn new(connection: Control, principal: Arc<Principal>) -> SourceControl {
+        let peer = principal.peer().map_or_else(|| Arc::new(connection.peer().clone()), Arc::clone);
         SourceControl {
             source_gone: false,
             unread: false,
             watches_write: false,
             leaving: None,
             refusals_sent: 0,
-            rights,
-            peer: connection.peer().clone(),
-            origin: connection.peer().to_string().into(),
+            principal,
+            origin: peer.to_string().into(),
+            peer,
             connection,
         }
+    }
+
+    /// Ends the connection at this end ([`Control::linger`]).
+    pub(super) fn linger(self) -> Option<LingeringPeer> {
+        self.connection.linger()
     }
 
     /// Sends a message, unless the source is gone.
@@ -127,9 +135,14 @@ impl SourceControl {
         }
     }
 
-    /// The key by which the source was let in.
-    pub(in crate::serve) fn key(&self) -> Option<&NamedKey> {
-        self.connection.key().map(|key| &**key)
+    /// The process of the source.
+    pub(in crate::serve) fn peer(&self) -> &PeerIdentity {
+        &self.peer
+    }
+
+    /// What the source may do.
+    pub(in crate::serve) fn rights(&self) -> Rights {
+        self.principal.rights()
     }
 
     /// Watches the connection, which is the session's `id`, for writability while messages are queued. That of a
@@ -246,12 +259,12 @@ impl Session {
             Ok(manifest) => {
                 log::warn!(
                     "{}: sent the manifest of family {} for that of {family}",
-                    self.control.peer,
+                    self.control.peer(),
                     manifest.id()
                 );
             }
             Err(error) => {
-                log::warn!("{}: sent for the manifest of family {family}: {error}", self.control.peer)
+                log::warn!("{}: sent for the manifest of family {family}: {error}", self.control.peer())
             }
         }
         self.head.settle_manifest();

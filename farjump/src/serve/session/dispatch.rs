@@ -66,7 +66,7 @@ impl Session {
                 let sent = self.control.refusals_sent().to_le_bytes();
                 // What was held ran before.
                 let replied = match self.is_holding() {
-                    true => self.hold(Some(header.token), &sent, &mut shared.holds),
+                    true => self.hold(Some(header.token), &sent, shared.forwards.holds_mut()),
                     false => self.send_reply(header.token, ReplyStatus::Done, &sent, false),
                 };
                 self.release_held(held)?;
@@ -83,7 +83,7 @@ impl Session {
     /// code is missing.
     pub(super) fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::CallCode | Kind::CallInPlace | Kind::Bind => may(self.control.rights, Rights::INJECT),
+            Kind::CallCode | Kind::CallInPlace | Kind::Bind => may(self.control.rights(), Rights::INJECT),
             _ => Ok(()),
         }
     }

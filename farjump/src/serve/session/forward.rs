@@ -7,7 +7,7 @@ use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::channel::SendError;
 use farjump_core::frame::{Flags, Header, IncompleteReply, PASSAGE_LEN, Passage, ReplyStatus};
 use farjump_core::image::FamilyId;
-use farjump_loader::LinkedImage;
+use farjump_loader::{Domain, LinkedImage};
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
@@ -76,7 +76,11 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
-        let caller = Caller::new(self.id, header.token, wants_reply);
+        let caller = Caller::new(self.id, header.token, wants_reply, &self.control.principal);
+        if shared.executor.forwarding().is_held {
+            // What tells its source that it has run waits, too.
+            self.hold(None, &[], shared.forwards.holds_mut())?;
+        }
         // A target has no more calls under way to another one.
         let has_travelled = header.flags.contains(Flags::TRAVELLED);
         let most = if has_travelled { MOST_CALLS } else { MOST_FORWARDED };
@@ -142,7 +146,7 @@ impl Session {
     /// [`Shared::forwards`].
     #[cold]
     pub(in super::super) fn ask(&mut self, wanted: Wanted, shared: &mut Shared) -> Result<(), Stop> {
-        let brings = may(self.control.rights, Rights::INJECT);
+        let brings = may(self.control.rights(), Rights::INJECT);
         let refused = match wanted {
             _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
             Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),
@@ -156,11 +160,15 @@ impl Session {
             return Ok(());
         }
         self.passing.asked.push(wanted);
-        log::debug!("{}: asked for {wanted}, to forward it", self.control.peer);
+        log::debug!("{}: asked for {wanted}, to forward it", self.control.peer());
         self.notify(&match wanted {
             Wanted::Manifest(family) => Message::NeedManifest { family: family.0 },
             Wanted::Code(id) => Message::NeedCode { index: 0, id: id.0 },
         })
+    }
+
+    fn domain(&self) -> Domain {
+        self.codes.table.domain()
     }
 
     /// Takes the answer to a question of [`Session::ask`]; `None` if the source does not have the answer.
@@ -177,9 +185,11 @@ impl Session {
             );
         };
         match wanted {
-            Wanted::Manifest(family) => shared.forwards.take_manifest(self.id, family, &answer),
+            Wanted::Manifest(family) => {
+                shared.forwards.take_manifest(self.id, self.domain(), family, &answer)
+            }
             Wanted::Code(id) => match shared.executor.policy.image(answer.len()) {
-                Ok(()) => shared.forwards.take_image(self.id, id, answer),
+                Ok(()) => shared.forwards.take_image(self.id, self.domain(), id, answer),
                 Err(refusal) => shared.forwards.go_without(self.id, wanted, &refusal.text),
             },
         }
@@ -194,9 +204,10 @@ impl Session {
         // A source returns credit in memory only.
         self.progress(true, shared)?;
         let Returned { caller, outcome } = &returned;
+        let (outcome, kept) = outcome.kept();
         let incomplete;
         let sent = match outcome {
-            _ if self.control.wants_write() => return Ok(Some(returned)),
+            _ if self.control.wants_write() => return Ok(Some(self.keep(returned))),
             Outcome::Done(bytes) if bytes.len() > self.replies.max_len => {
                 let text = format!(
                     "the function replied {} bytes at a destination of the target, and this link takes {} at most: connect with a larger reply mailbox",
@@ -241,19 +252,42 @@ impl Session {
                 Err(Refusal { cause: RefusalCause::ReplyTooLarge, text })
             }
             Outcome::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
+            Outcome::Withdrawn(text) => Err(Refusal { cause: RefusalCause::Rights, text: text.clone() }),
+            Outcome::Kept { bytes: len, .. } | Outcome::Lost(len) => Err(self.lost_reply(*len)),
         };
         match sent {
             Ok((status, bytes)) => {
                 match self.channel.send_bytes(&reply(caller.token, status, false), bytes) {
-                    Err(SendError::Full) => return Ok(Some(returned)),
+                    Err(SendError::Full) => return Ok(Some(self.keep(returned))),
                     Err(SendError::Failed(error)) => return Err(error.into()),
                     // An outcome that is too large was replaced above.
                     Ok(()) | Err(SendError::TooLarge { .. }) => {}
                 }
             }
+            // It was counted when the call was dropped.
+            Err(refusal) if matches!(outcome, Outcome::Withdrawn(_)) => {
+                self.tell_refusal(caller.token, refusal, shared)?;
+            }
             Err(refusal) => self.refuse(caller.token, refusal, shared)?,
         }
+        self.recount(kept, 0);
         self.replies.forwarded_calls -= usize::from(caller.wants_reply);
         Ok(None)
+    }
+
+    /// Counts an outcome that waits for credit.
+    fn keep(&mut self, Returned { caller, outcome }: Returned) -> Returned {
+        Returned { caller, outcome: outcome.keep(|from, to| self.recount(from, to)) }
+    }
+
+    /// Has what the source takes of the target's memory go from `from` bytes to `to` bytes; `false`, and no change, if it may
+    /// not take so many.
+    pub(in super::super) fn recount(&mut self, from: usize, to: usize) -> bool {
+        let budget = &mut self.codes.table.budget;
+        if to > from {
+            return budget.try_take(to - from);
+        }
+        budget.give_back(from - to);
+        true
     }
 }

@@ -17,7 +17,8 @@ use super::{End, Session, Shared, Stop};
 use crate::Refusal;
 #[cfg(feature = "bitcode")]
 use crate::executor::Settled;
-use crate::executor::Supplied;
+use crate::executor::{Executor, Supplied};
+use crate::objects::Unanswered;
 use crate::policy::Budget;
 
 /// The mailbox that a frame lies in.
@@ -104,6 +105,8 @@ pub(super) enum BlockedOn {
         token: u32,
         len: usize,
     },
+    /// The target's store, which is asked again.
+    Store(Unanswered),
     /// The program's release of replies that it holds, of which there are many.
     Release,
     /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
@@ -161,6 +164,22 @@ impl HeadFrame {
     pub(super) fn released(&mut self) {
         if matches!(self.blocked_on, BlockedOn::Release) {
             self.blocked_on = BlockedOn::NextTurn;
+        }
+    }
+
+    /// Whether the target's store is to be asked again.
+    #[inline]
+    pub(super) fn waits_for_store(&self) -> bool {
+        matches!(self.blocked_on, BlockedOn::Store(_))
+    }
+
+    /// Whether the target's store will ring when it is to be asked again.
+    pub(super) fn waits_for_bell(&self, executor: &Executor) -> bool {
+        match self.blocked_on {
+            BlockedOn::Store(Unanswered::Waits(rung)) => {
+                executor.bell().is_some_and(|bell| bell.count() == rung)
+            }
+            _ => false,
         }
     }
 
@@ -300,23 +319,32 @@ impl Session {
         }
     }
 
+    /// The refusal for a reply of `len` bytes that may not wait for credit.
+    pub(super) fn lost_reply(&self, len: usize) -> Refusal {
+        let text = format!(
+            "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
+             keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
+             connect with a larger reply mailbox",
+            self.codes.table.budget.left()
+        );
+        Refusal { cause: RefusalCause::ReplyTooLarge, text }
+    }
+
     /// Whether the awaited event has come.
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
+        if self.head.waits_for_bell(&shared.executor) {
+            return Ok(false);
+        }
         match std::mem::replace(&mut self.head.blocked_on, BlockedOn::Nothing) {
-            BlockedOn::Nothing | BlockedOn::NextTurn => Ok(true),
+            BlockedOn::Nothing | BlockedOn::NextTurn | BlockedOn::Store(_) => Ok(true),
             waits @ (BlockedOn::Code(_) | BlockedOn::Manifest(_)) => {
                 self.head.blocked_on = waits;
                 Ok(false)
             }
             BlockedOn::LostReply { token, len } => {
-                let text = format!(
-                    "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
-                     keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
-                     connect with a larger reply mailbox",
-                    self.codes.table.budget.left()
-                );
-                self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
+                let refusal = self.lost_reply(len);
+                self.refuse(token, refusal, shared)?;
                 Ok(!self.head.is_blocked())
             }
             BlockedOn::CodeTurn(id, image) => {

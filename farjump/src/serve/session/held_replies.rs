@@ -6,6 +6,7 @@ use farjump_core::frame::ReplyStatus;
 
 use super::head::BlockedOn;
 use super::{Session, Stop};
+use crate::serve::holds::Holds;
 
 /// Replies held, and their bytes, from which on no further frame of the source runs.
 const MOST: usize = 256;
@@ -28,13 +29,13 @@ impl Session {
         self.held_replies.as_ref().is_some_and(|held| held.is_holding)
     }
 
-    /// Holds the reply to a call, or notes that there is one without. `holds` is the target's note of it.
+    /// Holds the reply to a call, or notes that there is one without. `holds` numbers the target's releases.
     #[cold]
-    pub(super) fn hold(&mut self, token: Option<u32>, bytes: &[u8], holds: &mut bool) -> Result<(), Stop> {
+    pub(super) fn hold(&mut self, token: Option<u32>, bytes: &[u8], holds: &mut Holds) -> Result<(), Stop> {
         if self.control.is_source_gone() {
             return Ok(());
         }
-        *holds = true;
+        holds.hold();
         let held = self.held_replies.get_or_insert_default();
         held.is_holding = true;
         let Some(token) = token else { return Ok(()) };

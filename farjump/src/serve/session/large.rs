@@ -190,7 +190,7 @@ impl Session {
             }
             Err(refusal) => {
                 shared.executor.stats.refuse(refusal.cause);
-                shared.handlers.refused(&self.control.peer, &refusal);
+                shared.handlers.refused(self.control.peer(), &refusal);
                 self.notify(&Message::LargeDecline { cause: refusal.cause, text: refusal.text })?;
                 self.await_reading();
                 Ok(())
@@ -237,8 +237,8 @@ impl Session {
     ) -> Result<(), Stop> {
         match std::mem::replace(&mut self.large.state, State::Absent) {
             State::Offered { end: own, until } => {
-                let joined = own.join(&self.control.peer, end, descriptors, until).map_err(cut)?;
-                let channel = joined_channel(joined, &self.control.peer).map_err(cut)?;
+                let joined = own.join(self.control.peer(), end, descriptors, until).map_err(cut)?;
+                let channel = joined_channel(joined, self.control.peer()).map_err(cut)?;
                 self.large.state = State::Open(Box::new(channel));
                 self.notify(&Message::Go)
             }
@@ -349,7 +349,7 @@ impl Session {
                 let what = "it requested a large mailbox and did not accept it in time";
                 let refusal = Refusal::new(RefusalCause::Stalled, what);
                 shared.executor.stats.refuse(refusal.cause);
-                shared.handlers.refused(&self.control.peer, &refusal);
+                shared.handlers.refused(self.control.peer(), &refusal);
                 Ok(())
             }
             State::Open(large) => {

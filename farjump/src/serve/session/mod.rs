@@ -17,11 +17,12 @@ mod reply;
 use std::ffi::c_void;
 use std::time::Duration;
 
+use farjump_control::LingeringPeer;
 use farjump_core::channel::{Armed, Channel, Taken};
 use farjump_core::frame::{Flags, Header, ReplyStatus};
-#[cfg(feature = "bitcode")]
-use farjump_core::image::CodeId;
 use farjump_core::transport::{PathInfo, Transport};
+#[cfg(feature = "bitcode")]
+use farjump_loader::CodeKey;
 
 use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
@@ -46,7 +47,8 @@ pub(super) struct Shared {
     pub(super) executor: Executor,
     /// How the program wants sessions to be polled, if not as usual.
     pub(super) host: Option<Host>,
-    pub(super) handlers: Handlers,
+    // Boxed: what follows would lie farther from what each call uses.
+    pub(super) handlers: Box<Handlers>,
     /// Time limit of the rest of a frame after its signal.
     pub(super) stall_timeout: Duration,
     /// Buffers for code and misaligned payload.
@@ -60,8 +62,6 @@ pub(super) struct Shared {
     pub(super) large_frames: LargeFrames,
     /// Time limit of a source's accepting a large mailbox.
     pub(super) handshake_timeout: Duration,
-    /// Whether a session has held a reply since the last release.
-    pub(super) holds: bool,
 }
 
 // The fields that every call uses come first, side by side, from the start of a line.
@@ -108,10 +108,22 @@ impl Session {
         }
     }
 
+    /// Ends the session: its channel is closed, and no device reaches memory through it any more. Returns the source, as
+    /// [`Control::linger`](farjump_control::Control::linger) does.
+    pub(super) fn into_peer(self) -> Option<LingeringPeer> {
+        let Session { control, .. } = self;
+        control.linger()
+    }
+
     /// Whether its next frame waits until this code is compiled.
     #[cfg(feature = "bitcode")]
-    pub(super) fn awaits_compiler(&self, id: &CodeId) -> bool {
-        self.head.awaits_compiler(id)
+    pub(super) fn awaits_compiler(&self, key: CodeKey) -> bool {
+        self.codes.table.domain() == key.domain && self.head.awaits_compiler(&key.id)
+    }
+
+    /// Whether its next frame is a request to the target's store that is to be made again.
+    pub(super) fn waits_for_store(&self) -> bool {
+        self.head.waits_for_store()
     }
 
     /// Whether arrived frames have to wait for something else.
@@ -137,12 +149,20 @@ impl Session {
         Ok(match (self.head.blocked_on(), armed) {
             // They come on the control connection, which is watched in any case.
             (BlockedOn::Code(_) | BlockedOn::Manifest(_), _) => Rest::Sleep,
+            // The bell is watched too.
+            (BlockedOn::Store(_), _) if self.head.waits_for_bell(&shared.executor) => Rest::Sleep,
             // The program releases them when it likes.
             (BlockedOn::Release, _) => Rest::Sleep,
             // It is watched too.
             #[cfg(feature = "bitcode")]
             (BlockedOn::Compiler(_), _) => Rest::Sleep,
-            (BlockedOn::LostReply { .. } | BlockedOn::CodeTurn(..) | BlockedOn::NextTurn, _) => Rest::None,
+            (
+                BlockedOn::LostReply { .. }
+                | BlockedOn::CodeTurn(..)
+                | BlockedOn::NextTurn
+                | BlockedOn::Store(_),
+                _,
+            ) => Rest::None,
             (BlockedOn::Credit { .. } | BlockedOn::Reading, _) => Rest::Nap,
             (BlockedOn::Nothing, Armed::Ready) => Rest::None,
             (BlockedOn::Nothing, Armed::Sleep) if !self.head.is_partial() => Rest::Sleep,
@@ -167,8 +187,7 @@ impl Session {
         Ok(released?)
     }
 
-    /// As [`Session::run`], for a frame of either mailbox.
-    #[cold]
+    /// As [`Session::run`], for a frame of either mailbox. The frame is kept where the target's store is to be asked again.
     fn run_code_of(
         &mut self,
         held: HeldFrame,
@@ -177,6 +196,10 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let replied = self.run_code(|| held.header(), payload, code, shared);
+        if self.head.waits_for_store() {
+            self.head.keep(held);
+            return replied;
+        }
         let released = self.release_held(held);
         replied?;
         released

@@ -59,12 +59,12 @@ impl Session {
     /// [`Session::poll`] for a program that limits polls, or wants to know whose call runs.
     #[inline(never)]
     fn poll_for_host(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        let before = shared.executor.set_caller(self.id);
+        let before = shared.executor.set_principal(&self.control.principal);
         let most = shared.host.map_or(BATCH, |host| host.batch);
         let polled = self.poll_up_to(most, shared);
         if let Ok(0) = polled {
             // Nothing ran: the last call is another source's.
-            shared.executor.set_caller(before);
+            shared.executor.restore_principal(before);
         }
         polled
     }

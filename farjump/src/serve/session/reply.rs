@@ -42,11 +42,22 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let (token, wants_reply) = (header.token, header.flags.contains(Flags::WANTS_REPLY));
+        if ended == Ended::Panicked
+            && let Some(unanswered) = shared.executor.take_unanswered()
+        {
+            // Nobody takes the reply of a gone source, and what the request would bring would end with it.
+            if !self.control.is_source_gone() {
+                self.head.block(BlockedOn::Store(unanswered));
+                shared.executor.stats.waited += 1;
+            }
+            return Ok(());
+        }
         if ended == Ended::Forwarded {
             return self.forward(header, code, shared);
         }
         if ended == Ended::Held {
-            return self.hold(wants_reply.then_some(token), shared.executor.reply(), &mut shared.holds);
+            let (reply, holds) = (shared.executor.reply(), shared.forwards.holds_mut());
+            return self.hold(wants_reply.then_some(token), reply, holds);
         }
         if ended == Ended::ReplyTooLarge {
             if !wants_reply {
@@ -140,7 +151,18 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
-        shared.handlers.refused(&self.control.peer, &refusal);
+        self.tell_refusal(token, refusal, shared)
+    }
+
+    /// Sends the source the reason of a refusal that was counted.
+    #[cold]
+    pub(super) fn tell_refusal(
+        &mut self,
+        token: u32,
+        refusal: Refusal,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        shared.handlers.refused(self.control.peer(), &refusal);
         let (cause, text) = (refusal.cause, refusal.text);
         self.control.send_refusal(&Message::Refused { token, cause, text })?;
         self.set_notice()?;

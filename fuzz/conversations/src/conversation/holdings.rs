@@ -1,6 +1,7 @@
 //! The descriptors and mappings of this process, which a conversation must not leave behind.
 
 use std::fs;
+use std::os::fd::RawFd;
 
 /// The file of a library that the hostile peer exports, by the name that it gives.
 const EXPORTED: &str = "/memfd:fuzz ";
@@ -19,6 +20,12 @@ impl Holdings {
     pub fn open() -> Vec<String> {
         let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
+    }
+
+    /// The numbers of the open descriptors.
+    pub(crate) fn numbers() -> Vec<RawFd> {
+        let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// Whether nothing exceeds `before`.

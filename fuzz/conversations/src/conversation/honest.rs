@@ -1,31 +1,20 @@
 //! The honest link of a conversation: each of its calls succeeds, whatever the hostile source does.
 
-use std::time::{Duration, Instant};
-
 use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
 
 use super::{Conversation, Victim};
+use crate::alongside::{PATIENCE, alongside};
 use crate::functions::honest;
 use crate::step::Way;
 use crate::transports::transport;
 
-/// Timeout of an honest source: much longer than anything takes on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Words of a target that has its maximum of sources.
 const FULL: &str = "has as many";
 
 impl Conversation<'_> {
     /// Gives the target turns while another thread waits for it.
     pub(super) fn meanwhile<T: Send>(&mut self, act: impl FnOnce() -> T + Send) -> T {
-        let begun = Instant::now();
-        std::thread::scope(|scope| {
-            let other = scope.spawn(act);
-            while !other.is_finished() {
-                self.victim.as_mut().expect("it is there until the end").turn();
-                assert!(begun.elapsed() < 2 * PATIENCE, "an honest source waits for longer than it said");
-            }
-            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        alongside(|| self.turn(), act)
     }
 
     fn honest_link(&self) -> LinkBuilder {

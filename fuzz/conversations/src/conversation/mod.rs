@@ -316,8 +316,10 @@ impl<'s> Conversation<'s> {
                 let _ = target.set_local(&function.library);
             }
             2 if function.name != "honest" => drop(target.remove_local(function.name)),
-            3 => target.export("fuzz_twice", twice as extern "C" fn(_) -> _),
-            4 => target.export_data("fuzz_version", &VERSION),
+            3 => {
+                target.export("fuzz_twice", twice as extern "C" fn(_) -> _).expect("nobody else has the name")
+            }
+            4 => target.export_data("fuzz_version", &VERSION).expect("nobody else has the name"),
             _ => {
                 let stats = target.stats();
                 assert!(

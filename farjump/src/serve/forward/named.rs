@@ -1,0 +1,60 @@
+//! The code that a destination may ask for.
+
+use std::collections::{HashMap, HashSet};
+
+use farjump_core::image::{CodeId, FamilyId};
+use farjump_loader::{CodeKey, LinkedImage};
+
+use super::Caller;
+use super::families::FamilyKey;
+use crate::link::Image;
+
+/// What calls have named that were sent over a link: the destination at its other end gets images and manifests of these, and no
+/// others. A link has no more code indexes, so this has no more entries.
+#[derive(Default)]
+pub(super) struct NamedCode {
+    /// With the domain of the first call that named it: all have the same bytes.
+    codes: HashMap<CodeId, CodeKey>,
+    families: HashSet<FamilyKey>,
+}
+
+impl NamedCode {
+    /// Notes a call that was sent: its frame named code, and the family, unless the destination had the code bound.
+    #[inline]
+    pub(super) fn note(
+        &mut self,
+        image: Image<'_>,
+        own: &LinkedImage,
+        family: Option<FamilyId>,
+        caller: &Caller,
+    ) {
+        let id = match image {
+            Image::Bound(_) => return,
+            Image::Own => own.id(),
+            Image::Stored(other) => other.id(),
+            Image::Passed(other) => other.id(),
+        };
+        // The target's own functions are of another domain than their callers may be.
+        let domain = if id == own.id() { own.domain() } else { caller.principal.domain() };
+        self.codes.entry(id).or_insert(domain.key(id));
+        self.families.extend(family.map(|family| FamilyKey::of(family, caller)));
+    }
+
+    /// The code with this id, if it was named.
+    pub(super) fn code(&self, id: &CodeId) -> Option<CodeKey> {
+        self.codes.get(id).copied()
+    }
+
+    /// The family with this id, if it was named, of one of the domains in which it was.
+    pub(super) fn family(&self, id: FamilyId) -> Option<FamilyKey> {
+        self.families.iter().find(|family| family.id == id).copied()
+    }
+
+    pub(super) fn has_family(&self, key: &FamilyKey) -> bool {
+        self.families.contains(key)
+    }
+
+    pub(super) fn families(&self) -> impl Iterator<Item = &FamilyKey> {
+        self.families.iter()
+    }
+}

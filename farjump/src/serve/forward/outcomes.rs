@@ -1,0 +1,85 @@
+//! The outcomes of calls, on their way to the sessions that wait for them.
+
+use std::collections::VecDeque;
+
+use super::kept::Recount;
+use super::{Caller, Forwards, Onward};
+use crate::link::ReplyBytes;
+
+/// The outcome of a call, with the caller that waits for it.
+pub(in crate::serve) struct Returned {
+    pub(in crate::serve) caller: Caller,
+    pub(in crate::serve) outcome: Outcome,
+}
+
+/// The part of an outcome for its source.
+pub(in crate::serve) enum Outcome {
+    /// The reply of the last function.
+    Done(ReplyBytes),
+    /// The message of its panic.
+    Panicked(Vec<u8>),
+    /// Calls that it led to were lost.
+    Incomplete {
+        lost: u64,
+        /// Why the first one was lost.
+        why: Vec<u8>,
+        /// What the others replied.
+        replies: Vec<u8>,
+    },
+    /// Its reply was longer than the link takes.
+    Overlong,
+    /// The reason why there is no reply, worded as part of a sentence.
+    Failed(String),
+    /// The reason why its principal lost its right to the call before it ran.
+    Withdrawn(String),
+    /// One that waits here, and its bytes that count in its source's memory.
+    Kept { outcome: Box<Outcome>, bytes: usize },
+    /// It had so many bytes, and its source may not have them wait here.
+    Lost(usize),
+}
+
+impl Forwards {
+    /// Gives outcomes to the calls that gather them.
+    pub(super) fn gather(&mut self) {
+        if self.outcomes.iter().all(|one| one.caller.part_of.is_none()) {
+            return;
+        }
+        let mut left = std::mem::take(&mut self.outcomes);
+        while let Some(Returned { caller, outcome }) = left.pop_front() {
+            match caller.part_of {
+                None => self.outcomes.push_back(Returned { caller, outcome }),
+                Some(id) => left.extend(self.onward.gathers.take(id, outcome, caller.hold)),
+            }
+        }
+    }
+
+    /// Takes the outcomes for sessions, but those that wait for a release, which count in their sources' memory from now on. Those
+    /// that cannot be delivered now come back by [`Forwards::put_back`].
+    pub(in crate::serve) fn take_outcomes(&mut self, recount: Recount<'_>) -> VecDeque<Returned> {
+        let Onward { holds, held, .. } = &mut *self.onward;
+        let outcomes = std::mem::take(&mut self.outcomes);
+        if outcomes.iter().all(|one| holds.are_over(one.caller.hold)) {
+            return outcomes;
+        }
+        let (ready, waiting): (VecDeque<_>, VecDeque<_>) =
+            outcomes.into_iter().partition(|one| holds.are_over(one.caller.hold));
+        held.extend(waiting.into_iter().map(|Returned { caller, outcome }| {
+            let session = caller.session;
+            Returned { caller, outcome: outcome.keep(|from, to| recount(session, from, to)) }
+        }));
+        ready
+    }
+
+    /// Lets outcomes go on that waited for a release. Returns whether there are some.
+    pub(in crate::serve) fn let_held_go(&mut self) -> bool {
+        self.active |= !self.onward.held.is_empty();
+        self.outcomes.extend(self.onward.held.drain(..));
+        !self.outcomes.is_empty()
+    }
+
+    /// Keeps an outcome for which its session has no credit.
+    pub(in crate::serve) fn put_back(&mut self, outcome: Returned) {
+        self.outcomes.push_back(outcome);
+        self.active = true;
+    }
+}

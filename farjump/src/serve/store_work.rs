@@ -1,0 +1,114 @@
+//! Work of the target's store that is left for later polls: of ended sources, and of listings.
+
+use farjump_control::{AdminConnection, AdminResponse, MAX_LISTED, ObjectListing};
+
+use super::Target;
+use crate::objects::{Bell, FIRST_PAGE};
+
+/// What is left.
+#[derive(Default)]
+pub(super) struct StoreWork {
+    /// Requests or ended sources may have left something.
+    of_sources: bool,
+    listings: Vec<Listing>,
+}
+
+/// A listing of objects for a process that has asked for it, which gets it when it is whole.
+struct Listing {
+    /// The connection's id in the watch.
+    id: u64,
+    connection: AdminConnection,
+    listed: ObjectListing,
+    /// The next page.
+    next: u64,
+}
+
+impl StoreWork {
+    /// Whether there is any.
+    pub(super) fn is_left(&self) -> bool {
+        self.of_sources || !self.listings.is_empty()
+    }
+
+    /// Number of processes that wait for a listing.
+    pub(super) fn listings(&self) -> usize {
+        self.listings.len()
+    }
+
+    /// Drops the listings for processes that `keeps` refuses.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&AdminConnection) -> bool) {
+        self.listings.retain(|listing| keeps(&listing.connection));
+    }
+}
+
+impl Target<'_> {
+    /// The store may have something left to do.
+    pub(super) fn wake_store(&mut self) {
+        if self.shared.executor.objects().is_some() {
+            self.store_work.of_sources = true;
+            self.shared.forwards.wake();
+        }
+    }
+
+    /// The store has rung: requests that wait are made again.
+    pub(super) fn heed_bell(&mut self) {
+        // Before sessions compare the count: a later ring wakes again.
+        self.shared.executor.bell().into_iter().for_each(Bell::silence);
+        self.idle.naps = 0;
+        self.wake_store();
+        self.shared.forwards.store_rang();
+        let waiting: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|session| session.waits_for_store())
+            .map(|session| session.id)
+            .collect();
+        // Each becomes another's neighbour.
+        for id in waiting {
+            if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
+                self.sessions.make_busy(index);
+            }
+        }
+    }
+
+    /// Whether the store has something left to do. Does a part of it.
+    pub(super) fn store_has_work(&mut self) -> bool {
+        if !self.store_work.is_left()
+            && let Some(objects) = self.shared.executor.objects()
+            && objects.go_on()
+        {
+            self.wake_store();
+        }
+        self.store_work.is_left()
+    }
+
+    /// Begins a listing of the store's objects.
+    pub(super) fn list_objects(&mut self, id: u64, connection: AdminConnection) {
+        let listed = ObjectListing::default();
+        self.store_work.listings.push(Listing { id, connection, listed, next: FIRST_PAGE });
+        self.shared.forwards.wake();
+    }
+
+    /// Does a part of what is left.
+    #[cold]
+    pub(super) fn tend_store(&mut self) {
+        let Some(objects) = self.shared.executor.objects() else { return };
+        if self.store_work.of_sources {
+            self.store_work.of_sources = objects.go_on();
+        }
+        for mut listing in std::mem::take(&mut self.store_work.listings) {
+            let Some(objects) = self.shared.executor.objects() else { return };
+            let most = MAX_LISTED - listing.listed.objects.len();
+            let next = objects.list(listing.next, most).add_to(&mut listing.listed);
+            match next.filter(|_| listing.listed.objects.len() < MAX_LISTED) {
+                Some(next) => self.store_work.listings.push(Listing { next, ..listing }),
+                None => {
+                    let Listing { id, connection, listed, .. } = listing;
+                    self.send_response(id, connection, &AdminResponse::Objects(listed));
+                }
+            }
+        }
+        if self.store_work.is_left() {
+            self.shared.forwards.wake();
+        }
+    }
+}

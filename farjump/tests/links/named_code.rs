@@ -1,0 +1,104 @@
+//! A destination gets the code that calls sent to it have named, and no other.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump::core::transport::{OpenRequest, Transport};
+use farjump::{Library, Link};
+use farjump_control::{Arrival, ArrivalOptions, Handshake, Listener, Message, Progress};
+use farjump_transports::shm::Shm;
+
+use crate::forwarding::{address, member};
+use crate::support::{PATIENCE, Place, id_of, image_of, library};
+
+/// A destination that meets a target as one does, and runs nothing.
+struct Asking(Box<Handshake>);
+
+impl Asking {
+    fn meet(listener: &Listener) -> Asking {
+        let mut transports: Vec<Box<dyn Transport>> = vec![Box::new(Shm::new())];
+        let mut arrival = awaited(|| listener.accept().unwrap()).map_or_else(
+            || panic!("the target does not connect"),
+            |control| {
+                Arrival::new(control, ArrivalOptions::new("asking", 7, OpenRequest::new(1 << 20, 1 << 18)))
+            },
+        );
+        let met = awaited(|| match arrival.advance(&mut transports).unwrap() {
+            Progress::Handshake(handshake) => Some(handshake),
+            _ => None,
+        });
+        Asking(met.expect("the handshake ends"))
+    }
+
+    /// Asks for the image with this id; `None` if it is told that there is none.
+    fn asks_for(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
+        self.0.control.send(&Message::NeedCode { index: 0, id: wanted }, &[]).unwrap();
+        self.answer(|message| match message {
+            Message::Code { id, image } if id == wanted => Some(Some(image)),
+            Message::NoCode { id } if id == wanted => Some(None),
+            _ => None,
+        })
+    }
+
+    /// The same for the manifest of a family.
+    fn asks_for_manifest(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
+        self.0.control.send(&Message::NeedManifest { family: wanted }, &[]).unwrap();
+        self.answer(|message| match message {
+            Message::Manifest { family, text } if family == wanted => Some(Some(text)),
+            Message::NoManifest { family } if family == wanted => Some(None),
+            _ => None,
+        })
+    }
+
+    fn answer<T>(&mut self, is_answer: impl Fn(Message) -> Option<T>) -> T {
+        let control = &mut self.0.control;
+        awaited(|| control.recv().unwrap().and_then(|(message, _)| is_answer(message)))
+            .expect("an answer comes")
+    }
+}
+
+/// Tries until there is something.
+fn awaited<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if let Some(found) = attempt() {
+            return Some(found);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// Has a source call `ifunc` at the first target.
+fn call(link: &Link, ifunc: &Library, payload: &[u8]) {
+    link.send(ifunc, payload).unwrap();
+    link.flush(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_destination_gets_only_what_calls_have_named_that_were_sent_to_it() {
+    let place = Place::new();
+    let [next, other] =
+        [1, 2].map(|number| Listener::bind(&address(&place, number).parse().unwrap()).unwrap());
+    let target =
+        member(&place, 0, 2).destination("other", &address(&place, 2)).build().unwrap().spawn().unwrap();
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let (echo, onward, tally) = (library("echo"), library("onward"), library("tally"));
+    // Code that goes nowhere.
+    call(&link, &echo, b"stays");
+    call(&link, &tally, b"");
+    call(&link, &onward, b">next;");
+    let mut next = Asking::meet(&next);
+    assert_eq!(next.asks_for(id_of(&onward).0), Some(image_of(&onward)));
+    assert_eq!(next.asks_for(id_of(&echo).0), None);
+    assert_eq!(next.asks_for(id_of(&tally).0), None);
+    assert_eq!(next.asks_for_manifest(id_of(&echo).0), None);
+    // What goes to one destination is not the other's.
+    let spread = library("spread");
+    call(&link, &spread, b"\x01\x01.nother;");
+    let mut other = Asking::meet(&other);
+    assert_eq!(other.asks_for(id_of(&spread).0), Some(image_of(&spread)));
+    assert_eq!(other.asks_for(id_of(&onward).0), None);
+    assert_eq!(next.asks_for(id_of(&spread).0), None);
+    target.stop().unwrap();
+}

@@ -1,0 +1,392 @@
+//! Calls that run later than they came: again, at a destination, behind a release, after their link.
+//!
+//! Sources, and the host itself, send errands ([`ErrandStep`]): calls of one function that sends itself on. Each carries the
+//! tag of its principal. A function of the target compares it with the principal for whom the call runs, and notes which
+//! errands have begun and which hold their reply. So each step can be judged: it runs for the principal that sent it and for
+//! no other; it does not run when that has lost its right; and its reply leaves after the last release that it waits for.
+
+mod asking;
+mod ledger;
+mod step;
+
+use std::fs;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use farjump::{Key, Link, Principal, Rights, Target};
+use tempfile::TempDir;
+
+use crate::alongside::{PATIENCE, alongside, until};
+use crate::functions::{errand, functions};
+use asking::Asking;
+use ledger::{FORWARDER, Ledger, Tag};
+pub use step::{Errand, ErrandStep, SOURCES, Script};
+
+/// Turns in which nothing more may run of what was withdrawn.
+const QUIET: usize = 30;
+/// Most turns for which a destination waits for a call: it may have been dropped.
+const TURNS_TO_MEET: usize = 200;
+
+/// What a conversation came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Steps that errands did.
+    pub done: u64,
+    /// Replies.
+    pub replies: u64,
+    /// Errands that were refused, dropped or lost.
+    pub failed: u64,
+    /// Answers to a destination that asked for code.
+    pub answers: u64,
+}
+
+/// A source of errands.
+#[derive(Default)]
+struct Source {
+    link: Option<Link>,
+    /// The tags of its links, the last one that of the present link or of its last one.
+    tags: Vec<u32>,
+    /// Errands without a reply, and the numbers of their calls.
+    awaited: Vec<(u32, u32)>,
+    /// The rights of its key, if that is in the file.
+    allowed: Option<Rights>,
+}
+
+struct Conversation {
+    target: Target<'static>,
+    next: Option<Target<'static>>,
+    asking: Option<Asking>,
+    sources: [Source; SOURCES],
+    /// The last errand, and those that want a reply.
+    last: u32,
+    wanting: Vec<u32>,
+    own: u32,
+    outcome: Outcome,
+    has_keys: bool,
+    folder: TempDir,
+}
+
+/// Carries a conversation out.
+///
+/// # Panics
+/// When a guarantee is broken.
+pub fn run_errands(script: &Script) -> Outcome {
+    // Built with the first conversation, whatever that calls.
+    let _built = (functions(), errand());
+    ledger::with(|ledger| *ledger = Ledger::default());
+    let mut conversation = Conversation::new(script);
+    for step in &script.steps {
+        conversation.carry_out(step);
+        conversation.turn();
+        ledger::with(|ledger| ledger.check());
+    }
+    conversation.end()
+}
+
+fn key(source: usize) -> Key {
+    Key::from_bytes([source as u8 + 1; 32])
+}
+
+/// The name of a source's key.
+fn name(source: usize) -> String {
+    format!("source-{source}")
+}
+
+impl Conversation {
+    fn new(script: &Script) -> Conversation {
+        let folder = TempDir::new().expect("a folder");
+        let unix = |name: &str| format!("unix:{}", folder.path().join(name).display());
+        let small = |address: &str| Target::listen(address).arena_size(1 << 20).mailbox_size(1 << 14);
+        let listen = if script.has_keys { "tcp:127.0.0.1:0".to_owned() } else { unix("t.sock") };
+        let mut builder = small(&listen)
+            .control_interval(Duration::ZERO)
+            .export("fuzz_errand", ledger::here as extern "C" fn(_, _, _) -> _)
+            .host_word(|_| ledger::with(Ledger::tag));
+        if script.has_keys {
+            let all = [Some(Rights::default()); SOURCES];
+            builder = builder.key_file(Self::write_keys(&folder, all)).transport("tcp");
+        }
+        let (mut next, mut asking) = (None, None);
+        if script.destinations {
+            let there = small(&unix("next.sock"))
+                .export("fuzz_errand", ledger::there as extern "C" fn(_, _, _) -> _)
+                .host_word(|_| FORWARDER);
+            next = Some(there.build().expect("a destination"));
+            asking = Some(Asking::at(&folder.path().join("asks.sock")));
+            builder = builder.destination("next", &unix("next.sock")).destination("asks", &unix("asks.sock"));
+        }
+        let target = builder.build().expect("a target");
+        Conversation {
+            target,
+            next,
+            asking,
+            sources: std::array::from_fn(|_| Source {
+                allowed: Some(Rights::default()),
+                ..Source::default()
+            }),
+            last: 0,
+            wanting: Vec::new(),
+            own: FORWARDER.0,
+            outcome: Outcome::default(),
+            has_keys: script.has_keys,
+            folder,
+        }
+    }
+
+    /// Writes the file of the keys that are left, with these rights. Returns its path.
+    fn write_keys(folder: &TempDir, allowed: [Option<Rights>; SOURCES]) -> std::path::PathBuf {
+        let path = folder.path().join("keys");
+        // One that no source has: a file without keys would be no good.
+        let keys = allowed.into_iter().chain([Some(Rights::default())]).enumerate();
+        let line = |(source, rights): (usize, Option<Rights>)| {
+            Some(format!("{} {} allow={}\n", key(source).digits().trim(), name(source), rights?))
+        };
+        fs::write(&path, keys.filter_map(line).collect::<String>()).expect("a file of keys");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its owner's alone");
+        path
+    }
+
+    fn turn(&mut self) {
+        self.target.poll().expect("the target works");
+        self.target.wait(Duration::ZERO).expect("the target waits");
+        if let Some(next) = &mut self.next {
+            next.poll().expect("the destination works");
+            next.wait(Duration::ZERO).expect("the destination waits");
+        }
+        if let Some(asking) = &mut self.asking {
+            asking.turn();
+        }
+        self.listen();
+    }
+
+    /// Takes turns until something is so. `false` if it never is.
+    fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
+        until(|| {
+            self.turn();
+            is_so(self)
+        })
+    }
+
+    /// Takes the replies that have come.
+    fn listen(&mut self) {
+        for source in &mut self.sources {
+            let Some(link) = &source.link else { continue };
+            source.awaited.retain(|(errand, number)| {
+                let Some(mut pending) = link.pending_from_raw(*number) else { return false };
+                match pending.poll() {
+                    Ok(None) => {
+                        pending.into_raw();
+                        return true;
+                    }
+                    Ok(Some(_)) => {
+                        ledger::with(|ledger| ledger.replied(*errand));
+                        self.outcome.replies += 1;
+                    }
+                    Err(error) => {
+                        assert!(!error.to_string().is_empty());
+                        self.outcome.failed += 1;
+                    }
+                }
+                false
+            });
+        }
+    }
+
+    fn payload(&mut self, tag: u32, steps: &str) -> Vec<u8> {
+        self.last += 1;
+        [&tag.to_ne_bytes()[..], &self.last.to_ne_bytes(), steps.as_bytes()].concat()
+    }
+
+    fn carry_out(&mut self, step: &ErrandStep) {
+        match step {
+            ErrandStep::Connect(source) => self.connect(*source),
+            ErrandStep::Send(source, errand) => self.send(*source, errand),
+            ErrandStep::Own(steps) => self.send_own(steps),
+            ErrandStep::Turns(count) => (0..*count).for_each(|_| self.turn()),
+            ErrandStep::Release => {
+                ledger::with(|ledger| ledger.releases += 1);
+                self.target.release_replies();
+            }
+            ErrandStep::ReleaseThere => self.release_there(),
+            ErrandStep::Withdraw(source) => {
+                if let Some(tag) = self.sources[*source].tags.last().copied() {
+                    self.withdraw(tag);
+                }
+            }
+            ErrandStep::Leave(source) => self.leave(*source),
+            ErrandStep::ChangeRights(source) => {
+                let allowed = self.sources[*source].allowed;
+                self.change_key(*source, allowed.map(|rights| rights ^ Rights::OBSERVE));
+            }
+            ErrandStep::TakeKey(source) => self.change_key(*source, None),
+            ErrandStep::EndLinks => {
+                self.target.end_links("the host ends its links");
+                (0..SOURCES).for_each(|source| self.has_ended(source));
+            }
+            ErrandStep::Inject(source) => self.inject(*source),
+            ErrandStep::AskForCode(which) => self.ask_for_code(*which),
+        }
+    }
+
+    fn connect(&mut self, source: usize) {
+        let Source { link: None, allowed: Some(allowed), .. } = self.sources[source] else { return };
+        let mut builder =
+            Link::builder(&self.target.address()).connect_timeout(PATIENCE).send_timeout(PATIENCE);
+        if self.has_keys {
+            builder = builder.key(key(source)).transport("tcp");
+        }
+        let target = &mut self.target;
+        let turn = || {
+            target.poll().expect("the target works");
+            target.wait(Duration::ZERO).expect("the target waits");
+        };
+        let link = alongside(turn, || builder.connect()).unwrap_or_else(|error| panic!("no link: {error}"));
+        assert_eq!(link.rights(), allowed, "keys and targets give what the operator wrote");
+        self.sources[source].tags.push(ledger::with(|ledger| {
+            ledger.give((allowed, self.has_keys.then(|| name(source))));
+            ledger.last_tag()
+        }));
+        self.sources[source].link = Some(link);
+    }
+
+    fn send(&mut self, source: usize, errand: &Errand) {
+        let Some(tag) = self.sources[source].tags.last().copied() else { return };
+        let payload = self.payload(tag, &errand.steps);
+        let Source { link: Some(link), awaited, .. } = &mut self.sources[source] else { return };
+        let library = &crate::functions::errand().library;
+        // A mailbox may be full, and a link may have ended.
+        if !errand.wants_reply {
+            let _ = link.try_send(library, &payload);
+        } else if let Ok(pending) = link.try_inject(library, &payload) {
+            awaited.push((self.last, pending.into_raw()));
+            self.wanting.push(self.last);
+        }
+    }
+
+    fn send_own(&mut self, steps: &str) {
+        self.own += 1;
+        let (principal, payload) = (Principal::with_word(Tag(self.own)), self.payload(self.own, steps));
+        // SAFETY: the function takes any payload.
+        let done = unsafe { self.target.call_for(&principal, &errand().library, &payload) };
+        if let Err(error) = done {
+            assert!(!error.to_string().is_empty());
+        }
+    }
+
+    fn release_there(&mut self) {
+        if let Some(next) = &mut self.next {
+            ledger::with(|ledger| ledger.releases_there += 1);
+            next.release_replies();
+        }
+    }
+
+    /// Takes the right of all links with this tag away. Nothing that has begun runs any more.
+    fn withdraw(&mut self, tag: u32) {
+        let reason = |principal: &Principal| {
+            (principal.word() == Some(&Tag(tag))).then(|| "its right was taken away".to_owned())
+        };
+        self.target.withdraw(reason);
+        ledger::with(|ledger| ledger.end(tag, |_| true));
+    }
+
+    /// Has a source leave.
+    fn leave(&mut self, source: usize) {
+        let before = self.target.sources();
+        if self.sources[source].link.take().is_some() {
+            assert!(self.until(|all| all.target.sources() < before), "a link does not end");
+            self.has_ended(source);
+        }
+    }
+
+    /// The link of a source has ended at the target. Of what has begun, nothing runs any more that wants a reply.
+    fn has_ended(&mut self, source: usize) {
+        let Source { link, tags, awaited, .. } = &mut self.sources[source];
+        *link = None;
+        self.outcome.failed += awaited.drain(..).len() as u64;
+        let (tag, wanting) = (tags.last().copied(), &self.wanting);
+        if let Some(tag) = tag {
+            ledger::with(|ledger| ledger.end(tag, |errand| wanting.contains(&errand)));
+        }
+    }
+
+    /// Takes a source's key out of the file, or gives it other rights. Of what it sent on any of its links, nothing runs any more,
+    /// also where that has not begun.
+    fn change_key(&mut self, source: usize, allowed: Option<Rights>) {
+        if !self.has_keys || self.sources[source].link.is_none() {
+            return;
+        }
+        self.sources[source].allowed = allowed;
+        Self::write_keys(&self.folder, std::array::from_fn(|source| self.sources[source].allowed));
+        let before = self.target.sources();
+        assert!(self.until(|all| all.target.sources() < before), "a key that has changed keeps its link");
+        self.has_ended(source);
+        ledger::with(|ledger| ledger.revoke(&self.sources[source].tags));
+    }
+
+    /// Has a source bring code that no call takes to a destination.
+    fn inject(&mut self, source: usize) {
+        if let Some(link) = &self.sources[source].link {
+            let _ = link.try_send(&functions()[0].library, &[7; 16]);
+        }
+    }
+
+    /// Has a destination ask for an image: it gets what calls have named that were sent to it.
+    fn ask_for_code(&mut self, which: u8) {
+        if self.asking.is_none() {
+            return;
+        }
+        let own = errand().id();
+        let wanted = if which.is_multiple_of(4) { own } else { functions()[0].id() };
+        // Something is sent there, and other code is only brought.
+        self.connect(0);
+        self.send(0, &Errand { wants_reply: false, steps: "n?w".to_owned() });
+        self.inject(0);
+        let mut turns = 0;
+        self.until(|all| {
+            turns += 1;
+            turns == TURNS_TO_MEET || all.asking.as_ref().is_some_and(Asking::is_met)
+        });
+        let Some(asking) = self.asking.as_mut().filter(|asking| asking.is_met()) else { return };
+        asking.ask(wanted);
+        let mut answer = None;
+        self.until(|all| {
+            answer = all.asking.as_mut().and_then(|asking| asking.answer(wanted));
+            answer.is_some()
+        });
+        let answer = answer.expect("the target answers");
+        assert!(answer != Ok(true) || wanted == own, "a destination got code that no call to it has named");
+        self.outcome.answers += u64::from(answer.is_ok());
+    }
+
+    /// Ends everything. All calls have an outcome, and nothing goes on.
+    fn end(mut self) -> Outcome {
+        self.asking = None;
+        let tags: Vec<u32> = self.sources.iter().flat_map(|source| source.tags.iter().copied()).collect();
+        // What has come and not run yet goes first.
+        (0..QUIET).for_each(|_| self.turn());
+        let own = FORWARDER.0 + 1..=self.own;
+        tags.into_iter().chain(own).for_each(|tag| self.withdraw(tag));
+        let begun = Instant::now();
+        let has_ended = self.until(|all| {
+            if let Some(next) = &mut all.next {
+                next.withdraw(|_| Some("the conversation is over".to_owned()));
+            }
+            all.target.withdraw(|_| Some("the conversation is over".to_owned()));
+            ledger::with(|ledger| ledger.releases += 1);
+            all.target.release_replies();
+            all.release_there();
+            all.sources.iter().all(|source| source.awaited.is_empty())
+        });
+        let awaited: Vec<_> = self.sources.iter().map(|source| source.awaited.clone()).collect();
+        assert!(has_ended, "after {:?} these calls have no outcome: {awaited:?}", begun.elapsed());
+        let done = ledger::with(|ledger| ledger.done);
+        (0..QUIET).for_each(|_| self.turn());
+        ledger::with(|ledger| {
+            ledger.check();
+            assert_eq!(ledger.done, done, "something runs on");
+        });
+        (0..SOURCES).for_each(|source| self.leave(source));
+        Outcome { done, ..self.outcome }
+    }
+}

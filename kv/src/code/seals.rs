@@ -1,0 +1,101 @@
+//! Seals of code in keys, and their generations.
+//!
+//! Whoever may write the key may keep what it had, and write it again. So each FJ.LOAD and FJ.DELETE seals a generation of its
+//! own, and a server that has seen one of a name takes none from before it.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use blake3::Hash;
+
+/// The purpose of keys made from the file of the module's key.
+pub(super) const PURPOSE: &str = "farjump-kv 2026-11 generations of code in keys";
+
+/// The code of a name, in a database of the server.
+pub(super) type Named = (i32, Vec<u8>);
+
+/// What the field `s:NAME` of a key has: the seal of a library in `c:NAME`, or of its deletion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seal {
+    generation: u64,
+    /// Compared in constant time.
+    hash: Hash,
+}
+
+impl Seal {
+    /// Length of the field.
+    const LEN: usize = 40;
+
+    /// Seals a library under a name; without a library, that there is none.
+    pub(super) fn new(key: &[u8; 32], of: &Named, generation: u64, library: Option<&[u8]>) -> Seal {
+        let (database, name) = of;
+        let mut hasher = blake3::Hasher::new_keyed(key);
+        hasher.update(&generation.to_le_bytes()).update(&database.to_le_bytes());
+        hasher.update(&(name.len() as u64).to_le_bytes()).update(name);
+        match library {
+            Some(library) => hasher.update(b"c").update(library),
+            None => hasher.update(b"d"),
+        };
+        Seal { generation, hash: hasher.finalize() }
+    }
+
+    /// Reads a field; `None` if it has another length.
+    pub(super) fn read(field: &[u8]) -> Option<Seal> {
+        let (generation, hash) = field.split_first_chunk()?;
+        let hash = <[u8; 32]>::try_from(hash).ok()?;
+        Some(Seal { generation: u64::from_le_bytes(*generation), hash: Hash::from(hash) })
+    }
+
+    /// The field.
+    pub(super) fn to_bytes(self) -> [u8; Seal::LEN] {
+        let mut field = [0; Seal::LEN];
+        field[..8].copy_from_slice(&self.generation.to_le_bytes());
+        field[8..].copy_from_slice(self.hash.as_bytes());
+        field
+    }
+
+    pub(super) fn generation(self) -> u64 {
+        self.generation
+    }
+
+    /// Whether it is the module's own, of this library or of a deletion.
+    pub(super) fn is_of(self, key: &[u8; 32], of: &Named, library: Option<&[u8]>) -> bool {
+        self == Seal::new(key, of, self.generation, library)
+    }
+}
+
+/// The newest seals that this server has seen, its own and its primary's.
+#[derive(Default)]
+pub(super) struct Newest(HashMap<Named, Seal>);
+
+impl Newest {
+    /// Whether `seal` is newer than all that were seen.
+    pub(super) fn is_older_than(&self, of: &Named, seal: Seal) -> bool {
+        self.0.get(of).is_none_or(|newest| newest.generation < seal.generation)
+    }
+
+    /// Whether there was code of this name.
+    pub(super) fn knows(&self, of: &Named) -> bool {
+        self.0.contains_key(of)
+    }
+
+    /// Whether code with this seal may run: nothing newer was seen.
+    pub(super) fn lets(&self, of: &Named, seal: Seal) -> bool {
+        self.is_older_than(of, seal) || self.0.get(of) == Some(&seal)
+    }
+
+    /// Notes a seal that is right.
+    pub(super) fn note(&mut self, of: Named, seal: Seal) {
+        if self.is_older_than(&of, seal) {
+            self.0.insert(of, seal);
+        }
+    }
+
+    /// The number of the next generation: the time in microseconds, so that it is higher than those of servers that have ended,
+    /// too, but more than the last one in any case.
+    pub(super) fn next(&self, of: &Named) -> u64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        self.0.get(of).map_or(now, |newest| now.max(newest.generation.saturating_add(1)))
+    }
+}

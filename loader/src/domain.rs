@@ -1,0 +1,36 @@
+//! Domains: sets of sources that share code.
+
+use farjump_core::image::CodeId;
+
+/// A set of sources that share code and exports. Code of one domain is not found, linked, exchanged or dropped by another one:
+/// the same image in two domains is linked twice, with statics for each. A target has one, the default.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Domain(u32);
+
+impl Domain {
+    /// The domain with this number. The default one has 0.
+    pub const fn numbered(number: u32) -> Domain {
+        Domain(number)
+    }
+
+    /// The key of code of this domain.
+    pub const fn key(self, id: CodeId) -> CodeKey {
+        CodeKey { id, domain: self }
+    }
+}
+
+/// Identity of code in a store: its id, and its domain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CodeKey {
+    /// Its code id.
+    pub id: CodeId,
+    /// The domain that it is of.
+    pub domain: Domain,
+}
+
+impl From<&CodeId> for CodeKey {
+    /// Code of the default domain.
+    fn from(id: &CodeId) -> CodeKey {
+        Domain::default().key(*id)
+    }
+}

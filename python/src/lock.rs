@@ -1,0 +1,106 @@
+//! Locks under which no Python code runs.
+//!
+//! To make a Python object, or to drop one, can run the garbage collector, and with it a finaliser that wants the same lock
+//! in the same thread. So work under a [`Lock`] is a closure that is `Send`. Nothing that borrows `Python<'_>` is `Send`, and
+//! without that no object can be made, called or counted once more: such work does not compile. Objects may be moved into
+//! the value and out of it. Work that takes one out returns it, and it is dropped after the lock.
+
+use std::sync::{Condvar, MutexGuard, PoisonError, TryLockError, TryLockResult};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+
+#[expect(clippy::disallowed_types, reason = "the one place where it is wrapped")]
+type Mutex<T> = std::sync::Mutex<T>;
+
+// `Python<'_>` and references that borrow it are not `Send`, or this does not compile, as both implementations would do.
+const _: fn() = || {
+    trait NotSend<A> {
+        fn is() {}
+    }
+    impl<T: ?Sized> NotSend<()> for T {}
+    impl<T: ?Sized + Send> NotSend<u8> for T {}
+    let _ = <Python<'static> as NotSend<_>>::is;
+    let _ = <Bound<'static, PyAny> as NotSend<_>>::is;
+};
+
+/// A value under a lock that threads wait for. A panic leaves it as it was at that moment.
+#[derive(Debug, Default)]
+pub(crate) struct Lock<T>(Mutex<T>);
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Lock<T> {
+        Lock(Mutex::new(value))
+    }
+
+    /// Does `work` with the value. The lock must be one that is held for moments, or the thread without the GIL.
+    pub(crate) fn with<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`Lock::with`] in a thread that has the GIL. It releases the GIL if it has to wait.
+    pub(crate) fn with_attached<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut T) -> R + Send) -> R {
+        work(&mut self.0.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`Lock::with`], if no other thread has the value now.
+    pub(crate) fn try_with<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> Option<R> {
+        free(self.0.try_lock()).map(|mut value| work(&mut value))
+    }
+}
+
+/// A value that one call uses at a time, for as long as that call takes. Python code may run meanwhile, as nothing waits for
+/// the value: a further call finds it in use.
+#[derive(Debug)]
+pub(crate) struct Single<T>(Mutex<T>);
+
+impl<T> Single<T> {
+    pub(crate) const fn new(value: T) -> Single<T> {
+        Single(Mutex::new(value))
+    }
+
+    /// The value, for this call alone. `None` if another call uses it.
+    pub(crate) fn take(&self) -> Option<MutexGuard<'_, T>> {
+        free(self.0.try_lock())
+    }
+}
+
+fn free<'m, T>(tried: TryLockResult<MutexGuard<'m, T>>) -> Option<MutexGuard<'m, T>> {
+    match tried {
+        Ok(value) => Some(value),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A lead that one thread has, while others wait for its end. For threads without the GIL.
+#[derive(Debug, Default)]
+pub(crate) struct Lead {
+    taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl Lead {
+    /// Takes the lead, until the result is dropped. `None` if another thread had it: then its end was waited for, `longest`
+    /// at most.
+    pub(crate) fn take(&self, longest: Duration) -> Option<Leads<'_>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if *taken {
+            drop(self.ended.wait_timeout(taken, longest));
+            return None;
+        }
+        *taken = true;
+        Some(Leads(self))
+    }
+}
+
+/// The lead of this thread.
+pub(crate) struct Leads<'l>(&'l Lead);
+
+impl Drop for Leads<'_> {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.ended.notify_all();
+    }
+}

@@ -1,0 +1,18 @@
+/* A target that takes bitcode, by an installed library: ends with 1 and the reason if there is no compiler. */
+#include <farjump.h>
+#include <stdio.h>
+
+int main(void)
+{
+    farjump_target_options_t *options;
+    farjump_target_t *target;
+    if (farjump_target_options_new(&options) != FARJUMP_OK
+        || farjump_target_options_take_bitcode(options, true) != FARJUMP_OK
+        || farjump_target_listen("unix:takes_bitcode.sock", options, &target) != FARJUMP_OK) {
+        fprintf(stderr, "%s\n", farjump_last_error());
+        return 1;
+    }
+    farjump_target_options_free(&options);
+    farjump_target_close(&target);
+    return 0;
+}
