@@ -2,12 +2,10 @@
 
 use std::time::Instant;
 
-use farjump::Principal;
-
 use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
 use crate::code::Kept;
 use crate::code_key::slot_of_key;
-use crate::functions::{self, Bytes, Door, Word};
+use crate::functions::{self, Bytes, Door, Terms};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
 use crate::watcher::Watcher;
@@ -180,15 +178,12 @@ fn call_with(
         let name = String::from_utf8_lossy(args.get(1)).into_owned();
         return Err(format!("NOCODE no code is loaded under {name:?}: load it by FJ.LOAD"));
     };
-    let user = context.user_name().ok_or(
+    let user = context.user().ok_or(
         "this call has no user, as another module makes it: have that module call with the flag C, for the user of its client",
     )?;
-    let principal = Principal::with_word(Word {
-        user,
-        may_write,
-        slot: (keys != 0).then(|| slot_of_key(args.get(3))),
-        database: context.database(),
-    });
+    let slot = (keys != 0).then(|| slot_of_key(args.get(3)));
+    let terms = Terms { may_write, slot, database: context.database() };
+    let principal = host.principal(user.bytes(), terms);
     let door = Door {
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
         args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),

@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::api::{self, Level, Watched};
 use crate::causes::with_causes;
 use crate::code::Code;
-use crate::functions::Word;
+use crate::functions::{Terms, Word};
 use crate::options::{DEFAULT_LIMIT, Options};
 use crate::ran::LastRun;
 use crate::watcher::{Limit, Watcher};
@@ -43,6 +43,8 @@ pub(crate) struct Host {
     problem: RefCell<Option<String>>,
     /// The target, once it listens. Borrowed while functions run.
     pub(crate) target: RefCell<Option<Target<'static>>>,
+    /// For whom the last call of a command ran: the next one mostly runs for the same.
+    last_principal: RefCell<Option<Arc<Principal>>>,
     /// Code that commands call.
     pub(crate) code: RefCell<Code>,
     /// Ends the server's sleep when it is written.
@@ -140,6 +142,7 @@ impl Host {
             options,
             warnings,
             target: RefCell::new(None),
+            last_principal: RefCell::default(),
             code: RefCell::new(code),
             kick: RefCell::new(None),
             turns: Turns::default(),
@@ -243,6 +246,16 @@ impl Host {
         }
     }
 
+    /// The principal of a command's call for this user on these terms.
+    pub(crate) fn principal(&self, user: &[u8], terms: Terms) -> Arc<Principal> {
+        let mut last = self.last_principal.borrow_mut();
+        let is_word = |word: &Word| word.user == user && word.terms == terms;
+        match &*last {
+            Some(last) if last.word().is_some_and(is_word) => Arc::clone(last),
+            _ => Arc::clone(last.insert(Principal::with_word(Word { user: user.to_vec(), terms }))),
+        }
+    }
+
     /// Drops, now and then, calls that wait for users who are gone or off.
     pub(crate) fn drop_calls_of_lost_users(&self) {
         let now = api::now();
@@ -298,7 +311,7 @@ fn word_of_links(options: &Options) -> impl FnMut(&Principal) -> Word + Send + u
     move |principal| {
         let of_key = principal.key().and_then(|key| key_users.iter().find(|(name, _)| name == key));
         let user = of_key.map_or(&user, |(_, user)| user).clone().into_bytes();
-        Word { user, may_write: true, slot: None, database: 0 }
+        Word { user, terms: Terms { may_write: true, slot: None, database: 0 } }
     }
 }
 

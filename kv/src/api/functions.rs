@@ -110,6 +110,7 @@ functions! {
     call_reply_array_element = "CallReplyArrayElement": fn(*mut RawReply, usize) -> *mut RawReply;
     call_reply_string_ptr = "CallReplyStringPtr": fn(*mut RawReply, *mut usize) -> *const c_char;
     // Users.
+    get_client_user_name_by_id = "GetClientUserNameById": fn(*mut RawContext, u64) -> *mut RawString;
     get_current_user_name = "GetCurrentUserName": fn(*mut RawContext) -> *mut RawString;
     get_module_user_from_user_name = "GetModuleUserFromUserName": fn(*mut RawString) -> *mut RawUser;
     get_module_user_acl_string = "GetModuleUserACLString": fn(*mut RawUser) -> *mut RawString;

@@ -8,7 +8,7 @@
 mod seals;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem::take;
@@ -20,9 +20,7 @@ use farjump_os::limits;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use self::seals::{Named, Newest, PURPOSE, Seal};
-use self::store::{
-    LEAST_BETWEEN, Place, Store, field, in_cluster, may_write, present, refuse_together, seal_in,
-};
+use self::store::{LEAST_BETWEEN, Place, Store, field, may_write, present, refuse_together, seal_in};
 use crate::api::{self, Context, Key, Str};
 use crate::causes::with_causes;
 
@@ -44,7 +42,7 @@ pub(crate) struct Code {
     checked: Option<u64>,
     /// The name for which all keys were last looked at.
     sought: Option<Vec<u8>>,
-    loaded: HashMap<Vec<u8>, Loaded>,
+    loaded: BTreeMap<Vec<u8>, Loaded>,
 }
 
 /// A library, ready to be called.
@@ -93,7 +91,7 @@ impl Loaded {
 
 impl Origin {
     fn new(context: &Context<'_>, seal: Option<Seal>, place: Place, bytes: &[u8]) -> Origin {
-        let bytes = if seal.is_some() && in_cluster(context) { bytes.to_vec() } else { Vec::new() };
+        let bytes = if seal.is_some() && context.in_cluster() { bytes.to_vec() } else { Vec::new() };
         Origin { seal, is_old: false, database: context.database(), place, bytes }
     }
 }
@@ -226,7 +224,7 @@ impl Code {
         cpu: &Cpu,
         allowed: &[CodeId],
     ) -> Result<Option<&mut Loaded>, String> {
-        if !in_cluster(context) {
+        if !context.in_cluster() {
             self.refresh(context, name, cpu, allowed)?;
         } else if self.key.is_some() || !allowed.is_empty() {
             self.wants_check |= self.checked.is_none_or(|checked| api::now() - checked >= LEAST_BETWEEN);
@@ -245,7 +243,7 @@ impl Code {
     /// command with keys Valkey looks for all keys where those of the command's slot are.
     pub(crate) fn look(&mut self, context: &Context<'_>, cpu: &Cpu, allowed: &[CodeId]) {
         let (wants_check, wants_all) = (take(&mut self.wants_check), take(&mut self.wants_all));
-        if !(wants_check || wants_all) || !in_cluster(context) {
+        if !(wants_check || wants_all) || !context.in_cluster() {
             return;
         }
         self.checked = Some(api::now());

@@ -58,7 +58,7 @@ impl Place {
     /// Whether the key would be this server's: in a cluster, whether the node has its slot. A replica has no keys but its
     /// primary's.
     pub(super) fn is_own(self, context: &Context<'_>) -> bool {
-        if !in_cluster(context) || context.flags() & context_flags::REPLICA != 0 {
+        if !context.in_cluster() || context.flags() & context_flags::REPLICA != 0 {
             return true;
         }
         let answer = context.call(c"exists", &CallFlags::READ, &[Str::new(&self.name())]);
@@ -112,7 +112,7 @@ impl Place {
 impl Store {
     /// The keys with code that are known: in a cluster, those that are still this node's.
     pub(super) fn known(&mut self, context: &Context<'_>) -> Vec<Place> {
-        if !in_cluster(context) {
+        if !context.in_cluster() {
             return vec![Place::Key];
         }
         self.known.retain(|place| place.is_own(context));
@@ -121,7 +121,7 @@ impl Store {
 
     /// All keys with code, after a look at each that there may be.
     pub(super) fn all(&mut self, context: &Context<'_>) -> Vec<Place> {
-        if in_cluster(context) {
+        if context.in_cluster() {
             self.looked = Some(api::now());
             for place in present(context) {
                 if !self.known.contains(&place) && place.is_own(context) {
@@ -142,7 +142,7 @@ impl Store {
     pub(super) fn find(&mut self, context: &Context<'_>, name: &[u8]) -> Vec<Place> {
         let has = |place: &Place| place.has(context, name);
         let mut found: Vec<Place> = self.known(context).into_iter().filter(has).collect();
-        if found.is_empty() && in_cluster(context) && self.is_due() {
+        if found.is_empty() && context.in_cluster() && self.is_due() {
             found = self.all(context).into_iter().filter(has).collect();
         }
         found.sort_by_cached_key(|place| Reverse(place.seal(context, name).map(Seal::generation)));
@@ -163,7 +163,7 @@ impl Store {
 /// The keys with code that are there, in a cluster whether or not the node has their slot. Opening a key asks for no slot, and
 /// takes a fraction of a command.
 pub(super) fn present(context: &Context<'_>) -> impl Iterator<Item = Place> {
-    let slots = if in_cluster(context) { SLOTS } else { 0 };
+    let slots = if context.in_cluster() { SLOTS } else { 0 };
     let all = std::iter::once(Place::Key).chain((0..slots).map(Place::Slot));
     all.filter(|place| context.open(&Str::new(&place.name())).is_some())
 }
@@ -173,15 +173,10 @@ pub(super) fn seal_in(key: &Key<'_>, name: &[u8]) -> Option<Seal> {
     key.field(&Str::new(&field(b"s:", name))).and_then(|found| Seal::read(found.bytes()))
 }
 
-/// Whether the server is a node of a cluster.
-pub(super) fn in_cluster(context: &Context<'_>) -> bool {
-    context.flags() & context_flags::CLUSTER != 0
-}
-
 /// Refuses what uses keys of other slots where Valkey would look for them, and write them, in the wrong slot.
 pub(super) fn refuse_together(context: &Context<'_>) -> Result<(), String> {
     const TOGETHER: std::ffi::c_int = context_flags::SCRIPT | context_flags::MULTI;
-    match in_cluster(context) && context.flags() & TOGETHER != 0 {
+    match context.in_cluster() && context.flags() & TOGETHER != 0 {
         true => Err("in a cluster FJ.LOAD and FJ.DELETE are for themselves: take them out of the transaction or script".to_owned()),
         false => Ok(()),
     }

@@ -46,6 +46,12 @@ impl Bytes {
 pub(crate) struct Word {
     /// The user's name.
     pub(crate) user: Vec<u8>,
+    pub(crate) terms: Terms,
+}
+
+/// On which terms a call runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
     /// Whether writes are let.
     pub(crate) may_write: bool,
     /// The slot of the command's keys, if it has some.
@@ -174,11 +180,10 @@ impl Kv {
         let Some(word) = word.filter(|_| state.door.is_some()) else {
             return Err(Fault::new(Code::NoCall, "no function runs on this thread"));
         };
-        let selected =
-            self.lent.with(|context| context.database() == word.database || context.select(word.database));
+        let database = word.terms.database;
+        let selected = self.lent.with(|context| context.database() == database || context.select(database));
         if selected != Some(true) {
-            let text =
-                format!("the server has no database {} any more: call with another one", word.database);
+            let text = format!("the server has no database {database} any more: call with another one");
             return Err(Fault::new(Code::Failed, text));
         }
         state.turn_to(word);
@@ -231,7 +236,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         if state.door.is_some() {
             return None;
         }
-        state.in_cluster = context.flags() & crate::api::context_flags::CLUSTER != 0;
+        state.in_cluster = context.in_cluster();
         state.door = Some(door);
         drop(state);
         // Calls may select others.
@@ -267,8 +272,8 @@ impl State {
             let known = self.others.iter().position(|(user, _)| *user == word.user);
             self.access = known.map(|index| self.others.swap_remove(index).1);
         }
-        self.may_write = word.may_write;
-        self.slot = word.slot.filter(|_| self.in_cluster);
+        self.may_write = word.terms.may_write;
+        self.slot = word.terms.slot.filter(|_| self.in_cluster);
     }
 
     /// Notes why a function got nothing.

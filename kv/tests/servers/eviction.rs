@@ -66,10 +66,7 @@ fn a_replica_and_the_append_only_file_have_what_is_left() {
         let server = Start::new(program).options(options).run();
         let replica = Start::new(program).run();
         let port = server.open_port();
-        replica.client().say(&format!("REPLICAOF 127.0.0.1 {port}")).worked();
-        until("the replica to be connected", || {
-            replica.client().info("replication", "master_link_status").as_deref() == Some("up")
-        });
+        replica.follow(port);
         let link = server.link();
         assert_eq!(run_ops(&link, "type none"), ["0"]);
         let mut client = server.client();

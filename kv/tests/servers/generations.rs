@@ -5,7 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use crate::resp::{Client, Value};
-use crate::server::{Server, Start, library_file, on_each, ops, until};
+use crate::server::{Start, library_file, on_each, ops, until};
 
 /// A folder with a key for seals.
 fn folder() -> TempDir {
@@ -124,14 +124,6 @@ fn code_that_was_deleted_or_replaced_stays_so_whatever_the_key_has() {
     });
 }
 
-/// Has `replica` follow the primary at this port, and waits until it does.
-fn follow(replica: &Server, port: u32) {
-    replica.client().say(&format!("REPLICAOF 127.0.0.1 {port}")).worked();
-    until("the replica to be connected", || {
-        replica.client().info("replication", "master_link_status").as_deref() == Some("up")
-    });
-}
-
 #[test]
 fn replicas_take_no_code_that_was_deleted_or_replaced_though_none_calls_it_meanwhile() {
     on_each(|program| {
@@ -139,7 +131,7 @@ fn replicas_take_no_code_that_was_deleted_or_replaced_though_none_calls_it_meanw
         let (server, early, late) = (start(), start(), start());
         let mut client = server.client();
         let port = server.open_port();
-        follow(&early, port);
+        early.follow(port);
         load(&mut client, "ops");
         let first = Kept::now(&mut client);
         // Each pair of writes comes to the replica at once.
@@ -160,7 +152,7 @@ fn replicas_take_no_code_that_was_deleted_or_replaced_though_none_calls_it_meanw
         }
         // A replica that gets all data knows what was deleted before.
         assert_eq!(client.say("FJ.DELETE f"), Value::Integer(1));
-        follow(&late, port);
+        late.follow(port);
         client.say("HDEL farjump:code s:f").worked();
         first.write(&mut client);
         client.say("SET round late").worked();

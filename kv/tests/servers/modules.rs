@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::resp::Value;
-use crate::server::{Start, library_file, on_each, ops, run_ops};
+use crate::server::{Start, library_file, on_each, ops, run_ops, until};
 
 /// Builds a shared library of `tests/modules` into a folder.
 pub(crate) fn build(name: &str, folder: &Path) -> PathBuf {
@@ -50,6 +50,36 @@ fn a_call_by_another_module_needs_a_user_and_acts_as_it() {
             }
         }
         assert!(server.runs());
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn a_call_out_of_a_primary_or_the_append_only_file_has_no_user_and_does_nothing() {
+    on_each(|program| {
+        let start = |options: &str| {
+            let folder = farjump_fixtures::folder();
+            let caller = build("caller", folder.path());
+            let options = format!("--loadmodule {} {options}", caller.display());
+            Start::new(program).options(&options).args("load yes").run_in(folder)
+        };
+        let (server, replica) = (start("--appendonly yes --appendfsync always"), start(""));
+        let mut client = server.client();
+        let port = server.open_port();
+        replica.follow(port);
+        client.run(&[b"FJ.LOAD", b"ops", &fs::read(library_file("ops")).unwrap()]).worked();
+        let set = ops("set k v");
+        client.run(&[b"CALLER.REPLICATE", b"FJ.CALL", b"ops", b"0", &set]).worked();
+        client.say("SET after 1").worked();
+        let after = Value::Bulk(b"1".into());
+        until("the replica to have what came after", || replica.client().say("GET after") == after);
+        let server = server.kill_and_start_again();
+        for one in [&server, &replica] {
+            let mut client = one.client();
+            assert_eq!(client.say("GET after"), after);
+            assert_eq!(client.say("GET k"), Value::Nil);
+        }
+        drop(replica.shut_down());
         drop(server.shut_down());
     });
 }

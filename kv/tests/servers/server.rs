@@ -184,6 +184,15 @@ impl Server {
         opened.expect("some port is free")
     }
 
+    /// Has the server follow the primary at this port of the loopback, and waits until it does.
+    #[track_caller]
+    pub(crate) fn follow(&self, port: u32) {
+        self.client().say(&format!("REPLICAOF 127.0.0.1 {port}")).worked();
+        until("the replica to be connected", || {
+            self.client().info("replication", "master_link_status").as_deref() == Some("up")
+        });
+    }
+
     /// Whether the server runs.
     pub(crate) fn runs(&self) -> bool {
         runs(self.process.pid())

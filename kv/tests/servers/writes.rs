@@ -10,10 +10,7 @@ fn what_functions_write_is_there_after_a_kill_and_at_a_replica() {
         let replica = Start::new(program).run();
         let port = server.open_port();
         let mut copy = replica.client();
-        copy.say(&format!("REPLICAOF 127.0.0.1 {port}")).worked();
-        until("the replica to be connected", || {
-            replica.client().info("replication", "master_link_status").as_deref() == Some("up")
-        });
+        replica.follow(port);
         let link = server.link();
         let all = "set s v; hset h f v; zadd z m 5; set gone x; del gone; del gone; command rpush l a b; expire s 1000000";
         assert_eq!(run_ops(&link, all), ["0", "0", "0", "0", "0", "1", "2 20", "0"]);
