@@ -77,6 +77,8 @@ class Finalisers(WithTarget):
             "        assert await link.inject(library('echo'), b'x') == b'x'\n"
             "    assert await link.map(library('echo'), [b'x'] * 500) == [b'x'] * 500\n"
             "    gc.set_threshold(700, 10, 10)\n"
+            # Behind the loop's end no finaliser could use it.
+            "    gc.collect()\n"
             "asyncio.run(main())\n"
         )
 

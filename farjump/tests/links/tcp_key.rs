@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{
-    ConnectError, Error, Key, Keys, Link, RefusalCause, Rights, Target, TargetBuilder, WaitPolicy,
+    ConnectError, Error, ForwardLimits, Key, Keys, Link, RefusalCause, Rights, Target, TargetBuilder,
+    WaitPolicy,
 };
 use farjump_control::{Control, HandshakeError, Message, RejectCause, TcpOptions};
 
@@ -230,7 +231,10 @@ fn leave_behind(target: &mut Target<'_>, key: Key) {
 #[test]
 fn calls_that_wait_for_a_key_stop_when_it_is_withdrawn_or_loses_a_right_also_without_its_link() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
-    let mut target = ring.target().build().unwrap();
+    // What is left behind goes on for as long as this takes.
+    let mut limits = ForwardLimits::default();
+    limits.repeats = u32::MAX;
+    let mut target = ring.target().forward_limits(limits).build().unwrap();
     leave_behind(&mut target, ring.key("a"));
     leave_behind(&mut target, ring.key("b"));
     let dropped = |target: &Target<'_>| target.stats().refused(RefusalCause::Rights);
