@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use farjump::build::{BuildError, BuildReport, Options, build};
 use farjump_extern_path::extern_path;
+use farjump_fixtures::process::remove_at_end;
 
 pub(crate) fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -13,6 +14,16 @@ pub(crate) fn package() -> &'static Path {
 /// with, side by side. Archives of other builds lie there too.
 pub(crate) fn archive() -> PathBuf {
     Path::new(extern_path!("farjump_c")).with_extension("a")
+}
+
+/// A folder of this run's own, filled by `make`. It goes with this process. Its name has what paths of users have: blanks,
+/// and letters beyond ASCII.
+pub(crate) fn filled(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = tempfile::Builder::new().prefix(&format!("{name} ü ")).tempdir_in(beside).unwrap().keep();
+    remove_at_end(&folder);
+    make(&folder);
+    folder
 }
 
 /// Builds an ifunc library as `farjump build` does.

@@ -5,20 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use farjump_fixtures::process::{finish, remove_at_end};
+use farjump_fixtures::process::finish;
 
-use crate::common::{archive, package};
+use crate::common::{archive, filled, package};
 use farjump::build::{Options, build};
-
-/// A folder of this run's own, filled by `make`. It goes with this process. Its name has what paths of users have: blanks,
-/// and letters beyond ASCII.
-fn filled(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
-    let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let folder = tempfile::Builder::new().prefix(&format!("{name} ü ")).tempdir_in(beside).unwrap().keep();
-    remove_at_end(&folder);
-    make(&folder);
-    folder
-}
 
 /// The prefix, with the library that was built with this test.
 pub(crate) fn prefix() -> &'static Path {

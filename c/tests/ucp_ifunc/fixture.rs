@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use farjump::build::{BuildError, BuildReport};
 use farjump_fixtures::process::{Process, finish};
 use tempfile::TempDir;
 
-use crate::common::{archive, ifunc_library, package};
+use crate::common::{archive, filled, ifunc_library, package};
 
 /// Time that a pair of processes may take.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -44,6 +45,19 @@ pub(crate) enum Lane {
     Tcp,
     /// No transport to other processes.
     Own,
+}
+
+/// The folder of a shared library of the archive. With the archive each program's link would take two seconds of processor time.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        filled("farjump-ucp", |folder| {
+            let mut cc = Command::new("cc");
+            cc.args(["-shared", "-Wl,--strip-debug", "-Wl,--whole-archive"]).arg(archive());
+            cc.args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-o"]);
+            finish(cc.arg(folder.join("libfarjump.so"))).worked();
+        })
+    })
 }
 
 impl Variant {
@@ -233,7 +247,9 @@ impl Fixture {
         let mut command = Command::new(driver);
         command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-rdynamic"]).args(variant.flags());
         command.args(&self.quiet);
-        command.args(["-x", kind]).arg(source("programs", name)).args(["-x", "none"]).arg(archive());
+        command.args(["-x", kind]).arg(source("programs", name)).args(["-x", "none"]);
+        let folder = library().display();
+        command.args([format!("-L{folder}"), "-lfarjump".to_owned(), format!("-Wl,-rpath,{folder}")]);
         command.args(LIBRARIES).arg("-o");
         command
     }
