@@ -24,9 +24,13 @@ fn count(bytes: isize) {
 // SAFETY: the system allocator does everything; the counters touch none of its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
         // SAFETY: the caller meets the same conditions for this call.
-        unsafe { System.alloc(layout) }
+        let at = unsafe { System.alloc(layout) };
+        // A length that a peer made up may be no memory's.
+        if !at.is_null() {
+            count(layout.size() as isize);
+        }
+        at
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -37,12 +41,15 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both may exist while bytes move from one to the other.
-        count(size as isize);
-        count(-(layout.size() as isize));
         // SAFETY: the caller meets the same conditions for this call: `at` came from the methods here, and so
         // from the system.
-        unsafe { System.realloc(at, layout, size) }
+        let at = unsafe { System.realloc(at, layout, size) };
+        if !at.is_null() {
+            // Both may have existed while bytes moved from one to the other.
+            count(size as isize);
+            count(-(layout.size() as isize));
+        }
+        at
     }
 }
 

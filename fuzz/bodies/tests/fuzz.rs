@@ -107,7 +107,7 @@ fn libraries_that_are_opened_hold_whole_images_whatever_the_file_is() {
 
 #[test]
 fn files_of_keys_hold_keys_apart_and_are_not_repeated_in_words() {
-    fuzz("keys", 20_000);
+    fuzz("keys", 5_000);
 }
 
 #[test]
