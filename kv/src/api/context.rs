@@ -137,7 +137,7 @@ impl<'a> Context<'a> {
     }
 
     /// Whether the running command has a user. Servers crash that are asked for the name of a current user who is not there.
-    /// A dear question: the server makes a client for it.
+    /// The server makes a client for the answer.
     fn has_user(&self) -> bool {
         // The server looks for the user first, and then for the command, which does not exist: nothing runs, and no rule is asked.
         // SAFETY: the context is valid, and the format takes no arguments. A reply is the caller's to free.

@@ -55,7 +55,7 @@ fn a_call_by_another_module_needs_a_user_and_acts_as_it() {
 }
 
 #[test]
-fn a_call_out_of_a_primary_or_the_append_only_file_has_no_user_and_does_nothing() {
+fn a_call_out_of_a_primary_has_no_user_and_one_out_of_the_append_only_file_comes_before_the_target() {
     on_each(|program| {
         let start = |options: &str| {
             let folder = farjump_fixtures::folder();
@@ -66,15 +66,20 @@ fn a_call_out_of_a_primary_or_the_append_only_file_has_no_user_and_does_nothing(
         let (server, replica) = (start("--appendonly yes --appendfsync always"), start(""));
         let mut client = server.client();
         let port = server.open_port();
+        for one in [&server, &replica] {
+            one.client().run(&[b"FJ.LOAD", b"ops", &fs::read(library_file("ops")).unwrap()]).worked();
+        }
         replica.follow(port);
-        client.run(&[b"FJ.LOAD", b"ops", &fs::read(library_file("ops")).unwrap()]).worked();
         let set = ops("set k v");
         client.run(&[b"CALLER.REPLICATE", b"FJ.CALL", b"ops", b"0", &set]).worked();
         client.say("SET after 1").worked();
         let after = Value::Bulk(b"1".into());
         until("the replica to have what came after", || replica.client().say("GET after") == after);
         let server = server.kill_and_start_again();
-        for one in [&server, &replica] {
+        for (one, why) in [(&replica, "this call has no user"), (&server, "NOTARGET")] {
+            // Nobody gets such a reply, so the server logs it.
+            let log = one.log();
+            assert!(log.contains(why), "{log}");
             let mut client = one.client();
             assert_eq!(client.say("GET after"), after);
             assert_eq!(client.say("GET k"), Value::Nil);
