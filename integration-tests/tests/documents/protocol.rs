@@ -46,6 +46,22 @@ fn counter() -> Vec<u8> {
 }
 
 #[test]
+fn the_page_states_the_version_of_the_control_connection_wherever_it_does() {
+    let document = hex::read(DOCUMENT);
+    let version = farjump_control::VERSION;
+    // The page's first sentence, the field of the preamble, and the example of it.
+    for (before, behind) in [
+        ("exchange, in version ", " (that of the control"),
+        ("| 8 | 2 | version, ", " |"),
+        ("| version ", "; zero"),
+    ] {
+        let (_, rest) = document.split_once(before).unwrap_or_else(|| panic!("{DOCUMENT} has no `{before}`"));
+        let (stated, _) = rest.split_once(behind).unwrap_or_else(|| panic!("{DOCUMENT} has no `{behind}`"));
+        assert_eq!(stated, version.to_string(), "{DOCUMENT}: `{before}…{behind}`");
+    }
+}
+
+#[test]
 fn the_frames_are_as_documented_and_are_taken() {
     let document = hex::read(DOCUMENT);
     let plan = Plan {
