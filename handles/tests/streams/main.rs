@@ -3,4 +3,5 @@
 mod bounds;
 mod ends;
 mod order;
+mod page;
 mod support;
