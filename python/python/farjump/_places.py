@@ -189,8 +189,10 @@ def at(obj: Any, function: Ifunc[..., R] | Library, /, *args: Any, place: str = 
 
 def _here(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
     from ._arrays import view
+    from ._ifunc import Ifunc
 
-    return function(view(owner.store.get(handle, timeout)), *args)
+    run = function._run_here if isinstance(function, Ifunc) else function
+    return run(view(owner.store.get(handle, timeout)), *args)
 
 
 def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
@@ -319,6 +321,8 @@ def put_array(store: Store, array: numpy.ndarray) -> Handle:
     """Puts a NumPy array, with its type and shape: what functions take as an array. An array with gaps is copied."""
     from . import _arrays
 
+    if not _arrays.is_plain(array):
+        raise _arrays.not_plain(array, "the array for farjump.put_array")
     if not array.flags.c_contiguous:
         array = array.copy()
     parts = [_arrays.header(array), array.reshape(-1).view("u1")]
