@@ -1,6 +1,7 @@
 """Functions in Python, injected into a target that has no Python."""
 
 import asyncio
+import copy
 import ctypes
 import gc
 import importlib.util
@@ -17,6 +18,7 @@ from support import WATCHDOG, WithTarget, python
 try:
     import numba
     import numpy as np
+    from numba import cloudpickle
 except ImportError as error:
     raise unittest.SkipTest(f"there is no Numba ({error})")
 
@@ -226,6 +228,29 @@ class Injected(WithTarget):
 
     def test_a_function_is_pickled_by_its_name(self):
         self.assertIs(pickle.loads(pickle.dumps(nearest)), nearest)
+        self.assertIs(copy.deepcopy([nearest])[0], nearest)
+
+    def test_a_function_that_another_process_would_not_find_is_refused_when_it_is_pickled(self):
+        local = farjump.ifunc("f8 -> f8")(lambda x: x)
+        for dumps in (pickle.dumps, cloudpickle.dumps):
+            with self.assertRaisesRegex(farjump.PicklingError, "`.*<lambda>` cannot be pickled: .* top level of the module"):
+                dumps(local)
+        script = (
+            "import farjump, multiprocessing, pickle\n"
+            "from concurrent.futures import ProcessPoolExecutor\n"
+            "from numba import cloudpickle\n"
+            "@farjump.ifunc('f8 -> f8')\ndef total(x):\n    return x\n"
+            "def task():\n    return total\n"
+            "for dumps, one in ((pickle.dumps, total), (cloudpickle.dumps, total), (cloudpickle.dumps, task)):\n"
+            "    try:\n        dumps(one)\n    except pickle.PicklingError as error:\n        print(repr(error))\n"
+            "with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('fork')) as pool:\n"
+            "    print(pool.submit(repr, total).result(10), pool.submit(task).result(10) is total)\n"
+        )
+        output = self.ends(python(script)).splitlines()
+        refusal = r"PicklingError\(.`total` cannot be pickled: it is defined in the main script .*Define it in a module"
+        for line in output[:3]:
+            self.assertRegex(line, refusal)
+        self.assertEqual(output[3:], ["<farjump.Ifunc total of 'f8 -> f8'> True"])
 
     def test_buffers_are_released_after_a_call(self):
         buffer = bytearray(4 * 3)

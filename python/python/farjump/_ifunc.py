@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import importlib.util
 import inspect
+import operator
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from . import _glue
 from ._arrays import is_plain, not_plain
-from ._errors import Error, Gone, HandleError, IfuncError, Panicked, Refused, Spilled, StoreFull, Unset
+from ._errors import Error, Gone, HandleError, IfuncError, Panicked, PicklingError, Refused, Spilled, StoreFull, Unset
 from ._glue import Variant
 from ._native import Library
 from ._signature import Signature
@@ -29,6 +32,10 @@ LIBM = frozenset(
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod frexp hypot "
     "ldexp lgamma log log10 log1p log2 nearbyint nextafter pow rint round sin sincos sinh sqrt tan tanh tgamma trunc".split()
 )
+
+# The main script, in its own process and in those that multiprocessing spawns of it.
+_MAIN = ("__main__", "__mp_main__")
+
 
 # The exceptions for what the target's store says of a handle.
 _STORE_ERRORS: dict[int, type[Error]] = {
@@ -109,6 +116,8 @@ class Ifunc(Generic[P, R]):
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(self, attribute, getattr(function, attribute))
         self.__wrapped__ = function
+        if self.__module__ in _MAIN:
+            _pass_to_pools()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         for argument, value in (*zip(self.signature.arguments, args), *kwargs.items()):
@@ -181,7 +190,32 @@ class Ifunc(Generic[P, R]):
         return self._libraries[variant]
 
     def __reduce__(self) -> str:
+        if self.__module__ in _MAIN:
+            file = self._function.__code__.co_filename
+            raise PicklingError(
+                f"`{self.__qualname__}` cannot be pickled: it is defined in the main script ({file}), which another process does "
+                "not import. Define it in a module that both processes can import"
+            )
+        return self._by_name()
+
+    def _by_name(self) -> str:
+        """Its name, as a pickle has it. PicklingError says that the name does not lead to it."""
+        found: Any = None
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
+            found = operator.attrgetter(self.__qualname__)(importlib.import_module(self.__module__))
+        if found is not self:
+            raise PicklingError(
+                f"`{self.__qualname__}` cannot be pickled: a pickle has its name, by which module {self.__module__} does not have "
+                "it. Define it at the top level of the module, under its own name"
+            )
         return self.__qualname__
+
+    # A copy would have to be compiled again.
+    def __copy__(self) -> Ifunc[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Ifunc[P, R]:
+        return self
 
     def __repr__(self) -> str:
         return f"<farjump.Ifunc {self.__qualname__} of {self.signature.text!r}>"
@@ -259,6 +293,13 @@ class _Results:
         better = Panicked(text)
         better.ifunc, better.message = error.ifunc, error.message
         return better
+
+
+def _pass_to_pools() -> None:
+    """Has multiprocessing pass functions of the main script by their names: its processes have that script too."""
+    from multiprocessing.reduction import ForkingPickler
+
+    ForkingPickler.register(Ifunc, Ifunc._by_name)
 
 
 def _numba() -> Any:
