@@ -28,6 +28,7 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = true, name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<library::Library>()?;
     module.add_class::<link::Link>()?;
     module.add_class::<pending::Pending>()?;

@@ -40,6 +40,7 @@ from ._native import (
     Store,
     Subscriber,
     Target,
+    __version__,
     close_targets as _close_targets,
     gather,
 )

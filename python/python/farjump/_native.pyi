@@ -9,6 +9,8 @@ from typing_extensions import Buffer
 from ._ifunc import Ifunc, _Derivation
 from ._types import LinkStats, Peer, TargetStats
 
+__version__: str
+
 __all__ = [
     "Handle",
     "Item",
@@ -24,6 +26,7 @@ __all__ = [
     "close_targets",
     "gather",
     "link_library",
+    "__version__",
 ]
 
 _R = TypeVar("_R")
