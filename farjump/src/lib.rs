@@ -48,7 +48,7 @@ pub use error::{
 pub use executor::BitcodeUse;
 pub use executor::{
     CodeTable, Executor, ExecutorBuilder, Export, ExportFn, LastCall, OwnCode, at_call_end, caller,
-    caller_number, hold_reply, principal, principal_number,
+    caller_number, hold_reply, principal, principal_number, reply,
 };
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;

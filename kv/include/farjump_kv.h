@@ -33,6 +33,11 @@
  * NAMES
  * Keys, fields and members are bytes with a length: they may have zeros. Nothing is kept of them.
  *
+ * ANSWERS
+ * A function replies bytes by farjump_reply, or answers with a value by kv_answer_integer and the like, not both. FJ.CALL passes
+ * bytes on as a bulk string, and a value as one of its kind. A source gets a value's bytes in RESP, the protocol of the server's
+ * clients.
+ *
  * TRANSACTIONS
  * All that a function writes, and all that other functions of the same turn write, reaches replicas and the append-only file
  * as one transaction. Nothing is rolled back after an error.
@@ -180,14 +185,48 @@ int kv_reply(struct farjump_kv *kv, uint64_t reply, const size_t *path, size_t d
 #define KV_REPLY_ARRAY 3
 #define KV_REPLY_NULL 4
 
-/* ---- What came with FJ.CALL ---- */
+/* ---- Keys and arguments ---- */
 
-/* kv_keys, kv_args - the numbers of keys and of arguments; 0 for calls by a link. The payload is the first argument.
+/* kv_words - takes the payload of a call by a link for keys and arguments: an array of bulk strings in RESP, `numkeys key ...
+ * arg ...` as behind the name in FJ.CALL. KV_BAD_ARGUMENT if it is none. Does nothing in a call by FJ.CALL: so a function that
+ * calls it first works both ways. Copies the payload. */
+int kv_words(struct farjump_kv *kv, const void *payload, size_t payload_size);
+
+/* kv_keys, kv_args - the numbers of keys and of arguments; 0 for a call by a link before kv_words. In a call by FJ.CALL the
+ * payload is the first argument.
  * kv_key, kv_arg - one of them. KV_ABSENT if there is none. */
 int kv_keys(struct farjump_kv *kv);
 int kv_key(struct farjump_kv *kv, size_t index, struct kv_bytes *key);
 int kv_args(struct farjump_kv *kv);
 int kv_arg(struct farjump_kv *kv, size_t index, struct kv_bytes *arg);
+
+/* ---- Answers ---- */
+
+/* kv_answer_integer, kv_answer_double, kv_answer_string - answer with this value.
+ * kv_answer_array - begins an array: the next `count` values are its elements, and may be arrays. A client of version 2 of the
+ * protocol gets a double as a bulk string. KV_TOO_MANY beyond the target's limit of replies, which ends the call, and
+ * KV_BAD_ARGUMENT for NaN. */
+int kv_answer_integer(struct farjump_kv *kv, int64_t value);
+int kv_answer_double(struct farjump_kv *kv, double value);
+int kv_answer_string(struct farjump_kv *kv, const void *data, size_t len);
+int kv_answer_array(struct farjump_kv *kv, size_t count);
+
+/* ---- Numbers and time ---- */
+
+/* kv_parse_integer - the number that INCR takes a text for: no blank, no `+`, no zero in front.
+ * kv_parse_double - the number that ZADD takes a text for, in decimal digits. KV_BAD_ARGUMENT for any other text. */
+int kv_parse_integer(struct farjump_kv *kv, const void *text, size_t len, int64_t *value);
+int kv_parse_double(struct farjump_kv *kv, const void *text, size_t len, double *value);
+
+/* kv_format_integer, kv_format_double - write a number's text to `text`, which has room for KV_NUMBER bytes, and its length to
+ * `len`. A double gets the shortest text that is read as the same number. KV_BAD_ARGUMENT for NaN. */
+int kv_format_integer(struct farjump_kv *kv, int64_t value, char *text, size_t *len);
+int kv_format_double(struct farjump_kv *kv, double value, char *text, size_t *len);
+
+#define KV_NUMBER 32
+
+/* kv_time - the server's clock: microseconds since 1970, as TIME has them. */
+int kv_time(struct farjump_kv *kv, uint64_t *microseconds);
 
 #ifdef __cplusplus
 }

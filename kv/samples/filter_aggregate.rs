@@ -21,7 +21,7 @@ fn aggregate(payload: &[u8], kv: &mut Kv) -> [i64; 2] {
     let mut words = payload.split(|&byte| byte == 0);
     let mut word = || words.next().unwrap_or_default();
     let (prefix, field, least, greatest, summed) = (word(), word(), word(), word(), word());
-    let (Some(least), Some(greatest)) = (number(least), number(greatest)) else {
+    let (Some(least), Some(greatest)) = (kv.integer(least), kv.integer(greatest)) else {
         fail("the payload has no two whole numbers: PREFIX, FIELD, LEAST, GREATEST, SUMMED, each with a zero behind it")
     };
     match sum(kv, prefix, (field, least, greatest), summed) {
@@ -41,11 +41,11 @@ fn sum(kv: &Kv, prefix: &[u8], filter: (&[u8], i64, i64), summed: &[u8]) -> Resu
                 Err(Fault::WrongType) => continue,
                 found => found?,
             };
-            let Some(value) = found.and_then(number) else { continue };
+            let Some(value) = found.and_then(|text| kv.integer(text)) else { continue };
             if value < least || value > greatest {
                 continue;
             }
-            let Some(value) = kv.hget(name, summed)?.and_then(number) else { continue };
+            let Some(value) = kv.hget(name, summed)?.and_then(|text| kv.integer(text)) else { continue };
             (count, sum) = (count.wrapping_add(1), sum.wrapping_add(value));
         }
         position = next;
@@ -53,24 +53,4 @@ fn sum(kv: &Kv, prefix: &[u8], filter: (&[u8], i64, i64), summed: &[u8]) -> Resu
             return Ok([count, sum]);
         }
     }
-}
-
-/// A whole number as text.
-fn number(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let mut value = 0_i64;
-    for &digit in digits {
-        let digit = i64::from(digit.wrapping_sub(b'0'));
-        if digit > 9 {
-            return None;
-        }
-        value = value.checked_mul(10)?.checked_sub(digit)?;
-    }
-    if negative { Some(value) } else { value.checked_neg() }
 }

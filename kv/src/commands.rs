@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
 use crate::code::Kept;
 use crate::code_key::slot_of_key;
-use crate::functions::{self, Bytes, Door, Terms};
+use crate::functions::{self, Bytes, Door, Terms, Value};
 use crate::host::{self, Host};
 use crate::options::MayLoad;
 use crate::watcher::Watcher;
@@ -155,19 +155,34 @@ fn call(context: &Context<'_>, args: &Args<'_>, may_write: bool) {
         );
     };
     match call_with(&host, context, args, count, may_write) {
-        Ok(reply) if reply.is_empty() => context.reply_null(),
-        Ok(reply) => context.reply_bytes(&reply),
+        Ok((reply, true)) => match functions::values(&reply) {
+            Ok(values) => values.into_iter().for_each(|value| reply_value(context, value)),
+            Err(error) => context.reply_error(&error),
+        },
+        Ok((reply, false)) if reply.is_empty() => context.reply_null(),
+        Ok((reply, false)) => context.reply_bytes(&reply),
         Err(error) => context.reply_error(&error),
     }
 }
 
+/// Replies a value of a function's answer.
+fn reply_value(context: &Context<'_>, value: Value<'_>) {
+    match value {
+        Value::Integer(number) => context.reply_integer(number),
+        Value::Double(number) => context.reply_double(number),
+        Value::String(bytes) => context.reply_bytes(bytes),
+        Value::Array(len) => context.reply_array(len),
+    }
+}
+
+/// The function's reply, and whether it is an answer of values.
 fn call_with(
     host: &Host,
     context: &Context<'_>,
     args: &Args<'_>,
     keys: usize,
     may_write: bool,
-) -> Result<Vec<u8>, String> {
+) -> Result<(Vec<u8>, bool), String> {
     let inside = || "FJ.CALL inside a call would wait for itself: make one call of both".to_owned();
     let mut target = host.target.try_borrow_mut().map_err(|_| inside())?;
     let target = target.as_mut().ok_or("NOTARGET the target has ended")?;
@@ -187,12 +202,15 @@ fn call_with(
     let door = Door {
         keys: args.range(3, 3 + keys).map(Bytes::of).collect(),
         args: args.range(3 + keys, args.len()).map(Bytes::of).collect(),
+        is_command: true,
     };
     let payload = args.get(3 + keys);
     let start = Instant::now();
     let run = host.watcher.get().map(Watcher::run);
-    let replied =
-        functions::during(context, door, || own_calls::call(target, &principal, &loaded.library, payload));
+    let replied = functions::during(context, door, || {
+        let reply = own_calls::call(target, &principal, &loaded.library, payload)?;
+        Ok((reply, functions::have_answered()))
+    });
     drop(run);
     let figures = &mut loaded.figures;
     figures.calls += 1;

@@ -23,6 +23,7 @@ const WITH_COMMANDS: [&str; 14] = [
     "docs/operations.md",
     "docs/perf.md",
     "docs/redis.md",
+    "docs/from-lua.md",
     "docs/ucp-ifunc.md",
     "docs/vm-test.md",
     "docs/writing-a-transport.md",

@@ -227,6 +227,13 @@ pub fn hold_reply() -> bool {
     true
 }
 
+/// Appends a copy of `bytes` to the reply of the call that runs on this thread, as `farjump_reply` does. For functions that a
+/// program exports and that reply in the name of their callers. Returns `false`, and appends nothing, if the reply would exceed
+/// the target's limit, or no call runs on this thread.
+pub fn reply(bytes: &[u8]) -> bool {
+    append(bytes.into())
+}
+
 /// Does something with the principal of the call that runs on this thread. `work` calls no service.
 fn with_principal<T>(work: impl FnOnce(&Arc<Principal>) -> T) -> Option<T> {
     let context = NonNull::new(CURRENT.get())?;

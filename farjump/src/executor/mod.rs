@@ -61,7 +61,7 @@ pub use callers::LastCall;
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready, Unbound};
 pub(crate) use context::{Context, Ended, running};
-pub use context::{at_call_end, caller, caller_number, hold_reply, principal, principal_number};
+pub use context::{at_call_end, caller, caller_number, hold_reply, principal, principal_number, reply};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
 pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};

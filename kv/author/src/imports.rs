@@ -148,5 +148,17 @@ unsafe extern "C" {
     ) -> c_int;
     pub(crate) fn kv_key(kv: *const Kv, index: usize, key: *mut Bytes) -> c_int;
     pub(crate) fn kv_arg(kv: *const Kv, index: usize, arg: *mut Bytes) -> c_int;
+    pub(crate) fn kv_words(kv: *const Kv, payload: *const c_void, payload_size: usize) -> c_int;
+    pub(crate) fn kv_keys(kv: *const Kv) -> c_int;
+    pub(crate) fn kv_args(kv: *const Kv) -> c_int;
+    pub(crate) fn kv_answer_integer(kv: *const Kv, value: i64) -> c_int;
+    pub(crate) fn kv_answer_double(kv: *const Kv, value: f64) -> c_int;
+    pub(crate) fn kv_answer_string(kv: *const Kv, data: *const c_void, len: usize) -> c_int;
+    pub(crate) fn kv_answer_array(kv: *const Kv, count: usize) -> c_int;
+    pub(crate) fn kv_parse_integer(kv: *const Kv, text: *const c_void, len: usize, value: *mut i64) -> c_int;
+    pub(crate) fn kv_parse_double(kv: *const Kv, text: *const c_void, len: usize, value: *mut f64) -> c_int;
+    pub(crate) fn kv_format_integer(kv: *const Kv, value: i64, text: *mut u8, len: *mut usize) -> c_int;
+    pub(crate) fn kv_format_double(kv: *const Kv, value: f64, text: *mut u8, len: *mut usize) -> c_int;
+    pub(crate) fn kv_time(kv: *const Kv, microseconds: *mut u64) -> c_int;
     pub(crate) fn kv_error(kv: *const Kv, text: *mut Bytes) -> c_int;
 }

@@ -24,6 +24,7 @@
 #![no_std]
 #![deny(missing_docs)]
 
+mod answers;
 mod cursors;
 mod fault;
 mod imports;
@@ -32,6 +33,7 @@ mod replies;
 use core::ffi::c_int;
 use core::marker::PhantomData;
 
+pub use answers::Text;
 pub use cursors::{Entries, Entry, Names, Pairs, Scores};
 pub use fault::Fault;
 use imports as server;
@@ -266,7 +268,7 @@ impl Kv {
         Ok(Reply::new(self, reply))
     }
 
-    /// A key that came with `FJ.CALL`; `None` if it did not, and for calls by a link.
+    /// A key that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
     pub fn key(&self, index: usize) -> Option<&[u8]> {
         let mut key = server::Bytes::EMPTY;
         // SAFETY: as in `get`.
@@ -275,7 +277,7 @@ impl Kv {
         (got == 0).then(|| unsafe { key.lent() })
     }
 
-    /// An argument that came with `FJ.CALL`; `None` if it did not, and for calls by a link.
+    /// An argument that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
     pub fn arg(&self, index: usize) -> Option<&[u8]> {
         let mut arg = server::Bytes::EMPTY;
         // SAFETY: as in `get`.

@@ -13,6 +13,13 @@ pub(crate) const HASHES: usize = 2_000;
 /// Arguments of the sample `filter_aggregate`.
 pub(crate) const FILTER: [&[u8]; 5] = [b"item:", b"price", b"100", b"199", b"stock"];
 
+/// Members, fields and entries of what scripts read.
+const MANY: usize = 10_000;
+/// Milliseconds of a span that has 100 entries.
+pub(crate) const SPAN: u64 = 60_000;
+/// The field of the messages that is added up.
+pub(crate) const SUMMED: &[u8] = b"3";
+
 /// Numbers that look random, the same in each run.
 struct Numbers(u64);
 
@@ -64,6 +71,28 @@ fn bloom() -> Vec<u8> {
     filter
 }
 
+/// A varint of protobuf.
+fn varint(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 128 {
+        bytes.push(value as u8 | 128);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// Messages of five fields, each with its length in front. The third is added up.
+fn messages() -> Vec<u8> {
+    let message = |index: usize| {
+        let varints = [1, 3, 4, 5].map(|field| [varint(field << 3), varint(index * field)].concat());
+        let text = [varint(2 << 3 | 2), varint(10), vec![b'x'; 10]].concat();
+        let message = [varints.concat(), text].concat();
+        [varint(message.len()), message].concat()
+    };
+    (0..1000).flat_map(message).collect()
+}
+
 /// Commands that write all data.
 pub(crate) fn commands() -> impl Iterator<Item = Vec<u8>> {
     let mut numbers = Numbers(1);
@@ -87,11 +116,23 @@ pub(crate) fn commands() -> impl Iterator<Item = Vec<u8>> {
         |user: usize| format!("{{\"id\": {user}, \"name\": \"user {user}\", \"tags\": [\"a\", \"b\"]}}");
     let users: Vec<String> = (0..100).map(user).collect();
     let document = format!("{{\"version\": 1, \"users\": [{}]}}", users.join(", "));
+    let scored = (0..MANY).flat_map(|index| {
+        let (name, score) = (format!("m{index}"), (index * 377 % MANY).to_string());
+        let team: &[u8] = if index % 10 == 0 { b"red" } else { b"blue" };
+        let (time, value) = (format!("{}-0", 1_000_000 + index as u64 * SPAN / 100), format!("{}.5", index % 77));
+        [
+            request(&[b"ZADD", b"scores", score.as_bytes(), name.as_bytes()]),
+            request(&[b"HSET", b"teams", name.as_bytes(), team]),
+            request(&[b"HSET", b"numbers", name.as_bytes(), score.as_bytes()]),
+            request(&[b"XADD", b"measured", time.as_bytes(), b"value", value.as_bytes()]),
+        ]
+    });
     let others = [
+        request(&[b"SET", b"messages", &messages()]),
         request(&[b"SET", b"query", &query()]),
         request(&[b"SET", b"document", document.as_bytes()]),
         request(&[b"SET", b"bloom", &bloom()]),
         all,
     ];
-    others.into_iter().chain(single).chain(chase).chain(hashes)
+    others.into_iter().chain(single).chain(chase).chain(hashes).chain(scored)
 }

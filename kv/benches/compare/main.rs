@@ -11,6 +11,7 @@ mod report;
 #[path = "../../tests/servers/resp.rs"]
 mod resp;
 mod samples;
+mod scripts;
 #[allow(dead_code, reason = "the tests of the module use more of it")]
 #[path = "../../tests/servers/server.rs"]
 mod server;
@@ -69,7 +70,12 @@ fn can_run(state: State, place: Place) -> bool {
     state != State::Spinning || place != Place::OneCore
 }
 
-const TABLES: [Table; 10] = [
+/// Where scripts are compared: what a call costs besides is in the tables of empty calls.
+fn for_scripts(state: State, place: Place) -> bool {
+    state == State::Lingering && place != Place::Unpinned
+}
+
+const TABLES: [Table; 15] = [
     Table { what: "empty call", is_in: |_, _| true, make: calls::empty },
     Table { what: "64 empty calls together", is_in: |_, _| true, make: calls::together },
     Table { what: "nearest of 10,000 x 128 float32", is_in: can_run, make: vectors::nearest },
@@ -78,6 +84,11 @@ const TABLES: [Table; 10] = [
     Table { what: "bloom, 7 of 65,536 bits", is_in: can_run, make: samples::bloom },
     Table { what: "json_path, a text of 5 KB", is_in: can_run, make: samples::json_path },
     Table { what: "filter_aggregate, 2,000 hashes", is_in: can_run, make: samples::aggregate },
+    Table { what: "script: token_bucket", is_in: for_scripts, make: scripts::token_bucket },
+    Table { what: "script: leaders, 10 of 10,000", is_in: for_scripts, make: scripts::leaders },
+    Table { what: "script: downsample, 10,000 entries", is_in: for_scripts, make: scripts::downsample },
+    Table { what: "script: protobuf_sum, 1,000 messages", is_in: for_scripts, make: scripts::protobuf_sum },
+    Table { what: "script: sum of a hash, 10,000 fields", is_in: for_scripts, make: scripts::hash_sum },
     Table {
         what: "p99 of another client's GETs, functions of 10 us at half load",
         is_in: |state, place| can_run(state, place) && place == Place::Apart,

@@ -87,10 +87,11 @@ impl Built {
         let python = has_numpy.is_ok_and(|done| done.status.success()).then(|| python.to_owned());
         let built = Built { folder: tempfile::tempdir()?, program, python, allowed, processors };
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        for source in
-            ["benches/ifuncs/empty.c", "benches/ifuncs/work.c", "samples/chase.c", "samples/bloom.c"]
-        {
-            built.ifunc(&package.join(source), "", &[])?;
+        for source in ["empty", "work", "hash_sum"] {
+            built.ifunc(&package.join(format!("benches/ifuncs/{source}.c")), "", &[])?;
+        }
+        for source in ["chase", "bloom", "token_bucket", "leaders", "downsample", "protobuf_sum"] {
+            built.ifunc(&package.join(format!("samples/{source}.c")), "", &[])?;
         }
         // As its own text says that it is built, and for this processor.
         built.ifunc(&package.join("samples/nearest.c"), "_plain", &[])?;
@@ -208,7 +209,7 @@ impl<'b> Fixture<'b> {
     /// When the server does not take them.
     pub(crate) fn new(built: &'b Built, state: State) -> Result<Fixture<'b>> {
         built.pin(None, Place::Unpinned)?;
-        let start = Start::new(&built.program);
+        let start = Start::new(&built.program).args("load local");
         let start = match state {
             State::Asleep => start,
             State::Lingering => start.args("linger 20"),

@@ -63,6 +63,11 @@ impl<'a> Context<'a> {
         unsafe { functions().reply_with_long_long()(self.raw(), number) };
     }
 
+    pub(crate) fn reply_double(&self, number: f64) {
+        // SAFETY: the context is valid.
+        unsafe { functions().reply_with_double()(self.raw(), number) };
+    }
+
     /// Replies an array, whose elements are the next `len` replies.
     pub(crate) fn reply_array(&self, len: usize) {
         // SAFETY: the context is valid.

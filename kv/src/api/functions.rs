@@ -63,6 +63,7 @@ functions! {
     reply_with_error = "ReplyWithError": fn(*mut RawContext, *const c_char) -> c_int;
     reply_with_string_buffer = "ReplyWithStringBuffer": fn(*mut RawContext, *const c_char, usize) -> c_int;
     reply_with_long_long = "ReplyWithLongLong": fn(*mut RawContext, c_longlong) -> c_int;
+    reply_with_double = "ReplyWithDouble": fn(*mut RawContext, c_double) -> c_int;
     reply_with_array = "ReplyWithArray": fn(*mut RawContext, c_long) -> c_int;
     reply_with_null = "ReplyWithNull": fn(*mut RawContext) -> c_int;
     // Strings.

@@ -4,12 +4,14 @@
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use farjump::{Export, export};
 
-use super::fault::{Code, Fault};
+use super::fault::{Code, Fault, shown};
 use super::reads::Element;
-use super::{Bytes, KV, Kv};
+use super::answers::Value;
+use super::{Bytes, KV, Kv, numbers};
 use crate::api::StreamId;
 
 /// `KV_OK`.
@@ -47,6 +49,16 @@ pub(crate) fn exports() -> Vec<Export> {
         export!(kv_key(_, _, _)),
         export!(kv_args(_)),
         export!(kv_arg(_, _, _)),
+        export!(kv_words(_, _, _)),
+        export!(kv_answer_integer(_, _)),
+        export!(kv_answer_double(_, _)),
+        export!(kv_answer_string(_, _, _)),
+        export!(kv_answer_array(_, _)),
+        export!(kv_parse_integer(_, _, _, _)),
+        export!(kv_parse_double(_, _, _, _)),
+        export!(kv_format_integer(_, _, _, _)),
+        export!(kv_format_double(_, _, _, _)),
+        export!(kv_time(_, _)),
         export!(kv_error(_, _)),
     ]
 }
@@ -302,6 +314,60 @@ kv_functions! {
         Ok(give(kv.with_door(|door| door.args.get(index).copied())?, argument))
     }
 
+    /// Takes the payload of a link's call for keys and arguments.
+    fn kv_words(kv, payload: *const c_void, payload_size: usize) {
+        kv.take_words(passed(payload, payload_size)).map(|()| FOUND)
+    }
+
+    /// Answers with a whole number.
+    fn kv_answer_integer(kv, value: i64) {
+        kv.answer_with(Value::Integer(value)).map(|()| FOUND)
+    }
+
+    /// Answers with a number.
+    fn kv_answer_double(kv, value: f64) {
+        kv.answer_with(Value::Double(value)).map(|()| FOUND)
+    }
+
+    /// Answers with bytes.
+    fn kv_answer_string(kv, data: *const c_void, len: usize) {
+        kv.answer_with(Value::String(passed(data, len))).map(|()| FOUND)
+    }
+
+    /// Answers with an array.
+    fn kv_answer_array(kv, count: usize) {
+        kv.answer_with(Value::Array(count)).map(|()| FOUND)
+    }
+
+    /// The whole number that a text is.
+    fn kv_parse_integer(_kv, text: *const c_void, len: usize, value: *mut i64) {
+        parsed(passed(text, len), numbers::integer, value)
+    }
+
+    /// The number that a text is.
+    fn kv_parse_double(_kv, text: *const c_void, len: usize, value: *mut f64) {
+        parsed(passed(text, len), numbers::double, value)
+    }
+
+    /// The text of a whole number.
+    fn kv_format_integer(_kv, value: i64, text: *mut u8, len: *mut usize) {
+        Ok(written(&numbers::of_integer(value), text, len))
+    }
+
+    /// The text of a number.
+    fn kv_format_double(_kv, value: f64, text: *mut u8, len: *mut usize) {
+        if value.is_nan() {
+            return Err(Fault::new(Code::BadArgument, "the value is no number"));
+        }
+        Ok(written(&numbers::of_double(value), text, len))
+    }
+
+    /// Microseconds since 1970.
+    fn kv_time(_kv, microseconds: *mut u64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(give(Some(u64::try_from(now.as_micros()).unwrap_or(u64::MAX)), microseconds))
+    }
+
     /// The sentence to the last error.
     fn kv_error(kv, text: *mut Bytes) {
         Ok(give(Some(Bytes::of(kv.state.borrow().error.as_bytes())), text))
@@ -316,6 +382,31 @@ struct Part {
     integer: i64,
     bytes: Bytes,
     len: usize,
+}
+
+/// Writes the number that a text is.
+///
+/// # Safety
+/// `value` must be null or valid for a write.
+unsafe fn parsed<T>(text: &[u8], parse: fn(&[u8]) -> Option<T>, value: *mut T) -> Result<c_int, Fault> {
+    let number = parse(text)
+        .ok_or_else(|| Fault::new(Code::BadArgument, format!("{} is no such number", shown(text))))?;
+    // SAFETY: this function's caller guarantees it.
+    Ok(unsafe { give(Some(number), value) })
+}
+
+/// Writes a number's text, and its length.
+///
+/// # Safety
+/// `text` must be null or valid for writes of [`numbers::LONGEST`] bytes, `len` null or valid for a write.
+unsafe fn written(number: &numbers::Text, text: *mut u8, len: *mut usize) -> c_int {
+    let bytes = number.bytes();
+    if !text.is_null() {
+        // SAFETY: this function's caller guarantees the room, and no text is longer.
+        unsafe { text.copy_from(bytes.as_ptr(), bytes.len()) };
+    }
+    // SAFETY: this function's caller guarantees it.
+    unsafe { give(Some(bytes.len()), len) }
 }
 
 /// The end of a cursor, or one whose elements are others than those asked for.

@@ -1,9 +1,11 @@
 //! What injected functions may do with the server's data: `farjump_kv.h`.
 
 mod access;
+mod answers;
 mod boundary;
 mod eviction;
 mod fault;
+mod numbers;
 mod reads;
 mod writes;
 
@@ -11,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 
 use access::Access;
+pub(crate) use answers::{Value, values};
 pub(crate) use boundary::exports;
 use fault::{Code, Fault, shown};
 
@@ -67,6 +70,8 @@ pub(crate) struct Door {
     pub(crate) keys: Vec<Bytes>,
     /// Arguments.
     pub(crate) args: Vec<Bytes>,
+    /// Whether they came with a command, and not with a call of a link.
+    pub(crate) is_command: bool,
 }
 
 /// The server's data, while functions run.
@@ -104,6 +109,12 @@ struct State {
     reply: Option<(u64, Reply)>,
     /// The number of the next cursor or reply.
     next: u64,
+    /// Keys and arguments of the running call of a link, once it has taken its payload for them.
+    words: Option<Door>,
+    /// Whether a call has answered with a value since the turn began.
+    has_answered: bool,
+    /// Room for the bytes of a value.
+    answer: Vec<u8>,
     /// The sentence to the last error.
     error: String,
 }
@@ -156,6 +167,9 @@ impl Kv {
                 copied: 0,
                 reply: None,
                 next: 1,
+                words: None,
+                has_answered: false,
+                answer: Vec::new(),
                 error: String::new(),
             }),
             heeds_end: Cell::new(false),
@@ -196,6 +210,8 @@ impl Kv {
         self.heeds_end.set(false);
         self.lent.close_cursors();
         let mut state = self.state.borrow_mut();
+        // Before the copies, in which they lie.
+        state.words = None;
         state.copies.clear();
         state.copied = 0;
         state.reply = None;
@@ -204,7 +220,7 @@ impl Kv {
     /// Something that came with the running call.
     fn with_door<T>(&self, take: impl FnOnce(&Door) -> T) -> Result<T, Fault> {
         let state = self.state.borrow();
-        let door = state.door.as_ref();
+        let door = state.words.as_ref().or(state.door.as_ref());
         door.map(take).ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))
     }
 
@@ -238,6 +254,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         }
         state.in_cluster = context.in_cluster();
         state.door = Some(door);
+        state.has_answered = false;
         drop(state);
         // Calls may select others.
         let database = context.keep_database();
@@ -256,6 +273,11 @@ pub(crate) fn loss_of(user: &[u8]) -> Option<String> {
         Access::None(why) => Some(why),
         _ => None,
     }
+}
+
+/// Whether the functions that run have answered with values, and not with bytes.
+pub(crate) fn have_answered() -> bool {
+    KV.with(|kv| kv.state.borrow().has_answered)
 }
 
 /// Whether functions run.

@@ -17,6 +17,7 @@ mod reads;
 mod resp;
 mod rights;
 mod samples;
+mod scripts;
 mod server;
 mod settings;
 mod shown;

@@ -1,6 +1,6 @@
 //! A client of the server's protocol, over its Unix socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -12,17 +12,53 @@ pub(crate) enum Value {
     Status(String),
     Error(String),
     Integer(i64),
+    /// In the third version of the protocol; its text.
+    Double(String),
     Bulk(Vec<u8>),
     Nil,
     Array(Vec<Value>),
 }
 
 impl Value {
-    /// The text of a status, an error or a bulk string.
+    /// The next reply that `from` has; `None` at its end.
+    pub(crate) fn read(from: &mut impl BufRead) -> Option<Value> {
+        let mut line = String::new();
+        if from.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let (kind, rest) = line.trim_end().split_at(1);
+        let number = || rest.parse::<i64>().expect("a number follows");
+        Some(match kind {
+            "+" => Value::Status(rest.to_owned()),
+            "-" => Value::Error(rest.to_owned()),
+            ":" => Value::Integer(number()),
+            "," => Value::Double(rest.to_owned()),
+            "$" => match usize::try_from(number()) {
+                Ok(len) => {
+                    let mut bytes = vec![0; len + 2];
+                    from.read_exact(&mut bytes).ok()?;
+                    bytes.truncate(len);
+                    Value::Bulk(bytes)
+                }
+                Err(_) => Value::Nil,
+            },
+            // A map has two elements for each of its own.
+            "*" | "%" => match usize::try_from(number()) {
+                Ok(len) => {
+                    let len = if kind == "%" { 2 * len } else { len };
+                    Value::Array((0..len).map(|_| Value::read(from)).collect::<Option<_>>()?)
+                }
+                Err(_) => Value::Nil,
+            },
+            other => panic!("{other:?} is no type of the protocol"),
+        })
+    }
+
+    /// The text of a status, an error, a number with digits behind its point, or a bulk string.
     #[track_caller]
     pub(crate) fn text(&self) -> String {
         match self {
-            Value::Status(text) | Value::Error(text) => text.clone(),
+            Value::Status(text) | Value::Error(text) | Value::Double(text) => text.clone(),
             Value::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             other => panic!("{other:?} has no text"),
         }
@@ -53,6 +89,17 @@ impl Value {
     }
 }
 
+/// An array of bulk strings.
+pub(crate) fn encoded(words: &[&[u8]]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        request.extend(format!("${}\r\n", word.len()).into_bytes());
+        request.extend_from_slice(word);
+        request.extend(b"\r\n");
+    }
+    request
+}
+
 /// A connection.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
@@ -68,42 +115,13 @@ impl Client {
 
     /// Sends a command without waiting for its reply.
     pub(crate) fn send(&mut self, words: &[&[u8]]) {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend(format!("${}\r\n", word.len()).into_bytes());
-            request.extend_from_slice(word);
-            request.extend(b"\r\n");
-        }
+        let request = encoded(words);
         self.stream.get_mut().write_all(&request).expect("the server reads");
     }
 
     /// The next reply; `None` if the server has closed the connection.
     pub(crate) fn reply(&mut self) -> Option<Value> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        let (kind, rest) = line.trim_end().split_at(1);
-        let number = || rest.parse::<i64>().expect("a number follows");
-        Some(match kind {
-            "+" => Value::Status(rest.to_owned()),
-            "-" => Value::Error(rest.to_owned()),
-            ":" => Value::Integer(number()),
-            "$" => match usize::try_from(number()) {
-                Ok(len) => {
-                    let mut bytes = vec![0; len + 2];
-                    self.stream.read_exact(&mut bytes).ok()?;
-                    bytes.truncate(len);
-                    Value::Bulk(bytes)
-                }
-                Err(_) => Value::Nil,
-            },
-            "*" => match usize::try_from(number()) {
-                Ok(len) => Value::Array((0..len).map(|_| self.reply()).collect::<Option<_>>()?),
-                Err(_) => Value::Nil,
-            },
-            other => panic!("{other:?} is no type of the protocol"),
-        })
+        Value::read(&mut self.stream)
     }
 
     /// Runs a command.

@@ -1,0 +1,129 @@
+//! Keys, arguments and answers, numbers and time.
+
+use core::ops::Deref;
+
+use crate::imports as server;
+use crate::{Fault, Kv, found};
+
+/// Most bytes of a number's text: `KV_NUMBER`.
+const NUMBER: usize = 32;
+
+/// The text of a number.
+#[derive(Clone, Copy)]
+pub struct Text {
+    bytes: [u8; NUMBER],
+    len: usize,
+}
+
+impl Deref for Text {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Kv {
+    /// Takes the payload of a call by a link for keys and arguments: an array of bulk strings in RESP, `numkeys key ... arg ...` as
+    /// behind the name in `FJ.CALL`. Does nothing in a call by `FJ.CALL`: so a function that calls it first works both ways.
+    ///
+    /// # Errors
+    /// [`Fault::BadArgument`] for another payload, [`Fault::TooMany`] if the call has 64 MiB of copies.
+    pub fn words(&self, payload: &[u8]) -> Result<(), Fault> {
+        // SAFETY: the payload's bytes are valid for the call, which copies them.
+        let got = unsafe { server::kv_words(self.raw(), payload.as_ptr().cast(), payload.len()) };
+        found(got, ()).map(drop)
+    }
+
+    /// Number of the keys that came with the call.
+    pub fn keys(&self) -> usize {
+        // SAFETY: it takes no pointer but this.
+        usize::try_from(unsafe { server::kv_keys(self.raw()) }).unwrap_or(0)
+    }
+
+    /// Number of the arguments that came with the call.
+    pub fn args(&self) -> usize {
+        // SAFETY: it takes no pointer but this.
+        usize::try_from(unsafe { server::kv_args(self.raw()) }).unwrap_or(0)
+    }
+
+    /// Answers with a whole number. A function that answers replies no bytes.
+    ///
+    /// # Errors
+    /// [`Fault::TooMany`] if the answer is longer than the target lets replies be, which ends the call.
+    pub fn answer_integer(&self, value: i64) -> Result<(), Fault> {
+        // SAFETY: it takes no pointer but this.
+        found(unsafe { server::kv_answer_integer(self.raw(), value) }, ()).map(drop)
+    }
+
+    /// Answers with a number, which clients of version 2 of the server's protocol get as a string.
+    ///
+    /// # Errors
+    /// [`Fault::BadArgument`] for NaN, and as [`Kv::answer_integer`].
+    pub fn answer_double(&self, value: f64) -> Result<(), Fault> {
+        // SAFETY: it takes no pointer but this.
+        found(unsafe { server::kv_answer_double(self.raw(), value) }, ()).map(drop)
+    }
+
+    /// Answers with bytes.
+    ///
+    /// # Errors
+    /// As [`Kv::answer_integer`].
+    pub fn answer_string(&self, bytes: &[u8]) -> Result<(), Fault> {
+        // SAFETY: the bytes are valid for the call, which copies them.
+        let got = unsafe { server::kv_answer_string(self.raw(), bytes.as_ptr().cast(), bytes.len()) };
+        found(got, ()).map(drop)
+    }
+
+    /// Begins an array: the next `count` values are its elements, and may be arrays.
+    ///
+    /// # Errors
+    /// As [`Kv::answer_integer`].
+    pub fn answer_array(&self, count: usize) -> Result<(), Fault> {
+        // SAFETY: it takes no pointer but this.
+        found(unsafe { server::kv_answer_array(self.raw(), count) }, ()).map(drop)
+    }
+
+    /// The number that INCR takes this text for: no blank, no `+`, no zero in front.
+    pub fn integer(&self, text: &[u8]) -> Option<i64> {
+        let mut value = 0;
+        // SAFETY: the text is valid for the call, and the result for a write.
+        let got =
+            unsafe { server::kv_parse_integer(self.raw(), text.as_ptr().cast(), text.len(), &raw mut value) };
+        (got == 0).then_some(value)
+    }
+
+    /// The number that ZADD takes this text for, in decimal digits.
+    pub fn double(&self, text: &[u8]) -> Option<f64> {
+        let mut value = 0.0;
+        // SAFETY: as in `integer`.
+        let got =
+            unsafe { server::kv_parse_double(self.raw(), text.as_ptr().cast(), text.len(), &raw mut value) };
+        (got == 0).then_some(value)
+    }
+
+    /// The text of a whole number.
+    pub fn integer_text(&self, value: i64) -> Text {
+        let mut text = Text { bytes: [0; NUMBER], len: 0 };
+        // SAFETY: the text has room for `KV_NUMBER` bytes, and the length is valid for a write.
+        unsafe { server::kv_format_integer(self.raw(), value, text.bytes.as_mut_ptr(), &raw mut text.len) };
+        text
+    }
+
+    /// The shortest text that is read as the same number; `None` for NaN.
+    pub fn double_text(&self, value: f64) -> Option<Text> {
+        let mut text = Text { bytes: [0; NUMBER], len: 0 };
+        // SAFETY: as in `integer_text`.
+        let got =
+            unsafe { server::kv_format_double(self.raw(), value, text.bytes.as_mut_ptr(), &raw mut text.len) };
+        (got == 0).then_some(text)
+    }
+
+    /// The server's clock: microseconds since 1970.
+    pub fn time(&self) -> u64 {
+        let mut now = 0;
+        // SAFETY: the result is valid for a write.
+        unsafe { server::kv_time(self.raw(), &raw mut now) };
+        now
+    }
+}

@@ -1,0 +1,196 @@
+//! Functions beside the scripts in Lua that do the same, and what functions answer with.
+
+use std::fs;
+use std::path::Path;
+
+use farjump_fixtures::process::PATIENCE;
+
+use crate::resp::{Client, Value, encoded};
+use crate::server::{Server, Start, library, library_file, on_each};
+
+/// Jobs that people script: a function and a script for each.
+const JOBS: [&str; 4] = ["token_bucket", "leaders", "downsample", "protobuf_sum"];
+
+fn load(client: &mut Client, names: &[&str]) {
+    for name in names {
+        let code = fs::read(library_file(name)).unwrap();
+        client.run(&[b"FJ.LOAD", name.as_bytes(), &code]).worked();
+    }
+}
+
+/// A job's script.
+fn script(job: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(format!("{job}.lua"))).unwrap()
+}
+
+/// A varint of protobuf.
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 128 {
+        bytes.push(value as u8 | 128);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// Messages with all kinds of fields; field 3 counts.
+fn messages() -> Vec<u8> {
+    let message = |index: u64| {
+        let counted = [varint(3 << 3), varint(index * 1000)].concat();
+        let string = [varint(2 << 3 | 2), varint(200), vec![b'x'; 200]].concat();
+        let doubled = [varint(20 << 3 | 1), vec![1; 8], varint(21 << 3 | 5), vec![2; 4]].concat();
+        let message = [counted, string, doubled, varint(4 << 3), varint(7)].concat();
+        [varint(message.len() as u64), message].concat()
+    };
+    (1..=100).flat_map(message).collect()
+}
+
+fn fill(client: &mut Client) {
+    client.run(&[b"SET", b"messages", &messages()]).worked();
+    for index in 0..250_u32 {
+        let (name, score) = (format!("m{index}"), f64::from(index * 37 % 250) / 4.0);
+        client.say(&format!("ZADD scores {score} {name}")).worked();
+        client.say(&format!("HSET teams {name} {}", if index % 3 == 0 { "red" } else { "blue" })).worked();
+        let time = 1_000_000 + index * 700;
+        client.say(&format!("XADD measured {time}-0 other 1 value {}", f64::from(index) / 8.0)).worked();
+    }
+    client.say("XADD measured 2000000-0 value none other 1").worked();
+}
+
+/// The texts in a reply, in order. Numbers are written as the shortest text.
+fn texts(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::Array(elements) => elements.iter().for_each(|element| texts(element, into)),
+        Value::Integer(number) => into.push(number.to_string()),
+        Value::Nil => into.push("nil".to_owned()),
+        value => {
+            let text = value.clone().worked().text();
+            into.push(text.parse::<f64>().map_or(text, |number| number.to_string()));
+        }
+    }
+}
+
+fn flat(value: &Value) -> Vec<String> {
+    let mut into = Vec::new();
+    texts(value, &mut into);
+    into
+}
+
+/// Runs a job in each way, with the same keys and arguments; before each, `prepare` runs.
+#[track_caller]
+fn same_in_each_way(server: &Server, job: &str, words: &[&[u8]], prepare: &str) -> Vec<String> {
+    let mut client = server.client();
+    let script = script(job);
+    client.say(prepare).worked();
+    let scripted = flat(&client.run(&[&[b"EVAL", &script[..]], words].concat()));
+    client.say(prepare).worked();
+    let called = flat(&client.run(&[&[b"FJ.CALL", job.as_bytes()], words].concat()));
+    assert_eq!(called, scripted, "{job} by FJ.CALL");
+    client.say(prepare).worked();
+    let reply = server.link().inject(&library(job), &encoded(words)).unwrap().wait(PATIENCE).unwrap();
+    let linked = flat(&Value::read(&mut &reply[..]).unwrap());
+    assert_eq!(linked, scripted, "{job} by a link");
+    called
+}
+
+#[test]
+fn jobs_that_people_script_come_out_the_same_as_functions() {
+    on_each(|program| {
+        let server = Start::new(program).args("load local").run();
+        let mut client = server.client();
+        load(&mut client, &JOBS);
+        fill(&mut client);
+
+        let bucket = |state: &str, arguments: [&str; 4]| {
+            let words = ["1", "bucket"].into_iter().chain(arguments).map(str::as_bytes).collect::<Vec<_>>();
+            let told = same_in_each_way(&server, "token_bucket", &words, state);
+            let mut client = server.client();
+            assert_eq!(client.say("HGET bucket tokens").text().parse::<f64>().unwrap().to_string(), told[1]);
+            assert!(matches!(client.say("PTTL bucket"), Value::Integer(1..)));
+            told
+        };
+        assert_eq!(bucket("DEL bucket", ["10", "3", "4", "5000000"]), ["1", "6"]);
+        let state = "HSET bucket tokens 1.25 time 5000000";
+        assert_eq!(bucket(state, ["10", "3", "4", "5100000"]), ["0", "1.55"]);
+        assert_eq!(bucket(state, ["10", "3", "4", "6000000"]), ["1", "0.25"]);
+        assert_eq!(bucket(state, ["10", "3", "4", "4000000"]), ["0", "1.25"], "time that goes back");
+
+        let leaders = same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"red"], "PING");
+        assert_eq!(leaders.len(), 10, "{leaders:?}");
+        let none = same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"green"], "PING");
+        assert_eq!(none, [""; 0]);
+        same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"128", b"blue"], "PING");
+
+        let spans = same_in_each_way(&server, "downsample", &[b"1", b"measured", b"value", b"10000"], "PING");
+        assert_eq!(spans[..3], ["1000000", "15", "0.875"]);
+        assert_eq!(spans.len(), 3 * 18);
+        same_in_each_way(&server, "downsample", &[b"1", b"none", b"value", b"10000"], "PING");
+
+        let sum = same_in_each_way(&server, "protobuf_sum", &[b"1", b"messages", b"3"], "PING");
+        assert_eq!(sum, ["5050000"]);
+        same_in_each_way(&server, "protobuf_sum", &[b"1", b"messages", b"4"], "PING");
+        same_in_each_way(&server, "protobuf_sum", &[b"1", b"none", b"3"], "PING");
+        client.run(&[b"SET", b"cut", &messages()[..100]]).worked();
+        let cut = client.say("FJ.CALL protobuf_sum 1 cut 3");
+        assert!(cut.error().contains("a message is cut"), "{cut:?}");
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn a_function_answers_with_values_of_the_servers_protocol() {
+    on_each(|program| {
+        let server = Start::new(program).args("load local").run();
+        let mut client = server.client();
+        load(&mut client, &["answers"]);
+        let mut call = |steps: &str| client.say(&format!("FJ.CALL answers 0 {steps}"));
+        let bulk = |text: &str| Value::Bulk(text.into());
+        assert_eq!(call("i"), Value::Integer(-5));
+        assert_eq!(call("d"), bulk("0.5"));
+        assert_eq!(call("s"), bulk("a\r\nb"));
+        let nested = Value::Array(vec![Value::Array(vec![Value::Integer(-5), bulk("0.5")]), bulk("a\r\nb")]);
+        assert_eq!(call("aaids"), nested);
+        assert_eq!(call("b"), bulk("bytes"));
+        for (steps, part) in [
+            ("ii", "two values"),
+            ("ai", "lacks 1 elements"),
+            ("ib", "farjump_reply"),
+            ("bi", "farjump_reply"),
+            ("n", "no number"),
+        ] {
+            let answered = call(steps);
+            assert!(answered.error().contains(part), "{steps}: {answered:?}");
+        }
+        for (step, text, written) in [
+            ("I", "-9223372036854775808", "-9223372036854775808"),
+            ("D", "1e300", "1e+300"),
+            ("D", "-.5", "-0.5"),
+            ("D", "inf", "inf"),
+        ] {
+            assert_eq!(call(&format!("{step} {text}")), bulk(written));
+        }
+        for wrong in ["I 01", "I 1.5", "D nan", "D 0x10", "D x"] {
+            let answered = call(wrong);
+            assert!(answered.error().contains("is no such number"), "{wrong}: {answered:?}");
+        }
+        let Value::Integer(time) = call("t") else { panic!("the time is a number") };
+        let server_time = flat(&client.say("TIME"));
+        let now = server_time[0].parse::<i64>().unwrap() * 1_000_000 + server_time[1].parse::<i64>().unwrap();
+        assert!((0..PATIENCE.as_micros() as i64).contains(&(now - time)), "{time} and {now}");
+        // In a script, and in the third version of the protocol.
+        let scripted = b"return redis.call('FJ.CALL', 'answers', 0, 'i') + 6";
+        assert_eq!(client.run(&[b"EVAL", scripted, b"0"]), Value::Integer(1));
+        client.say("HELLO 3").worked();
+        assert_eq!(client.say("FJ.CALL answers 0 d"), Value::Double("0.5".to_owned()));
+
+        let link = server.link();
+        let answers = library("answers");
+        let inject = |payload: &[u8]| link.inject(&answers, payload).unwrap().wait(PATIENCE);
+        let reply = inject(&encoded(&[b"0", b"aid"])).unwrap();
+        assert_eq!(&reply[..], b"*2\r\n:-5\r\n,0.5\r\n");
+        let refused = inject(b"aid").unwrap_err().to_string();
+        assert!(refused.contains("numkeys key"), "{refused}");
+        drop(server.shut_down());
+    });
+}
