@@ -165,6 +165,12 @@ impl Inner {
 
     // ---- the end ----
 
+    /// Reads the control messages. Returns whether the connection has ended.
+    #[cold]
+    pub(in super::super) fn is_gone(&mut self) -> bool {
+        self.read_control().is_err() || self.connection.control.leaving.is_some()
+    }
+
     /// Handles the end of the control connection: the target is gone. No error where its last replies may
     /// still come.
     #[cold]
