@@ -97,9 +97,15 @@ class FarjumpConnector:
         """Whether it was closed."""
         return self._closed
 
+    @property
+    def gone(self) -> bool:
+        """Whether it was closed, or its owner has ended: make another."""
+        return self._closed or self._client.is_gone()
+
     def close(self, clear: bool | None = None) -> None:
         """Closes the connector. With `clear`, ends the owner process and its objects for all. Closing it again does
-        nothing."""
+        nothing. A closed connector has no objects, also where others are open at its owner: `get` returns None, `exists`
+        False, and `evict` does nothing; what makes objects raises Closed."""
         if self._closed:
             return
         self._closed = True

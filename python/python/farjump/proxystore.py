@@ -45,6 +45,8 @@ __all__ = [
 
 # The stores of this module in this process, by name, also those that are not registered.
 _stores: weakref.WeakValueDictionary[str, FarjumpStore] = weakref.WeakValueDictionary()
+# Those that were made for proxies.
+_made: weakref.WeakSet[FarjumpStore] = weakref.WeakSet()
 
 
 class FarjumpFactory(StoreFactory):
@@ -98,22 +100,35 @@ class FarjumpFactory(StoreFactory):
         """The store of this name in this process, made and registered if there is none."""
         name = self._name or _name_of(self._config["address"])
         with _clients.lock():
-            registered, store = get_store(name), _stores.get(name)
-            if registered is not None:
-                return registered
+            store = get_store(name)
+            if store in _made and store.connector.gone:
+                # The next owner at the address has another one.
+                _made.discard(store)
+                store.close()
+                store = None
+            if store is not None:
+                return store
+            store = _stores.get(name)
             if store is None or store.connector.closed:
                 # A new owner would not have the object.
                 connector = FarjumpConnector(**{**self._config, "start": False})
                 store = FarjumpStore(name, connector, register=True)
+                _made.add(store)
             return store
 
     def resolve(self) -> Any:
         """Fetches the object, and evicts it if it is to be used once."""
-        client = Client.resolving(self._config["address"], self._config.get("key_file"))
         try:
-            obj = deserialize(self._fetch(client.store, self._handle))
+            client = Client.resolving(self._handle, self._config["address"], self._config.get("key_file"))
+        except Gone as error:
+            raise self._missing() from error
+        store = client.store
+        if store is None:
+            raise PeerGone(f"the owner at {client.address} has ended")
+        try:
+            obj = deserialize(self._fetch(store, self._handle))
             if self.evict:
-                client.store.evict(self._handle)
+                store.evict(self._handle)
         except (Gone, Unset) as error:
             raise self._missing() from error
         except PeerGone:
