@@ -83,9 +83,9 @@ class FarjumpConnector:
 
     @property
     def _store(self):
-        """The native store, opened again in a forked child."""
+        """The native store, opened again in a forked child. That of a closed connector may serve others still."""
         store = self._client.store
-        if store is not None:
+        if store is not None and not self._closed:
             return store
         with _clients.lock():
             if self._closed or self._client.is_closed:
@@ -137,11 +137,15 @@ class FarjumpConnector:
 
     def evict(self, key: FarjumpKey) -> None:
         """Evicts an object, if it is there."""
-        self._store.evict(handle_of(key))
+        handle = handle_of(key)
+        if not self._closed:
+            self._store.evict(handle)
 
     def exists(self, key: FarjumpKey) -> bool:
         """Whether there is an object of this key."""
         handle = handle_of(key)
+        if self._closed:
+            return False
         if handle.length:
             return self._store.exists(handle)
         try:
@@ -156,8 +160,11 @@ class FarjumpConnector:
 
         On the owner's machine it shows the owner's memory.
         """
+        handle = handle_of(key)
+        if self._closed:
+            return None
         try:
-            return self._store.get(handle_of(key))
+            return self._store.get(handle)
         except (Gone, Unset):
             return None
 

@@ -15,6 +15,7 @@ import farjump
 from children import WATCHDOG, WithFolder, owners_of
 from farjump import _owners
 from farjump.proxystore import FarjumpConnector, FarjumpKey, FarjumpStore
+from proxystore.connectors.file import FileConnector
 from proxystore.connectors.protocols import Connector, DeferrableConnector
 
 
@@ -135,8 +136,38 @@ class Ends(WithFolder):
         connector.close()
         connector.close(clear=True)
         with self.assertRaisesRegex(farjump.Closed, "was closed"):
-            connector.get(key)
+            connector.put(b"x")
+        self.assertIsNone(connector.get(key))
         self.assertIn("FarjumpConnector", repr(connector))
+
+    def test_a_closed_connector_is_as_one_for_files_whoever_else_has_one_open(self):
+        def outcomes(connector, key):
+            """What a closed connector does: its results, and whether it refuses."""
+            found = [connector.exists(key), connector.get(key), connector.get_batch([key]), connector.evict(key)]
+            for makes in (lambda: connector.put(b"y"), lambda: connector.put_batch([b"y"])):
+                with self.assertRaises(Exception):
+                    makes()
+            return found
+
+        file = FileConnector(f"{self.folder}/files")
+        key = file.put(b"x")
+        file.close()
+        wanted = outcomes(file, key)
+        self.assertEqual(wanted, [False, None, [None], None])
+        for others in (0, 1, 2):
+            with self.subTest(others=others), contextlib.ExitStack() as opened:
+                connector = FarjumpConnector(self.address)
+                open_ones = [opened.enter_context(FarjumpConnector(self.address)) for _ in range(others)]
+                key, reserved = connector.put(b"x"), connector.new_key()
+                connector.close()
+                self.assertEqual(outcomes(connector, key), wanted)
+                for refused in (lambda: connector.set(reserved, b"y"), connector.new_key, lambda: connector.wait(key)):
+                    with self.assertRaisesRegex(farjump.Closed, "make another"):
+                        refused()
+                with self.assertRaises(ValueError):
+                    connector.get(FarjumpKey(b"junk"))
+                for other in open_ones:
+                    self.assertEqual(other.get(key), b"x", "it evicted nothing")
 
     def test_another_connector_works_on_and_after(self):
         with self.connector() as first:
@@ -430,6 +461,8 @@ class Killed(WithFolder):
             self.recovers(None)
 
     def test_a_stopped_one_does_not_hang_who_clears(self):
+        # Started and reached by another one, for which no time is short.
+        self.connector()
         connector = self.connector(start_timeout=0.3)
         owner = self.owner()
         os.kill(owner, signal.SIGSTOP)
