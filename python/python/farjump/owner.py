@@ -255,7 +255,7 @@ def _listener(path):
             os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listener.bind(path)
+        _owners.bind(listener, path)
         listener.listen(128)
     except OSError as error:
         listener.close()
