@@ -200,7 +200,10 @@ class FarjumpStore(ProxyStoreStore):
         **options: Any,
     ) -> None:
         connector = FarjumpConnector() if connector is None else connector
+        is_ours = isinstance(connector, FarjumpConnector)
         if name is None:
+            if not is_ours:
+                raise ValueError(f"a store over a {type(connector).__name__} has no address to be named after: give a name")
             name = _name_of(connector.address)
         super().__init__(
             name,
@@ -216,9 +219,11 @@ class FarjumpStore(ProxyStoreStore):
             and self._metrics is None
             and type(connector) is FarjumpConnector
         )
-        self._connector_config = connector.config()
-        _stores[name] = self
-        self._factory_name = None if name == _name_of(self._connector_config["address"]) else name
+        if is_ours:
+            _stores[name] = self
+        if self._is_quick:
+            self._connector_config = connector.config()
+            self._factory_name = None if name == _name_of(connector.address) else name
 
     def _is_plain(self, *overrides):
         """Whether a call without these overrides needs nothing of `Store`."""
