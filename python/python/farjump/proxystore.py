@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,13 @@ class FarjumpFactory(StoreFactory):
         return store.get(handle)
 
     def _missing(self):
-        return ProxyResolveMissingKeyError(self.key, FarjumpStore, self._name or _name_of(self._config["address"]))
+        error = ProxyResolveMissingKeyError(self.key, FarjumpStore, self._name or _name_of(self._config["address"]))
+        if self.evict:
+            error.add_note(
+                "A proxy with evict=True is resolved once. Dask resolves proxies that are arguments: make them with "
+                "populate_target=True, or without evict"
+            )
+        return error
 
 
 class FarjumpFutureFactory(FarjumpFactory):
@@ -277,7 +284,7 @@ class FarjumpStore(ProxyStoreStore):
             raise NonProxiableTypeError(f"an object of {type(obj)} cannot have a proxy: skip_nonproxiable returns it")
         factory = self._factory(self.put(obj), evict)
         populate = self._populate_target if populate_target is None else populate_target
-        proxy = Proxy(factory, cache_defaults=True, target=obj) if populate else Proxy(factory)
+        proxy = Proxy(factory, cache_defaults=True, target=obj) if populate else _of_class(type(obj), factory)
         if lifetime is not None:
             lifetime.add_proxy(proxy)
         return proxy
@@ -365,6 +372,15 @@ class FarjumpStore(ProxyStoreStore):
                 timeout=polling_timeout,
             )
         )
+
+
+def _of_class(kind, factory):
+    """A proxy that says its class without being resolved, where another process finds the class by its name. `isinstance`
+    would fetch the object, and evict it."""
+    proxy = Proxy(factory)
+    if kind.__module__ != "__main__" and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
+        object.__setattr__(proxy, "__proxy_default_class__", kind)
+    return proxy
 
 
 def _check_evict(evict, lifetime):

@@ -227,6 +227,20 @@ class Stores(WithFolder):
         self.assertIs(get_store("made"), store)
         self.assertIsInstance(store, FarjumpStore)
 
+    def test_a_proxy_says_its_class_where_that_is_found_by_name(self):
+        class Local(list):
+            pass
+
+        store = self.store()
+        for obj in ([1], numpy.arange(3), datetime.date(2026, 1, 1), {"a": 1}):
+            proxy = pickle.loads(pickle.dumps(store.proxy(obj, evict=True)))
+            self.assertIsInstance(proxy, type(obj))
+            self.assertFalse(is_resolved(proxy))
+            self.assertEqual(str(proxy), str(obj))
+        proxy = pickle.loads(pickle.dumps(store.proxy(Local([1]))))
+        self.assertFalse(is_resolved(proxy))
+        self.assertEqual(len(proxy), 1)
+
     def test_what_cannot_be_is_told(self):
         store = self.store()
         for obj in (None, True):
@@ -248,6 +262,7 @@ class Stores(WithFolder):
         with self.assertRaises(ProxyResolveError) as raised:
             str(twice)
         self.assertIsInstance(raised.exception.__cause__, ProxyResolveMissingKeyError)
+        self.assertIn("populate_target=True", raised.exception.__cause__.__notes__[0])
 
     def test_other_serializers_metrics_and_connectors_go_the_way_of_proxystore(self):
         for options in (
