@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::api::{self, Args, Command, Context, KeysOf, key_flags};
+use crate::api::{self, Args, Command, Context, KeysOf, Whereabouts, key_flags};
 use crate::code::Kept;
 use crate::code_key::slot_of_key;
 use crate::functions::{self, Bytes, Door, Terms, Value};
@@ -84,11 +84,8 @@ impl Command for Load {
     fn run(context: &Context<'_>, args: &Args<'_>) {
         let Some(host) = target_of(context) else { return };
         let may_load = host.options().map_or(MayLoad::No, |options| options.load);
-        if may_load == MayLoad::No || may_load == MayLoad::Local && !context.client_is_local() {
-            return context.reply_error(&format!(
-                "FJ.LOAD is not allowed, as the module was loaded with `load {}`: load it with `load local` or `load yes`",
-                may_load.name()
-            ));
+        if let Err(refusal) = check_load(may_load, || context.whereabouts()) {
+            return context.reply_error(&refusal);
         }
         let cpu = match &*host.target.borrow() {
             Some(target) => target.cpu().clone(),
@@ -114,6 +111,33 @@ impl Command for Load {
             Err(error) => context.reply_error(&error),
         }
     }
+}
+
+/// Checks that a client may load code.
+///
+/// # Errors
+/// Why not, and what to do: never the setting that there is.
+fn check_load(may_load: MayLoad, whereabouts: impl FnOnce() -> Whereabouts) -> Result<(), String> {
+    let why = match may_load {
+        MayLoad::Yes => return Ok(()),
+        MayLoad::No => {
+            return Err("FJ.LOAD is not allowed, as the module was loaded with `load no`: load it with `load local` for clients of \
+                        this machine, or with `load yes` for all"
+                .to_owned());
+        }
+        MayLoad::Local => match whereabouts() {
+            Whereabouts::Here => return Ok(()),
+            Whereabouts::Elsewhere(address) => format!("this client has come from {address}"),
+            Whereabouts::NoClient => {
+                "a script, another module, a primary or a file runs the command, and no client".to_owned()
+            }
+            Whereabouts::Unknown(why) => format!("the server does not say where this client is: {why}"),
+        },
+    };
+    Err(format!(
+        "FJ.LOAD is for clients of this machine, as the module was loaded with `load local`, and {why}: run FJ.LOAD as a command of a \
+         client that has come by the Unix socket or a loopback address, or load the module with `load yes`"
+    ))
 }
 
 /// Calls loaded code.
@@ -194,7 +218,7 @@ fn call_with(
         return Err(format!("NOCODE no code is loaded under {name:?}: load it by FJ.LOAD"));
     };
     let user = context.user().ok_or(
-        "this call has no user, as another module makes it: have that module call with the flag C, for the user of its client",
+        "this call has no user, as another module, a primary or a file makes it: have the module call with the flag C, for the user of its client",
     )?;
     let slot = (keys != 0).then(|| slot_of_key(args.get(3)));
     let terms = Terms { may_write, slot, database: context.database() };
@@ -294,5 +318,32 @@ impl Host {
         }
         ran::note_latency(function, took);
         microseconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_to_load_code_names_the_reason_and_never_the_setting_that_there_is() {
+        let refusal = |may_load, whereabouts: Whereabouts| check_load(may_load, || whereabouts).unwrap_err();
+        assert_eq!(check_load(MayLoad::Yes, || Whereabouts::NoClient), Ok(()));
+        assert_eq!(check_load(MayLoad::Local, || Whereabouts::Here), Ok(()));
+        let no = refusal(MayLoad::No, Whereabouts::Here);
+        assert!(no.contains("with `load no`: load it with `load local` for clients"), "{no}");
+        for (whereabouts, why) in [
+            (Whereabouts::Elsewhere("10.0.0.7:50000".to_owned()), "this client has come from 10.0.0.7:50000"),
+            (Whereabouts::NoClient, "a script, another module, a primary or a file runs the command"),
+            (
+                Whereabouts::Unknown("ERR unknown command".to_owned()),
+                "does not say where this client is: ERR",
+            ),
+        ] {
+            let text = refusal(MayLoad::Local, whereabouts);
+            assert!(text.contains(why), "{text}");
+            assert_eq!(text.matches("`load local`").count(), 1, "{text}");
+            assert!(text.ends_with("or load the module with `load yes`"), "{text}");
+        }
     }
 }

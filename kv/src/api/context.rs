@@ -1,7 +1,6 @@
 //! Contexts: what the server lends a callback.
 
 use std::ffi::{CStr, c_int};
-use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -10,7 +9,7 @@ use super::functions::functions;
 use super::keys::Key;
 use super::replies::Reply;
 use super::strings::{Str, c_text};
-use super::types::{CLIENT_UNIX_SOCKET, ClientInfo, OK, READ, RawContext, RawString, context_flags};
+use super::types::{READ, RawContext, RawString, context_flags};
 use super::users::User;
 
 /// The context of a callback that the server has called. Valid for `'a`, which ends with the callback.
@@ -125,50 +124,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The name of the user whose command runs; `None` if it has no user, as a command that another module runs for itself.
-    pub(crate) fn user(&self) -> Option<Str> {
-        // SAFETY: the context is valid. The string's reference is the caller's.
-        let of_connection =
-            unsafe { Str::owned(functions().get_client_user_name_by_id()(self.raw(), self.client_id())) };
-        match of_connection {
-            Some(name) => Some(name),
-            // A primary, whose connection may do everything.
-            None if last_error() == Some(libc::ENOTSUP) => None,
-            // No connection: a script, a call by a module, or the append-only file.
-            None if !self.has_user() => None,
-            // SAFETY: the context is valid, and the command has a user. The string's reference is the caller's.
-            None => unsafe { Str::owned(functions().get_current_user_name()(self.raw())) },
-        }
-    }
-
-    /// Whether the running command has a user. Servers crash that are asked for the name of a current user who is not there.
-    /// The server makes a client for the answer.
-    fn has_user(&self) -> bool {
-        // The server looks for the user first, and then for the command, which does not exist: nothing runs, and no rule is asked.
-        // SAFETY: the context is valid, and the format takes no arguments. A reply is the caller's to free.
-        let reply =
-            unsafe { Reply::owned(functions().call()(self.raw(), c"fj._none".as_ptr(), c"C".as_ptr())) };
-        reply.is_none() && last_error() == Some(libc::ENOENT)
-    }
-
-    /// The number of the client of the command, which may have no connection.
-    fn client_id(&self) -> u64 {
-        // SAFETY: the context is valid.
-        unsafe { functions().get_client_id()(self.raw()) }
-    }
-
-    /// Whether the client of the command is on this machine, by a Unix socket or a loopback address.
-    pub(crate) fn client_is_local(&self) -> bool {
-        let mut info = ClientInfo { version: 1, flags: 0, id: 0, address: [0; 46], port: 0, database: 0 };
-        // SAFETY: the structure is of the version that it states, which the server fills in.
-        if unsafe { functions().get_client_info_by_id()(&raw mut info, self.client_id()) } != OK {
-            return false;
-        }
-        let address = CStr::from_bytes_until_nul(&info.address).ok().and_then(|text| text.to_str().ok());
-        let address = address.and_then(|text| text.parse::<std::net::IpAddr>().ok());
-        info.flags & CLIENT_UNIX_SOCKET != 0 || address.is_some_and(|ip| ip.to_canonical().is_loopback())
-    }
-
     /// Whether the server asks where the keys of the command are, and the command is not to run.
     pub(crate) fn asks_for_keys(&self) -> bool {
         // SAFETY: the context is valid.
@@ -180,11 +135,6 @@ impl<'a> Context<'a> {
         // SAFETY: the context is valid, and the server checks positions against the arguments.
         unsafe { functions().key_at_pos_with_flags()(self.raw(), position as c_int, flags as c_int) };
     }
-}
-
-/// Why the server's last function failed, as `errno` says.
-fn last_error() -> Option<c_int> {
-    io::Error::last_os_error().raw_os_error()
 }
 
 /// How [`Context::call`] runs a command.

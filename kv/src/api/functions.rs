@@ -119,7 +119,6 @@ functions! {
     set_context_user = "SetContextUser": fn(*mut RawContext, *const RawUser);
     acl_check_command_permissions = "ACLCheckCommandPermissions": fn(*mut RawUser, *mut *mut RawString, c_int) -> c_int;
     get_client_id = "GetClientId": fn(*mut RawContext) -> u64;
-    get_client_info_by_id = "GetClientInfoById": fn(*mut ClientInfo, u64) -> c_int;
     // State of the server.
     get_server_version = "GetServerVersion": fn() -> c_int;
     get_context_flags = "GetContextFlags": fn(*mut RawContext) -> c_int;

@@ -5,6 +5,7 @@
 //! passed to. So a [`Context`] exists only as a reference inside callbacks, and whatever is opened in one is closed before
 //! it ends ([`Lent`]).
 
+mod client;
 mod commands;
 mod context;
 mod cursors;
@@ -21,6 +22,7 @@ mod strings;
 mod types;
 mod users;
 
+pub(crate) use client::Whereabouts;
 pub(crate) use commands::{Args, Command, KeysOf, register};
 pub(crate) use context::{CallFlags, Context};
 pub(crate) use cursors::{Cursor, Item};

@@ -136,20 +136,6 @@ pub(crate) struct StreamId {
     pub(crate) seq: u64,
 }
 
-/// `RedisModuleClientInfoV1`.
-#[repr(C)]
-pub(super) struct ClientInfo {
-    pub(super) version: u64,
-    pub(super) flags: u64,
-    pub(super) id: u64,
-    pub(super) address: [u8; 46],
-    pub(super) port: u16,
-    pub(super) database: u16,
-}
-
-/// `REDISMODULE_CLIENTINFO_FLAG_UNIXSOCKET`.
-pub(super) const CLIENT_UNIX_SOCKET: u64 = 1 << 4;
-
 /// `RedisModuleCommandKeySpec`, of which only the variants `index` and `keynum` are used.
 #[repr(C)]
 pub(super) struct KeySpec {

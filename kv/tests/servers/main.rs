@@ -2,6 +2,7 @@
 //! own, and end with the test.
 
 mod calls;
+mod clients;
 mod cluster;
 mod commands;
 mod enabled;

@@ -1,6 +1,9 @@
-//! A client of the server's protocol, over its Unix socket.
+//! A client of the server's protocol, over its Unix socket or a port of the loopback.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -102,7 +105,7 @@ pub(crate) fn encoded(words: &[&[u8]]) -> Vec<u8> {
 
 /// A connection.
 pub(crate) struct Client {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<File>,
 }
 
 impl Client {
@@ -110,7 +113,19 @@ impl Client {
     pub(crate) fn connect(socket: &Path) -> Option<Client> {
         let stream = UnixStream::connect(socket).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
-        Some(Client { stream: BufReader::new(stream) })
+        Some(Client::over(stream.into()))
+    }
+
+    /// Connects by a port of the loopback.
+    #[track_caller]
+    pub(crate) fn connect_to(port: u16) -> Client {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the server listens there");
+        stream.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
+        Client::over(stream.into())
+    }
+
+    fn over(stream: OwnedFd) -> Client {
+        Client { stream: BufReader::new(File::from(stream)) }
     }
 
     /// Sends a command without waiting for its reply.
