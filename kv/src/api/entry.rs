@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use super::Level;
 use super::context::Context;
 use super::functions;
 use super::strings::bytes_of;
@@ -25,7 +26,8 @@ pub(crate) struct Loading<'a> {
 }
 
 /// Functions without which the module cannot even say what is missing.
-const NEEDED_TO_SAY_SO: [&str; 8] = [
+const NEEDED_TO_SAY_SO: [&str; 9] = [
+    "IsModuleNameBusy",
     "SetModuleAttribs",
     "CreateCommand",
     "ReplyWithError",
@@ -36,9 +38,13 @@ const NEEDED_TO_SAY_SO: [&str; 8] = [
     "InfoAddFieldCString",
 ];
 
+/// What the log says of a second load. The server's reply to MODULE LOAD refers to the log.
+const LOADED_ALREADY: &str = "the module is loaded already, and runs on with its first arguments: CONFIG SET farjump.linger and farjump.limit change \
+     these two; for the others run MODULE UNLOAD farjump before MODULE LOAD. Keep one loadmodule line in the configuration";
+
 /// Called by the server when it loads the module. Succeeds always, as a server ends that cannot load one: what keeps the
-/// module from its work stands in INFO and in the answers of its commands. The exception is a server so old that it has
-/// neither.
+/// module from its work stands in INFO and in the answers of its commands. Exceptions are a server so old that it has
+/// neither, and a module that is loaded already: nothing of the process has changed then, and what ran runs on.
 ///
 /// # Safety
 /// For servers alone, with their arguments.
@@ -56,6 +62,11 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
     let missing = found.missing();
     if missing.iter().any(|name| NEEDED_TO_SAY_SO.contains(name)) {
         eprintln!("farjump: this server is too old for modules: use Redis 7.0, Valkey 8.0, or a later one");
+        return 1;
+    }
+    // SAFETY: the name is zero-terminated.
+    if unsafe { found.is_module_name_busy()(NAME.as_ptr()) } != 0 {
+        super::log(Level::Warning, LOADED_ALREADY);
         return 1;
     }
     // SAFETY: the context is valid, and the name zero-terminated. The server copies it.

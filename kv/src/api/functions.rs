@@ -54,6 +54,7 @@ macro_rules! functions {
 
 functions! {
     // The module, its commands and their replies.
+    is_module_name_busy = "IsModuleNameBusy": fn(*const c_char) -> c_int;
     set_module_attribs = "SetModuleAttribs": fn(*mut RawContext, *const c_char, c_int, c_int);
     create_command = "CreateCommand": fn(*mut RawContext, *const c_char, CommandFn, *const c_char, c_int, c_int, c_int) -> c_int;
     get_command = "GetCommand": fn(*mut RawContext, *const c_char) -> *mut RawCommand;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::resp::Value;
-use crate::server::{Start, library, module, on_each, run_ops, until};
+use crate::server::{Start, library, library_file, module, on_each, ops, run_ops, until};
 use farjump_fixtures::process::PATIENCE;
 
 #[test]
@@ -78,6 +78,46 @@ fn the_module_is_unloaded_and_loaded_again_while_the_server_runs() {
             drop(link);
         }
         assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
+        drop(server.shut_down());
+    });
+}
+
+#[test]
+fn a_second_load_is_refused_and_what_runs_runs_on() {
+    on_each(|program| {
+        let server = Start::new(program).args("load local limit 77").run();
+        let mut client = server.client();
+        let link = server.link();
+        assert_eq!(run_ops(&link, "set k v; get k"), ["0", " v0"]);
+        let code = fs::read(library_file("ops")).unwrap();
+        client.run(&[b"FJ.LOAD", b"ops", &code]).worked();
+        let (list, own) = (client.say("MODULE LIST"), module());
+        // Another file of the same module has nothing in common with the first but the name.
+        let copy = server.path("copy.so");
+        fs::copy(&own, &copy).unwrap();
+        for (number, path) in [&own, &own, &copy].into_iter().enumerate() {
+            let path = path.as_os_str().as_encoded_bytes();
+            let loads: [&[&[u8]]; 3] = [
+                &[b"MODULE", b"LOAD", path, b"unix:other.sock", b"load", b"no"],
+                &[b"MODULE", b"LOAD", path, b"unix:/no/such/folder/fj.sock"],
+                &[b"MODULE", b"LOADEX", path, b"CONFIG", b"farjump.limit", b"5", b"ARGS", b"unix:other.sock"],
+            ];
+            for load in loads {
+                let refused = client.run(load);
+                assert!(refused.error().contains("Error loading the extension"), "{number}: {refused:?}");
+            }
+            assert!(server.log().contains("the module is loaded already"), "{}", server.log());
+            assert_eq!(client.say("MODULE LIST"), list);
+            assert!(server.path("fj.sock").exists() && !server.path("other.sock").exists());
+            assert_eq!(client.info("farjump", "farjump_listening").as_deref(), Some("1"));
+            assert_eq!(client.info("farjump", "farjump_load").as_deref(), Some("local"));
+            assert_eq!(client.info("farjump", "farjump_limit_ms").as_deref(), Some("77"));
+            assert_eq!(client.info("farjump", "farjump_loaded").as_deref(), Some("1"));
+            // The link, the code and new links.
+            assert_eq!(run_ops(&link, "get k"), [" v0"]);
+            assert_eq!(client.run(&[b"FJ.CALL", b"ops", b"0", &ops("args")]), Value::Bulk(b"1\n".into()));
+            assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
+        }
         drop(server.shut_down());
     });
 }
