@@ -166,7 +166,9 @@ int kv_zadd(struct farjump_kv *kv, const void *key, size_t key_len, const void *
 
 /* kv_command - runs any command that a script may run, but none of this module's: `count` words, of which the first is its
  * name. An error that it answers is KV_FAILED. The reply is a number for kv_reply. It ends, with what kv_reply has lent,
- * at the next command or write. Ends all cursors, as the command may write. */
+ * at the next command or write. Ends all cursors, as the command may write. SELECT holds until the function ends, as in a
+ * script: what runs later or elsewhere begins in the database of the call. Other commands that act on a client (WAIT, WAITAOF,
+ * READONLY, READWRITE, ASKING) are KV_BAD_ARGUMENT. */
 int kv_command(struct farjump_kv *kv, const struct kv_bytes *words, size_t count, uint64_t *reply);
 
 /* kv_reply - a part of a reply: the whole for depth 0, otherwise the element that the indexes `path` lead to. KV_ABSENT if

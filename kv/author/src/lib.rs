@@ -255,7 +255,8 @@ impl Kv {
         found(got, ()).map(drop)
     }
 
-    /// Runs any command that a script may run, but none of the module's: its name and arguments, at most `N`.
+    /// Runs any command that a script may run, but none of the module's: its name and arguments, at most `N`. SELECT holds until
+    /// the function ends; other commands that act on a client, as WAIT, are refused.
     ///
     /// # Errors
     /// [`Fault::Failed`] for an error that it answers, [`Fault::BadArgument`], and as [`Kv::set`].

@@ -183,7 +183,7 @@ impl Kv {
     }
 
     /// The server's answer to a question about a command.
-    fn ask_of_command(&self, question: &[u8], command: &[&[u8]]) -> Option<Reply> {
+    pub(super) fn ask_of_command(&self, question: &[u8], command: &[&[u8]]) -> Option<Reply> {
         let asked: Vec<Str> = [question].iter().chain(command).map(|word| Str::new(word)).collect();
         self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked)).flatten()
     }

@@ -6,16 +6,19 @@ mod boundary;
 mod eviction;
 mod fault;
 mod numbers;
+mod of_clients;
 mod reads;
 mod writes;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 
 use access::Access;
 pub(crate) use answers::{Value, values};
 pub(crate) use boundary::exports;
 use fault::{Code, Fault, shown};
+use of_clients::Scope;
 
 use crate::api::{Context, Lent, Reply, Str};
 
@@ -117,6 +120,10 @@ struct State {
     answer: Vec<u8>,
     /// The sentence to the last error.
     error: String,
+    /// What commands act on, by the names that functions have used.
+    scopes: BTreeMap<Vec<u8>, Scope>,
+    /// The database of the running call, if it has selected another one.
+    call_database: Option<c_int>,
 }
 
 /// A copy that is lent to the running call.
@@ -171,6 +178,8 @@ impl Kv {
                 has_answered: false,
                 answer: Vec::new(),
                 error: String::new(),
+                scopes: BTreeMap::new(),
+                call_database: None,
             }),
             heeds_end: Cell::new(false),
             principal: Cell::new(None),
@@ -209,6 +218,7 @@ impl Kv {
     fn end_call(&self) {
         self.heeds_end.set(false);
         self.lent.close_cursors();
+        self.leave_database();
         let mut state = self.state.borrow_mut();
         // Before the copies, in which they lie.
         state.words = None;

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 
 use super::fault::{Code, Fault, shown};
+use super::of_clients::Scope;
 use super::{Bytes, Kv, count, other_slot, reads::stale};
 use crate::api::{self, CallFlags, Reply, ReplyRef, Str, context_flags, must_not_write, reply_type};
 
@@ -132,7 +133,14 @@ impl Kv {
 
     /// Runs any command, and keeps its reply up to the next one, under the number that is returned.
     pub(super) fn command(&self, command: &[&[u8]]) -> Result<u64, Fault> {
+        let scope = self.scope(command);
+        if let Scope::Client(instead) = scope {
+            return Err(Kv::of_client(command[0], instead));
+        }
         let reply = self.run(command)?;
+        if let Scope::Database = scope {
+            self.stay_in_database(command.get(1).copied().unwrap_or_default())?;
+        }
         self.heed_end();
         let mut state = self.state.borrow_mut();
         let number = state.next;

@@ -5,6 +5,7 @@ mod calls;
 mod clients;
 mod cluster;
 mod commands;
+mod databases;
 mod enabled;
 mod eviction;
 mod generations;

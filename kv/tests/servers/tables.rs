@@ -1,11 +1,12 @@
 //! The servers' tables of commands, as `docs/decisions/kv-commands.md` judges them.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
 use crate::resp::Value;
-use crate::server::{Start, on_each};
+use crate::server::{Start, on_each, run_ops};
 
 /// What a list says of the keys of its commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,19 +30,34 @@ const LISTS: [(&str, Keys); 5] = [
     ("No keys", Keys::None),
 ];
 
-/// All names of the lists.
-fn lists() -> BTreeMap<String, Keys> {
+/// What a command of a client does for a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OfClient {
+    Selects,
+    Refused,
+    Answers,
+}
+
+/// The lists of commands of a client.
+const OF_CLIENTS: [(&str, OfClient); 3] = [
+    ("As in a script", OfClient::Selects),
+    ("Refused, with what to do instead", OfClient::Refused),
+    ("Answers alone", OfClient::Answers),
+];
+
+/// All names of these lists of the page.
+fn listed<K: Copy + PartialEq + Debug>(lists: &[(&str, K)]) -> BTreeMap<String, K> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/decisions/kv-commands.md");
     let page = fs::read_to_string(page).expect("the page is there");
-    let mut lists = BTreeMap::new();
-    for (heading, keys) in LISTS {
+    let mut names = BTreeMap::new();
+    for (heading, kind) in lists {
         let part = page.split(&format!("\n## {heading}\n")).nth(1).expect("the page has the heading");
         let list = part.split("```text\n").nth(1).and_then(|list| list.split("```").next());
         for name in list.expect("a list follows").split_whitespace() {
-            assert_eq!(lists.insert(name.to_owned(), keys), None, "{name} is listed twice");
+            assert_eq!(names.insert(name.to_owned(), *kind), None, "{name} is listed twice");
         }
     }
-    lists
+    names
 }
 
 /// The value behind a name, in an array of names and values.
@@ -88,7 +104,7 @@ fn check(lists: &BTreeMap<String, Keys>, command: &Value, wrong: &mut Vec<String
 
 #[test]
 fn each_command_of_a_server_is_judged_by_the_keys_that_it_reaches() {
-    let lists = lists();
+    let lists = listed(&LISTS);
     on_each(|program| {
         let server = Start::new(program).run();
         let table = server.client().say("COMMAND");
@@ -96,6 +112,58 @@ fn each_command_of_a_server_is_judged_by_the_keys_that_it_reaches() {
         let mut wrong = Vec::new();
         table.elements().iter().for_each(|command| check(&lists, command, &mut wrong));
         assert!(wrong.is_empty(), "judge them in docs/decisions/kv-commands.md:\n{}", wrong.join("\n"));
+        drop(server.shut_down());
+    });
+}
+
+/// Calls `found` with the name of each command of a client in an element of COMMAND, its arity, and whether scripts may run it.
+fn of_clients(command: &Value, found: &mut impl FnMut(String, usize, bool)) {
+    let parts = command.elements();
+    parts[9].elements().iter().for_each(|inner| of_clients(inner, found));
+    let has = |part: &Value, names: &[&str]| part.elements().iter().any(|one| names.contains(&&*one.text()));
+    if !parts[9].elements().is_empty() || !has(&parts[6], &["@connection", "@transaction"]) {
+        return;
+    }
+    let Value::Integer(arity) = parts[1] else { panic!("no arity") };
+    found(parts[0].text().to_lowercase(), arity.unsigned_abs() as usize, !has(&parts[2], &["noscript"]));
+}
+
+#[test]
+fn each_command_that_acts_on_a_client_works_as_in_a_script_or_is_refused_in_words() {
+    let lists = listed(&OF_CLIENTS);
+    on_each(|program| {
+        let server = Start::new(program).run();
+        let (table, link) = (server.client().say("COMMAND"), server.link());
+        let (mut seen, mut refused) = (0, 0);
+        let mut try_one = |name: String, arity: usize, is_for_scripts: bool| {
+            let words = name.split('|').map(str::to_owned);
+            let missing = arity.saturating_sub(name.split('|').count());
+            let command: Vec<_> = words.chain((0..missing).map(|_| "1".to_owned())).collect();
+            let told = run_ops(&link, &format!("command {}; error; set k v; get k", command.join(" ")));
+            assert_eq!(told[2..], ["0", " v0"], "{name}");
+            let text = &told[1];
+            match (is_for_scripts, lists.get(&name)) {
+                (true, None) => panic!("judge {name} in docs/decisions/kv-commands.md: it acts on a client"),
+                (true, Some(OfClient::Selects)) => assert_eq!(told[0], "0 OK0", "{name}: {text}"),
+                (_, Some(OfClient::Refused)) => {
+                    let names_it = text.contains(&format!("cannot run \"{name}\": it acts on a client"));
+                    assert!(told[0] == "-9" && names_it, "{name}: {told:?}");
+                    refused += 1;
+                }
+                (true, Some(OfClient::Answers)) => {
+                    assert!(
+                        !told[0].starts_with('-') || text.contains("Invalid command"),
+                        "{name}: {told:?}"
+                    );
+                }
+                (false, _) => {
+                    assert!(told[0] == "-8" && text.contains("not allowed"), "{name}: {told:?}");
+                }
+            }
+            seen += 1;
+        };
+        table.elements().iter().for_each(|command| of_clients(command, &mut try_one));
+        assert!(seen > 30 && refused >= 3, "{seen} were tried, and {refused} refused");
         drop(server.shut_down());
     });
 }
