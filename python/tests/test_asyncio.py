@@ -155,11 +155,17 @@ class Asyncio(WithTarget):
     def test_many_links_in_one_event_loop_leave_no_descriptors(self):
         slow = library("slow")
 
+        async def awaits(call):
+            return await call
+
         async def main():
             before, most = 0, 0
             for turn in range(200):
                 link = farjump.Link(self.address)
-                await link.inject(slow, milliseconds(1))
+                awaiting = asyncio.create_task(awaits(link.inject(slow, milliseconds(1))))
+                # The outcome is there when the loop first looks: no timer is left that looks again.
+                asyncio.get_running_loop().call_soon(threading.Event().wait, 0.005)
+                await awaiting
                 if turn % 2:
                     link.close()
                 del link
