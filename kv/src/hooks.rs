@@ -42,9 +42,9 @@ struct Turn;
 
 /// Has the server call the hooks.
 pub(crate) fn subscribe(context: &Context<'_>) -> bool {
-    // Writes to hashes cost a little more where they are watched.
+    // Writes to hashes cost a little more where they are watched, in a cluster all that change which keys there are.
     let has_seals = host::get().is_some_and(|host| host.code.borrow().has_seals());
-    api::subscribe::<Turn>(context) && (!has_seals || api::watch_hashes::<Turn>(context))
+    api::subscribe::<Turn>(context) && (!has_seals || api::watch_keys::<Turn>(context))
 }
 
 impl Hooks for Turn {
@@ -86,7 +86,7 @@ impl Hooks for Turn {
         }
     }
 
-    fn hash_written(context: &Context<'_>, key: &[u8]) {
+    fn key_changed(context: &Context<'_>, key: &[u8]) {
         if !key.starts_with(KEY) {
             return;
         }
@@ -95,6 +95,18 @@ impl Hooks for Turn {
         // is newer.
         if let Ok(mut code) = host.code.try_borrow_mut() {
             code.learn(context, key);
+        }
+    }
+
+    fn emptied() {
+        if let Some(host) = host::get() {
+            host.happened.lost();
+        }
+    }
+
+    fn swapped(first: i32, second: i32) {
+        if let Some(host) = host::get() {
+            host.happened.swapped(first, second);
         }
     }
 }

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::api::{self, Level, Watched};
 use crate::causes::with_causes;
-use crate::code::Code;
+use crate::code::{Code, Happened};
 use crate::functions::{Terms, Word};
 use crate::options::{DEFAULT_LIMIT, Options};
 use crate::ran::LastRun;
@@ -47,6 +47,8 @@ pub(crate) struct Host {
     last_principal: RefCell<Option<Arc<Principal>>>,
     /// Code that commands call.
     pub(crate) code: RefCell<Code>,
+    /// What its keys have met: told also while code is called.
+    pub(crate) happened: Rc<Happened>,
     /// Ends the server's sleep when it is written.
     kick: RefCell<Option<OwnedFd>>,
     pub(crate) turns: Turns,
@@ -143,6 +145,7 @@ impl Host {
             warnings,
             target: RefCell::new(None),
             last_principal: RefCell::default(),
+            happened: Rc::clone(code.happened()),
             code: RefCell::new(code),
             kick: RefCell::new(None),
             turns: Turns::default(),

@@ -8,8 +8,9 @@ use super::context::Context;
 use super::functions::functions;
 use super::strings::bytes_of;
 use super::types::{
-    AFTER_SLEEP, ASYNC_LOADING, ASYNC_LOADING_COMPLETED, BEFORE_SLEEP, EVENT_LOOP, LOADING, LOADING_ENDED,
-    NOTIFY_HASH, OK, READABLE, RawContext, RawEvent, RawString,
+    AFTER_SLEEP, ASYNC_LOADING, ASYNC_LOADING_COMPLETED, BEFORE_SLEEP, EVENT_LOOP, FLUSH_DB, FLUSH_DB_END,
+    LOADING, LOADING_ENDED, NOTIFY_GENERIC, NOTIFY_HASH, OK, READABLE, RawContext, RawEvent, RawString,
+    SWAP_DB, SwapInfo,
 };
 
 /// What the module does when something happens in the server. The turns of the loop are not those while a script is busy,
@@ -21,8 +22,12 @@ pub(crate) trait Hooks {
     fn after_sleep(context: &Context<'_>);
     /// When the server has loaded data: when it starts, and when a replica gets all of its primary's.
     fn loaded(context: &Context<'_>);
-    /// When a hash was written, by whatever command.
-    fn hash_written(context: &Context<'_>, key: &[u8]);
+    /// When a hash was written, by whatever command; in a cluster also when any key has come, gone or got another name.
+    fn key_changed(context: &Context<'_>, key: &[u8]);
+    /// When a database was emptied, or all were. Nothing may be written yet: it would reach replicas first.
+    fn emptied();
+    /// When two databases have changed places. Nothing may be written yet.
+    fn swapped(first: i32, second: i32);
 }
 
 /// Has the server call `H` in each turn, until the module is unloaded. Returns whether it will.
@@ -33,33 +38,48 @@ pub(crate) fn subscribe<H: Hooks>(context: &Context<'_>) -> bool {
     [EVENT_LOOP, LOADING, ASYNC_LOADING].into_iter().all(subscribe)
 }
 
-/// Has the server call [`Hooks::hash_written`], until the module is unloaded. Returns whether it will.
-pub(crate) fn watch_hashes<H: Hooks>(context: &Context<'_>) -> bool {
+/// Has the server call [`Hooks::key_changed`], [`Hooks::emptied`] and [`Hooks::swapped`], until the module is unloaded. Returns whether
+/// it will.
+pub(crate) fn watch_keys<H: Hooks>(context: &Context<'_>) -> bool {
+    let kinds = if context.in_cluster() { NOTIFY_HASH | NOTIFY_GENERIC } else { NOTIFY_HASH };
+    // SAFETY: the context is valid, and the callback has the type that the server calls.
+    let subscribe =
+        |event| unsafe { functions().subscribe_to_server_event()(context.raw(), event, happened::<H>) == OK };
     // SAFETY: as before.
-    unsafe { functions().subscribe_to_keyspace_events()(context.raw(), NOTIFY_HASH, hash_written::<H>) == OK }
+    let watches =
+        unsafe { functions().subscribe_to_keyspace_events()(context.raw(), kinds, key_changed::<H>) == OK };
+    watches && [FLUSH_DB, SWAP_DB].into_iter().all(subscribe)
 }
 
 unsafe extern "C" fn happened<H: Hooks>(
     context: *mut RawContext,
     event: RawEvent,
     part: u64,
-    _: *mut c_void,
+    data: *mut c_void,
 ) {
     // SAFETY: the server passes a context that is valid until this returns.
     let Some(context) = (unsafe { Context::new(context) }) else { return };
     const TURN: u64 = EVENT_LOOP.id;
     const LOAD: u64 = LOADING.id;
     const ASYNC_LOAD: u64 = ASYNC_LOADING.id;
+    const FLUSH: u64 = FLUSH_DB.id;
+    const SWAP: u64 = SWAP_DB.id;
     // What has panicked has said so on standard error; the server goes on.
     let _ = catch_unwind(AssertUnwindSafe(|| match (event.id, part) {
         (TURN, BEFORE_SLEEP) => H::before_sleep(&context),
         (TURN, AFTER_SLEEP) => H::after_sleep(&context),
         (LOAD, LOADING_ENDED) | (ASYNC_LOAD, ASYNC_LOADING_COMPLETED) => H::loaded(&context),
+        (FLUSH, FLUSH_DB_END) => H::emptied(),
+        (SWAP, _) if !data.is_null() => {
+            // SAFETY: the server passes such a structure with this event, of the version that was subscribed to.
+            let info = unsafe { data.cast::<SwapInfo>().read() };
+            H::swapped(info.first, info.second);
+        }
         _ => {}
     }));
 }
 
-unsafe extern "C" fn hash_written<H: Hooks>(
+unsafe extern "C" fn key_changed<H: Hooks>(
     context: *mut RawContext,
     _: c_int,
     _: *const c_char,
@@ -69,7 +89,7 @@ unsafe extern "C" fn hash_written<H: Hooks>(
     let Some(context) = (unsafe { Context::new(context) }) else { return OK };
     // SAFETY: the server lends the key's name until this returns.
     let key = unsafe { bytes_of(key) };
-    let _ = catch_unwind(AssertUnwindSafe(|| H::hash_written(&context, key)));
+    let _ = catch_unwind(AssertUnwindSafe(|| H::key_changed(&context, key)));
     OK
 }
 

@@ -27,7 +27,7 @@ pub(crate) use commands::{Args, Command, KeysOf, register};
 pub(crate) use context::{CallFlags, Context};
 pub(crate) use cursors::{Cursor, Item};
 pub(crate) use entry::{Loading, stay_loaded};
-pub(crate) use events::{Hooks, Watched, set_timer, subscribe, watch_hashes};
+pub(crate) use events::{Hooks, Watched, set_timer, subscribe, watch_keys};
 pub(crate) use eviction::{Rank, used_memory};
 pub(crate) use info::{Info, InfoSource, provide};
 pub(crate) use keys::Key;

@@ -53,10 +53,21 @@ pub(super) const API_VERSION: c_int = 1;
 pub(super) const READ: c_int = 1;
 /// `REDISMODULE_OPEN_KEY_NOTOUCH`: the key does not count as used.
 pub(super) const NO_TOUCH: c_int = 1 << 16;
+/// `REDISMODULE_NOTIFY_GENERIC`.
+pub(super) const NOTIFY_GENERIC: c_int = 1 << 2;
 /// `REDISMODULE_NOTIFY_HASH`.
 pub(super) const NOTIFY_HASH: c_int = 1 << 6;
 /// `REDISMODULE_NOTIFY_EVICTED`.
 pub(super) const NOTIFY_EVICTED: c_int = 1 << 9;
+/// `RedisModuleSwapDbInfoV1`, with which the server tells of [`SWAP_DB`].
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct SwapInfo {
+    pub(super) version: u64,
+    pub(super) first: i32,
+    pub(super) second: i32,
+}
+
 /// `REDISMODULE_EVENTLOOP_READABLE`.
 pub(super) const READABLE: c_int = 1;
 
@@ -70,6 +81,12 @@ pub(super) struct RawEvent {
 
 /// `RedisModuleEvent_EventLoop`.
 pub(super) const EVENT_LOOP: RawEvent = RawEvent { id: 15, dataver: 1 };
+/// `RedisModuleEvent_FlushDB`.
+pub(super) const FLUSH_DB: RawEvent = RawEvent { id: 2, dataver: 1 };
+/// `REDISMODULE_SUBEVENT_FLUSHDB_END`.
+pub(super) const FLUSH_DB_END: u64 = 1;
+/// `RedisModuleEvent_SwapDB`, which has no parts.
+pub(super) const SWAP_DB: RawEvent = RawEvent { id: 11, dataver: 1 };
 /// `RedisModuleEvent_Loading`.
 pub(super) const LOADING: RawEvent = RawEvent { id: 3, dataver: 1 };
 /// `REDISMODULE_SUBEVENT_LOADING_ENDED`.

@@ -3,8 +3,10 @@
 //! The key [`KEY`](crate::code_key::KEY), or one in a slot of each node of a cluster, is a hash with two fields for each
 //! name: `c:NAME` has the library, `s:NAME` its seal, or that of its deletion. Whoever may write keys may write these. So code in
 //! it runs only if the seal is one of the module's own key and the newest of its name that this server has seen, or if its id
-//! is on the list of ids that may come in.
+//! is on the list of ids that may come in. Such a key is lost by commands that are about data. So the server keeps what is sealed
+//! in memory, too, and writes it again: only FJ.DELETE ends it ([`restore`]).
 
+mod restore;
 mod seals;
 mod store;
 
@@ -14,13 +16,15 @@ use std::io::{Read, Write};
 use std::mem::take;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::rc::Rc;
 
 use farjump::{CodeId, Cpu, Library};
 use farjump_os::limits;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use self::seals::{Named, Newest, PURPOSE, Seal};
-use self::store::{LEAST_BETWEEN, Place, Store, field, may_write, present, refuse_together, seal_in};
+pub(crate) use self::restore::Happened;
+use self::seals::{Content, Named, Newest, PURPOSE, Seal};
+use self::store::{LEAST_BETWEEN, Place, Store, field, present, refuse_together, seal_in};
 use crate::api::{self, Context, Key, Str};
 use crate::causes::with_causes;
 
@@ -42,6 +46,11 @@ pub(crate) struct Code {
     checked: Option<u64>,
     /// The name for which all keys were last looked at.
     sought: Option<Vec<u8>>,
+    /// What keys with code have met.
+    happened: Rc<Happened>,
+    /// When keys were last written again, by the server's clock, and whether the log says that this failed.
+    restored: Option<u64>,
+    has_complained: bool,
     loaded: BTreeMap<Vec<u8>, Loaded>,
 }
 
@@ -61,8 +70,6 @@ struct Origin {
     is_old: bool,
     database: i32,
     place: Place,
-    /// The library in a cluster, to be written again when the key's slot moves away; empty otherwise.
-    bytes: Vec<u8>,
 }
 
 /// Figures of calls by commands.
@@ -90,9 +97,8 @@ impl Loaded {
 }
 
 impl Origin {
-    fn new(context: &Context<'_>, seal: Option<Seal>, place: Place, bytes: &[u8]) -> Origin {
-        let bytes = if seal.is_some() && context.in_cluster() { bytes.to_vec() } else { Vec::new() };
-        Origin { seal, is_old: false, database: context.database(), place, bytes }
+    fn new(context: &Context<'_>, seal: Option<Seal>, place: Place) -> Origin {
+        Origin { seal, is_old: false, database: context.database(), place }
     }
 }
 
@@ -149,18 +155,18 @@ impl Code {
         let mut kept = Kept::Memory;
         if let Some(key) = self.key {
             kept = Kept::Node;
-            let places = self.store.all(context);
+            let places = self.all(context);
             let of = named(context, name);
             places.iter().for_each(|place| self.learn_name(context, *place, &of));
             if let Some(place) = self.store.writable(context) {
                 let seal = Seal::new(&key, &of, self.newest.next(&of), Some(bytes));
                 place.put(context, name, bytes, &seal.to_bytes())?;
-                self.newest.note(of, seal);
+                self.newest.note(of, seal, Content::Library(bytes.into()));
                 // Of code that came with slots of other nodes, this is the only one of the name from now on.
                 for other in places.into_iter().filter(|other| *other != place) {
                     other.remove(context, name)?;
                 }
-                loaded.origin = Some(Origin::new(context, Some(seal), place, bytes));
+                loaded.origin = Some(Origin::new(context, Some(seal), place));
                 kept = Kept::Key(place.name());
             }
         }
@@ -176,22 +182,22 @@ impl Code {
         refuse_together(context)?;
         let mut deleted = false;
         if let Some(key) = self.key {
-            let places = self.store.all(context);
+            let places = self.all(context);
             let of = named(context, name);
             places.iter().for_each(|place| self.learn_name(context, *place, &of));
             let seal = Seal::new(&key, &of, self.newest.next(&of), None);
             let mut places: Vec<Place> =
                 places.into_iter().filter(|place| place.has(context, name)).collect();
-            deleted = !places.is_empty();
-            if !deleted && self.newest.knows(&of) {
+            deleted = !places.is_empty() || self.newest.library(&of).is_some();
+            if places.is_empty() && self.newest.knows(&of) {
                 // What is in no key just now may be written into one.
                 places.extend(self.store.writable(context));
             }
             for place in &places {
                 place.delete(context, name, &seal.to_bytes())?;
             }
-            if !places.is_empty() {
-                self.newest.note(of, seal);
+            if deleted || !places.is_empty() {
+                self.newest.note(of, seal, Content::Deleted);
             }
         }
         Ok(self.loaded.remove(name).is_some() | deleted)
@@ -199,14 +205,15 @@ impl Code {
 
     /// Names of all code, sorted.
     pub(crate) fn names(&mut self, context: &Context<'_>) -> Vec<Vec<u8>> {
-        let places = self.store.all(context);
+        let mut places = self.all(context);
+        if self.happened.has_swapped(context.database()) {
+            // They have the code of another database.
+            places.clear();
+        }
         let mut names: Vec<Vec<u8>> = places.into_iter().flat_map(|place| place.names(context)).collect();
-        let is_here = |loaded: &Loaded| match &loaded.origin {
-            None => true,
-            // Its slot has moved away, and the code has not been written again.
-            Some(origin) => origin.seal.is_some() && !origin.place.is_own(context),
-        };
-        names.extend(self.iter().filter(|(_, loaded)| is_here(loaded)).map(|(name, _)| name.to_vec()));
+        let in_memory = self.iter().filter(|(_, loaded)| loaded.origin.is_none()).map(|(name, _)| name);
+        // What is sealed is here also where no key has it just now.
+        names.extend(in_memory.chain(self.newest.names(context.database())).map(<[u8]>::to_vec));
         names.sort();
         names.dedup();
         names
@@ -239,17 +246,23 @@ impl Code {
         Ok(self.loaded.get_mut(name))
     }
 
-    /// Compares code in memory with the keys of a cluster's node, if a call has asked for that. For the hooks: inside a
-    /// command with keys Valkey looks for all keys where those of the command's slot are.
+    /// Compares code in memory with the keys of a cluster's node, if a call has asked for that, and mends keys. For the hooks:
+    /// inside a command with keys Valkey looks for all keys where those of the command's slot are.
     pub(crate) fn look(&mut self, context: &Context<'_>, cpu: &Cpu, allowed: &[CodeId]) {
         let (wants_check, wants_all) = (take(&mut self.wants_check), take(&mut self.wants_all));
-        if !(wants_check || wants_all) || !context.in_cluster() {
-            return;
+        if (wants_check || wants_all) && context.in_cluster() {
+            self.compare(context, cpu, allowed, wants_all);
         }
+        if self.happened.wants_look() {
+            self.restore(context);
+        }
+    }
+
+    fn compare(&mut self, context: &Context<'_>, cpu: &Cpu, allowed: &[CodeId], wants_all: bool) {
         self.checked = Some(api::now());
         let mut names: Vec<Vec<u8>> = self.loaded.keys().cloned().collect();
         if wants_all {
-            let places = self.store.all(context);
+            let places = self.all(context);
             names.extend(places.into_iter().flat_map(|place| place.names(context)));
             // A replica runs no HKEYS for itself.
             names.extend(self.sought.clone());
@@ -267,11 +280,12 @@ impl Code {
     }
 
     /// Notes the seals in all keys with code, of all databases: those of a server that has started, or taken over the data of
-    /// another, are not known.
+    /// another, are not known. Code that was not among these data is gone.
     pub(crate) fn learn_all(&mut self, context: &Context<'_>) {
         if self.key.is_none() {
             return;
         }
+        self.newest.forget_libraries();
         for database in 0.. {
             let learn = || present(context).for_each(|place| self.learn(context, &place.name()));
             if context.in_database(database, learn).is_none() {
@@ -280,8 +294,11 @@ impl Code {
         }
     }
 
-    /// Notes the seals in a key with code.
+    /// Notes the seals in a key with code, which others have written.
     pub(crate) fn learn(&mut self, context: &Context<'_>, key: &[u8]) {
+        if let Some(place) = Place::of_key(key).filter(|_| context.in_cluster()) {
+            self.happened.arrived(place);
+        }
         let key = Str::new(key);
         let Some(key) = context.open(&key).filter(Key::is_hash) else { return };
         for name in key.field_names(b"s:") {
@@ -299,17 +316,20 @@ impl Code {
     fn learn_field(&mut self, key: &Key<'_>, of: &Named) {
         let Some(seals_key) = self.key else { return };
         let name = &of.1;
-        let Some(seal) = seal_in(key, name).filter(|seal| self.newest.is_older_than(of, *seal)) else {
+        let Some(seal) = seal_in(key, name).filter(|seal| self.newest.lacks(of, *seal)) else {
             return;
         };
+        let library = key.field(&Str::new(&field(b"c:", name)));
         let is_deleted = seal.is_of(&seals_key, of, None);
-        let library = key.field(&Str::new(&field(b"c:", name))).filter(|_| !is_deleted);
-        if !is_deleted && !library.is_some_and(|library| seal.is_of(&seals_key, of, Some(library.bytes()))) {
-            return;
-        }
-        self.newest.note(of.clone(), seal);
+        let content = match library.as_ref().map(Str::bytes) {
+            _ if is_deleted => Content::Deleted,
+            Some(library) if seal.is_of(&seals_key, of, Some(library)) => Content::Library(library.into()),
+            _ => return,
+        };
+        self.newest.note(of.clone(), seal, content);
         let origin = self.loaded.get_mut(name).and_then(|loaded| loaded.origin.as_mut());
-        if let Some(origin) = origin.filter(|origin| origin.seal.is_some() && origin.database == of.0) {
+        let is_older = |origin: &&mut Origin| origin.seal.is_some_and(|older| older != seal);
+        if let Some(origin) = origin.filter(|origin| is_older(origin) && origin.database == of.0) {
             origin.is_old = true;
             // Code that was replaced runs on until the next look at the keys of a cluster.
             if is_deleted {
@@ -329,26 +349,22 @@ impl Code {
         if self.is_current(context, name) {
             return Ok(());
         }
+        let of = named(context, name);
         let places = self.store.find(context, name);
-        if places.is_empty() && self.has_moved(context, name) {
-            if may_write(context) {
-                self.write_again(context, name);
-            }
+        if let Some((seal, library)) = self.newest.library(&of)
+            && (places.is_empty() || self.happened.has_swapped(of.0))
+        {
+            self.happened.lost();
+            return self.keep(context, name, seal, &library, cpu);
+        }
+        if self.is_now_in(context, name, &places) {
             return Ok(());
         }
-        let old = self.loaded.remove(name);
+        self.loaded.remove(name);
         let mut refused = Ok(());
         for place in places {
             match self.take(context, name, place, cpu, allowed) {
-                Ok(mut loaded) => {
-                    // Figures stay where only the key is another.
-                    let seal_of = |loaded: &Loaded| loaded.origin.as_ref().and_then(|origin| origin.seal);
-                    if let Some(old) = old
-                        && seal_of(&old).is_some()
-                        && seal_of(&old) == seal_of(&loaded)
-                    {
-                        loaded.figures = old.figures;
-                    }
+                Ok(loaded) => {
                     self.loaded.insert(name.to_vec(), loaded);
                     return Ok(());
                 }
@@ -368,22 +384,35 @@ impl Code {
             && origin.seal == origin.place.seal(context, name)
     }
 
-    /// Whether the library in memory came from a key that the server has no more because its slot has moved away.
-    fn has_moved(&self, context: &Context<'_>, name: &[u8]) -> bool {
-        let origin = self.loaded.get(name).and_then(|loaded| loaded.origin.as_ref());
-        origin.is_some_and(|origin| origin.seal.is_some() && !origin.place.is_own(context))
+    /// Whether the first of these keys has the library in memory, and not the one that had it. Notes that.
+    fn is_now_in(&mut self, context: &Context<'_>, name: &[u8], places: &[Place]) -> bool {
+        let origin = self.loaded.get_mut(name).and_then(|loaded| loaded.origin.as_mut());
+        let (Some(origin), Some(place)) = (origin, places.first()) else { return false };
+        let is_same = origin.database == context.database() && !origin.is_old;
+        if !is_same || origin.seal.is_none() || origin.seal != place.seal(context, name) {
+            return false;
+        }
+        origin.place = *place;
+        true
     }
 
-    /// Writes code into a key of this node, if it has a slot. Its seal stays: it is not of the key. Where the server does not
-    /// write, the code stays in memory, and the next call tries again.
-    fn write_again(&mut self, context: &Context<'_>, name: &[u8]) {
-        let Some(loaded) = self.loaded.get_mut(name) else { return };
-        if let (Some(origin), Some(place)) = (&mut loaded.origin, self.store.writable(context))
-            && let Some(seal) = origin.seal
-            && place.put(context, name, &origin.bytes, &seal.to_bytes()).is_ok()
-        {
-            origin.place = place;
+    /// Has the library in memory be this one, which no key has just now.
+    fn keep(
+        &mut self,
+        context: &Context<'_>,
+        name: &[u8],
+        seal: Seal,
+        library: &[u8],
+        cpu: &Cpu,
+    ) -> Result<(), String> {
+        let origin = self.loaded.get(name).and_then(|loaded| loaded.origin.as_ref());
+        if origin.is_some_and(|origin| origin.seal == Some(seal)) {
+            return Ok(());
         }
+        let mut loaded = Loaded::in_memory(open(library, cpu)?.0);
+        loaded.origin = Some(Origin::new(context, Some(seal), Place::Key));
+        self.loaded.insert(name.to_vec(), loaded);
+        Ok(())
     }
 
     /// The library that a key has under this name.
@@ -416,10 +445,10 @@ impl Code {
         }
         let mut loaded = Loaded::in_memory(library);
         if let Some(seal) = seal {
-            self.newest.note(of, seal);
+            self.newest.note(of, seal, Content::Library(bytes.into()));
         }
         // Without a seal the next call looks again.
-        loaded.origin = Some(Origin::new(context, seal, place, bytes));
+        loaded.origin = Some(Origin::new(context, seal, place));
         Ok(loaded)
     }
 }

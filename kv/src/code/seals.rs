@@ -4,6 +4,7 @@
 //! own, and a server that has seen one of a name takes none from before it.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use blake3::Hash;
@@ -64,14 +65,29 @@ impl Seal {
     }
 }
 
-/// The newest seals that this server has seen, its own and its primary's.
+/// What the newest seal of a name is of.
+#[derive(Clone)]
+pub(super) enum Content {
+    /// Of this library. Keys that have lost it get it again.
+    Library(Rc<[u8]>),
+    /// Of a deletion.
+    Deleted,
+    /// Of a library that was not among the data that the server has loaded.
+    Gone,
+}
+
+/// The newest seals that this server has seen, its own and its primary's, and what they are of.
 #[derive(Default)]
-pub(super) struct Newest(HashMap<Named, Seal>);
+pub(super) struct Newest(HashMap<Named, (Seal, Content)>);
 
 impl Newest {
+    fn seal(&self, of: &Named) -> Option<Seal> {
+        self.0.get(of).map(|(seal, _)| *seal)
+    }
+
     /// Whether `seal` is newer than all that were seen.
     pub(super) fn is_older_than(&self, of: &Named, seal: Seal) -> bool {
-        self.0.get(of).is_none_or(|newest| newest.generation < seal.generation)
+        self.seal(of).is_none_or(|newest| newest.generation < seal.generation)
     }
 
     /// Whether there was code of this name.
@@ -81,13 +97,54 @@ impl Newest {
 
     /// Whether code with this seal may run: nothing newer was seen.
     pub(super) fn lets(&self, of: &Named, seal: Seal) -> bool {
-        self.is_older_than(of, seal) || self.0.get(of) == Some(&seal)
+        self.is_older_than(of, seal) || self.seal(of) == Some(seal)
     }
 
-    /// Notes a seal that is right.
-    pub(super) fn note(&mut self, of: Named, seal: Seal) {
-        if self.is_older_than(&of, seal) {
-            self.0.insert(of, seal);
+    /// Whether a seal that is right would tell something new: [`Newest::note`] would take it.
+    pub(super) fn lacks(&self, of: &Named, seal: Seal) -> bool {
+        let is_gone = |(known, content): &(Seal, Content)| *known == seal && matches!(content, Content::Gone);
+        self.is_older_than(of, seal) || self.0.get(of).is_some_and(is_gone)
+    }
+
+    /// Notes a seal that is right, and what it is of.
+    pub(super) fn note(&mut self, of: Named, seal: Seal, content: Content) {
+        if self.lacks(&of, seal) {
+            self.0.insert(of, (seal, content));
+        }
+    }
+
+    /// The code of a name, unless it was deleted.
+    pub(super) fn library(&self, of: &Named) -> Option<(Seal, Rc<[u8]>)> {
+        match self.0.get(of)? {
+            (seal, Content::Library(library)) => Some((*seal, Rc::clone(library))),
+            _ => None,
+        }
+    }
+
+    /// The newest seal of a name, and what it is of, unless that is gone.
+    pub(super) fn get(&self, of: &Named) -> Option<(Seal, Content)> {
+        self.0.get(of).filter(|(_, content)| !matches!(content, Content::Gone)).cloned()
+    }
+
+    /// Names of the code of a database.
+    pub(super) fn names(&self, database: i32) -> impl Iterator<Item = &[u8]> {
+        let is_here = move |(of, (_, content)): &(&Named, &(Seal, Content))| {
+            of.0 == database && matches!(content, Content::Library(_))
+        };
+        self.0.iter().filter(is_here).map(|(of, _)| &of.1[..])
+    }
+
+    /// All of it that keys are to have.
+    pub(super) fn all(&self) -> Vec<(Named, Seal, Content)> {
+        let known = self.0.iter().filter(|(_, (_, content))| !matches!(content, Content::Gone));
+        known.map(|(of, (seal, content))| (of.clone(), *seal, content.clone())).collect()
+    }
+
+    /// Forgets libraries, and no generation: what the server has loaded counts.
+    pub(super) fn forget_libraries(&mut self) {
+        for (_, content) in self.0.values_mut().filter(|(_, content)| matches!(content, Content::Library(_)))
+        {
+            *content = Content::Gone;
         }
     }
 
@@ -96,6 +153,6 @@ impl Newest {
     pub(super) fn next(&self, of: &Named) -> u64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        self.0.get(of).map_or(now, |newest| now.max(newest.generation.saturating_add(1)))
+        self.seal(of).map_or(now, |newest| now.max(newest.generation.saturating_add(1)))
     }
 }

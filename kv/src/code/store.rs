@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::seals::Seal;
 use crate::api::{self, CallFlags, Context, Key, Str, context_flags};
-use crate::code_key::{KEY, SLOTS, key_in};
+use crate::code_key::{KEY, SLOTS, key_in, slot_of_key};
 
 /// Least time between two looks at all keys that may have code, in microseconds: one look takes about a millisecond.
 pub(super) const LEAST_BETWEEN: u64 = 50_000;
@@ -53,6 +53,22 @@ impl Place {
         let key_name = Str::new(&self.name());
         let key = context.open(&key_name).filter(Key::is_hash)?;
         seal_in(&key, name)
+    }
+
+    /// Names of which the key has a seal, right or not.
+    pub(super) fn sealed_names(self, context: &Context<'_>) -> Vec<Vec<u8>> {
+        let key_name = Str::new(&self.name());
+        let key = context.open(&key_name).filter(Key::is_hash);
+        key.map_or_else(Vec::new, |key| key.field_names(b"s:"))
+    }
+
+    /// The place of a key; `None` for a key that has no code of this module's.
+    pub(super) fn of_key(key: &[u8]) -> Option<Place> {
+        if key == KEY {
+            return Some(Place::Key);
+        }
+        let slot = slot_of_key(key);
+        (key.starts_with(KEY) && key == key_in(slot)).then_some(Place::Slot(slot))
     }
 
     /// Whether the key would be this server's: in a cluster, whether the node has its slot. A replica has no keys but its
@@ -123,13 +139,16 @@ impl Store {
     pub(super) fn all(&mut self, context: &Context<'_>) -> Vec<Place> {
         if context.in_cluster() {
             self.looked = Some(api::now());
-            for place in present(context) {
-                if !self.known.contains(&place) && place.is_own(context) {
-                    self.known.push(place);
-                }
-            }
+            present(context).filter(|place| place.is_own(context)).for_each(|place| self.add(place));
         }
         self.known(context)
+    }
+
+    /// Notes a key with code of this node.
+    pub(super) fn add(&mut self, place: Place) {
+        if !self.known.contains(&place) {
+            self.known.push(place);
+        }
     }
 
     /// Whether all keys may be looked at again.
@@ -154,7 +173,8 @@ impl Store {
         if let Some(known) = self.known(context).first() {
             return Some(*known);
         }
-        let place = (0..SLOTS).map(Place::Slot).find(|place| place.is_own(context))?;
+        // The last one: slots that move to other nodes are mostly taken from the first on.
+        let place = (0..SLOTS).rev().map(Place::Slot).find(|place| place.is_own(context))?;
         self.known.push(place);
         Some(place)
     }

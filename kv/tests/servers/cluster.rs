@@ -254,6 +254,54 @@ fn code_whose_slot_moves_to_another_node_stays_with_both() {
 }
 
 #[test]
+fn slots_that_move_one_after_the_other_leave_one_key_with_code_at_each_node() {
+    drop(library("ops"));
+    on_each(|program| {
+        let nodes = cluster(program);
+        let mut clients: Vec<_> = nodes.iter().map(|(server, ..)| server.client()).collect();
+        let ids = [0, 1].map(|index| clients[index].say("CLUSTER MYID").text());
+        load(&mut clients[0], "one");
+        load(&mut clients[0], "both");
+        load(&mut clients[1], "both");
+        let keys = |client: &mut Client| -> Vec<String> {
+            client.say("KEYS farjump:code:*").elements().iter().map(Value::text).collect()
+        };
+        // The slot of the node's key moves each time: the worst order.
+        for round in 0..6 {
+            let [key] = &keys(&mut clients[0])[..] else { panic!("{round}: not one key") };
+            let Value::Integer(slot) = clients[0].say(&format!("CLUSTER KEYSLOT {key}")) else {
+                panic!("no slot")
+            };
+            clients[1].say(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0])).worked();
+            clients[0].say(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1])).worked();
+            clients[0].say(&format!("MIGRATE 127.0.0.1 {} {key} 0 10000", nodes[1].1)).worked();
+            for index in [1, 0, 2] {
+                clients[index].say(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1])).worked();
+            }
+            until("the node to have a key again", || {
+                let mut client = nodes[0].0.client();
+                assert_eq!(set(&mut client, "one", KEYS[0]), done());
+                keys(&mut client).len() == 1
+            });
+        }
+        until("the other node to have one key", || keys(&mut nodes[1].0.client()).len() == 1);
+        let both = [Value::Bulk(b"both".into()), Value::Bulk(b"one".into())];
+        for (index, name) in [(0, "one"), (0, "both"), (1, "one"), (1, "both")] {
+            until("the code to be found", || set(&mut nodes[index].0.client(), name, KEYS[index]) == done());
+            assert_eq!(clients[index].say("FJ.LIST").elements(), both);
+            let [key] = &keys(&mut clients[index])[..] else { panic!("not one key at {index}") };
+            assert_eq!(clients[index].say(&format!("HLEN {key}")), Value::Integer(4));
+        }
+        assert_eq!(clients[1].say("FJ.DELETE one"), Value::Integer(1));
+        until("the name to be unknown", || is_unknown(&set(&mut nodes[1].0.client(), "one", KEYS[1])));
+        assert_eq!(set(&mut clients[0], "one", KEYS[0]), done(), "each node has its own code");
+        for (server, ..) in nodes {
+            drop(server.shut_down());
+        }
+    });
+}
+
+#[test]
 fn a_node_without_a_slot_keeps_code_in_memory() {
     drop(library("ops"));
     on_each(|program| {

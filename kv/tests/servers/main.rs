@@ -4,6 +4,7 @@
 mod calls;
 mod clients;
 mod cluster;
+mod code_keys;
 mod commands;
 mod databases;
 mod enabled;
