@@ -52,6 +52,9 @@ fn rows() -> Vec<Row> {
     ]
 }
 
+/// The words before a command that has it run in some way, and what it answers then.
+type Way<'w> = (&'w [&'w [u8]], fn(&Row) -> Answer);
+
 const SCRIPT: &[u8] = b"return redis.call(unpack(ARGV))";
 
 /// Runs a command with these words before it.
@@ -96,7 +99,8 @@ fn each_command_is_answered_whoever_runs_it() {
         let mut listed: Vec<_> = listed.elements().iter().map(|name| name.text().to_uppercase()).collect();
         let mut known: Vec<_> =
             rows.iter().map(|row| String::from_utf8_lossy(&row.words[0]).into_owned()).collect();
-        (listed.sort(), known.sort());
+        listed.sort();
+        known.sort();
         assert_eq!(listed, known, "each command has a row");
         let function =
             b"#!lua name=l\nredis.register_function('f', function(_, a) return redis.call(unpack(a)) end)";
@@ -107,7 +111,7 @@ fn each_command_is_answered_whoever_runs_it() {
         let as_user: &[&[u8]] = &[b"CALLER.AS_USER"];
         let plain_in_script: &[&[u8]] = &[b"EVAL", SCRIPT, b"0", b"CALLER.PLAIN"];
         let script_in_plain: &[&[u8]] = &[b"CALLER.PLAIN", b"EVAL", SCRIPT, b"0"];
-        let ways: [(&[&[u8]], fn(&Row) -> Answer); 7] = [
+        let ways: [Way<'_>; 7] = [
             (&[], |row| row.client),
             (eval, |row| row.user),
             (fcall, |row| row.user),
