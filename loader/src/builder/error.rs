@@ -6,10 +6,10 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use farjump_core::code::CodeError;
-use farjump_core::image::{ImageError, Machine, Platform};
+use farjump_core::image::{Machine, Platform};
 use farjump_os::{limits, temporary};
 
-use super::error_parts::{BITCODE_ADVICE, constructor_advice, list, missing_advice, place};
+use super::error_parts::{BITCODE_ADVICE, BOUNDS, STACK, constructor_advice, list, missing_advice, place};
 pub use super::error_parts::{Pointee, Site};
 use crate::bundle::BundleError;
 use crate::import_causes::ImportCause;
@@ -389,6 +389,20 @@ pub enum BuildError {
         /// The target of the pointer.
         pointee: Pointee,
     },
+    /// An object that needs a stack whose contents can be executed.
+    #[error("{object} {STACK}")]
+    ExecutableStack {
+        /// The object.
+        object: String,
+    },
+    /// The start or the end of a section, as linkers mark it.
+    #[error("{site} uses `{symbol}`, {BOUNDS}")]
+    SectionBounds {
+        /// Its location.
+        site: Site,
+        /// The symbol.
+        symbol: String,
+    },
     /// A section that an image cannot contain.
     #[error(
         "{} is a section that an image cannot contain: use .text, .rodata, .data or .bss, or a name that starts with \
@@ -476,10 +490,4 @@ pub enum BuildError {
     /// The image cannot be put into a library.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-}
-
-impl From<ImageError> for BuildError {
-    fn from(error: ImageError) -> Self {
-        CodeError::Image(error).into()
-    }
 }

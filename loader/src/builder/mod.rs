@@ -13,6 +13,7 @@
 //! farjump's own linker.
 
 mod bitcode;
+mod checks;
 mod compile;
 mod compiler;
 mod debug_file;
