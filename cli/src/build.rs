@@ -79,7 +79,8 @@ pub(crate) struct Build {
     /// ld, ld.lld, own that links a line]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
     pub(crate) linker: Option<PathBuf>,
-    /// A flag for the compiler, and for the link of the library; may be repeated
+    /// A flag for the compiler; may be repeated. The link of the library gets those that say what is linked: -l, -L,
+    /// -Wl, and files
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
     /// Also put bitcode into the library, for the machine of each target: one without a matching image compiles it for its

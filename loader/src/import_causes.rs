@@ -20,6 +20,10 @@ struct Cause {
     symbols: &'static [&'static str],
 }
 
+/// The number of the first causes: flags whose runtime a compiler's driver links where it is given the flag.
+#[cfg(feature = "build")]
+const RUNTIMES: usize = 8;
+
 /// The causes. A symbol has the first that fits.
 static CAUSES: &[Cause] = &[
     Cause {
@@ -56,6 +60,11 @@ static CAUSES: &[Cause] = &[
         symbols: &["__gcov_", "__llvm_profile_", "__llvm_gcov_", "__llvm_gcda_", "llvm_gcda_"],
     },
     Cause {
+        what: "OpenMP",
+        cure: "compile without -fopenmp: one thread runs a target's calls",
+        symbols: &["GOMP_", "__kmpc_", "omp_"],
+    },
+    Cause {
         what: "calls at the start and end of each function",
         cure: "compile without -finstrument-functions and -pg",
         symbols: &["__cyg_profile_", "__fentry__$", "mcount$", "_mcount$"],
@@ -66,11 +75,6 @@ static CAUSES: &[Cause] = &[
         symbols: &["__stack_chk_"],
     },
     Cause { what: "checked versions of C functions", cure: "compile with -U_FORTIFY_SOURCE", symbols: &[] },
-    Cause {
-        what: "OpenMP",
-        cure: "compile without -fopenmp: one thread runs a target's calls",
-        symbols: &["GOMP_", "__kmpc_", "omp_"],
-    },
     Cause {
         what: "Rust's memory allocation",
         cure: "use core alone (#![no_std] without alloc), or write a global allocator over functions that the \
@@ -192,6 +196,12 @@ pub fn import_causes<'a>(imports: impl IntoIterator<Item = &'a str>) -> Vec<Impo
         }
     }
     found
+}
+
+/// The first cause of some of these imports that is a flag of a compiler with a runtime of its own.
+#[cfg(feature = "build")]
+pub(crate) fn runtime_cause<'a>(imports: impl IntoIterator<Item = &'a str>) -> Option<ImportCause> {
+    import_causes(imports).into_iter().find(|found| found.cause < RUNTIMES)
 }
 
 /// Names of symbols for a message: the first of them, each once, and the number of the others.

@@ -8,7 +8,6 @@ use std::fs;
 
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildError, Options, build};
-use farjump_loader::inspect::inspect;
 use farjump_tools::all_work;
 use fixture::{Fixture, Target, installed_linkers, works};
 
@@ -100,6 +99,7 @@ fn indirect_functions_are_refused() {
         &["t.c(.text.t_main) uses `chosen`", "IRELATIVE"],
     );
 }
+
 /// With each linker that there is, and farjump's own.
 fn refused_by_all(source: &str, needed: &[&str]) {
     for linker in fixture::linkers() {
@@ -168,7 +168,6 @@ fn objects_that_ask_for_an_executable_stack_are_refused_by_name_and_so_are_libra
         assert!(text.contains("libt.so") && text.contains("it asks for an executable stack"), "{text}");
     }
 }
-
 
 #[test]
 fn relocations_that_no_image_can_have_are_refused() {
@@ -463,40 +462,6 @@ fn a_crate_without_a_library_is_refused() {
     fixture.write("p/src/main.rs", "fn main() {}");
     let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("p")])));
     assert!(text.contains("no library targets found"), "{text}");
-}
-
-#[test]
-fn imports_of_sanitizers_and_other_flags_are_explained_when_the_library_is_built_and_when_it_is_refused() {
-    let body =
-        "int *at = args; for (size_t i = 0; i < size; i++) at[i % 4] += at[(i + 1) % 4] / ((int)i - 7);";
-    for (flags, cause, cure) in [
-        (&["-fsanitize=address"][..], "AddressSanitizer", "-fsanitize=address"),
-        (&["-fsanitize=undefined"], "UndefinedBehaviorSanitizer", "-fsanitize-trap=undefined"),
-        (&["-fsanitize=thread"], "ThreadSanitizer", "-fsanitize=thread"),
-        (&["-finstrument-functions"], "start and end of each function", "-finstrument-functions"),
-        (&["--coverage"], "coverage", "--coverage"),
-        (&["-fstack-protector-all"], "stack protector", "-fno-stack-protector"),
-    ] {
-        let fixture = Fixture::new();
-        let input = fixture.write("t.c", &source("", body));
-        let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        // Some register functions to run before everything else, which is refused for the same cause.
-        let report = match build(&Options { cflags, ..fixture.options("t", &[input]) }) {
-            Ok(report) => report,
-            Err(error @ BuildError::Constructor { .. }) => {
-                let text = error.to_string();
-                assert!(text.contains(cause) && text.contains(cure), "{flags:?}: {text}");
-                continue;
-            }
-            Err(error) => panic!("{flags:?}: {error}"),
-        };
-        let shown = inspect(&report.library).unwrap().to_string();
-        let note =
-            shown.lines().find(|line| line.starts_with("  note ")).unwrap_or_else(|| panic!("{shown}"));
-        assert!(note.contains(cause) && note.contains(cure), "{flags:?}: {shown}");
-        let refused = Target::new().refuse(&report);
-        assert!(refused.contains(&note["  note      ".len()..]), "{flags:?}: {refused}\n{note}");
-    }
 }
 
 #[test]

@@ -427,6 +427,12 @@ pub enum BuildError {
         /// The function.
         symbol: String,
     },
+    /// Payload routines that need a runtime which a compiler's driver links by a flag.
+    #[error("the payload routines would run in processes without a library that they need: {cause}")]
+    Runtime {
+        /// The flag.
+        cause: ImportCause,
+    },
     /// Exceptions, or destructors at exit.
     #[error(
         "{} needs `{symbol}`: no exception can pass through injected code, and no destructor of a static runs in it. \
