@@ -81,9 +81,11 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 /// }
 /// # }
 /// ```
-// What every poll uses comes first, from the start of a line.
+// The shared state has the address of the target, so that a call needs no other. What every poll uses follows from the start
+// of a line.
 #[repr(C, align(64))]
 pub struct Target<'a> {
+    shared: Shared,
     /// Number of forks before it was built.
     forks: u64,
     idle: Idle,
@@ -94,7 +96,6 @@ pub struct Target<'a> {
     /// Polls until the next query to the system for sessions with events.
     polls_to_ask: u32,
     sessions: Sessions<Session>,
-    shared: Shared,
     settings: Settings,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
@@ -420,5 +421,7 @@ impl Drop for Target<'_> {
         if self.process == std::process::id() {
             self.end_links("the target ended");
         }
+        // Before the shared state, which they use.
+        drop(self.sessions.take());
     }
 }

@@ -110,6 +110,7 @@ impl Target<'_> {
         if !self.is_own_process() {
             return Err(Box::new(self.forked()));
         }
+        self.shared.executor.note_modes();
         let ran = if self.sessions.are_all_busy() { self.poll_all() } else { self.poll_due()? };
         if self.shared.forwards.is_active() {
             self.relay();
@@ -119,6 +120,7 @@ impl Target<'_> {
         } else {
             self.idle = Idle::default();
             self.shared.executor.stats.frames += ran as u64;
+            self.shared.executor.restore_modes();
         }
         self.polls = self.polls.wrapping_add(1);
         if self.polls == 0 {
@@ -258,6 +260,8 @@ impl Target<'_> {
     #[cold]
     #[inline(never)]
     fn after_stop(&mut self, index: usize, stop: Stop) -> Option<usize> {
+        // Frames that ran before a stop are not all among those that the poll counts.
+        self.shared.executor.restore_modes();
         match self.make_space(stop) {
             Ok(frames) => Some(frames),
             Err(end) => {
