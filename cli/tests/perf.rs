@@ -73,7 +73,7 @@ pub(crate) fn without_ucx(bench: &Workbench) -> (&'static str, PathBuf) {
 }
 
 pub(crate) fn has_processors() -> bool {
-    let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
+    let enough = farjump_os::resources::processors() >= 2;
     if !enough {
         eprintln!("skipped: there is one processor only");
     }

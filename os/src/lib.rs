@@ -14,6 +14,7 @@
 //! | [`limits`] | names the limit of the process behind a failed call |
 //! | [`overflow_uid`] | the id of users that are not known here |
 //! | [`temporary`] | the folder for temporary files, and what is wrong with it |
+//! | [`resources`] | the memory and processors that this process may use |
 //! | [`scrubbed`] | clears the stack behind work with keys |
 
 #![deny(missing_docs)]
@@ -27,6 +28,7 @@ pub mod limits;
 mod memfd;
 mod open;
 mod per_process;
+pub mod resources;
 mod scrub;
 pub mod temporary;
 mod unknown_ids;

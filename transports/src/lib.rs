@@ -10,7 +10,6 @@ mod error;
 mod executable_alias;
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod membarrier;
-pub mod memlock;
 #[cfg(any(feature = "ucx", feature = "verbs"))]
 mod read_memory;
 mod registry;

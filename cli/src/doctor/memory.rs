@@ -3,7 +3,7 @@
 use farjump::transports::{available, preferred};
 use farjump_loader::{Arena, Error};
 use farjump_os::limits;
-use farjump_transports::memlock;
+use farjump_os::resources::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
 use rustix::io::Errno;
 

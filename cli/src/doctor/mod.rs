@@ -6,7 +6,6 @@
 
 #[cfg(feature = "bitcode")]
 mod bitcode;
-mod cgroup;
 mod finding;
 mod leftovers;
 mod libraries;

@@ -35,7 +35,7 @@ class FarjumpConnector:
     Args:
         address: of the owner. Without it, that of all processes of this user on this machine.
         key_file: the key for a target over TCP.
-        memory: most bytes of objects, in an owner that is started: half of the machine's memory if not given.
+        memory: most bytes of objects, in an owner that is started: half of the memory that the process may use if not given.
         clear: whether `close` ends the owner, with all objects, if it is not told.
         start: whether to start an owner where no process listens.
         start_timeout: longest time for that, and for connecting, in seconds.

@@ -27,6 +27,7 @@ __all__ = [
     "gather",
     "link_library",
     "__version__",
+    "usable_memory",
 ]
 
 _R = TypeVar("_R")
@@ -333,4 +334,5 @@ class Item:
     def release(self) -> None: ...
 
 def close_targets() -> None: ...
+def usable_memory() -> int: ...
 def link_library(name: str, origin: str | PathLike[str], objects: list[tuple[int, bytes]]) -> Library: ...

@@ -9,13 +9,13 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use farjump_core::transport::Cause;
+use farjump_os::resources::memlock;
 use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::device::Device;
 use super::error::{exhausted, last_error};
-use crate::memlock;
 
 /// Alignment of regions and of their lengths, in bytes.
 pub(super) const PAGE: usize = 4096;
