@@ -10,6 +10,7 @@
 //! | [`PerProcess`] | a value that a forked child makes anew |
 //! | [`open_without_waiting`] | opens a file without waiting for a pipe's writer |
 //! | [`installed`] | finds a program of farjump's, and checks who could have put it there |
+//! | [`memfd`] | makes memory with a descriptor |
 //! | [`has_ordinary_pages`] | whether memory of another process can be relied on |
 //! | [`limits`] | names the limit of the process behind a failed call |
 //! | [`overflow_uid`] | the id of users that are not known here |
@@ -33,7 +34,7 @@ mod scrub;
 pub mod temporary;
 mod unknown_ids;
 
-pub use memfd::{TMPFS, has_ordinary_pages};
+pub use memfd::{TMPFS, has_ordinary_pages, memfd};
 pub use open::open_without_waiting;
 pub use per_process::PerProcess;
 pub use scrub::scrubbed;

@@ -235,8 +235,15 @@ unsafe impl LocalMemory for ShmLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: a region is whole pages of shared memory, mapped as long as this value.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.base(), self.region.len()) }
-            .map_err(|cause| error(Operation::Open, cause))
+        unsafe {
+            ExecutableAlias::kept(
+                &mut self.alias,
+                self.region.base(),
+                self.region.len(),
+                Some(self.region.memfd()),
+            )
+        }
+        .map_err(|cause| error(Operation::Open, cause))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

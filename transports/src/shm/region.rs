@@ -10,7 +10,6 @@ use farjump_os::{has_ordinary_pages, limits};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
-    memfd_create,
 };
 use rustix::io::Errno;
 
@@ -68,13 +67,8 @@ impl Region {
         if let Some(advice) = limits::too_long(len as u64) {
             return Err(Cause::System(format!("shared memory of {len} bytes is not allowed: {advice}")));
         }
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let memfd = match memfd_create("farjump", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Linux before 6.3 does not support the flag.
-            Err(Errno::INVAL) => memfd_create("farjump", flags),
-            made => made,
-        }
-        .map_err(|errno| failed("making", errno))?;
+        let memfd = farjump_os::memfd(c"farjump", MemfdFlags::ALLOW_SEALING)
+            .map_err(|errno| failed("making", errno))?;
         ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", errno))?;
         let map = map(memfd.as_fd(), len)?;
         // Before the allocation, so that it can use huge pages.

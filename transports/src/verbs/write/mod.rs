@@ -284,7 +284,7 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: registered memory is whole pages of one shared mapping.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len(), None) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 
