@@ -8,6 +8,8 @@ mod choice;
 mod error;
 #[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
 mod executable_alias;
+#[cfg(any(feature = "shm", feature = "tcp", feature = "ucx", feature = "verbs"))]
+mod fork;
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod membarrier;
 #[cfg(any(feature = "ucx", feature = "verbs"))]

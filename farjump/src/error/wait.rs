@@ -31,6 +31,16 @@ pub enum WaitError {
         /// The observation that showed it.
         cause: GoneCause,
     },
+    /// A forked child uses its parent's link.
+    #[error(
+        "this link to {peer} is that of the process with pid {parent}, which forked this one: connect a link after the fork"
+    )]
+    Forked {
+        /// The target, as it was addressed.
+        peer: String,
+        /// The process that connected it.
+        parent: u32,
+    },
     /// An outcome that was taken before, by this future or by one of the same number.
     #[error("the outcome of this call from {peer} was taken before: await each call once")]
     Taken {
@@ -50,6 +60,7 @@ pub enum WaitError {
 debug_in_words!(WaitError {
     TimedOut { awaited, peer, timeout },
     PeerGone { peer, cause },
+    Forked { peer, parent },
     Taken { peer },
     NotDriven { peer },
 });

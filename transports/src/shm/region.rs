@@ -1,6 +1,6 @@
 //! Regions: memfds mapped here, this process's own and the peer's.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -13,8 +13,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::fork::Listed;
 use super::{MAX_REGION, PAGE};
+use crate::fork::{Inherited, Listed};
 
 /// Length in bytes from which a region is worth huge pages.
 const HUGE: usize = 2 * 1024 * 1024;
@@ -77,7 +77,7 @@ impl Region {
             .map_err(|errno| failed("allocating", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|errno| failed("sealing", errno))?;
-        Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd: memfd.into() })
+        Ok(Region { _listed: listed(&map, memfd.as_fd(), true), map, memfd: memfd.into() })
     }
 
     /// Maps a region of a peer, whose length it claims to be `len` bytes. Trusts nothing about it.
@@ -85,7 +85,7 @@ impl Region {
         let allocated = check_peers(memfd.as_fd(), len, || ())?;
         let map = map(memfd.as_fd(), len)?;
         advise(&map, allocated, Advice::PopulateRead, pages);
-        Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd })
+        Ok(Region { _listed: listed(&map, memfd.as_fd(), false), map, memfd })
     }
 
     /// Start of the region.
@@ -102,6 +102,12 @@ impl Region {
     pub(super) fn memfd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
     }
+}
+
+/// Lists a region, the process's own or a peer's, for forked children.
+fn listed(map: &MmapRaw, memfd: BorrowedFd<'_>, is_own: bool) -> Listed {
+    let (start, len) = (map.as_ptr().expose_provenance(), map.len());
+    Listed::new(Inherited::Region { start, len, memfd: memfd.as_raw_fd(), is_own })
 }
 
 /// Checks that a region can have this length.
