@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::helper::LIBRARIES;
 use crate::{
-    Done, SKIPPED, Skip, command, cut_handshake, full_queues, limits, links, machine, objects, removal,
-    two_machines, wrong_addresses,
+    Done, SKIPPED, Skip, command, cut_handshake, forks, full_queues, limits, links, machine, objects,
+    removal, two_machines, wrong_addresses,
 };
 
 /// Time in seconds after which a case counts as hanging; no statement about how long it should take. The waits in a case
@@ -107,6 +107,12 @@ const ALONE: &[Row] = &[
         links::down,
     ),
     (BOTH, SOON, "a stream that the own link cuts is accounted for call by call", links::down_in_the_middle),
+    (
+        BOTH,
+        SOON,
+        "a forked child uses none of its parent's links, and opens the device for its own",
+        forks::forked,
+    ),
     (
         BOTH,
         LATE,

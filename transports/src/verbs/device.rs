@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use farjump_os::{Owner, PerProcess};
 use farjump_rdma_sys::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_QPT_RC, IBV_WR_RDMA_WRITE, Verbs,
@@ -16,6 +17,7 @@ use super::error::{exhausted, last_error};
 use super::open_device;
 use super::options::Options;
 use super::port::{self, Port};
+use crate::fork::{Inherited, Listed};
 
 /// Most inline bytes of a work request that are tried. More brings nothing.
 const INLINE: u32 = 512;
@@ -36,6 +38,10 @@ pub(super) struct Device {
     events: Mutex<Events>,
     domain: NonNull<ibv_pd>,
     context: NonNull<ibv_context>,
+    /// The process that opened it.
+    owner: Owner,
+    /// For forked children. Taken before the device is closed.
+    listed: Option<Listed>,
 }
 
 // SAFETY: verbs objects may be used by any thread at any time; mutable state is behind mutexes.
@@ -65,8 +71,8 @@ pub(super) struct Since(u64);
 impl Device {
     /// The device for these options, opened for the first endpoint and closed with the last.
     pub(super) fn open(options: &Options) -> Result<Arc<Device>, String> {
-        static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
-        let mut open = locked(&OPEN);
+        static OPEN: PerProcess<Mutex<Vec<Weak<Device>>>> = PerProcess::new();
+        let mut open = locked(OPEN.get());
         open.retain(|device| device.strong_count() > 0);
         let same = open.iter().filter_map(Weak::upgrade).find(|device| device.options == *options);
         // A device that is gone or whose port is down is searched for anew.
@@ -111,6 +117,8 @@ impl Device {
             events: Mutex::default(),
             domain,
             context: found.keep(),
+            owner: Owner::this(),
+            listed: Some(Listed::new(Inherited::Device { context: context.as_ptr().expose_provenance() })),
         };
         device.probe()?;
         Ok(device)
@@ -146,6 +154,13 @@ impl Device {
         unsafe { self.verbs.ibv_destroy_cq(cq) };
         (self.max_inline, self.in_order) = created?;
         Ok(())
+    }
+
+    /// Whether the process that opened it is one that forked this one. Its objects are leaked here: the system would destroy the
+    /// parent's.
+    #[inline]
+    pub(super) fn is_parents(&self) -> bool {
+        !self.owner.is_this()
     }
 
     /// The open context.
@@ -249,6 +264,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if self.is_parents() {
+            return;
+        }
+        self.listed = None;
         // SAFETY: all objects made of them hold the device, and are gone. An error has no remedy.
         unsafe {
             self.verbs.ibv_dealloc_pd(self.domain());

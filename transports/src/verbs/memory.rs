@@ -16,6 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::device::Device;
 use super::error::{exhausted, last_error};
+use crate::fork::{Inherited, Listed};
 
 /// Alignment of regions and of their lengths, in bytes.
 pub(super) const PAGE: usize = 4096;
@@ -134,6 +135,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if self.device.is_parents() {
+            return;
+        }
         // SAFETY: registered by `of`, and not used any more. An error has no remedy, and costs only memory.
         let _ = unsafe { self.device.verbs.ibv_dereg_mr(self.mr.as_ptr()) };
     }
@@ -142,6 +146,7 @@ impl Drop for Registration {
 /// Registered memory of its own, zeroed at first.
 pub(super) struct Memory {
     // Dropped before its pages.
+    _listed: Listed,
     registration: Registration,
     pages: Pages,
 }
@@ -157,7 +162,13 @@ impl Memory {
         // SAFETY: the pages stay until after the registration is dropped, and their contents are never
         // trusted.
         let registration = unsafe { Registration::of(device, pages.start.as_ptr(), len, used)? };
-        Ok(Memory { registration, pages })
+        let (start, len) = (pages.start.as_ptr().expose_provenance(), pages.len);
+        // A child would write it over what the device sends.
+        let item = match used {
+            Use::Sent => Inherited::Written { start, len },
+            _ => Inherited::PerhapsMissing { start, len },
+        };
+        Ok(Memory { _listed: Listed::new(item), registration, pages })
     }
 
     /// Start of the memory, aligned to a page.

@@ -62,7 +62,7 @@ impl Chosen {
     /// The device that was opened last, if one was or can be opened.
     fn known(&self) -> Option<Arc<Device>> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        known.or_else(|| self.device().ok())
+        known.filter(|device| !device.is_parents()).or_else(|| self.device().ok())
     }
 }
 

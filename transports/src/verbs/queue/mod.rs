@@ -363,6 +363,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if self.device.is_parents() {
+            return;
+        }
         // SAFETY: not used any more; the objects that it uses are dropped after this. Requests under way end
         // with it. An error has no remedy.
         unsafe { self.device.verbs.ibv_destroy_qp(self.qp.as_ptr()) };

@@ -111,6 +111,9 @@ impl SendEndpoint {
 
 impl Drop for SendEndpoint {
     fn drop(&mut self) {
+        if self.queue.device.is_parents() {
+            return;
+        }
         // Ends receiving.
         self.queue.shut();
         self.inbox.clear(&self.queue);

@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farjump_core::transport::Cause;
+use farjump_os::PerProcess;
 use farjump_rdma_sys::{ibv_post_srq_recv, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_init_attr};
 
 use crate::verbs::device::Device;
@@ -46,9 +47,9 @@ unsafe impl Sync for Pool {}
 impl Pool {
     /// Returns the pool that all endpoints on a device share. The first call makes it.
     pub(super) fn of(device: &Arc<Device>) -> Result<Arc<Pool>, Cause> {
-        static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+        static POOLS: PerProcess<Mutex<Vec<Weak<Pool>>>> = PerProcess::new();
         // A panic leaves nothing inconsistent: the list has no state that spans two steps.
-        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = POOLS.get().lock().unwrap_or_else(PoisonError::into_inner);
         pools.retain(|pool| pool.strong_count() > 0);
         let known = pools.iter().filter_map(Weak::upgrade).find(|pool| Arc::ptr_eq(&pool.device, device));
         if let Some(pool) = known {
@@ -162,6 +163,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.device.is_parents() {
+            return;
+        }
         // SAFETY: no queue pair uses it: each endpoint holds the pool and drops its queue pair first. An
         // error has no remedy.
         unsafe { self.device.verbs.ibv_destroy_srq(self.srq.as_ptr()) };
