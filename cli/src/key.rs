@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use farjump::{Error, Key as Secret, Keys, Rights};
+use farjump::{Error, Grant, Key as Secret, Keys};
 
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
@@ -20,7 +20,8 @@ The file has mode 0600. farjump refuses a key file that others may read or write
 overwritten. Without FILE the key goes to standard output.
 
 A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits,
-its name, and allow=RIGHT,… if its rights differ from those of `serve --allow`. Lines that begin with # are comments. A
+its name, and allow= if its rights differ from those of `serve --allow`: a list in their place (allow=observe,call), or
+changes to them (allow=+drop,-call). Lines that begin with # are comments. A
 source has only the line of its own key, in a file of its own. A running target rereads its file. Remove a line, and the
 links by that key end within a second or so. Change a key's rights, and its links end; new ones have the new rights.
 
@@ -36,9 +37,10 @@ pub(crate) struct Key {
     /// Add a key to FILE, or make FILE, under this name: the target's log and `farjump stats` show it
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) name: Option<String>,
-    /// The rights of this key at targets with FILE, separated by commas [default: those of serve --allow]
-    #[arg(long = "allow", value_name = "RIGHT,…", requires = "name")]
-    pub(crate) rights: Option<Rights>,
+    /// The rights of this key at targets with FILE, as for serve --allow: a list, or changes of the rights that
+    /// serve --allow gives (+drop,-call) [default: these]
+    #[arg(long = "allow", value_name = "RIGHT,…", requires = "name", allow_hyphen_values = true)]
+    pub(crate) rights: Option<Grant>,
 }
 
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {

@@ -208,6 +208,39 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
 }
 
 #[test]
+fn rights_with_a_sign_change_the_default_and_a_list_replaces_it() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    for (allowed, rights) in [
+        (&["--allow", "+drop"][..], "observe,call,inject,drop"),
+        (&["--allow", "-inject", "--allow-export"], "observe,call,export"),
+        (&["--allow=-observe,+export"], "call,inject,export"),
+        (&["--allow", "call,drop"], "call,drop"),
+    ] {
+        let serving = bench.serve(allowed);
+        let shown = bench.json(["transports", "--to", &bench.address(), "--json"]);
+        let shown: Vec<_> =
+            shown["rights"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        assert_eq!(shown.join(","), rights, "{allowed:?}");
+        serving.stop().worked();
+    }
+    let serving = bench.serve(&["--allow", "-inject"]);
+    let done = bench.inject(&library, &["--mode", "always"]);
+    done.fails(
+        3,
+        &["have its operator add `+inject` to the rights of its sources (`farjump serve --allow`)"],
+    );
+    assert!(!done.err.contains("key"), "{}", done.err);
+    bench
+        .run(["store", "--to", &bench.address(), "--drop-all"])
+        .fails(3, &["have its operator add `+drop` to the rights"]);
+    serving.stop().worked();
+    for wrong in ["+drop,call", "+drop,-drop", "+fly", ""] {
+        bench.run(["serve", "--listen", "unix:s", "--allow", wrong]).fails(2, &["--allow"]);
+    }
+}
+
+#[test]
 fn every_way_to_spin_serves() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");

@@ -151,7 +151,7 @@ fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     bench.run(["key", "farm", "--name", "maker"]).worked();
-    let done = bench.run(["key", "farm", "--name", "caller", "--allow", "observe,call"]).worked();
+    let done = bench.run(["key", "farm", "--name", "caller", "--allow", "-inject"]).worked();
     assert!(done.err.contains("added `caller`"), "{}", done.err);
     bench.run(["key", "farm", "--name", "caller"]).fails(1, &["`caller` already"]);
     assert_eq!(mode(&bench.path("farm")), 0o600);
@@ -160,7 +160,8 @@ fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_
     bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]).fails(1, &["holds 2 of them"]);
 
     let (serving, address) = serve(&bench, &["--key", "farm"]);
-    inject(&bench, &address, &["--key", "caller"]).fails(3, &["the right `inject`"]);
+    inject(&bench, &address, &["--key", "caller"])
+        .fails(3, &["the right `inject`", "add `+inject` behind this key in its key file (`allow=`)"]);
     let repeat = ["--args", "x", "--repeat", "10000000", "--transport", "ucx-am", "--key", "maker"];
     let repeated = [&["inject", "libecho.so", "--to", &address], &repeat[..]].concat();
     let source = Process::start(&mut over_tcp(&bench, &repeated));

@@ -53,7 +53,7 @@ pub use executor::{
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{
-    Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
+    Grant, Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };
 pub use farjump_core::code::CodeKind;
 pub use farjump_core::cpu::Cpu;

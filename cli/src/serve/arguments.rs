@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farjump::{ForwardLimits, Level, Machine, Mode, Rights, WaitPolicy};
+use farjump::{ForwardLimits, Grant, Level, Machine, Mode, Rights, WaitPolicy};
 
 use super::limits::{AllowedCodes, parse_limit};
 use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
@@ -70,11 +70,13 @@ pub(crate) struct Serve {
     #[arg(long = "wanted-library", value_name = "NAME")]
     pub(crate) wanted: Vec<String>,
     /// The rights of sources, separated by commas: observe (stats, store), call (functions that the target
-    /// has), inject (bring code), drop (store --drop), export (farjump export); or none
-    #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]
-    pub(crate) rights: Rights,
+    /// has), inject (bring code), drop (store --drop), export (farjump export); or none. A list replaces the
+    /// default; names with a sign change it: +drop,-inject
+    #[arg(long = "allow", value_name = "RIGHT,…", default_value_t = Grant::List(Rights::default()),
+        allow_hyphen_values = true)]
+    pub(crate) rights: Grant,
     /// Let sources add libraries while the target runs (farjump export), which take precedence over all
-    /// others: adds export to --allow
+    /// others: adds export to the rights of --allow, as +export there does
     #[arg(long)]
     pub(crate) allow_export: bool,
     /// Offer the symbols of this process too, all of libc included

@@ -8,7 +8,7 @@ use std::process;
 
 #[cfg(feature = "bitcode")]
 use farjump::{BitcodeUse, CompilerOptions};
-use farjump::{Data, FamilyId, Library, Target};
+use farjump::{Data, FamilyId, Library, Rights, Target};
 use farjump_handles::Store;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let mut builder = Target::listen(&arguments.listen)
         .args(&mut data)
         .process_symbols(arguments.allow_process_symbols)
-        .rights(arguments.rights)
+        .rights(arguments.rights.instead_of(Rights::default()))
         .allow_export(arguments.allow_export)
         .modes(&arguments.modes)
         .perf_map(arguments.perf_map)
