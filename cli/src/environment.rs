@@ -4,6 +4,7 @@ use std::env;
 use std::io::Write;
 
 use farjump_benches::program::output;
+use farjump_benches::program::rust_names::in_flags;
 
 /// farjump's variables, as the long help shows them.
 pub(crate) const VARIABLES: &str = "\
@@ -101,7 +102,7 @@ pub(crate) fn start_log() {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("FARJUMP_LOG", "warn"))
         .format(|out, record| {
             let level = record.level().as_str().to_lowercase();
-            writeln!(out, "{level}: {}: {}", record.target(), record.args())
+            writeln!(out, "{level}: {}: {}", record.target(), in_flags(record.args().to_string()))
         })
         .init();
 }

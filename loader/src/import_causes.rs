@@ -279,16 +279,24 @@ pub struct MissingImports {
     pub causes: Vec<ImportCause>,
     /// Number of imports of no known cause.
     pub unexplained: usize,
+    /// Whether the C library, which each process has, defines those of no known cause.
+    pub of_libc: bool,
 }
 
 impl MissingImports {
-    /// Describes the imports with these names, each in the order of the image, perhaps more than once.
-    pub fn new<'a>(imports: impl IntoIterator<Item = &'a str>) -> MissingImports {
+    /// Describes the imports with these names, each in the order of the image, perhaps more than once. `is_of_libc`
+    /// says whether the C library defines a name.
+    pub fn new<'a>(
+        imports: impl IntoIterator<Item = &'a str>,
+        is_of_libc: impl Fn(&str) -> bool,
+    ) -> MissingImports {
         let mut seen = HashSet::new();
         let each: Vec<&str> = imports.into_iter().filter(|name| seen.insert(*name)).collect();
+        let unexplained: Vec<_> = each.iter().filter(|name| cause_of(name).is_none()).collect();
         MissingImports {
             causes: import_causes(each.iter().copied()),
-            unexplained: each.iter().filter(|name| cause_of(name).is_none()).count(),
+            unexplained: unexplained.len(),
+            of_libc: !unexplained.is_empty() && unexplained.iter().all(|name| is_of_libc(name)),
             names: each.into_iter().collect(),
         }
     }
@@ -307,8 +315,8 @@ impl MissingImports {
         self.causes.iter().map(|cause| format!(". {cause}")).collect()
     }
 
-    /// Sentences: the known causes with their cures, and `advice` for the other imports.
-    pub(crate) fn cures(&self, advice: &str) -> String {
+    /// Sentences: the known causes with their cures, and the cure for the other imports.
+    pub(crate) fn cures(&self) -> String {
         let mut text = String::new();
         for cause in &self.causes {
             text += &format!(" {cause}.");
@@ -320,7 +328,14 @@ impl MissingImports {
                 (false, 1, _) => "the other",
                 (false, ..) => "the others",
             };
-            text += &format!(" Have the target export {others} {advice}.");
+            text += &match self.of_libc {
+                true => format!(
+                    " Have the target offer {others} with all of libc (TargetBuilder::process_symbols)."
+                ),
+                false => format!(
+                    " Have the target export {others} (Target::export, TargetBuilder::export_library)."
+                ),
+            };
         }
         text
     }
@@ -386,21 +401,30 @@ mod tests {
 
     #[test]
     fn causes_are_told_once_each_and_the_others_are_to_be_exported() {
-        let missing = MissingImports::new(["store_get", "__asan_load8", "__tsan_read8", "__asan_load4"]);
+        const EXPORT: &str = "(Target::export, TargetBuilder::export_library).";
+        let new = |names: &[&'static str]| {
+            MissingImports::new(names.iter().copied(), |name| ["printf", "puts"].contains(&name))
+        };
+        let missing = new(&["store_get", "__asan_load8", "__tsan_read8", "__asan_load4"]);
         assert_eq!(
             missing.not_exported(),
             "exports none of `store_get`, `__asan_load8`, `__tsan_read8` and `__asan_load4`"
         );
         assert_eq!(
-            missing.cures("(somehow)"),
-            " `__asan_load8` and `__asan_load4` come from AddressSanitizer: compile without -fsanitize=address. \
-             `__tsan_read8` comes from ThreadSanitizer: compile without -fsanitize=thread. Have the target export \
-             the other (somehow)."
+            missing.cures(),
+            format!(
+                " `__asan_load8` and `__asan_load4` come from AddressSanitizer: compile without -fsanitize=address. \
+                 `__tsan_read8` comes from ThreadSanitizer: compile without -fsanitize=thread. Have the target export \
+                 the other {EXPORT}"
+            )
         );
-        let known = MissingImports::new(["__asan_load8", "__asan_load8"]);
+        let known = new(&["__asan_load8", "__asan_load8"]);
         assert_eq!((known.not_exported().as_str(), known.unexplained), ("exports no `__asan_load8`", 0));
-        assert!(!known.cures("(somehow)").contains("export"), "{}", known.cures(""));
-        assert_eq!(MissingImports::new(["a", "a"]).cures("(so)"), " Have the target export it (so).");
-        assert_eq!(MissingImports::new(["a", "b"]).cures("(so)"), " Have the target export them (so).");
+        assert!(!known.cures().contains("export"), "{}", known.cures());
+        assert_eq!(new(&["a", "a"]).cures(), format!(" Have the target export it {EXPORT}"));
+        assert_eq!(new(&["a", "b"]).cures(), format!(" Have the target export them {EXPORT}"));
+        assert_eq!(new(&["a", "printf"]).cures(), format!(" Have the target export them {EXPORT}"));
+        let libc = "with all of libc (TargetBuilder::process_symbols).";
+        assert_eq!(new(&["printf", "puts"]).cures(), format!(" Have the target offer them {libc}"));
     }
 }

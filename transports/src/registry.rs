@@ -271,7 +271,7 @@ impl Backend {
     fn look(&self, options: BackendOptions) -> TransportInfo {
         let usable = match self.maker(options) {
             Some(maker) => (maker.usable)(),
-            None => Err(format!("build with --features {}", self.feature)),
+            None => Err(format!("this build of farjump lacks it (feature `{}`)", self.feature)),
         };
         let ports_closed_by = options.ucx_ports_closed_by().filter(|_| self.has_ucx_tcp(options));
         let reaches = match ports_closed_by {

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use farjump::{ConnectError, Error, InjectError, WaitError};
 use farjump_control::{ConnectError as NoConnection, HandshakeError};
 
+use crate::program::rust_names::in_flags;
+
 /// Exit codes, as the long help shows them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -49,17 +51,17 @@ pub struct Failure {
 impl Failure {
     /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words.
     pub fn new(text: impl Into<String>) -> Failure {
-        Failure { exit: Exit::Failed, text: text.into() }
+        Failure::with_exit(Exit::Failed, text)
     }
 
     /// A limitation that only a change of the machine removes. `text` as in [`Failure::new`].
     pub fn impossible(text: impl Into<String>) -> Failure {
-        Failure { exit: Exit::Impossible, text: text.into() }
+        Failure::with_exit(Exit::Impossible, text)
     }
 
     /// A failure with this exit code. `text` as in [`Failure::new`].
     pub fn with_exit(exit: Exit, text: impl Into<String>) -> Failure {
-        Failure { exit, text: text.into() }
+        Failure { exit, text: in_flags(text) }
     }
 
     /// Returns the exit code.
@@ -83,45 +85,12 @@ impl From<Error> for Failure {
             Error::Connect(error) => of_connect(error),
             _ => Exit::Failed,
         };
-        let text = in_flags(error.to_string());
         let text = match advice(&error) {
-            Some(advice) => format!("{text} ({advice})"),
-            None => text,
+            Some(advice) => format!("{error} ({advice})"),
+            None => error.to_string(),
         };
-        Failure { exit, text }
+        Failure::with_exit(exit, text)
     }
-}
-
-/// Methods that errors of transports name, and the options for them of all commands that have a transport.
-const OF_TRANSPORTS: [(&str, &str); 2] =
-    [("BackendOptions::with_ucx_tcp", "--ucx-tcp"), ("verbs::choose_device", "--device")];
-
-/// Names options of the program where `text`, an error of the library or a refusal of a target, names methods
-/// of a target's builder, settings of a build or options of transports.
-pub fn in_flags(mut text: String) -> String {
-    for (method, option) in OF_TRANSPORTS {
-        text = text.replace(method, option);
-    }
-    for (settings, command) in [("TargetBuilder::", "serve"), ("Options::", "build")] {
-        let mut from = 0;
-        while let Some(at) = text[from..].find(settings).map(|at| from + at) {
-            let name = at + settings.len();
-            let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-            let end = text[name..].find(|letter| !is_name(letter)).map_or(text.len(), |len| name + len);
-            let flag = match &text[name..end] {
-                "export_library" => "export".to_owned(),
-                "mailbox_size" => "mailbox".to_owned(),
-                "modes" => "mode".to_owned(),
-                "rights" => "allow".to_owned(),
-                "store_capacity" => "store-bytes --store-images".to_owned(),
-                other => other.replace('_', "-"),
-            };
-            let option = format!("`farjump {command} --{flag}`");
-            text.replace_range(at..end, &option);
-            from = at + option.len();
-        }
-    }
-    text
 }
 
 /// The part of the command line that mends an error. Errors of the library name methods at most.
@@ -133,9 +102,6 @@ fn advice(error: &Error) -> Option<&'static str> {
             HandshakeError::KeyWanted { .. }
             | HandshakeError::KeyUnknown { .. }
             | HandshakeError::WrongKey { .. } => Some(KEY),
-            HandshakeError::OwnerUnknown { .. } | HandshakeError::OwnUserUnknown { .. } => {
-                Some("a key over TCP: --key FILE on both sides")
-            }
             _ => None,
         },
         _ => None,
@@ -178,7 +144,7 @@ impl From<farjump_loader::Error> for Failure {
 #[cfg(feature = "build")]
 impl From<farjump::build::BuildError> for Failure {
     fn from(error: farjump::build::BuildError) -> Failure {
-        Failure::new(in_flags(error.to_string()))
+        Failure::new(error.to_string())
     }
 }
 

@@ -200,7 +200,8 @@ fn make_folder(command: &str) -> Result<TempDir, String> {
              TMPDIR to a folder with a shorter path",
             temporary::in_words(),
             SOCKET.0,
-            temporary::DEFAULT
+            temporary::DEFAULT,
+            error = temporary::without_path(&error)
         )
     })
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use farjump_benches::program::failure::{Exit, Failure, in_flags};
+use farjump_benches::program::failure::{Exit, Failure};
 use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::units::parse_duration;
 use farjump_handles::{Client, Error, Handle, MAX_HANDLE};
@@ -71,7 +71,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     match error {
         Error::Link(error) => error.into(),
         error @ Error::TimedOut { .. } => Failure::with_exit(Exit::TimedOut, error.to_string()),
-        error => Failure::new(in_flags(error.to_string())),
+        error => Failure::new(error.to_string()),
     }
 }
 

@@ -297,6 +297,7 @@ mod tests {
     fn errors_name_options_that_there_are() {
         use farjump::{CallError, Error, InjectError, RefusalCause};
         use farjump_benches::program::failure::Failure;
+        use farjump_benches::program::rust_names;
 
         fn check<C: Args>(failure: impl Into<Failure>, named: &[&str]) {
             let command = C::augment_args(clap::Command::new("any"));
@@ -310,21 +311,21 @@ mod tests {
 
         let error = InjectError::TooLarge { ifunc: "sum".to_owned(), len: 2, max: 1 };
         check::<Serve>(Error::from(error), &["mailbox", "max-payload", "max-frame", "max-source-memory"]);
-        for (method, named) in [
-            ("allow_code", &["allow-code"][..]),
-            ("arena_size", &["arena-size"]),
-            ("cpu_level", &["cpu-level"]),
-            ("export_library", &["export"]),
-            ("max_image", &["max-image"]),
-            ("max_sources", &["max-sources"]),
-            ("modes", &["mode"]),
-            ("rights", &["allow"]),
-            ("store_capacity", &["store-bytes", "store-images"]),
-            ("wanted_library", &["wanted-library"]),
-        ] {
-            let (ifunc, text) = ("sum".to_owned(), format!("refused (TargetBuilder::{method})"));
+        for (name, option) in rust_names::OPTIONS {
+            let Some(option) = option else { continue };
+            let words = option.split(|letter: char| letter.is_whitespace() || letter == '`');
+            let named: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
+            let (ifunc, text) = ("sum".to_owned(), format!("refused ({name})"));
             let refused = CallError::Refused { ifunc, cause: RefusalCause::Policy, text };
-            check::<Serve>(Error::from(refused), named);
+            match option.contains("farjump build") {
+                #[cfg(feature = "build")]
+                true => check::<crate::build::Build>(Error::from(refused), &named),
+                #[cfg(not(feature = "build"))]
+                true => {}
+                // A build without RDMA has no option for it.
+                false if *option == "--device" && !cfg!(feature = "verbs") => {}
+                false => check::<Serve>(Error::from(refused), &named),
+            }
         }
         #[cfg(feature = "build")]
         check::<crate::build::Build>(farjump::build::BuildError::Name { name: "9".to_owned() }, &["name"]);

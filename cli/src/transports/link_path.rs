@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use super::Transports;
 use crate::ask::Asking;
 use crate::report;
-use farjump_benches::program::failure::{Failure, in_flags};
+use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
+use farjump_benches::program::rust_names::in_flags;
 use farjump_benches::program::units::show_limit;
 
 /// Connects, and shows the path.

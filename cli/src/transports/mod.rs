@@ -14,9 +14,10 @@ use farjump_transports::available_with;
 use serde_json::{Value, json};
 
 use crate::report;
-use farjump_benches::program::failure::{Failure, in_flags};
+use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{Clear, KeyFile, RdmaDevice, UcxTcp};
 use farjump_benches::program::output;
+use farjump_benches::program::rust_names::in_flags;
 use farjump_benches::program::units::{parse_duration, show_limit};
 
 /// Show the paths of frames

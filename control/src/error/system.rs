@@ -104,3 +104,15 @@ worded! {
         ResponseSpace = "space for the rest of its response",
     }
 }
+
+impl Awaited {
+    /// Returns the likely cause of its delay and the remedy, for behind a clause; empty where none is likely.
+    pub(crate) fn cause(&self) -> &'static str {
+        match self {
+            Awaited::Welcome | Awaited::Response | Awaited::Backlog | Awaited::Stream => {
+                ", perhaps because it runs a long function, and answers when that has returned: wait longer"
+            }
+            _ => "",
+        }
+    }
+}

@@ -76,7 +76,7 @@ pub enum GoneCause {
         text: String,
     },
     /// The control connection ended or failed.
-    #[error(transparent)]
+    #[error("{}", of_connection(_0))]
     Control(Arc<HandshakeError>),
     /// The transport failed, or the target broke its protocol.
     #[error(transparent)]
@@ -92,6 +92,17 @@ debug_in_words!(GoneCause {
     Transport(inner),
     Reconnected,
 });
+
+/// The end of a control connection, behind words that say that the target is gone.
+fn of_connection(error: &HandshakeError) -> String {
+    match error {
+        HandshakeError::PeerGone { peer } => format!("{peer} has ended, or closed the link"),
+        HandshakeError::Silent { peer, seconds } => {
+            format!("the machine of {peer} did not answer for {seconds} s")
+        }
+        other => other.to_string(),
+    }
+}
 
 worded! {
     /// An event that a source waits for.

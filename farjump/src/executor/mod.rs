@@ -370,7 +370,7 @@ impl Executor {
     /// The function that answers requests to the target's store.
     fn object_requests(&mut self) -> Result<Callable, Refusal> {
         if self.context.objects.is_none() {
-            let text = "it has no store of objects: have the target open one (farjump serve --objects, farjump_handles::Store)";
+            let text = "it has no store of objects: have the target open one (TargetBuilder::objects)";
             return Err(Refusal::new(RefusalCause::CodeMissing, text));
         }
         let callable = Callable::of_service(services::request_objects, &self.object_requests);

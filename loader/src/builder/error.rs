@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use farjump_core::code::CodeError;
 use farjump_core::image::{Machine, Platform};
+use farjump_os::temporary::without_path;
 use farjump_os::{limits, temporary};
 
 use super::error_parts::{BITCODE_ADVICE, BOUNDS, STACK, constructor_advice, list, missing_advice, place};
@@ -52,10 +53,12 @@ pub enum BuildError {
         source: Box<BuildError>,
     },
     /// A compiler that takes no single features.
-    #[error("zig cannot be told the features of one CPU: name gcc or clang (Options::cc, --cc, --target-cc)")]
+    #[error(
+        "zig cannot be told the features of one CPU: name gcc or clang (Options::cc, Options::target_ccs)"
+    )]
     NotForOneCpu,
     /// A source that a library cannot carry.
-    #[error("the library cannot carry its source: `{}` {reason} (Options::carry_source, --carry-source)", path.display())]
+    #[error("the library cannot carry its source: `{}` {reason} (Options::carry_source)", path.display())]
     NoSource {
         /// The file.
         path: PathBuf,
@@ -64,7 +67,7 @@ pub enum BuildError {
     },
     /// Carried source that does not build without files which are not carried.
     #[error(
-        "the library cannot carry its source, which does not build by itself (Options::carry_source, --carry-source): \
+        "the library cannot carry its source, which does not build by itself (Options::carry_source): \
          {source}"
     )]
     SourceAlone {
@@ -144,7 +147,7 @@ pub enum BuildError {
     )]
     NoExecFolder,
     /// The library or an intermediate file cannot be written.
-    #[error("cannot write {}: {source}{}", .path.display(), limits::behind(.source))]
+    #[error("cannot write {}: {}{}", .path.display(), without_path(.source), limits::behind(without_path(.source)))]
     Write {
         /// The file.
         path: PathBuf,
@@ -470,7 +473,7 @@ pub enum BuildError {
     NoBitcodeCompiler,
     /// An input of which there is no bitcode.
     #[error(
-        "there is no bitcode of `{}`, which {reason}: give C, C++ or Rust files, or bitcode (--bitcode, Options::bitcode)",
+        "there is no bitcode of `{}`, which {reason}: give C, C++ or Rust files, or bitcode (Options::bitcode)",
         path.display()
     )]
     NoBitcode {

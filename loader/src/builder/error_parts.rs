@@ -10,7 +10,7 @@ use crate::import_causes::ImportCause;
 
 /// The remedy where no driver writes bitcode.
 pub(super) const BITCODE_ADVICE: &str =
-    "install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)";
+    "install clang, or zig (`pip install ziglang`), or name one (Options::cc)";
 
 /// The end of a refusal of an object that asks for an executable stack.
 pub(super) const STACK: &str = "asks for an executable stack, which no target has for it: a nested function whose address is \

@@ -253,7 +253,8 @@ fn from_library(options: &Options, scratch: &Scratch) -> Result<Option<Options>,
     let bundle = carrier.stated_bundle().ok().flatten().and_then(|bundle| Bundle::parse(bundle).ok());
     let Some(bundle) = bundle else { return Ok(None) };
     let refused = |reason: String| BuildError::LibraryAsInput { path: input.clone(), reason };
-    let none = || "carries no source to build from: build it with --carry-source".to_owned();
+    let none =
+        || "carries no source to build from: build it with its source (Options::carry_source)".to_owned();
     let source = Source::of(carrier.elf()).and_then(|source| source.ok_or_else(none)).map_err(refused)?;
     let mut options = source.unpack(&scratch.folder("source")?, options)?;
     options.name.get_or_insert(bundle.name.to_owned());

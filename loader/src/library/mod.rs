@@ -306,13 +306,12 @@ impl Library {
     fn no_image(&self, target: Platform, forms: Forms) -> Error {
         let offered: Vec<_> = self.images().iter().map(|image| image.kind().to_string()).collect();
         let for_it = CodeKind::Bitcode(target.machine);
-        let hint = if self.images().iter().any(|image| image.kind() == for_it)
-            && !forms.contains(Forms::BITCODE)
-        {
-            ", and the target takes no bitcode: have it take that (farjump serve --bitcode, TargetBuilder::compiler), or"
-        } else {
-            ":"
-        };
+        let hint =
+            if self.images().iter().any(|image| image.kind() == for_it) && !forms.contains(Forms::BITCODE) {
+                ", and the target takes no bitcode: have it take that (TargetBuilder::compiler), or"
+            } else {
+                ":"
+            };
         Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", "), hint }
     }
 
