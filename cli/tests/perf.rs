@@ -393,7 +393,8 @@ fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far(
 }
 
 #[test]
-fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
+fn a_run_that_is_interrupted_has_the_rows_before_and_says_what_it_left_out_and_leaves_nothing_nor_does_a_killed_one()
+ {
     if !has_processors() {
         return;
     }
@@ -401,7 +402,18 @@ fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
         let bench = Workbench::new();
         let (run, other) = under_way(&bench, &[]);
         run.signal(signal);
-        assert_eq!(run.finish().code, code);
+        let done = run.finish();
+        assert_eq!(done.code, code);
+        if signal != Signal::KILL {
+            assert!(
+                done.err.contains("measurements were made, ") && done.err.contains(" are left out"),
+                "{}",
+                done.err
+            );
+            let report = done.json();
+            let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+            check_measured(row);
+        }
         wait_for("the other process to end", || (!runs(other)).then_some(()));
         // If the run was killed, the other process removes the folder.
         wait_for("the folder to go", || bench.leftovers().is_empty().then_some(()));

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,37 @@ fn is_ignored(signal: Signal) -> bool {
 /// Returns the exit code of a command that `signal` ended.
 pub fn exit_code(signal: i32) -> i32 {
     128 + signal
+}
+
+/// How an interrupted command ends, if not at once.
+static LAST_WORDS: Mutex<Option<fn() -> Option<String>>> = Mutex::new(None);
+/// The signal that interrupted the command; 0 for none.
+static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
+
+/// Has the command end by itself when a signal interrupts it, with [`end_interrupted`], after these words on standard
+/// error.
+pub fn say_at_end(words: fn() -> Option<String>) {
+    *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+}
+
+/// Notes that `signal` interrupts the command. Returns its words if it then ends by itself.
+pub fn interrupt(signal: i32) -> Option<String> {
+    let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    INTERRUPTED.store(signal, Ordering::Release);
+    words()
+}
+
+/// Returns whether the command is to end by itself.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Acquire) != 0
+}
+
+/// Ends the process of a command that was interrupted.
+pub fn end_interrupted() {
+    match INTERRUPTED.load(Ordering::Acquire) {
+        0 => {}
+        signal => end_process(exit_code(signal)),
+    }
 }
 
 /// Starts the thread that waits for signals, and waits until it does.
