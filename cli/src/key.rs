@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
+
 use farjump::{Error, Grant, Key as Secret, Keys};
 
 use farjump_benches::program::failure::Failure;
@@ -41,12 +43,19 @@ pub(crate) struct Key {
     /// serve --allow gives (+drop,-call) [default: these]
     #[arg(long = "allow", value_name = "RIGHT,…", requires = "name", allow_hyphen_values = true)]
     pub(crate) rights: Option<Grant>,
+    /// Print JSON: the file and the name, or without FILE the key
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
+    let made = json!({ "file": arguments.file, "name": arguments.name });
     match (&arguments.file, &arguments.name) {
         (Some(file), Some(name)) => {
             Keys::add(file, name, arguments.rights).map_err(Error::from)?;
+            if arguments.json {
+                return output::print_line(made);
+            }
             let file = file.display();
             output::note(format_args!(
                 "added `{name}` to {file}, for targets: copy its line, and no other, to the source in secret \
@@ -56,12 +65,21 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
         }
         (Some(file), None) => {
             Secret::create(file).map_err(Error::from)?;
+            if arguments.json {
+                return output::print_line(made);
+            }
             let file = file.display();
             output::note(format_args!(
                 "wrote {file}: copy it to the other machine in secret (scp -p), and give it to both processes with --key"
             ));
             Ok(())
         }
-        (None, _) => output::print(Secret::draw().map_err(Error::from)?.digits().as_str()),
+        (None, _) => {
+            let digits = Secret::draw().map_err(Error::from)?.digits();
+            match arguments.json {
+                true => output::print_line(json!({ "key": digits.trim_end() })),
+                false => output::print(digits.as_str()),
+            }
+        }
     }
 }

@@ -27,6 +27,6 @@ pub mod verbs;
 pub use choice::{Destination, transports_for};
 pub use error::Error;
 pub use registry::{
-    BackendOptions, Chosen, TransportInfo, available, available_with, is_preferred, locks_memory, make,
-    make_all, make_usable, make_with, meant, preferred,
+    BackendOptions, Chosen, TransportInfo, available, available_with, check_name, is_preferred, locks_memory,
+    make, make_all, make_usable, make_with, meant, preferred,
 };

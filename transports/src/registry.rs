@@ -205,6 +205,15 @@ pub fn make_with(name: &str, options: BackendOptions) -> Result<Box<dyn Transpor
     BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make(options)
 }
 
+/// Checks that `name` is that of a backend, or `ucx`. Whether it works on this machine is not looked at.
+///
+/// # Errors
+/// [`Error::UnknownTransport`].
+pub fn check_name(name: &str) -> Result<(), Error> {
+    let known = name == UCX_FAMILY.0 || BACKENDS.iter().any(|backend| backend.name == name);
+    if known { Ok(()) } else { Err(unknown(name)) }
+}
+
 /// Makes the error for a name that no backend has.
 fn unknown(name: &str) -> Error {
     Error::UnknownTransport {

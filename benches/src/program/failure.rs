@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use farjump::{ConnectError, Error, InjectError, WaitError};
+use farjump::{ConnectError, Error, InjectError, ServeError, WaitError};
 use farjump_control::{ConnectError as NoConnection, HandshakeError};
 
 use crate::program::rust_names::in_flags;
@@ -18,13 +18,16 @@ Exit codes:
   4  a time limit passed
   5  there is no target at the address, or it ended before it replied
   6  farjump cannot work on this machine: `doctor` found something impossible
-Commands that were interrupted end with 128 and the signal's number.";
+Commands that were interrupted end with 128 and the signal's number. With --json, the last line of standard
+error is an object with the error of a command that failed, and its exit code: {\"error\": TEXT, \"exit\": N}.";
 
 /// The exit code of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
     /// The command failed for a reason without a code of its own.
     Failed = 1,
+    /// The command line makes no sense, whatever this machine and its files are.
+    Usage = 2,
     /// The target refused the function or the connection, or the function panicked.
     Refused = 3,
     /// A time limit passed.
@@ -49,9 +52,20 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words.
+    /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words. Rust
+    /// names in it become options ([`in_flags`]).
     pub fn new(text: impl Into<String>) -> Failure {
         Failure::with_exit(Exit::Failed, text)
+    }
+
+    /// A command line that makes no sense, beyond what clap finds. `text` as in [`Failure::new`].
+    pub fn usage(text: impl Into<String>) -> Failure {
+        Failure::with_exit(Exit::Usage, text)
+    }
+
+    /// The same failure, of a command line that makes no sense.
+    pub fn of_command_line(self) -> Failure {
+        Failure { exit: Exit::Usage, ..self }
     }
 
     /// A limitation that only a change of the machine removes. `text` as in [`Failure::new`].
@@ -64,10 +78,25 @@ impl Failure {
         Failure { exit, text: in_flags(text) }
     }
 
+    /// Returns the failure for programs, as the command with `--json` ends standard error with it.
+    pub fn to_json(&self) -> String {
+        error_as_json(&self.text, self.exit)
+    }
+
+    /// Puts these words before the text.
+    pub fn behind(self, words: &str) -> Failure {
+        Failure { text: format!("{words}: {}", self.text), ..self }
+    }
+
     /// Returns the exit code.
     pub fn exit(&self) -> Exit {
         self.exit
     }
+}
+
+/// Returns the object that ends standard error of a failed command with `--json`, in one line.
+pub fn error_as_json(text: &str, exit: Exit) -> String {
+    serde_json::json!({ "error": text, "exit": exit as u8 }).to_string()
 }
 
 impl fmt::Display for Failure {
@@ -83,6 +112,7 @@ impl From<Error> for Failure {
             Error::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
             Error::Wait(WaitError::PeerGone { .. }) => Exit::NoTarget,
             Error::Connect(error) => of_connect(error),
+            Error::Serve(error) => of_serve(error),
             _ => Exit::Failed,
         };
         let text = match advice(&error) {
@@ -131,6 +161,15 @@ fn of_connect(error: &ConnectError) -> Exit {
             | HandshakeError::Silent { .. } => Exit::NoTarget,
             _ => Exit::Failed,
         },
+        ConnectError::Unavailable(farjump_transports::Error::UnknownTransport { .. }) => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+/// The exit code of a target that could not be made. Limits that contradict each other do so on each machine.
+fn of_serve(error: &ServeError) -> Exit {
+    match error {
+        ServeError::Limit { .. } | ServeError::InPlaceOfAllowed | ServeError::NoSources => Exit::Usage,
         _ => Exit::Failed,
     }
 }
@@ -144,7 +183,11 @@ impl From<farjump_loader::Error> for Failure {
 #[cfg(feature = "build")]
 impl From<farjump::build::BuildError> for Failure {
     fn from(error: farjump::build::BuildError) -> Failure {
-        Failure::new(error.to_string())
+        let exit = match &error {
+            farjump::build::BuildError::Name { .. } => Exit::Usage,
+            _ => Exit::Failed,
+        };
+        Failure::with_exit(exit, error.to_string())
     }
 }
 

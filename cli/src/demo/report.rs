@@ -31,6 +31,8 @@ pub(super) struct Outcome {
 }
 
 pub(super) struct Report {
+    /// Process id of the target.
+    pub(super) pid: u32,
     pub(super) transport: String,
     /// The transport, and whether its frames are encrypted.
     pub(super) path: String,
@@ -93,6 +95,7 @@ impl Report {
             })
         };
         json!({
+            "pid": self.pid,
             "transport": self.transport,
             "path": self.path,
             "file": self.file.to_string_lossy(),
@@ -154,6 +157,7 @@ mod tests {
             compute: Duration::from_micros(3),
         };
         Report {
+            pid: 1,
             transport: "shm".into(),
             path: "shm".into(),
             file: "/some/file".into(),

@@ -7,7 +7,9 @@ use clap::Args;
 use farjump::{ForwardLimits, Grant, Level, Machine, Mode, Rights, WaitPolicy};
 
 use super::limits::{AllowedCodes, parse_limit};
-use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
+use farjump_benches::program::link_options::{
+    Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp, parse_address, parse_transport,
+};
 use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox};
 
 /// Be a target: run injected functions
@@ -49,7 +51,7 @@ pub(crate) struct Serve {
     /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, unix:@NAME
     /// (abstract), or tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has
     /// the system choose one
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) listen: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
@@ -161,7 +163,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "T", default_value = "2s", value_parser = parse_duration)]
     pub(crate) handshake_timeout: Duration,
     /// Use only this transport; `ucx` for ucx-put and ucx-am [default: shm]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) device: RdmaDevice,
@@ -177,7 +179,7 @@ pub(crate) struct Serve {
     /// its functions, lines and variables; may be repeated. Those of --local are known anyhow
     #[arg(long = "symbols", value_name = "LIB.so", requires = "debug")]
     pub(crate) symbols: Vec<PathBuf>,
-    /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
+    /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}, and the one at the end
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -253,7 +255,7 @@ pub(crate) struct Destination {
 fn parse_destination(text: &str) -> Result<Destination, String> {
     match text.split_once('=') {
         Some((name, address)) if !name.is_empty() && !address.is_empty() => {
-            Ok(Destination { name: name.to_owned(), address: address.to_owned() })
+            Ok(Destination { name: name.to_owned(), address: parse_address(address)? })
         }
         _ => Err("write the name, `=` and the address: next=unix:other.sock".to_owned()),
     }

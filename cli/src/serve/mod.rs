@@ -2,6 +2,7 @@
 
 mod arguments;
 mod limits;
+mod warnings;
 
 use std::path::{Path, PathBuf};
 use std::process;
@@ -25,6 +26,7 @@ use limits::limits;
 
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let end = TargetEnd::catch(arguments.grace)?;
+    warnings::of(arguments);
     buffer_lines();
     let mut data = match &arguments.data {
         Some(file) => Data::open(file)?,
@@ -113,6 +115,16 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     }
     target.run()?;
     let stats = target.stats();
+    if arguments.json {
+        let figures = json!({
+            "calls": stats.calls,
+            "images_linked": stats.images_linked,
+            "refused": stats.refusals(),
+            "links": stats.links,
+        });
+        output::note(json!({ "stopped": figures, "pid": pid }));
+        return Ok(());
+    }
     output::note(format_args!(
         "stopped: {}, {} linked, {} refused, {}",
         counted(stats.calls, "call"),
