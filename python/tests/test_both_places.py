@@ -36,6 +36,13 @@ def fibonacci(n):
     return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 
 
+def triangular(n):
+    return n if n < 2 else n + triangular(n - 1)
+
+
+by_its_own_name = farjump.ifunc("i8 -> i8")(triangular)
+
+
 @farjump.ifunc("i8 -> b1")
 def is_even(n):
     return True if n == 0 else is_odd(n - 1)
@@ -66,6 +73,7 @@ CASES = (
     *((divided, args) for args in NUMBERS),
     *((divided_as_numpy, args) for args in NUMBERS),
     *((fibonacci, (n,)) for n in (0, 1, 15)),
+    (by_its_own_name, (9,)),
     *((is_even, (n,)) for n in (0, 7, -1)),
     *((summed, (PLAIN, n)) for n in (0, 3, 4)),
     (summed, (np.array([]), 0)),

@@ -11,7 +11,7 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from . import _glue
 from ._arrays import is_plain, not_plain
@@ -111,6 +111,8 @@ class Ifunc(Generic[P, R]):
         self._function, self._levels, self._options = function, levels, options
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._local: Any = None
+        # Of a function that has no decorator where it stands: it may call itself, which Numba has to be told.
+        self._is_its_own_name = function.__globals__.get(function.__name__) is function
         self._compiled: Compiled | None = None
         self._libraries: dict[Variant, tuple[Library, _Results]] = {}
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
@@ -124,8 +126,11 @@ class Ifunc(Generic[P, R]):
             if not is_plain(value):
                 name = argument if isinstance(argument, str) else argument.name
                 raise not_plain(value, f"argument `{name}` of `{self.__name__}`")
-        result: R = (self._local or self._dispatcher())(*args, **kwargs)
-        return result
+        dispatcher = self._local or self._dispatcher()
+        if self._is_its_own_name:
+            with _numba().register_dispatcher(dispatcher):
+                return cast("R", dispatcher(*args, **kwargs))
+        return cast("R", dispatcher(*args, **kwargs))
 
     def _dispatcher(self) -> Any:
         """Numba's function, which runs here, and which other functions call."""

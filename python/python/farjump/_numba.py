@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numba
 from llvmlite import binding as llvm
 from numba.core import types
+from numba.core.typeinfer import register_dispatcher
 from numba.extending import typeof_impl
 
 from . import _glue, _lines, _runtime
@@ -97,7 +98,9 @@ def typed(function: Callable[..., Any], signature: Signature, options: dict[str,
 
 def _typed(dispatcher: Any, signature: Signature) -> Any:
     try:
-        dispatcher.compile(_signature(signature))
+        # By the name of the function without the decorator it calls itself, too.
+        with register_dispatcher(dispatcher):
+            dispatcher.compile(_signature(signature))
     except Exception as error:  # noqa: BLE001 - Numba raises whatever its parts do
         # Numba's traceback is of its own parts: its explanation has the places in the function.
         raise _refusal(dispatcher.py_func, error) from None

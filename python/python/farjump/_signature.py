@@ -286,7 +286,7 @@ class Signature:
         import numpy
 
         about = f"argument `{argument.name}` of `{self.function}`"
-        if not is_plain(value):
+        if type(value) is not numpy.ndarray and not is_plain(value):
             raise not_plain(value, about)
         if not isinstance(value, numpy.ndarray):
             try:
