@@ -132,6 +132,8 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     if let (Err(_), Err(also)) = (&ended, &plotted) {
         output::note(format_args!("error: {also}"));
     }
+    // Its folder is gone then, also if the thread of the signals removes it.
+    drop(stage);
     signals::end_interrupted();
     ended.and(printed).and(plotted)
 }

@@ -128,12 +128,11 @@ fn advice(error: &Error) -> Option<&'static str> {
     const KEY: &str = "--key FILE on both sides";
     match error {
         Error::Connect(ConnectError::Connection(NoConnection::KeyMissing { .. })) => Some(KEY),
-        Error::Connect(ConnectError::Handshake(error)) => match error {
+        Error::Connect(ConnectError::Handshake(
             HandshakeError::KeyWanted { .. }
             | HandshakeError::KeyUnknown { .. }
-            | HandshakeError::WrongKey { .. } => Some(KEY),
-            _ => None,
-        },
+            | HandshakeError::WrongKey { .. },
+        )) => Some(KEY),
         _ => None,
     }
 }

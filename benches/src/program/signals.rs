@@ -87,13 +87,17 @@ pub fn exit_code(signal: i32) -> i32 {
 }
 
 /// How an interrupted command ends, if not at once.
-static LAST_WORDS: Mutex<Option<fn() -> Option<String>>> = Mutex::new(None);
+static LAST_WORDS: Mutex<Option<Words>> = Mutex::new(None);
+
+/// Makes the words of a command that is interrupted; `None` if it ends at once.
+pub type Words = fn() -> Option<String>;
+
 /// The signal that interrupted the command; 0 for none.
 static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
 
 /// Has the command end by itself when a signal interrupts it, with [`end_interrupted`], after these words on standard
 /// error.
-pub fn say_at_end(words: fn() -> Option<String>) {
+pub fn say_at_end(words: Words) {
     *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
 }
 
