@@ -62,21 +62,21 @@ impl Region {
         let grows = pages == Pages::Huge || !may_lack_pages();
         let at_once = if grows { at_once.max(ALLOCATED).min(len) } else { len };
         let failed =
-            |what: &str, errno: Errno| system(&format!("{what} shared memory of {len} bytes"), errno);
+            |what: &str, call, errno| system(&format!("{what} shared memory of {len} bytes"), call, errno);
         // Sizing it would end this process (SIGXFSZ).
         if let Some(advice) = limits::too_long(len as u64) {
             return Err(Cause::System(format!("shared memory of {len} bytes is not allowed: {advice}")));
         }
         let memfd = farjump_os::memfd(c"farjump", MemfdFlags::ALLOW_SEALING)
-            .map_err(|errno| failed("making", errno))?;
-        ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", errno))?;
+            .map_err(|errno| failed("making", "memfd_create", errno))?;
+        ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", "ftruncate", errno))?;
         let map = map(memfd.as_fd(), len)?;
         // Before the allocation, so that it can use huge pages.
         advise(&map, at_once, Advice::PopulateWrite, pages);
         fallocate(&memfd, FallocateFlags::empty(), 0, at_once as u64)
-            .map_err(|errno| failed("allocating", errno))?;
+            .map_err(|errno| failed("allocating", "fallocate", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(|errno| failed("sealing", errno))?;
+            .map_err(|errno| failed("sealing", "fcntl", errno))?;
         Ok(Region { _listed: listed(&map, memfd.as_fd(), true), map, memfd: memfd.into() })
     }
 
@@ -133,7 +133,7 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
     let seals = match fcntl_get_seals(memfd) {
         Ok(seals) => seals,
         Err(Errno::INVAL | Errno::BADF) => return Err(wrong("is no memfd".to_owned())),
-        Err(errno) => return Err(system("asking for the peer's seals", errno)),
+        Err(errno) => return Err(system("asking for the peer's seals", "fcntl", errno)),
     };
     if !seals.contains(SealFlags::SHRINK) {
         let what = "is not sealed against shrinking: reading it could fault at any time";
@@ -143,11 +143,11 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
         return Err(wrong("is sealed against writing: nothing could be put there".to_owned()));
     }
     between();
-    if !has_ordinary_pages(memfd).map_err(|errno| system("looking at the peer's region", errno))? {
+    if !has_ordinary_pages(memfd).map_err(|errno| system("looking at the peer's region", "fstatfs", errno))? {
         return Err(wrong("is no memfd of ordinary pages".to_owned()));
     }
     between();
-    let stat = fstat(memfd).map_err(|errno| system("looking at the peer's region", errno))?;
+    let stat = fstat(memfd).map_err(|errno| system("looking at the peer's region", "fstat", errno))?;
     if u64::try_from(stat.st_size) != Ok(len as u64) {
         return Err(wrong(format!("is stated to be {len} bytes long and is {}", stat.st_size)));
     }
@@ -166,7 +166,7 @@ fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
     MmapOptions::new().len(len).map_raw(&memfd).map_err(|error| {
         Cause::System(format!(
             "mapping {len} bytes of shared memory failed: {error}{}",
-            limits::behind(&error)
+            limits::behind_call("mmap", &error)
         ))
     })
 }
@@ -181,8 +181,8 @@ fn advise(map: &MmapRaw, len: usize, populate: Advice, pages: Pages) {
     let _ = map.advise_range(populate, 0, len.min(POPULATED));
 }
 
-fn system(doing: &str, errno: Errno) -> Cause {
-    Cause::System(format!("{doing} failed: {errno}{}", limits::behind(&errno.into())))
+fn system(doing: &str, call: &str, errno: Errno) -> Cause {
+    Cause::System(format!("{doing} failed: {errno}{}", limits::behind_call(call, &errno.into())))
 }
 
 #[cfg(test)]
