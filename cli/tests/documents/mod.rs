@@ -16,7 +16,7 @@ use blocks::Block;
 use session::Session;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 14] = [
+const WITH_COMMANDS: [&str; 15] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",

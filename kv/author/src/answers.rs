@@ -114,8 +114,9 @@ impl Kv {
     pub fn double_text(&self, value: f64) -> Option<Text> {
         let mut text = Text { bytes: [0; NUMBER], len: 0 };
         // SAFETY: as in `integer_text`.
-        let got =
-            unsafe { server::kv_format_double(self.raw(), value, text.bytes.as_mut_ptr(), &raw mut text.len) };
+        let got = unsafe {
+            server::kv_format_double(self.raw(), value, text.bytes.as_mut_ptr(), &raw mut text.len)
+        };
         (got == 0).then_some(text)
     }
 

@@ -119,7 +119,8 @@ pub(crate) fn commands() -> impl Iterator<Item = Vec<u8>> {
     let scored = (0..MANY).flat_map(|index| {
         let (name, score) = (format!("m{index}"), (index * 377 % MANY).to_string());
         let team: &[u8] = if index % 10 == 0 { b"red" } else { b"blue" };
-        let (time, value) = (format!("{}-0", 1_000_000 + index as u64 * SPAN / 100), format!("{}.5", index % 77));
+        let (time, value) =
+            (format!("{}-0", 1_000_000 + index as u64 * SPAN / 100), format!("{}.5", index % 77));
         [
             request(&[b"ZADD", b"scores", score.as_bytes(), name.as_bytes()]),
             request(&[b"HSET", b"teams", name.as_bytes(), team]),

@@ -33,7 +33,13 @@ fn run(rig: &Rig<'_>, request: &[u8]) -> Result<Vec<f64>> {
 }
 
 /// A job: the same words for each way.
-fn job<'a>(rig: &'a Rig<'a>, name: &'static str, script: &str, words: &[&[u8]], count: usize) -> Result<Group<'a>> {
+fn job<'a>(
+    rig: &'a Rig<'a>,
+    name: &'static str,
+    script: &str,
+    words: &[&[u8]],
+    count: usize,
+) -> Result<Group<'a>> {
     let code = fs::read(rig.fixture.built.library_file(name))?;
     let library = rig.fixture.library(name)?;
     let sha = {

@@ -39,8 +39,11 @@ fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The value at the begin of `bytes`, and what follows it.
 fn value(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
     Some(match bytes.first()? {
-        b':' => line(bytes, b':').and_then(|(text, rest)| Some((Value::Integer(numbers::integer(text)?), rest)))?,
-        b',' => line(bytes, b',').and_then(|(text, rest)| Some((Value::Double(numbers::double(text)?), rest)))?,
+        b':' => line(bytes, b':')
+            .and_then(|(text, rest)| Some((Value::Integer(numbers::integer(text)?), rest)))?,
+        b',' => {
+            line(bytes, b',').and_then(|(text, rest)| Some((Value::Double(numbers::double(text)?), rest)))?
+        }
         b'$' => string(bytes).map(|(string, rest)| (Value::String(string), rest))?,
         _ => length(bytes, b'*').map(|(len, rest)| (Value::Array(len), rest))?,
     })
@@ -57,7 +60,9 @@ pub(crate) fn values(reply: &[u8]) -> Result<Vec<Value<'_>>, String> {
             "the function has replied bytes beside its answer: use farjump_reply or kv_answer_..., not both",
         )?;
         if missing == 0 {
-            return Err("the function has answered two values: begin an array of both by kv_answer_array".to_owned());
+            return Err(
+                "the function has answered two values: begin an array of both by kv_answer_array".to_owned()
+            );
         }
         missing -= 1;
         if let Value::Array(len) = value {
@@ -157,8 +162,13 @@ mod tests {
     fn an_answer_is_one_value_with_all_its_elements() {
         assert_eq!(values(b":-5\r\n"), Ok(vec![Value::Integer(-5)]));
         let nested = values(b"*2\r\n*0\r\n*2\r\n$2\r\n\r\n\r\n,0.5\r\n");
-        let expected =
-            vec![Value::Array(2), Value::Array(0), Value::Array(2), Value::String(b"\r\n"), Value::Double(0.5)];
+        let expected = vec![
+            Value::Array(2),
+            Value::Array(0),
+            Value::Array(2),
+            Value::String(b"\r\n"),
+            Value::Double(0.5),
+        ];
         assert_eq!(nested, Ok(expected));
         for (reply, part) in [
             (&b":1\r\n:2\r\n"[..], "two values"),

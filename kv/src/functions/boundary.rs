@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use farjump::{Export, export};
 
+use super::answers::Value;
 use super::fault::{Code, Fault, shown};
 use super::reads::Element;
-use super::answers::Value;
 use super::{Bytes, KV, Kv, numbers};
 use crate::api::StreamId;
 

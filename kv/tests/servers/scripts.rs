@@ -116,7 +116,8 @@ fn jobs_that_people_script_come_out_the_same_as_functions() {
         assert_eq!(bucket(state, ["10", "3", "4", "6000000"]), ["1", "0.25"]);
         assert_eq!(bucket(state, ["10", "3", "4", "4000000"]), ["0", "1.25"], "time that goes back");
 
-        let leaders = same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"red"], "PING");
+        let leaders =
+            same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"red"], "PING");
         assert_eq!(leaders.len(), 10, "{leaders:?}");
         let none = same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"green"], "PING");
         assert_eq!(none, [""; 0]);
