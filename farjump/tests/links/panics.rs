@@ -85,7 +85,7 @@ fn a_poll_leaves_the_programs_rounding_whatever_its_calls_leave() {
         // Twice: the first call in mode cached brings the code.
         for how in [b"u", b"p", b"a", b"u"] {
             match pair.call(&modes, how) {
-                Err(error) => assert_eq!(panicked(Err(error), "modes"), "bad input"),
+                Err(error) => assert_eq!(panicked::<()>(Err(error), "modes"), "bad input"),
                 Ok(reply) => assert_eq!(to_words(&reply)[0], before.0, "{mode:?}"),
             }
             assert_eq!(third(), before, "{mode:?} {how:?}");
