@@ -213,7 +213,7 @@ mod tests {
 
     /// A memfd of `len` bytes, allocated and sealed as requested.
     fn memfd(len: usize, allocated: bool, seals: SealFlags) -> OwnedFd {
-        let memfd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let memfd = farjump_os::memfd(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&memfd, len as u64).unwrap();
         if allocated {
             fallocate(&memfd, FallocateFlags::empty(), 0, len as u64).unwrap();
@@ -299,8 +299,8 @@ mod tests {
     /// Refused because of its type: memory from a pool that may be empty at the next touch of a page.
     #[test]
     fn a_region_in_pages_of_hugetlbfs_is_refused() {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-        let memfd = match memfd_create("test", flags) {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let memfd = match farjump_os::memfd(c"test", flags) {
             Ok(memfd) => memfd,
             Err(errno) => return println!("skipped: this system makes no memfd in huge pages: {errno}"),
         };
