@@ -247,7 +247,7 @@ impl<'a> Target<'a> {
     /// Checks that this is no forked child: connections and mailboxes are its parent's.
     #[inline(always)]
     fn check_process(&self) -> Result<(), Error> {
-        if self.is_own_process() { Ok(()) } else { Err(self.forked()) }
+        if self.is_own_process() { Ok(()) } else { Err(*self.forked()) }
     }
 
     /// Whether this is the process that the target was built in.
@@ -258,8 +258,8 @@ impl<'a> Target<'a> {
 
     #[cold]
     #[inline(never)]
-    fn forked(&self) -> Error {
-        ServeError::Forked { parent: self.process }.into()
+    fn forked(&self) -> Box<Error> {
+        Box::new(ServeError::Forked { parent: self.process }.into())
     }
 
     /// The value of [`TargetBuilder::args`] or [`TargetBuilder::args_owned`], between polls; `None` if it is of

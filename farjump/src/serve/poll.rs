@@ -108,7 +108,7 @@ impl Target<'_> {
     fn poll_boxed(&mut self) -> Result<usize, Box<Error>> {
         // Before anything is read: a child shares its parent's sockets, and would take frames from it.
         if !self.is_own_process() {
-            return Err(Box::new(self.forked()));
+            return Err(self.forked());
         }
         self.shared.executor.note_modes();
         let ran = if self.sessions.are_all_busy() { self.poll_all() } else { self.poll_due()? };
@@ -274,8 +274,10 @@ impl Target<'_> {
     /// Periodic tasks: returning credit to sources that may be short of it, reading control connections for
     /// which a notice is set, and, as often as the interval allows, everything that only the system can
     /// report.
+    // Errors are boxed here, as in `forked`: in the poll they would take room on its stack.
     #[cold]
-    pub(super) fn now_and_then(&mut self) -> Result<(), Error> {
+    #[inline(never)]
+    pub(super) fn now_and_then(&mut self) -> Result<(), Box<Error>> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();

@@ -44,7 +44,9 @@ impl Objects {
         if !parsed.iter().any(asks) {
             return Ok(());
         }
-        match self.uses(main).into_iter().find(|found| is_bound(&found.symbol) && !defined(&found.symbol)) {
+        let asked = self.uses(main).into_iter().filter(|it| is_bound(&it.symbol) && !defined(&it.symbol));
+        // The start before the stop, in whatever order a compiler uses them.
+        match asked.min_by(|one, other| one.symbol.cmp(&other.symbol)) {
             Some(found) => Err(BuildError::SectionBounds { site: found.site, symbol: found.symbol }),
             None => Ok(()),
         }
