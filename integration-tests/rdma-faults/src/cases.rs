@@ -23,6 +23,8 @@ const THERE: &str = "VERBS_FAULTS_THERE";
 /// after two or more; or after longer than anything here takes.
 const SOON: &str = "timeout=15,retries=6";
 const SECONDS: &str = "timeout=16,retries=6";
+/// At the kernel's next tick a device asks again.
+const AGAIN: &str = "timeout=1,retries=6";
 const LATE: &str = "timeout=20,retries=6";
 
 const WRITE: &str = "verbs-write";
@@ -91,12 +93,7 @@ const ALONE: &[Row] = &[
         "a sender beyond its credit learns that the peer has posted no receive",
         full_queues::beyond_grant,
     ),
-    (
-        &[SEND],
-        SOON,
-        "a completion queue that a peer overruns is named, and other links go on",
-        full_queues::overrun,
-    ),
+    (&[SEND], SOON, "a sender beyond its credit takes no buffer of another link's", full_queues::of_others),
     (BOTH, LATE, "a target that stands still delays calls, and loses none", links::standing_still),
     (BOTH, SOON, "a target that is killed ends all calls, and a new one is reached", links::target_killed),
     (BOTH, SOON, "a source that is killed costs the others nothing", links::source_killed),
@@ -107,6 +104,13 @@ const ALONE: &[Row] = &[
         links::down,
     ),
     (BOTH, SOON, "a stream that the own link cuts is accounted for call by call", links::down_in_the_middle),
+    (BOTH, LATE, "an idle link survives its own port going down and coming up", links::down_and_up),
+    (
+        BOTH,
+        AGAIN,
+        "reads that the device repeats harm no link though each loan ends with its read",
+        objects::repeated,
+    ),
     (
         BOTH,
         SOON,
@@ -175,7 +179,7 @@ const BETWEEN: &[Row] = &[
     (
         BOTH,
         LATE,
-        "a peer whose link was down for a while says what became of its end, and a new link works",
+        "a peer whose link was down for a while says what became of its end or goes on, and a new link works",
         two_machines::down_for_a_while,
     ),
     (

@@ -105,12 +105,18 @@ pub(crate) fn down(backend: &str) -> Done {
     (account.made, account.replied) = (8, 8);
     // No reply comes before the link is down.
     target.process.signal(Signal::STOP);
-    let calls: Vec<_> =
+    let mut calls: Vec<_> =
         LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
-    account.made += calls.len() as u64;
     let down = machine.down();
+    // A link that only waits outlasts this. One that sends fails.
+    match link.inject(&counter, &[1]) {
+        Ok(call) => calls.push(call),
+        Err(error) => says(&error, PORT_DOWN),
+    }
+    let under_way = calls.len() as u64;
+    account.made += under_way;
     calls.into_iter().for_each(|call| account.settle(call));
-    assert_eq!(account.lost, 3, "{account:?}");
+    assert_eq!(account.lost, under_way, "{account:?}");
     says(&account.why, PORT_DOWN);
     says(&link.inject(&counter, &[1]).unwrap_err(), PORT_DOWN);
     target.process.signal(Signal::CONT);
@@ -122,6 +128,19 @@ pub(crate) fn down(backend: &str) -> Done {
     account.balances(before);
     all_answered(&link, &counter, 8);
     assert_eq!(target.count().0, before + 8);
+    Ok(())
+}
+
+pub(crate) fn down_and_up(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let counter = library("counter");
+    let target = Played::start(backend);
+    let link = link(backend, &target.address).connect().unwrap();
+    for _ in 0..3 {
+        all_answered(&link, &counter, 8);
+        drop(machine.down());
+    }
+    all_answered(&link, &counter, 8);
     Ok(())
 }
 

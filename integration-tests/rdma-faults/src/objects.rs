@@ -1,13 +1,16 @@
 //! Objects that the device reads out of their owner's memory: a reader that gives up, an owner that is killed.
 
+use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
 use farjump::Target;
+use farjump_core::transport::Endpoint;
 use farjump_fixtures::helper_process::say;
 use farjump_handles::{Access, Client, Error, Handle, Patience, Store};
 use tempfile::TempDir;
 
+use crate::endpoints::open;
 use crate::helper::start;
 use crate::source::FOREVER;
 use crate::{Done, Skip};
@@ -26,6 +29,39 @@ fn connect(backend: &str, address: &str) -> Client {
 
 fn address_in(folder: &TempDir) -> String {
     format!("unix:{}", folder.path().join("owner.sock").display())
+}
+
+/// A device that repeats reads because their bytes are late: a repeated read must not meet a loan that has ended.
+pub(crate) fn repeated(backend: &str) -> Done {
+    let [one, other] = [open(backend), open(backend)];
+    let [of_one, of_other] = [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
+    let (mut owner, mut reader) =
+        (one.connect(of_other, 10_000).unwrap(), other.connect(of_one, 10_000).unwrap());
+    let mut lender = match &mut owner {
+        Endpoint::OneSided { local, .. } => local.lender(),
+        Endpoint::TwoSided(messages) => messages.lender(),
+    }
+    .expect("it lends");
+    let reads = match &mut reader {
+        Endpoint::OneSided { remote, .. } => remote.reads(),
+        Endpoint::TwoSided(messages) => messages.reads(),
+    }
+    .expect("it reads");
+    for round in 0..100 {
+        let bytes = pattern(1 << 20);
+        // SAFETY: the loan is dropped before the bytes.
+        let loan = unsafe { lender.lend(NonNull::from(&bytes[..]).cast(), bytes.len()) }.unwrap();
+        reads.start(loan.key(), bytes.len()).unwrap();
+        let got = loop {
+            match reads.poll().unwrap_or_else(|error| panic!("round {round}: {error}")) {
+                Some(got) => break got,
+                None => thread::yield_now(),
+            }
+        };
+        drop(loan);
+        assert!(*got == bytes[..], "round {round}: other bytes came");
+    }
+    Ok(())
 }
 
 /// A reader that is interrupted while the device reads: the object stays claimed until the device is done with it, and the

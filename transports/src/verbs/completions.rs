@@ -45,9 +45,11 @@ impl Completions {
             None
         };
         let at = channel.map_or(ptr::null_mut(), NonNull::as_ptr);
-        // SAFETY: the context is open, and the channel belongs to it.
-        let cq =
-            unsafe { device.verbs.ibv_create_cq(device.context(), len as c_int, ptr::null_mut(), at, 0) };
+        let vector = if sleeps { device.next_vector() } else { 0 };
+        // SAFETY: the context is open, the channel belongs to it, and it has this vector.
+        let cq = unsafe {
+            device.verbs.ibv_create_cq(device.context(), len as c_int, ptr::null_mut(), at, vector)
+        };
         let Some(cq) = NonNull::new(cq) else {
             let cause = failed(&format!("completion queue for {len}"));
             if let Some(channel) = channel {
