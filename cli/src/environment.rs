@@ -16,7 +16,7 @@ Environment (a variable that is empty is not set):
   FARJUMP_KEY        the file with the key for tcp: addresses, where --key is not given
   FARJUMP_DEVICE     the RDMA device of verbs-write and verbs-send, where --device is not given
   FARJUMP_VERBS      how they use it: gid=INDEX or ADDRESS, pkey=HEX, sl=0..15, tclass=0..255,
-                     mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
+                     router=LID of InfiniBand, mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
   FARJUMP_UCX        the file libucp.so.0 of the UCX to use, instead of the system's
   FARJUMP_CC         the C compiler, where --cc is not given
   FARJUMP_LD         the linker that makes images, where --linker is not given
