@@ -19,7 +19,7 @@ use std::sync::{Mutex, Once, PoisonError, TryLockError};
 
 #[cfg(any(feature = "shm", feature = "ucx"))]
 use farjump_core::mailbox::FORKED_STATE;
-#[cfg(any(feature = "shm", feature = "tcp"))]
+#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 use farjump_core::transport::Cause;
 use farjump_os::PerProcess;
 #[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
@@ -199,7 +199,7 @@ impl Inherited {
 }
 
 /// The cause for refusing a forked child the use of its parent's link.
-#[cfg(any(feature = "shm", feature = "tcp"))]
+#[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 #[cold]
 pub(crate) fn refused() -> Cause {
     Cause::Unsupported("using a link of the process that this one was forked from")

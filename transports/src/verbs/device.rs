@@ -231,32 +231,36 @@ impl Device {
 
     /// The position of the events after now, for the caller.
     pub(super) fn since(&self) -> Since {
-        self.events().now()
+        self.events().as_deref().map(Events::now).unwrap_or_default()
     }
 
     /// The first fault since then of the device or of the objects at these addresses, in words. Does not wait.
     pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<String> {
-        self.events().fault(since, objects).map(|what| self.of_port(what))
+        self.events()?.fault(since, objects).map(|what| self.of_port(what))
     }
 
     /// What happened to the port since then, in words, if it explains why a link ended. Does not wait.
     #[cold]
     pub(super) fn explanation(&self, since: Since) -> Option<String> {
-        self.events().explanation(since).map(|what| self.of_port(what))
+        self.events()?.explanation(since).map(|what| self.of_port(what))
     }
 
     fn of_port(&self, what: &str) -> String {
         format!("{}:{}: {what}", self.name, self.port.number)
     }
 
-    /// Takes the device's events. Returns all that matter.
-    fn events(&self) -> MutexGuard<'_, Events> {
+    /// Takes the device's events. Returns all that matter. A forked child takes none of its parent's: each is reported
+    /// once, whichever process takes it.
+    fn events(&self) -> Option<MutexGuard<'_, Events>> {
+        if self.is_parents() {
+            return None;
+        }
         let mut events = locked(&self.events);
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::uninit();
             // SAFETY: the context is open, and the output is valid. The descriptor does not block.
             if unsafe { self.verbs.ibv_get_async_event(self.context(), event.as_mut_ptr()) } != 0 {
-                return events;
+                return Some(events);
             }
             // SAFETY: the call succeeded, so it is written.
             let mut event = unsafe { event.assume_init() };

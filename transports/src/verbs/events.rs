@@ -35,7 +35,7 @@ enum Concerns {
 }
 
 /// A position in the list of events, for reading later ones.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Since(u64);
 
 /// The meaning of an event for links.

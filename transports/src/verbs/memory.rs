@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::domain::Domain;
 use super::error::{exhausted, last_error};
-use crate::fork::{Inherited, Listed};
+use crate::fork::{self, Inherited, Listed};
 
 /// Alignment of regions and of their lengths, in bytes.
 pub(super) const PAGE: usize = 4096;
@@ -110,6 +110,9 @@ impl Registration {
             Use::ReadByPeer => IBV_ACCESS_REMOTE_READ,
         };
         let device = domain.device();
+        if device.is_parents() {
+            return Err(fork::refused());
+        }
         // SAFETY: the domain is the device's, and the caller keeps the memory mapped (see Safety).
         let mr = unsafe {
             device.verbs.ibv_reg_mr(domain.as_ptr(), start.cast_mut().cast::<c_void>(), len, access as c_int)

@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
-use std::sync::Once;
+use std::sync::OnceLock;
 
+use farjump_os::PerProcess;
 use farjump_rdma_sys::{
     IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, IBV_TRANSPORT_UNKNOWN, Verbs, ibv_context, ibv_device,
     ibv_transport_type,
@@ -82,13 +83,13 @@ impl Drop for List {
 /// # Errors
 /// The reason why there is none, and a remedy.
 pub(super) fn library() -> Result<&'static Verbs, String> {
-    static PREPARED: Once = Once::new();
+    static PREPARED: PerProcess<OnceLock<()>> = PerProcess::new();
     #[cfg(test)]
     if let Some(verbs) = super::fake::verbs() {
         return Ok(verbs);
     }
     let verbs = Verbs::open().map_err(|error| error.to_string())?;
-    PREPARED.call_once(|| {
+    PREPARED.get().get_or_init(|| {
         if let Err(error) = verbs.prepare_for_forks() {
             log::warn!(
                 "memory that RDMA devices use may change under them when this process forks: {error}: open a link of \

@@ -1,16 +1,19 @@
 //! Choices of devices, ports and GIDs, and what is asked of a device, over played devices.
 
+use std::ptr::NonNull;
+
 use farjump_core::transport::{
     Address, Cause, Endpoint, OpenRequest, Transport, TransportError, UnconnectedEndpoint,
 };
+use farjump_fixtures::forked::in_child;
 use farjump_rdma_sys::{
-    IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
-    IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, IBV_QPS_RTR, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP,
-    ibv_ah_attr,
+    IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ACTIVE,
+    IBV_EVENT_PORT_ERR, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, IBV_QPS_RTR, IBV_TRANSPORT_IB,
+    IBV_TRANSPORT_IWARP, ibv_ah_attr,
 };
 
 use super::address::{Backend, EndpointAddress};
-use super::fake::{Fake, FakePort, asked_of};
+use super::fake::{Fake, FakePort, asked_of, ended};
 use super::write::Write;
 use super::*;
 
@@ -301,4 +304,37 @@ fn each_endpoint_has_a_domain_and_a_key_of_another_peers_memory_opens_nothing() 
         said.is_some()
     });
     assert!(said.unwrap().to_string().contains("remote access error"));
+}
+
+#[test]
+fn a_forked_child_ends_no_object_of_its_parents_device_and_opens_it_for_its_own() {
+    let fake = Fake::new();
+    fake.roce("roce0", "10.9.0.1");
+    let request = OpenRequest::new(8192, 4096);
+    let backends: [Box<dyn Transport>; 2] = [Box::new(Write::new()), Box::new(Send::new())];
+    for mut backend in backends {
+        let name = backend.name().to_owned();
+        let (source, target) = (backend.open(&request).unwrap(), backend.open(&request).unwrap());
+        let mut inherited = Some((connect(source, &target).unwrap(), target, backend));
+        in_child(|| {
+            let Some((mut end, target, backend)) = inherited.take() else { return false };
+            let (word, lender) = match &mut end {
+                Endpoint::OneSided { local, remote } => (remote.put_word(0, 1, 7), local.lender()),
+                Endpoint::TwoSided(messages) => (messages.poll().map(drop), messages.lender()),
+            };
+            // SAFETY: the bytes stay until the process ends.
+            let lent = unsafe { lender.unwrap().lend(NonNull::from(&[7_u8; 64]).cast(), 64) };
+            let are_refused = word.is_err() && lent.is_err();
+            drop((end, target, backend));
+            let are_leaked = ended() == 0;
+            drop(open());
+            are_refused && are_leaked && ended() > 0
+        });
+        assert!(inherited.is_some(), "{name}");
+    }
+    let device = Device::open(&on("roce0")).unwrap();
+    let since = device.since();
+    fake.change("roce0", &[FakePort::ethernet("10.9.0.1")], IBV_EVENT_DEVICE_FATAL);
+    in_child(|| device.fault(since, &[]).is_none());
+    assert!(device.fault(since, &[]).is_some(), "the report is the parent's");
 }

@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::interfaces::Interfaces;
 use super::sysfs::System;
-pub(in crate::verbs) use queues::asked_of;
+pub(in crate::verbs) use queues::{asked_of, ended};
 
 /// A port of a played device.
 #[derive(Clone, Debug)]
@@ -313,6 +313,7 @@ fn descriptor() -> c_int {
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    queues::end();
     // SAFETY: made by `open_device`.
     let context = unsafe { Box::from_raw(context) };
     // SAFETY: made by `open_device`, and closed once.

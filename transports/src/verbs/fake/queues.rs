@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Mutex;
 
+use farjump_os::PerProcess;
 use farjump_rdma_sys::*;
 
 use super::{descriptor, locked, played};
@@ -35,6 +36,8 @@ struct All {
     /// By address of the queue.
     completions: HashMap<usize, Queue>,
     last: u32,
+    /// Calls that ended an object.
+    ended: usize,
 }
 
 struct Pair {
@@ -64,15 +67,26 @@ struct Queue {
 // SAFETY: completions are plain data.
 unsafe impl Send for Queue {}
 
-static ALL: Mutex<Option<All>> = Mutex::new(None);
+/// A forked child has none of its parent's, as another thread may hold the lock at the fork.
+static ALL: PerProcess<Mutex<All>> = PerProcess::new();
 
 fn with<T>(change: impl FnOnce(&mut All) -> T) -> T {
-    change(locked(&ALL).get_or_insert_default())
+    change(&mut locked(ALL.get()))
 }
 
 /// What was asked of the queue pair with this number.
 pub(in crate::verbs) fn asked_of(number: u32) -> Asked {
     with(|all| all.pairs[&number].asked.clone())
+}
+
+/// Calls of this process that ended an object of any played device.
+pub(in crate::verbs) fn ended() -> usize {
+    with(|all| all.ended)
+}
+
+/// Counts such a call.
+pub(super) fn end() {
+    with(|all| all.ended += 1);
 }
 
 pub(super) fn optional() -> Optional {
@@ -106,6 +120,7 @@ pub(super) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
 }
 
 pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    end();
     with(|all| {
         assert!(
             all.memory.values().all(|region| region.domain != pd.addr()),
@@ -151,6 +166,7 @@ pub(super) unsafe extern "C" fn reg_mr_iova2(
 }
 
 pub(super) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
+    end();
     // SAFETY: made by `reg_mr`.
     let mr = unsafe { Box::from_raw(mr) };
     with(|all| all.memory.remove(&mr.rkey));
@@ -165,6 +181,7 @@ pub(super) unsafe extern "C" fn create_channel(_: *mut ibv_context) -> *mut ibv_
 }
 
 pub(super) unsafe extern "C" fn destroy_channel(channel: *mut ibv_comp_channel) -> c_int {
+    end();
     // SAFETY: made by `create_channel`, with a descriptor of its own.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
     0
@@ -187,6 +204,7 @@ pub(super) unsafe extern "C" fn create_cq(
 }
 
 pub(super) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    end();
     with(|all| all.completions.remove(&cq.addr()));
     // SAFETY: made by `create_cq`.
     drop(unsafe { Box::from_raw(cq) });
@@ -273,6 +291,7 @@ pub(super) unsafe extern "C" fn query_qp(
 }
 
 pub(super) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    end();
     // SAFETY: made by `create_qp`.
     let qp = unsafe { Box::from_raw(qp) };
     with(|all| all.pairs.remove(&qp.qp_num));
