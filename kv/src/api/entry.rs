@@ -8,7 +8,7 @@ use super::Level;
 use super::context::Context;
 use super::functions;
 use super::strings::bytes_of;
-use super::types::{API_VERSION, OK, RawContext, RawString};
+use super::types::{API_VERSION, HANDLE_ATOMIC_SLOT_MIGRATION, OK, RawContext, RawString};
 
 /// The module's name.
 const NAME: &CStr = c"farjump";
@@ -71,6 +71,8 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
     }
     // SAFETY: the context is valid, and the name zero-terminated. The server copies it.
     unsafe { found.set_module_attribs()(raw, NAME.as_ptr(), VERSION, API_VERSION) };
+    // SAFETY: the context is that of OnLoad.
+    unsafe { functions::set_valkey_options(raw, HANDLE_ATOMIC_SLOT_MIGRATION) };
     // SAFETY: the context is valid until this returns.
     let Some(context) = (unsafe { Context::new(raw) }) else { return 1 };
     let count = usize::try_from(count).unwrap_or(0);

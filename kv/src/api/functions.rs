@@ -158,6 +158,22 @@ pub(super) unsafe fn find(context: *mut RawContext) -> &'static Functions {
     })
 }
 
+/// Declares options of the module to Valkey. Its function has this name there alone: the same bits mean other things to Redis.
+///
+/// # Safety
+/// `context` must be the one that a server has called `RedisModule_OnLoad` with, which has not returned.
+pub(super) unsafe fn set_valkey_options(context: *mut RawContext, options: c_int) {
+    let mut set: Option<unsafe extern "C" fn(*mut RawContext, c_int)> = None;
+    // SAFETY: a context begins with the address of `RM_GetApi`, as in `find`.
+    let get_api = unsafe { context.cast::<GetApi>().read() };
+    // SAFETY: the name is zero-terminated. The slot is one of a pointer to a function of this type, which stays null in Redis.
+    unsafe { get_api(c"ValkeyModule_SetModuleOptions".as_ptr(), (&raw mut set).cast()) };
+    if let Some(set) = set {
+        // SAFETY: the caller's context is valid.
+        unsafe { set(context, options) };
+    }
+}
+
 /// The server's functions. Nothing is called before they are found.
 #[inline]
 pub(super) fn functions() -> &'static Functions {

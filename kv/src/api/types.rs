@@ -53,6 +53,9 @@ pub(super) const API_VERSION: c_int = 1;
 pub(super) const READ: c_int = 1;
 /// `REDISMODULE_OPEN_KEY_NOTOUCH`: the key does not count as used.
 pub(super) const NO_TOUCH: c_int = 1 << 16;
+/// Valkey 9 refuses `CLUSTER MIGRATESLOTS` with a module that does not declare this. Code's keys in slots that arrive are merged
+/// once the node owns the slots, and Valkey forwards writes of functions as it does those of clients.
+pub(super) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 /// `REDISMODULE_NOTIFY_GENERIC`.
 pub(super) const NOTIFY_GENERIC: c_int = 1 << 2;
 /// `REDISMODULE_NOTIFY_HASH`.
