@@ -104,7 +104,12 @@ const ALONE: &[Row] = &[
         links::down,
     ),
     (BOTH, SOON, "a stream that the own link cuts is accounted for call by call", links::down_in_the_middle),
-    (BOTH, LATE, "an idle link survives its own port going down and coming up", links::down_and_up),
+    (
+        BOTH,
+        LATE,
+        "endpoints that send nothing outlast their port going down and coming up",
+        links::down_and_up,
+    ),
     (
         BOTH,
         AGAIN,
