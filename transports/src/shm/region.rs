@@ -191,8 +191,6 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-    use rustix::fs::memfd_create;
-
     use super::*;
 
     /// A region of this length with memory for all of it.
