@@ -392,9 +392,9 @@ mod tests {
         assert_eq!(of(&keys(&format!("{} x allow=call\n{} y allow=call", digits(2), digits(1)))), ["", ""]);
         let now = of(&keys(&format!("{} a allow=observe\n", digits(1))));
         assert!(now[0].contains("`a` were changed from `call` to `observe`"), "{now:?}");
+        assert_eq!(now[1], "its key `b` was taken out of the target's key file");
         // Changes are those of the target's default.
         let now = of(&keys(&format!("{} a allow=+drop\n{} b allow=+call", digits(1), digits(2))));
         assert!(now[0].contains("from `call` to `call,drop`") && now[1].is_empty(), "{now:?}");
-        assert_eq!(now[1], "its key `b` was taken out of the target's key file");
     }
 }
