@@ -11,7 +11,6 @@ pub const OPTIONS: &[(&str, Option<&str>)] = &[
     ("Options::bitcode", Some("`farjump build --bitcode`")),
     ("Options::carry_source", Some("`farjump build --carry-source`")),
     ("Options::cc", Some("`farjump build --cc`")),
-    ("Options::linker", Some("`farjump build --linker`")),
     ("Options::name", Some("`farjump build --name`")),
     ("Options::target_ccs", Some("`farjump build --target-cc`")),
     ("StoreOptions::capacity", Some("`farjump serve --objects`")),

@@ -9,6 +9,7 @@ pub mod memlock;
 
 use std::num::NonZero;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread::available_parallelism;
 
 use rustix::process::Resource;
@@ -45,9 +46,11 @@ fn allowed() -> usize {
 
 /// Number of processors for this process and its peers in the same container, at least 1: those of the machine, as far as the
 /// control groups grant them and time for them. Not only those of this thread's affinity mask: a thread that is pinned to one of
-/// them has its peer on another.
+/// them has its peer on another. As the system says at the first question in this process: each link asks, and the answer takes
+/// a dozen files.
 pub fn shared_processors() -> usize {
-    shared_below(Path::new("/"), allowed)
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| shared_below(Path::new("/"), allowed))
 }
 
 fn shared_below(root: &Path, own: impl FnOnce() -> usize) -> usize {

@@ -105,9 +105,7 @@ impl Inner {
 
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
-        if let Err(error) = self.check_process() {
-            return self.last_chance(token, error);
-        }
+        // A forked child finds nothing in these turns, and is refused behind them (`turn`).
         if let Err(error) = self.wake_for_group() {
             return self.last_chance(token, error);
         }
