@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_json_is_the_object_that_programs_were_promised() {
         let expected = json!({
-            "transport": "shm", "path": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
+            "pid": 1, "transport": "shm", "path": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
                 "name": "crc32", "answer": "00000007", "expected": "00000007", "code_bytes": 472, "payload_bytes": 0,
                 "first_call_us": 12.0, "link_us": 0.5, "later_call_us": 10.0, "fetch_instead_us": 7.0,
                 "compute_instead_us": 3.0

@@ -12,6 +12,9 @@ const NAME: &str = "connection";
 /// Longest wait for the target.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Longest path of a socket in bytes (unix(7)).
+const LONGEST_PATH: usize = 107;
+
 /// Judges a connection in this process. Where `stopper`, another finding, keeps all targets from running, none is tried.
 pub(super) fn look(stopper: Option<&str>) -> Finding {
     match stopper {
@@ -25,11 +28,12 @@ pub(super) fn look(stopper: Option<&str>) -> Finding {
 
 /// Connects to a target, has it answer, and returns the transport.
 fn tried() -> Result<String, Error> {
-    // Without a folder an abstract name does.
+    // Without a folder whose name leaves room for a socket's an abstract name does.
     let folder = tempfile::Builder::new().prefix("farjump-doctor-").tempdir_in(temporary::folder());
-    let address = match &folder {
-        Ok(folder) => format!("unix:{}", folder.path().join("s").display()),
-        Err(_) => format!("unix:@farjump-doctor-{}", std::process::id()),
+    let socket = folder.as_ref().ok().map(|folder| folder.path().join("s"));
+    let address = match socket.filter(|socket| socket.as_os_str().len() <= LONGEST_PATH) {
+        Some(socket) => format!("unix:{}", socket.display()),
+        None => format!("unix:@farjump-doctor-{}", std::process::id()),
     };
     let target = Target::listen(&address).build()?.spawn()?;
     let transport = Link::builder(&address).connect_timeout(PATIENCE).connect().and_then(|link| {

@@ -305,7 +305,7 @@ mod tests {
             let command = C::augment_args(clap::Command::new("any"));
             let options: Vec<_> = command.get_arguments().filter_map(|option| option.get_long()).collect();
             let text = failure.into().to_string();
-            let words = text.split(|letter: char| letter.is_whitespace() || letter == '`');
+            let words = text.split(|letter: char| letter.is_whitespace() || "`()".contains(letter));
             let found: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
             assert_eq!(found, named, "{text}");
             assert!(named.iter().all(|name| options.contains(name)), "{named:?} of {options:?}");
