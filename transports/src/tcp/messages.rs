@@ -13,7 +13,6 @@ use super::error;
 use super::inbound::{Inbound, Windows};
 use super::outbound::Outbound;
 use super::socket::Socket;
-use crate::fork;
 
 /// A connected endpoint.
 #[derive(Debug)]
@@ -140,7 +139,7 @@ impl TcpMessages {
 
 #[cold]
 fn copied(operation: Operation) -> TransportError {
-    error(operation, fork::refused())
+    error(operation, Cause::Unsupported("using a link of the process that this one was forked from"))
 }
 
 // SAFETY: a reserved buffer belongs to this value and is not used before `commit`. A message is in a buffer

@@ -10,7 +10,6 @@ mod address;
 pub mod am;
 mod context;
 mod device_memlock;
-mod inherited;
 mod lanes;
 mod locality;
 #[doc(hidden)]

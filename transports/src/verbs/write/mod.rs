@@ -22,12 +22,10 @@ use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
-use crate::verbs::domain::Domain;
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
-use crate::verbs::queue::Queue;
+use crate::verbs::queue::{Queue, Receives};
 use crate::verbs::reads::DeviceLender;
-use crate::verbs::towards::better_than;
 use queue::{Failed, WriteQueue, max_frame};
 use receives::Window;
 
@@ -87,8 +85,7 @@ impl Transport for Write {
         if request.max_frame > max {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max }));
         }
-        let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
-        Ok(Box::new(UnconnectedWrite::open(&device, wished, request.region_len).map_err(failed)?))
+        Ok(Box::new(UnconnectedWrite::open(&device, request.region_len).map_err(failed)?))
     }
 }
 
@@ -99,16 +96,13 @@ struct UnconnectedWrite {
     region: Memory,
     window: Window,
     address: Vec<u8>,
-    /// The options that choose the port.
-    wished: Options,
 }
 
 impl UnconnectedWrite {
-    fn open(device: &Arc<Device>, wished: Options, len: usize) -> Result<UnconnectedWrite, Cause> {
-        let domain = Domain::create(device)?;
-        let region = Memory::create(&domain, len, Use::WrittenByPeer)?;
+    fn open(device: &Arc<Device>, len: usize) -> Result<UnconnectedWrite, Cause> {
+        let region = Memory::create(device, len, Use::WrittenByPeer)?;
         let receives = device.depth(RECEIVES);
-        let queue = Queue::create(&domain, receives)?;
+        let queue = Queue::create(device, Receives::Own(receives))?;
         let window = Window::of(receives);
         window.post(&queue, receives)?;
         let mut own_address = queue.endpoint_address(receives);
@@ -118,7 +112,7 @@ impl UnconnectedWrite {
             key: region.remote_key(),
         };
         let address = own_address.to_bytes(Backend::Write)?;
-        Ok(UnconnectedWrite { queue, region, window, address, wished })
+        Ok(UnconnectedWrite { queue, region, window, address })
     }
 }
 
@@ -130,10 +124,6 @@ impl UnconnectedEndpoint for UnconnectedWrite {
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
         let peer_address = EndpointAddress::from_bytes(peer, Backend::Write)
             .map_err(|cause| error(Operation::Connect, cause))?;
-        if let Some(device) = better_than(&self.queue.device, &self.wished, &peer_address) {
-            let opened = UnconnectedWrite::open(&device, self.wished.clone(), self.region.len());
-            *self = opened.map_err(|cause| error(Operation::Open, cause))?;
-        }
         let mut rules = ArrivalRules::all();
         // The receiver's device guarantees it, and each peer receives.
         rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.queue.device.in_order);
@@ -245,9 +235,9 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
         let mut writes = locked(&self.writes);
-        let domain = Arc::clone(&writes.queue.domain);
+        let device = Arc::clone(&writes.queue.device);
         let staging =
-            Memory::create(&domain, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
+            Memory::create(&device, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
         Ok(Some(writes.staging.insert(staging).start()))
     }
 
@@ -294,7 +284,7 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: registered memory is whole pages of one shared mapping.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len(), None) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len()) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 
@@ -339,7 +329,7 @@ unsafe impl LocalMemory for WriteLocal {
     }
 
     fn lender(&self) -> Option<Box<dyn Lender>> {
-        Some(DeviceLender::boxed(&locked(&self.writes).queue.domain, NAME))
+        Some(DeviceLender::boxed(&locked(&self.writes).queue.device, NAME))
     }
 }
 
