@@ -8,6 +8,8 @@ use std::path::Path;
 use farjump_fixtures::process::PATIENCE;
 
 use crate::measure::Result;
+/// The bytes of a command.
+pub(crate) use crate::resp::encoded as request;
 
 /// A part of a reply: where its bytes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,17 +30,6 @@ pub(crate) struct Client {
     buffer: Vec<u8>,
     /// The part of the buffer that was received and not yet parsed.
     unread: Range<usize>,
-}
-
-/// The bytes of a command.
-pub(crate) fn request(words: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(format!("${}\r\n", word.len()).into_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend(b"\r\n");
-    }
-    bytes
 }
 
 impl Client {

@@ -1,6 +1,7 @@
 //! The data that servers have.
 
 use crate::client::request;
+use crate::protobuf::varint;
 
 /// Vectors, and the values of each.
 pub(crate) const VECTORS: usize = 10_000;
@@ -71,24 +72,13 @@ fn bloom() -> Vec<u8> {
     filter
 }
 
-/// A varint of protobuf.
-fn varint(mut value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 128 {
-        bytes.push(value as u8 | 128);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
 /// Messages of five fields, each with its length in front. The third is added up.
 fn messages() -> Vec<u8> {
-    let message = |index: usize| {
+    let message = |index: u64| {
         let varints = [1, 3, 4, 5].map(|field| [varint(field << 3), varint(index * field)].concat());
         let text = [varint(2 << 3 | 2), varint(10), vec![b'x'; 10]].concat();
         let message = [varints.concat(), text].concat();
-        [varint(message.len()), message].concat()
+        [varint(message.len() as u64), message].concat()
     };
     (0..1000).flat_map(message).collect()
 }

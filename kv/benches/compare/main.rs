@@ -6,6 +6,8 @@ mod client;
 mod data;
 mod measure;
 mod others;
+#[path = "../../tests/servers/protobuf.rs"]
+mod protobuf;
 mod report;
 #[allow(dead_code, reason = "the tests of the module use more of it")]
 #[path = "../../tests/servers/resp.rs"]

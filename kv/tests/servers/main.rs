@@ -16,6 +16,7 @@ mod kills;
 mod later;
 mod loading;
 mod modules;
+mod protobuf;
 mod reads;
 mod resp;
 mod rights;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use farjump_fixtures::process::PATIENCE;
 
+use crate::protobuf::varint;
 use crate::resp::{Client, Value, encoded};
 use crate::server::{Server, Start, library, library_file, on_each};
 
@@ -21,17 +22,6 @@ fn load(client: &mut Client, names: &[&str]) {
 /// A job's script.
 fn script(job: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(format!("{job}.lua"))).unwrap()
-}
-
-/// A varint of protobuf.
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 128 {
-        bytes.push(value as u8 | 128);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
 }
 
 /// Messages with all kinds of fields; field 3 counts.
