@@ -1,6 +1,6 @@
 //! Clients: processes that use the objects of an owner.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use farjump::{Key as LinkKey, Library, Link, Mode, objects};
@@ -137,6 +137,19 @@ impl Client {
     /// Whether it can be used for this handle in this process.
     pub(crate) fn serves(&self, handle: &Handle) -> bool {
         self.epoch() == handle.epoch && self.0.check_process().is_ok()
+    }
+
+    /// Whether the owner has ended, as this process can see at once, without waiting: a client of it is of no more use. Also
+    /// `true` in a forked child of the process that connected. `false` while another thread uses the connection.
+    pub fn is_gone(&self) -> bool {
+        if self.0.check_process().is_err() {
+            return true;
+        }
+        match self.0.link.try_lock() {
+            Ok(link) => link.is_gone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_gone(),
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
     /// The epoch of the owner's store.

@@ -1,6 +1,5 @@
 //! Counts all cases: each in a process of its own, so that none depends on earlier ones.
 
-use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +38,7 @@ pub(crate) fn count(cases: &[Case], turns: u32, burden: u32, built: Option<&Path
     };
     let next = AtomicUsize::new(0);
     // A process and its tracer take turns, and so keep one processor busy. Load changes no count.
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let processors = farjump_os::resources::processors();
     let worker = || {
         let mut counted = Vec::new();
         loop {

@@ -81,9 +81,11 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 /// }
 /// # }
 /// ```
-// What every poll uses comes first, from the start of a line.
+// The shared state has the address of the target, so that a call needs no other. What every poll uses follows from the start
+// of a line.
 #[repr(C, align(64))]
 pub struct Target<'a> {
+    shared: Shared,
     /// Number of forks before it was built.
     forks: u64,
     idle: Idle,
@@ -94,7 +96,6 @@ pub struct Target<'a> {
     /// Polls until the next query to the system for sessions with events.
     polls_to_ask: u32,
     sessions: Sessions<Session>,
-    shared: Shared,
     settings: Settings,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
@@ -246,7 +247,7 @@ impl<'a> Target<'a> {
     /// Checks that this is no forked child: connections and mailboxes are its parent's.
     #[inline(always)]
     fn check_process(&self) -> Result<(), Error> {
-        if self.is_own_process() { Ok(()) } else { Err(self.forked()) }
+        if self.is_own_process() { Ok(()) } else { Err(*self.forked()) }
     }
 
     /// Whether this is the process that the target was built in.
@@ -257,8 +258,8 @@ impl<'a> Target<'a> {
 
     #[cold]
     #[inline(never)]
-    fn forked(&self) -> Error {
-        ServeError::Forked { parent: self.process }.into()
+    fn forked(&self) -> Box<Error> {
+        Box::new(ServeError::Forked { parent: self.process }.into())
     }
 
     /// The value of [`TargetBuilder::args`] or [`TargetBuilder::args_owned`], between polls; `None` if it is of
@@ -420,5 +421,7 @@ impl Drop for Target<'_> {
         if self.process == std::process::id() {
             self.end_links("the target ended");
         }
+        // Before the shared state, which they use.
+        drop(self.sessions.take());
     }
 }

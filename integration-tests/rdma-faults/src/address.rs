@@ -16,6 +16,7 @@ pub(crate) struct AddressBody {
     is_ethernet: bool,
     lid: u16,
     gid: [u8; 16],
+    gid_kind: u8,
     is_global: bool,
     mtu: u16,
     partition: u16,

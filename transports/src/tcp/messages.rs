@@ -13,6 +13,7 @@ use super::error;
 use super::inbound::{Inbound, Windows};
 use super::outbound::Outbound;
 use super::socket::Socket;
+use crate::fork;
 
 /// A connected endpoint.
 #[derive(Debug)]
@@ -139,7 +140,7 @@ impl TcpMessages {
 
 #[cold]
 fn copied(operation: Operation) -> TransportError {
-    error(operation, Cause::Unsupported("using a link of the process that this one was forked from"))
+    error(operation, fork::refused())
 }
 
 // SAFETY: a reserved buffer belongs to this value and is not used before `commit`. A message is in a buffer

@@ -10,6 +10,7 @@ mod address;
 pub mod am;
 mod context;
 mod device_memlock;
+mod inherited;
 mod lanes;
 mod locality;
 #[doc(hidden)]

@@ -1,17 +1,18 @@
 //! The endpoint address: location of the queue pair, and the memory that the peer may write.
 //!
-//! Little-endian: version (`u16`, 1), backend (`u16`: 1 writes, 2 messages), CRC-32 of everything else
+//! Little-endian: version (`u16`, 2), backend (`u16`: 1 writes, 2 messages), CRC-32 of everything else
 //! (`u32`), and a [`EndpointAddress`] in postcard's encoding. The checksum detects damage; each number is
 //! checked against lies.
 
 use farjump_core::transport::Cause;
+use farjump_rdma_sys::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2};
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 use super::options::{address_of, bytes_of_mtu, code_of_mtu};
-use super::port::Port;
+use super::port::{Port, kind_of_gid};
 
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEAD: usize = 8;
 /// Longest address, in bytes; a real one has about 80.
 const LONGEST: usize = 512;
@@ -37,6 +38,8 @@ pub(super) struct EndpointAddress {
     pub(super) is_ethernet: bool,
     pub(super) lid: u16,
     pub(super) gid: [u8; 16],
+    /// Kind of the GID (`enum ibv_gid_type`): 0 InfiniBand, 1 RoCE v1, 2 RoCE v2.
+    pub(super) gid_kind: u8,
     /// Whether packets to it need a global header.
     pub(super) is_global: bool,
     /// Longest packet, in bytes.
@@ -99,7 +102,12 @@ impl EndpointAddress {
         }
         let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         if (short(0), short(2)) != (VERSION, backend as u16) {
-            return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
+            return wrong(format!(
+                "it is of version {} and backend {}, not {VERSION} and {}: run the same version of farjump in both processes",
+                short(0),
+                short(2),
+                backend as u16
+            ));
         }
         if sum(bytes) != head[4..] {
             return wrong("it is damaged: its checksum is wrong".to_owned());
@@ -118,6 +126,12 @@ impl EndpointAddress {
         if code_of_mtu(self.mtu).is_none() {
             return Err(format!("its packets have {} bytes", self.mtu));
         }
+        if u32::from(self.gid_kind) > IBV_GID_TYPE_ROCE_V2
+            || self.is_ethernet != (u32::from(self.gid_kind) != IBV_GID_TYPE_IB)
+        {
+            let network = if self.is_ethernet { "Ethernet" } else { "InfiniBand" };
+            return Err(format!("its GID is of kind {} on {network}", self.gid_kind));
+        }
         if self.receives == 0 {
             return Err("it receives nothing".to_owned());
         }
@@ -135,7 +149,7 @@ impl EndpointAddress {
         self.meets_port(&own.name, &own.port)
     }
 
-    fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
+    pub(super) fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
         let kind = |is_ethernet| if is_ethernet { "Ethernet" } else { "InfiniBand" };
         if self.is_ethernet != port.is_ethernet {
             return Err(Cause::Address(format!(
@@ -150,6 +164,13 @@ impl EndpointAddress {
         if ours & 0x7fff != theirs & 0x7fff || (ours | theirs) & 0x8000 == 0 {
             return Err(Cause::Address(format!(
                 "the peer is in partition {theirs:#06x} and this process in {ours:#06x}: choose one for both (pkey= in FARJUMP_VERBS)"
+            )));
+        }
+        if port.gid.kind != u32::from(self.gid_kind) {
+            return Err(Cause::Address(format!(
+                "the peer's GID is of {} and that of this process of {}: choose GIDs of one kind (gid= in FARJUMP_VERBS)",
+                kind_of_gid(self.gid_kind.into()),
+                kind_of_gid(port.gid.kind)
             )));
         }
         let (own_address, address) = (address_of(port.gid.raw), address_of(self.gid));
@@ -178,7 +199,7 @@ fn sum(bytes: &[u8]) -> [u8; 4] {
 
 #[cfg(test)]
 mod tests {
-    use farjump_rdma_sys::IBV_GID_TYPE_ROCE_V2;
+    use farjump_rdma_sys::IBV_GID_TYPE_ROCE_V1;
 
     use super::*;
     use crate::verbs::port::Chosen;
@@ -190,6 +211,7 @@ mod tests {
             is_ethernet: true,
             lid: 0,
             gid: [1; 16],
+            gid_kind: 2,
             is_global: true,
             mtu: 1024,
             partition: 0xffff,
@@ -235,6 +257,9 @@ mod tests {
             EndpointAddress { queue: 1 << 24, ..sample() },
             EndpointAddress { packet: u32::MAX, ..sample() },
             EndpointAddress { mtu: 1500, ..sample() },
+            EndpointAddress { gid_kind: 3, ..sample() },
+            EndpointAddress { gid_kind: 0, ..sample() },
+            EndpointAddress { is_ethernet: false, ..sample() },
             EndpointAddress { receives: 0, ..sample() },
             EndpointAddress { credit_word: RemoteRegion { len: 7, ..sample().credit_word }, ..sample() },
             EndpointAddress {
@@ -267,7 +292,7 @@ mod tests {
             is_ethernet: true,
             is_global: true,
             lid: 0,
-            gid: Chosen { index: 1, raw: mapped(1), kind: IBV_GID_TYPE_ROCE_V2 },
+            gid: Chosen { index: 1, raw: mapped(1), kind: IBV_GID_TYPE_ROCE_V2, is_foreign: false },
             mtu: 1024,
             max_message: 1 << 23,
             partition: (0, 0xffff),
@@ -293,6 +318,9 @@ mod tests {
             EndpointAddress { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited),
             Ok(())
         );
+        let older = said(EndpointAddress { gid_kind: IBV_GID_TYPE_ROCE_V1 as u8, ..peer.clone() }, &own);
+        assert!(older.contains("of RoCE v1 and that of this process of RoCE v2"), "{older}");
+        assert!(older.contains("gid="), "{older}");
         let local: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
         let kind = said(EndpointAddress { gid: local.octets(), ..peer }, &own);
         assert!(

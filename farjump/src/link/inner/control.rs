@@ -23,9 +23,7 @@ const MESSAGES: usize = 256;
 
 impl Inner {
     pub(super) fn read_control(&mut self) -> Result<(), Error> {
-        if self.connection.control.gone.is_some() {
-            return Err(self.gone_error());
-        }
+        self.check_alive()?;
         let now = Instant::now();
         if let Some((until, cause)) = self.connection.control.leaving.as_deref() {
             // The control connection has ended.
@@ -137,6 +135,7 @@ impl Inner {
     }
 
     pub(super) fn send_control(&mut self, message: &Message) -> Result<(), Error> {
+        self.check_process()?;
         match self.connection.control.stream.send(message, &[]) {
             Ok(()) => Ok(()),
             Err(error) => self.gone(error),
@@ -165,6 +164,12 @@ impl Inner {
 
     // ---- the end ----
 
+    /// Reads the control messages. Returns whether the connection has ended.
+    #[cold]
+    pub(in super::super) fn is_gone(&mut self) -> bool {
+        self.read_control().is_err() || self.connection.control.leaving.is_some()
+    }
+
     /// Handles the end of the control connection: the target is gone. No error where its last replies may
     /// still come.
     #[cold]
@@ -178,6 +183,9 @@ impl Inner {
     fn leaves(&mut self, cause: GoneCause) -> Result<(), Error> {
         if self.connection.control.leaving.is_some() {
             return Ok(());
+        }
+        if !self.owner.is_this() {
+            return Err(self.end(cause));
         }
         self.take_last_outcomes();
         if self.connection.control.gone.is_none()
@@ -233,7 +241,12 @@ impl Inner {
             return self.end(cause);
         }
         let mut cause = GoneCause::Transport(error.clone().with_peer(self.settings.address.clone()));
-        if self.connection.control.gone.is_none() && is_gone(error) && self.connection.channel.has_end() {
+        let is_own = self.owner.is_this();
+        if is_own
+            && self.connection.control.gone.is_none()
+            && is_gone(error)
+            && self.connection.channel.has_end()
+        {
             // The target's last control messages explain more. Until here no reply is waited for.
             self.connection.control.leaving = Some(Box::new((Instant::now(), cause.clone())));
             for _ in 0..MESSAGES {
@@ -255,13 +268,16 @@ impl Inner {
 
     fn end(&mut self, cause: GoneCause) -> Error {
         if self.connection.control.gone.is_none() {
-            if let Some(handler) = &mut self.settings.on_peer_gone {
+            // In a forked child the copy ends, and not the link.
+            let (is_own, owner) = (self.owner.is_this(), self.owner);
+            if is_own && let Some(handler) = &mut self.settings.on_peer_gone {
                 handler(&cause.to_string());
             }
             let peer = self.settings.address.clone();
-            self.pending
-                .slots
-                .fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
+            self.pending.slots.fail_all(|| match is_own {
+                true => WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into(),
+                false => WaitError::Forked { peer: peer.clone(), parent: owner.pid() }.into(),
+            });
             self.codes.cool();
             self.connection.control.gone = Some(Box::new(cause));
             self.connection.control.leaving = None;
@@ -271,6 +287,9 @@ impl Inner {
 
     #[cold]
     pub(super) fn gone_error(&self) -> Error {
+        if !self.owner.is_this() {
+            return self.forked();
+        }
         let leaving = self.connection.control.leaving.as_deref().map(|(_, cause)| cause);
         let known = self.connection.control.gone.as_deref().or(leaving).cloned();
         let cause = known.unwrap_or(GoneCause::Closed { text: String::new() });

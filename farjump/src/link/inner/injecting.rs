@@ -295,7 +295,8 @@ impl Inner {
             return Ok(token as usize);
         }
         if matches!(mode, Mode::Always | Mode::InPlace)
-            && let Err(Refusal { cause, text }) = may(self.connection.target.rights, Rights::INJECT)
+            && let Err(Refusal { cause, text }) =
+                may(self.connection.target.rights, Rights::INJECT, || self.settings.tcp.key.is_some())
         {
             return Err(
                 Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()

@@ -8,6 +8,7 @@ use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
 use super::query::{self, How};
+use crate::fork::{Inherited, Listed};
 use crate::ucx::address::PutAddress;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::locality::Locality;
@@ -37,6 +38,8 @@ pub(super) struct Peer {
     pub(super) barriers: u16,
     /// The reason why it may not be mapped, in words.
     pub(super) apart: String,
+    /// The mapping, for forked children.
+    listed: Option<Listed>,
 }
 
 /// Data of the put that shows how UCX puts.
@@ -78,7 +81,17 @@ impl Peer {
                 }
             }
             let (address, barriers) = (peer_address.address, peer_address.barriers);
-            let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() };
+            let mut peer = Peer {
+                ucx,
+                end,
+                key,
+                address,
+                len,
+                mapped: None,
+                barriers,
+                apart: String::new(),
+                listed: None,
+            };
             let mut start = ptr::null_mut();
             // SAFETY: the key was unpacked above, and `start` is a local for the pointer.
             let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
@@ -94,6 +107,8 @@ impl Peer {
                     // SAFETY: `check` found the range mapped and shared, and it stays so as long as the key.
                     unsafe { mappings::populate(start, peer.len) }?;
                     peer.mapped = Some(start);
+                    let from = start.as_ptr().expose_provenance();
+                    peer.listed = Some(Listed::new(Inherited::Written { start: from, len }));
                     return Ok(peer);
                 }
                 // The region may lie where another thread freed memory meanwhile. A lie fails every attempt.
@@ -174,12 +189,13 @@ impl Peer {
         }
         let (address, len, barriers) =
             (peer_address.address, peer_address.len as usize, peer_address.barriers);
-        Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() })
+        Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new(), listed: None })
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        self.listed = None;
         // SAFETY: unpacked by `reach`, and not used again.
         unsafe { self.ucx.ucp_rkey_destroy(self.key) };
     }

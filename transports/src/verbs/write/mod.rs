@@ -22,10 +22,12 @@ use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
+use crate::verbs::domain::Domain;
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
-use crate::verbs::queue::{Queue, Receives};
+use crate::verbs::queue::Queue;
 use crate::verbs::reads::DeviceLender;
+use crate::verbs::towards::better_than;
 use queue::{Failed, WriteQueue, max_frame};
 use receives::Window;
 
@@ -85,7 +87,8 @@ impl Transport for Write {
         if request.max_frame > max {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max }));
         }
-        Ok(Box::new(UnconnectedWrite::open(&device, request.region_len).map_err(failed)?))
+        let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
+        Ok(Box::new(UnconnectedWrite::open(&device, wished, request.region_len).map_err(failed)?))
     }
 }
 
@@ -96,13 +99,16 @@ struct UnconnectedWrite {
     region: Memory,
     window: Window,
     address: Vec<u8>,
+    /// The options that choose the port.
+    wished: Options,
 }
 
 impl UnconnectedWrite {
-    fn open(device: &Arc<Device>, len: usize) -> Result<UnconnectedWrite, Cause> {
-        let region = Memory::create(device, len, Use::WrittenByPeer)?;
+    fn open(device: &Arc<Device>, wished: Options, len: usize) -> Result<UnconnectedWrite, Cause> {
+        let domain = Domain::create(device)?;
+        let region = Memory::create(&domain, len, Use::WrittenByPeer)?;
         let receives = device.depth(RECEIVES);
-        let queue = Queue::create(device, Receives::Own(receives))?;
+        let queue = Queue::create(&domain, receives)?;
         let window = Window::of(receives);
         window.post(&queue, receives)?;
         let mut own_address = queue.endpoint_address(receives);
@@ -112,7 +118,7 @@ impl UnconnectedWrite {
             key: region.remote_key(),
         };
         let address = own_address.to_bytes(Backend::Write)?;
-        Ok(UnconnectedWrite { queue, region, window, address })
+        Ok(UnconnectedWrite { queue, region, window, address, wished })
     }
 }
 
@@ -124,6 +130,10 @@ impl UnconnectedEndpoint for UnconnectedWrite {
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
         let peer_address = EndpointAddress::from_bytes(peer, Backend::Write)
             .map_err(|cause| error(Operation::Connect, cause))?;
+        if let Some(device) = better_than(&self.queue.device, &self.wished, &peer_address) {
+            let opened = UnconnectedWrite::open(&device, self.wished.clone(), self.region.len());
+            *self = opened.map_err(|cause| error(Operation::Open, cause))?;
+        }
         let mut rules = ArrivalRules::all();
         // The receiver's device guarantees it, and each peer receives.
         rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.queue.device.in_order);
@@ -235,9 +245,9 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
         let mut writes = locked(&self.writes);
-        let device = Arc::clone(&writes.queue.device);
+        let domain = Arc::clone(&writes.queue.domain);
         let staging =
-            Memory::create(&device, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
+            Memory::create(&domain, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
         Ok(Some(writes.staging.insert(staging).start()))
     }
 
@@ -284,7 +294,7 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: registered memory is whole pages of one shared mapping.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len(), None) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 
@@ -329,7 +339,7 @@ unsafe impl LocalMemory for WriteLocal {
     }
 
     fn lender(&self) -> Option<Box<dyn Lender>> {
-        Some(DeviceLender::boxed(&locked(&self.writes).queue.device, NAME))
+        Some(DeviceLender::boxed(&locked(&self.writes).queue.domain, NAME))
     }
 }
 
