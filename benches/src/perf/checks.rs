@@ -27,7 +27,7 @@ fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
 #[cfg(not(feature = "ucx"))]
 fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
     match &arguments.ucx_library {
-        Some(_) => Err(Failure::new("--ucx: this program was built without UCX: build with --features ucx")),
+        Some(_) => Err(Failure::new(format!("--ucx: {}", crate::perf::not_built_with("ucx")))),
         None => Ok(()),
     }
 }

@@ -160,6 +160,14 @@ impl Aside {
     }
 }
 
+/// Why a measurement cannot be taken whose feature is not built in.
+pub(crate) fn not_built_with(feature: &str) -> String {
+    format!(
+        "this build of farjump lacks it (in a clone, `cargo build --release -p farjump-cli --features {feature}` makes one that \
+         has it)"
+    )
+}
+
 fn cannot_put(error: io::Error) -> Failure {
     Failure::new(format!("standard output cannot be kept free of UCX's log: {error}"))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+use crate::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc};
 
 /// The result of all operations.
 const REFUSED: c_int = libc::EPERM;
@@ -20,13 +20,6 @@ pub unsafe fn end_in_child(context: *mut ibv_context) {
     unsafe extern "C" fn post_recv(_: *mut ibv_qp, _: *mut ibv_recv_wr, _: *mut *mut ibv_recv_wr) -> c_int {
         REFUSED
     }
-    unsafe extern "C" fn post_srq_recv(
-        _: *mut ibv_srq,
-        _: *mut ibv_recv_wr,
-        _: *mut *mut ibv_recv_wr,
-    ) -> c_int {
-        REFUSED
-    }
     unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
         -REFUSED
     }
@@ -37,7 +30,6 @@ pub unsafe fn end_in_child(context: *mut ibv_context) {
     let operations = unsafe { &mut (*context).ops };
     operations.post_send = Some(post_send);
     operations.post_recv = Some(post_recv);
-    operations.post_srq_recv = Some(post_srq_recv);
     operations.poll_cq = Some(poll_cq);
     operations.req_notify_cq = Some(req_notify_cq);
 }

@@ -15,19 +15,17 @@ const FILE: &str = "libibverbs.so.1";
 
 /// Functions that the library has in several versions, the older ones with other structures: names are not
 /// enough to find them. All others have one version.
-const VERSIONED: [&CStr; 20] = [
+const VERSIONED: [&CStr; 18] = [
     c"ibv_ack_async_event",
     c"ibv_ack_cq_events",
     c"ibv_alloc_pd",
     c"ibv_close_device",
     c"ibv_create_cq",
     c"ibv_create_qp",
-    c"ibv_create_srq",
     c"ibv_dealloc_pd",
     c"ibv_dereg_mr",
     c"ibv_destroy_cq",
     c"ibv_destroy_qp",
-    c"ibv_destroy_srq",
     c"ibv_free_device_list",
     c"ibv_get_async_event",
     c"ibv_get_cq_event",
