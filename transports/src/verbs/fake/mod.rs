@@ -431,8 +431,7 @@ fn table() -> Library {
         ibv_create_comp_channel = queues::create_channel, ibv_destroy_comp_channel = queues::destroy_channel,
         ibv_create_cq = queues::create_cq, ibv_destroy_cq = queues::destroy_cq,
         ibv_get_cq_event = queues::get_cq_event, ibv_ack_cq_events = queues::ack_cq_events,
-        ibv_create_srq = queues::create_srq, ibv_modify_srq = queues::modify_srq, ibv_query_srq = queues::query_srq,
-        ibv_destroy_srq = queues::destroy_srq, ibv_create_qp = queues::create_qp, ibv_modify_qp = queues::modify_qp,
+        ibv_create_qp = queues::create_qp, ibv_modify_qp = queues::modify_qp,
         ibv_query_qp = queues::query_qp, ibv_destroy_qp = queues::destroy_qp,
     }
     // SAFETY: every function is set. The one other field is a handle of the dynamic linker's, which may be null and is

@@ -225,22 +225,6 @@ pub(super) unsafe extern "C" fn get_cq_event(
 
 pub(super) unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
 
-pub(super) unsafe extern "C" fn create_srq(_: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    ptr::null_mut()
-}
-
-pub(super) unsafe extern "C" fn modify_srq(_: *mut ibv_srq, _: *mut ibv_srq_attr, _: c_int) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-pub(super) unsafe extern "C" fn query_srq(_: *mut ibv_srq, _: *mut ibv_srq_attr) -> c_int {
-    libc::EOPNOTSUPP
-}
-
-pub(super) unsafe extern "C" fn destroy_srq(_: *mut ibv_srq) -> c_int {
-    libc::EOPNOTSUPP
-}
-
 pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, asked: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller's.
     let asked = unsafe { &mut *asked };
