@@ -10,6 +10,7 @@ mod completions;
 mod counters;
 mod device;
 mod domain;
+mod ends;
 mod error;
 mod events;
 #[cfg(test)]

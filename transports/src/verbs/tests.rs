@@ -12,7 +12,7 @@ use farjump_rdma_sys::{
     IBV_TRANSPORT_IWARP, ibv_ah_attr,
 };
 
-use super::address::{Backend, EndpointAddress};
+use super::address::{Backend, EndpointAddress, Offer};
 use super::fake::{Fake, FakePort, asked_of, ended};
 use super::write::Write;
 use super::*;
@@ -32,8 +32,12 @@ fn on(device: &str) -> Options {
     Options::default().on(device).unwrap()
 }
 
+fn offered(end: &Opened) -> Offer {
+    Offer::from_bytes(&end.address().bytes, Backend::Write).unwrap()
+}
+
 fn told(end: &Opened) -> EndpointAddress {
-    EndpointAddress::from_bytes(&end.address().bytes, Backend::Write).unwrap()
+    offered(end).endpoints[0].clone()
 }
 
 fn connect(end: Opened, peer: &Opened) -> Result<Endpoint, TransportError> {
@@ -264,6 +268,93 @@ fn the_process_that_learns_of_the_other_first_takes_the_port_that_reaches_it() {
     assert!(refused(named, &target).contains("on InfiniBand and eth0:1 on Ethernet"));
 }
 
+/// A machine with a port of Ethernet near this thread, and two subnets of InfiniBand, of which one has two ports.
+fn mixed() -> Fake {
+    let fake = Fake::new();
+    fake.device("eth0", 0, IBV_TRANSPORT_IB, &[FakePort::ethernet("10.9.0.1")]);
+    let far = FakePort::infiniband(4, "fec0:0:0:7::4");
+    fake.device("ib0", 1, IBV_TRANSPORT_IB, &[far, FakePort::infiniband(5, "fec0::5")]);
+    fake.device("ib1", 1, IBV_TRANSPORT_IB, &[FakePort::infiniband(6, "fec0::6")]);
+    fake
+}
+
+#[test]
+fn a_target_without_a_name_for_its_port_is_met_in_the_network_that_the_source_is_in() {
+    let _fake = mixed();
+    let request = OpenRequest::new(8192, 4096);
+    let on_ib1 = || on("ib1").with("timeout=14").unwrap();
+    let pairs: [(Backend, Opened, Opened); 2] = [
+        (Backend::Write, open(), open_by(on_ib1()).unwrap()),
+        (
+            Backend::Send,
+            Send::new().open(&request).unwrap(),
+            Send::with_options(on_ib1()).open(&request).unwrap(),
+        ),
+    ];
+    for (backend, target, mut source) in pairs {
+        let offer = Offer::from_bytes(&target.address().bytes, backend).unwrap();
+        let places: Vec<_> = offer.endpoints.iter().map(|it| (it.is_ethernet, it.lid)).collect();
+        assert_eq!(places, [(true, 0), (false, 4), (false, 5)], "one for each network, the nearest first");
+        source.arrival_with(&target.address().bytes).unwrap();
+        let answer = Offer::from_bytes(&source.address().bytes, backend).unwrap();
+        assert_eq!((answer.answers, answer.endpoints.len(), answer.endpoints[0].lid), (2, 1, 6));
+        let (of_source, of_target) = (answer.endpoints[0].queue, offer.endpoints[2].queue);
+        let address = source.address().bytes;
+        let _source = connect(source, &target).unwrap();
+        let address = Address { bytes: address, descriptors: Vec::new(), stream: None };
+        let _target = target.connect(address, 1000).unwrap();
+        assert_eq!((path_of(of_source).dlid, path_of(of_target).dlid), (5, 6));
+        assert_eq!(path_of(of_target).port_num, 2, "the port of the target's in that subnet");
+    }
+}
+
+#[test]
+fn both_processes_choose_though_neither_names_a_port() {
+    let fake = mixed();
+    let target = open();
+    fake.run_on(1);
+    let mut source = open();
+    assert!(!told(&source).is_ethernet, "it is near another port");
+    source.arrival_with(&target.address().bytes).unwrap();
+    let answer = offered(&source);
+    assert_eq!(answer.endpoints.len(), 1, "the target's are known, so no others are opened");
+    // The target prefers Ethernet, but that it reaches this process there is only likely.
+    assert_eq!((answer.answers, answer.endpoints[0].lid), (1, 4));
+}
+
+#[test]
+fn a_process_that_names_its_port_offers_no_other() {
+    let _fake = mixed();
+    assert_eq!(offered(&open_by(on("eth0")).unwrap()).endpoints.len(), 1);
+    assert_eq!(offered(&open_by(on("ib0:2")).unwrap()).endpoints.len(), 1);
+    assert_eq!(offered(&open_by(on("ib0")).unwrap()).endpoints.len(), 2);
+}
+
+#[test]
+fn each_address_of_a_port_may_be_another_network() {
+    let fake = Fake::new();
+    let port = FakePort::ethernet("10.9.0.1").with_gid(0, IBV_GID_TYPE_ROCE_V2, "fe80::1");
+    let port = port.with_gid(2, IBV_GID_TYPE_ROCE_V1, "10.77.0.1");
+    fake.device("vlan0", 0, IBV_TRANSPORT_IB, &[port.with_gid(3, IBV_GID_TYPE_ROCE_V2, "10.77.0.1")]);
+    let gids: Vec<_> = offered(&open()).endpoints.iter().map(|it| (it.gid, it.gid_kind)).collect();
+    assert_eq!(gids, [(mapped("10.9.0.1"), 2), (mapped("10.77.0.1"), 2)]);
+    let named = open_by(Options::default().with("gid=10.77.0.1").unwrap()).unwrap();
+    assert_eq!(offered(&named).endpoints.len(), 1);
+}
+
+#[test]
+fn an_answer_to_no_endpoint_is_refused() {
+    let fake = Fake::new();
+    fake.roce("roce0", "10.9.0.1");
+    let (target, source) = (open(), open());
+    target.address();
+    let mut lie = offered(&source);
+    lie.answers = 1;
+    let lie = Address { bytes: lie.to_bytes(Backend::Write), descriptors: Vec::new(), stream: None };
+    let error = target.connect(lie, 1000).err().unwrap().to_string();
+    assert!(error.contains("it answers endpoint 1 of 1"), "{error}");
+}
+
 #[test]
 fn the_gid_is_of_the_peers_kind_where_the_port_has_one() {
     let fake = Fake::new();
@@ -291,9 +382,9 @@ fn each_endpoint_has_a_domain_and_a_key_of_another_peers_memory_opens_nothing() 
     let [of_victim, of_target] = [told(&victim), told(&target)].map(|address| asked_of(address.queue).domain);
     assert_ne!(of_victim, of_target);
     // A source that guessed the key of another source's mailbox at the same target.
-    let mut lie = told(&target);
-    lie.region = told(&victim).region;
-    let lie = Address { bytes: lie.to_bytes(Backend::Write).unwrap(), descriptors: Vec::new(), stream: None };
+    let mut lie = offered(&target);
+    lie.endpoints[0].region = told(&victim).region;
+    let lie = Address { bytes: lie.to_bytes(Backend::Write), descriptors: Vec::new(), stream: None };
     let of_source = Address { bytes: source.address().bytes, descriptors: Vec::new(), stream: None };
     let _target = target.connect(of_source, 1000).unwrap();
     let Ok(Endpoint::OneSided { mut remote, .. }) = source.connect(lie, 1000) else { panic!("it connects") };

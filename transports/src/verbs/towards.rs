@@ -1,12 +1,14 @@
-//! The port of this process that reaches a peer best.
+//! The ports of two processes that reach each other best.
 //!
-//! A target describes its endpoint first. The source then takes the port, and the GID of it, that reaches the target's: of
-//! the same network and subnet, of the same kind of GIDs, and the one from which the system's routes lead to the peer.
+//! A target describes its endpoints first: one on the port that it prefers, and one on each port in another network. The
+//! source then chooses the pair: of the same network and subnet, of the same kind of GIDs, and where the system's routes
+//! lead from the one to the other.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::address::EndpointAddress;
+use super::address::{EndpointAddress, MOST};
 use super::device::Device;
 use super::interfaces::{Interfaces, source_towards};
 use super::open_device::distance;
@@ -28,32 +30,103 @@ enum Reach {
     Straight,
 }
 
-/// Another port than that of `current` that reaches the peer better, among those that `wished` allows. `None` if there is
-/// none, or it cannot be opened: the current one is used, or refused when it connects.
-pub(super) fn better_than(current: &Device, wished: &Options, peer: &EndpointAddress) -> Option<Arc<Device>> {
-    let source = if peer.is_ethernet { source_towards(address_of(peer.gid)) } else { None };
-    let present = reach_of(&current.port, &current.options, peer, source);
-    if present == Reach::Straight {
-        return None;
-    }
-    let interfaces = system_interfaces().unwrap_or_default();
-    let mut found: Vec<_> = System::own()
-        .ports()
-        .into_iter()
-        .filter(|port| is_allowed(port, wished))
-        .filter_map(|port| {
-            let (reach, gid) = best_gid(&port, wished, peer, source, &interfaces)?;
-            (reach > present).then(|| {
-                let options = Options { port: Some(port.port), gid, ..wished.clone().named(&port.device) };
-                (reach, distance(port.memory_node), options)
-            })
+/// Number of the peer's endpoint that this process reaches best, and the port that does: `None` if that of `current` does,
+/// or no other can be opened. The current one is used then, or refused when it connects.
+pub(super) fn best_pair(
+    current: &Device,
+    wished: &Options,
+    peers: &[EndpointAddress],
+) -> (u8, Option<Arc<Device>>) {
+    let peers: Vec<_> = (0_u8..)
+        .zip(peers)
+        .map(|(number, peer)| {
+            (number, peer, if peer.is_ethernet { source_towards(address_of(peer.gid)) } else { None })
         })
         .collect();
-    found.sort_by_key(|(reach, distance, _)| (std::cmp::Reverse(*reach), *distance));
-    found.into_iter().find_map(|(_, _, options)| {
+    // The peer prefers its endpoints in their order.
+    let rank = |reach: Reach, number: u8| (reach, Reverse(number));
+    let of_current =
+        |&(number, peer, source)| rank(reach_of(&current.port, &current.options, peer, source), number);
+    let present = peers.iter().map(of_current).max().unwrap_or((Reach::None, Reverse(0)));
+    if present == rank(Reach::Straight, 0) {
+        return (0, None);
+    }
+    let interfaces = system_interfaces().unwrap_or_default();
+    let mut found = Vec::new();
+    for port in System::own().ports().iter().filter(|port| is_allowed(port, wished)) {
+        for &(number, peer, source) in &peers {
+            let Some((reach, gid)) = best_gid(port, wished, peer, source, &interfaces) else { continue };
+            if rank(reach, number) > present {
+                let key = (Reverse(rank(reach, number)), distance(port.memory_node));
+                found.push((key, peer, pinned(port, gid, wished)));
+            }
+        }
+    }
+    found.sort_by_key(|(key, ..)| *key);
+    let better = found.into_iter().find_map(|((Reverse((_, Reverse(number))), _), peer, options)| {
         let device = Device::open(&options).ok()?;
-        peer.meets(&device).is_ok().then_some(device)
-    })
+        peer.meets(&device).is_ok().then_some((number, Some(device)))
+    });
+    let (_, Reverse(number)) = present;
+    better.unwrap_or((number, None))
+}
+
+/// Ports that `wished` allows in other networks than that of `first`, nearest first, one for each network. At most as many
+/// as an address has endpoints beside the first.
+pub(super) fn in_other_networks(first: &Device, wished: &Options) -> Vec<Arc<Device>> {
+    if wished.gid != Gid::Best {
+        return Vec::new();
+    }
+    let interfaces = system_interfaces().unwrap_or_default();
+    let mut ports = System::own().ports();
+    ports.retain(|port| is_allowed(port, wished));
+    ports.sort_by_key(|port| distance(port.memory_node));
+    let mut networks = vec![network(first.port.is_ethernet, first.port.gid.raw)];
+    let mut devices = Vec::new();
+    for port in &ports {
+        let is_first = (&*port.device, port.port) == (&*first.name, first.port.number);
+        for (gid, raw) in gids_of_networks(port, &interfaces) {
+            let network = network(port.link == "Ethernet", raw);
+            let is_known = networks.contains(&network) || is_first && gid == Gid::Best;
+            if devices.len() + 1 < MOST
+                && !is_known
+                && let Ok(device) = Device::open(&pinned(port, gid, wished))
+            {
+                networks.push(network);
+                devices.push(device);
+            }
+        }
+    }
+    devices
+}
+
+/// The network of a GID: a subnet of InfiniBand. On Ethernet the address itself, as nothing here says which addresses share
+/// a network.
+fn network(is_ethernet: bool, mut gid: [u8; 16]) -> (bool, [u8; 16]) {
+    if !is_ethernet {
+        gid[8..].fill(0);
+    }
+    (is_ethernet, gid)
+}
+
+/// One GID of a port for each network that it is in. On Ethernet those of RoCE v2 with IPv4 addresses, or if there are none
+/// the one that [`Gid::Best`] takes.
+fn gids_of_networks(port: &PortInfo, interfaces: &Interfaces) -> Vec<(Gid, [u8; 16])> {
+    let own = port.gids.iter().filter_map(|gid| {
+        let address: IpAddr = gid.address.parse().ok()?;
+        (!is_foreign(gid, address, interfaces)).then_some((gid, address))
+    });
+    let mapped = own.clone().filter(|(gid, address)| gid.kind.ends_with("v2") && address.is_ipv4());
+    let mapped: Vec<_> = mapped.map(|(_, address)| (Gid::Address(address), octets(address))).collect();
+    if port.link == "Ethernet" && !mapped.is_empty() {
+        return mapped;
+    }
+    own.map(|(_, address)| (Gid::Best, octets(address))).take(1).collect()
+}
+
+/// The options for one port and GID.
+fn pinned(port: &PortInfo, gid: Gid, wished: &Options) -> Options {
+    Options { port: Some(port.port), gid, ..wished.clone().named(&port.device) }
 }
 
 fn is_allowed(port: &PortInfo, wished: &Options) -> bool {

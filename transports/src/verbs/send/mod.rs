@@ -23,11 +23,11 @@ use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress};
 use crate::verbs::device::Device;
 use crate::verbs::domain::Domain;
+use crate::verbs::ends::{End, Ends};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
 use crate::verbs::queue::{CHAIN, Queue, Request};
 use crate::verbs::reads::{DeviceLender, QueueReads};
-use crate::verbs::towards::better_than;
 use buffers::{Buffers, PIECE, WINDOW};
 use reassembly::Inbox;
 
@@ -86,58 +86,63 @@ impl Transport for Send {
         }
         let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
         let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
-        Ok(Box::new(SendEndpoint::open(&device, wished, request.max_frame.max(LINE)).map_err(failed)?))
+        let end = SendEndpoint::open(&device, request.max_frame.max(LINE)).map_err(failed)?;
+        Ok(Box::new(Ends::new(end, wished)))
     }
 }
 
-/// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint.
+/// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint on one port.
 struct SendEndpoint {
     // Dropped in this order: the queue pair before the buffers that it receives into.
     queue: Queue,
     inbox: Inbox,
-    address: Vec<u8>,
-    /// The options that choose the port.
-    wished: Options,
 }
 
 impl SendEndpoint {
-    fn open(device: &Arc<Device>, wished: Options, max_frame: usize) -> Result<SendEndpoint, Cause> {
+    fn open(device: &Arc<Device>, max_frame: usize) -> Result<SendEndpoint, Cause> {
         let domain = Domain::create(device)?;
         let buffers = Buffers::create(&domain)?;
         let queue = Queue::create(&domain, WINDOW)?;
         buffers.post(&queue, &Buffers::all())?;
-        let mut own_address = queue.endpoint_address(WINDOW);
-        own_address.max_frame = max_frame as u64;
-        let address = own_address.to_bytes(Backend::Send)?;
-        let inbox = Inbox::new(buffers, max_frame);
-        Ok(SendEndpoint { queue, inbox, address, wished })
+        Ok(SendEndpoint { queue, inbox: Inbox::new(buffers, max_frame) })
     }
 }
 
-impl UnconnectedEndpoint for SendEndpoint {
+impl End for SendEndpoint {
+    const BACKEND: Backend = Backend::Send;
+
+    fn on(&self, device: &Arc<Device>) -> Result<Self, Cause> {
+        SendEndpoint::open(device, self.inbox.max_frame())
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn address(&self) -> EndpointAddress {
+        EndpointAddress { max_frame: self.inbox.max_frame() as u64, ..self.queue.endpoint_address(WINDOW) }
+    }
+}
+
+impl UnconnectedEndpoint for Ends<SendEndpoint> {
     fn address(&self) -> LocalAddress<'_> {
-        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
+        LocalAddress { bytes: self.describe(), descriptors: Vec::new() }
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
-        let peer_address = EndpointAddress::from_bytes(peer, Backend::Send)
-            .map_err(|cause| error(Operation::Connect, cause))?;
-        if let Some(device) = better_than(&self.queue.device, &self.wished, &peer_address) {
-            let opened = SendEndpoint::open(&device, self.wished.clone(), self.inbox.max_frame());
-            *self = opened.map_err(|cause| error(Operation::Open, cause))?;
-        }
+        self.adapt_to(peer).map_err(|(operation, cause)| error(operation, cause))?;
         Ok(ArrivalRules::all())
     }
 
-    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| error(Operation::Connect, cause);
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
-        let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Send).map_err(failed)?;
-        self.queue.connect(&peer_address).map_err(failed)?;
+        let (mut endpoint, peer_address) = self.pair_with(&peer.bytes).map_err(failed)?;
+        endpoint.queue.connect(&peer_address).map_err(failed)?;
         Ok(Endpoint::TwoSided(Box::new(SendMessages {
-            endpoint: *self,
+            endpoint,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             receives: u64::from(peer_address.receives),
             taken: 0,

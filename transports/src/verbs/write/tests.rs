@@ -3,6 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::verbs::address::Offer;
 use crate::verbs::fake::Fake;
 use crate::verbs::until;
 
@@ -197,13 +198,9 @@ fn a_peer_that_is_gone_and_one_whose_key_is_another_are_errors_that_name_the_fra
 
     let mut write = device();
     let [here, there] = [(); 2].map(|()| write.open(&OpenRequest::new(8192, 4096)).unwrap());
-    let mut peer_address = EndpointAddress::from_bytes(&there.address().bytes, Backend::Write).unwrap();
-    peer_address.region.key ^= 0x5a00;
-    let lie = Address {
-        bytes: peer_address.to_bytes(Backend::Write).unwrap(),
-        descriptors: Vec::new(),
-        stream: None,
-    };
+    let mut offer = Offer::from_bytes(&there.address().bytes, Backend::Write).unwrap();
+    offer.endpoints[0].region.key ^= 0x5a00;
+    let lie = Address { bytes: offer.to_bytes(Backend::Write), descriptors: Vec::new(), stream: None };
     let address = here.address().try_to_owned().unwrap();
     let Ok(Endpoint::OneSided { local, remote }) = here.connect(lie, 1000) else { panic!("it connects") };
     let _there = there.connect(address, 1000).unwrap();
