@@ -1,5 +1,6 @@
 //! Waiting and sleeping, as source and target do it.
 
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use farjump_control::PeerIdentity;
@@ -34,6 +35,25 @@ pub(crate) fn processor() -> usize {
     let number = unsafe { libc::sched_getcpu() };
     // A system without the call has one that is as good as any.
     usize::try_from(number).unwrap_or(0)
+}
+
+/// The time of the clock that only goes forward, in nanoseconds. Two such times are compared by the same instructions whatever
+/// they are, and two of `Instant` are not: the count of a turn that looks at the clock would differ from one to the next.
+// With the time on its stack, a caller could not jump to what it calls last.
+#[inline(never)]
+pub(crate) fn nanoseconds() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the call writes the time, which is valid as zeros too.
+    let time = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr());
+        time.assume_init()
+    };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// `time` in nanoseconds, at most the largest number of them.
+pub(crate) fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether the peer of `channel` may be waiting for this thread's processor, `own`. Where the peer's is

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use farjump::{Key as LinkKey, Library, Link, Mode, objects};
-use farjump_os::fork_count;
+use farjump_os::Owner;
 
 use crate::connection::{Hello, Inner, lock};
 use crate::error::Error;
@@ -74,7 +74,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::Link`] when no process listens there, or it has no store; [`Error::Protocol`].
     pub fn connect(self) -> Result<Client, Error> {
-        fork_count::watch();
+        let owner = Owner::this();
         let link = self.link()?;
         link.set_mode(Mode::Local);
         let library = Library::by_name(objects::NAME).map_err(farjump::Error::from)?;
@@ -88,7 +88,7 @@ impl ClientBuilder {
             releases: Mutex::default(),
             abandoned: Mutex::default(),
             region: OnceLock::new(),
-            forks: fork_count::count(),
+            owner,
             choices: self,
         };
         inner.hello = inner.greet()?;

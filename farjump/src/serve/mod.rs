@@ -39,7 +39,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_loader::{CodeKey, LinkedImage};
-use farjump_os::fork_count;
+use farjump_os::Owner;
 
 pub use builder::TargetBuilder;
 use epoll::{Event, Watch};
@@ -86,8 +86,8 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 #[repr(C, align(64))]
 pub struct Target<'a> {
     shared: Shared,
-    /// Number of forks before it was built.
-    forks: u64,
+    /// The process that it was built in.
+    owner: Owner,
     idle: Idle,
     /// Counts polls up to the next reading of the clock, when it is 0.
     polls: u8,
@@ -103,8 +103,6 @@ pub struct Target<'a> {
     deaf_until: Option<Instant>,
     /// Whether connections were rejected for lack of resources, and no link was made since.
     is_short: bool,
-    /// The process that it was built in.
-    process: u32,
     listener: Listener,
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
@@ -177,7 +175,7 @@ impl<'a> Target<'a> {
         target_args: TargetArgs,
         choices: Choices,
     ) -> Result<Self, Error> {
-        fork_count::watch();
+        let owner = Owner::this();
         let stopper = Stopper::new()?;
         let watch = Watch::new()?;
         watch.add(listener.as_fd(), Event::Listener, false)?;
@@ -211,8 +209,7 @@ impl<'a> Target<'a> {
             last_control: None,
             deaf_until: None,
             is_short: false,
-            process: std::process::id(),
-            forks: fork_count::count(),
+            owner,
             listener,
             key_file: None,
             arrivals: Vec::new(),
@@ -253,13 +250,13 @@ impl<'a> Target<'a> {
     /// Whether this is the process that the target was built in.
     #[inline(always)]
     fn is_own_process(&self) -> bool {
-        self.forks == fork_count::count()
+        self.owner.is_this()
     }
 
     #[cold]
     #[inline(never)]
     fn forked(&self) -> Box<Error> {
-        Box::new(ServeError::Forked { parent: self.process }.into())
+        Box::new(ServeError::Forked { parent: self.owner.pid() }.into())
     }
 
     /// The value of [`TargetBuilder::args`] or [`TargetBuilder::args_owned`], between polls; `None` if it is of
@@ -418,7 +415,7 @@ impl Drop for Target<'_> {
     fn drop(&mut self) {
         // A forked child has a copy, which shares connections and the epoll instance with its parent: it ends
         // without a message.
-        if self.process == std::process::id() {
+        if self.owner.pid() == std::process::id() {
             self.end_links("the target ended");
         }
         // Before the shared state, which they use.

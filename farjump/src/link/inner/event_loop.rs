@@ -66,7 +66,7 @@ impl Inner {
     pub(in super::super) fn disarm_watch(&mut self) {
         self.is_watch_armed = false;
         // The sleep of a forked child's copy is its parent's.
-        if !self.owner.is_this() {
+        if !self.is_own() {
             return;
         }
         if let Err(error) = self.disarm() {

@@ -21,7 +21,6 @@ mod waiting;
 use farjump_control::{PeerIdentity, Rights};
 use farjump_core::cpu::Cpu;
 use farjump_core::transport::ArrivalRules;
-use farjump_os::Owner;
 
 use super::epoll::Watch;
 #[cfg(feature = "build")]
@@ -44,8 +43,6 @@ pub(super) struct Inner {
     pending: PendingCalls,
     connection: Connection,
     pub(super) settings: Settings,
-    /// The process that made it. A forked child has a copy, and uses it for nothing.
-    owner: Owner,
     /// Whether it is armed for a sleep in an event loop.
     is_watch_armed: bool,
     /// The state of a link over which a target forwards calls.
@@ -100,7 +97,6 @@ impl Inner {
             exchanges: settings.compiler.clone().map(|compiler| Box::new(Exchanges::new(*compiler))),
             connection: settings.connect()?,
             settings,
-            owner: Owner::this(),
             is_watch_armed: false,
             forwarding: None,
         })
@@ -136,10 +132,16 @@ impl Inner {
         std::mem::replace(&mut self.settings.mode, mode)
     }
 
+    /// Whether this process made the connection, and not one that forked this one.
+    #[inline(always)]
+    fn is_own(&self) -> bool {
+        self.connection.control.owner.is_this()
+    }
+
     /// Checks that this is no forked child: the connection is its parent's.
     #[inline]
     fn check_process(&self) -> Result<(), Error> {
-        if self.owner.is_this() { Ok(()) } else { Err(self.forked()) }
+        if self.is_own() { Ok(()) } else { Err(self.forked()) }
     }
 
     /// Checks that this is no forked child, and that the target is not known to be gone.
@@ -152,7 +154,7 @@ impl Inner {
     /// The error of a forked child that uses its parent's link.
     #[cold]
     fn forked(&self) -> Error {
-        let (peer, parent) = (self.settings.address.clone(), self.owner.pid());
+        let (peer, parent) = (self.settings.address.clone(), self.connection.control.owner.pid());
         WaitError::Forked { peer, parent }.into()
     }
 
@@ -207,7 +209,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // A forked child's copy shares the connection with its parent: it closes without a message.
-        if self.owner.is_this() {
+        if self.is_own() {
             self.leave();
         }
     }

@@ -15,7 +15,7 @@ impl Inner {
         let control = &self.connection.control;
         let cause = if len == 0 {
             Cause::Unsupported("a read of no bytes")
-        } else if control.gone.is_some() || control.leaving.is_some() || !self.owner.is_this() {
+        } else if control.gone.is_some() || control.leaving.is_some() || !self.is_own() {
             Cause::PeerGone
         } else if let Some(reads) = self.connection.channel.reads() {
             return reads.start(key, len);

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::Wake;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farjump_control::plain;
 use farjump_core::channel::{
@@ -20,7 +20,7 @@ use super::Inner;
 use super::codes::refusals_in;
 use super::control::MAX_TEXT;
 use crate::error::system;
-use crate::wait::{LONGEST_SLEEP, TURNS_TO_YIELD, may_share, processor, timespec};
+use crate::wait::{LONGEST_SLEEP, TURNS_TO_YIELD, may_share, nanoseconds, processor, timespec};
 use crate::{Awaited, CallError, Error, InjectError, SystemOperation, WaitError};
 
 /// Longest nap where there is no doorbell.
@@ -336,7 +336,7 @@ impl Inner {
         self.wake_for_group()?;
         self.take_frames()?;
         self.progress()?;
-        self.read_control()
+        self.read_own_control()
     }
 
     pub(super) fn take_frames(&mut self) -> Result<(), Error> {
@@ -352,8 +352,8 @@ impl Inner {
     /// end shows nowhere but on the control connection, which takes a system call to see.
     fn look_around(&mut self) -> Result<(), Error> {
         let called = self.progress()?;
-        if called || self.connection.control.unread || self.connection.control.next_check <= Instant::now() {
-            self.read_control()
+        if called || self.connection.control.unread || self.connection.control.next_check <= nanoseconds() {
+            self.read_own_control()
         } else {
             Ok(())
         }
