@@ -130,7 +130,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         "serve and inject, ucx-put over the device",
         On::Each,
-        "over_ucx serves /tmp/target farjump serve --listen unix:/tmp/target --transport ucx-put --data /bin/busybox
+        "over_ucx serves /tmp/target farjump serve $PATIENT --listen unix:/tmp/target --transport ucx-put --data /bin/busybox
          unless_ucx_aborts farjump inject --to unix:/tmp/target --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
@@ -139,7 +139,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         "serve and inject, ucx-put over the device, with a newer UCX",
         On::Each,
         "newer true
-         newer serves /tmp/newer farjump serve --listen unix:/tmp/newer --transport ucx-put --data /bin/busybox
+         newer serves /tmp/newer farjump serve $PATIENT --listen unix:/tmp/newer --transport ucx-put --data /bin/busybox
          newer farjump inject --to unix:/tmp/newer --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]
          newer farjump transports --to unix:/tmp/newer --transport ucx-put >shown
@@ -156,7 +156,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         "serve and inject, ucx-am over the device",
         On::Each,
-        "over_ucx serves /tmp/target farjump serve --listen unix:/tmp/target --transport ucx-am --data /bin/busybox
+        "over_ucx serves /tmp/target farjump serve $PATIENT --listen unix:/tmp/target --transport ucx-am --data /bin/busybox
          unless_ucx_aborts farjump inject --to unix:/tmp/target --transport ucx-am --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
