@@ -62,8 +62,8 @@ class WithTarget(unittest.TestCase):
 
     # More arguments of the program.
     SERVES: tuple[str, ...] = ()
-    # Longest life of the target, in seconds.
-    LIFE = 3 * WATCHDOG
+    # Longest life of the target, in seconds: that of all tests of the class, on a busy machine.
+    LIFE = 20 * WATCHDOG
 
     @classmethod
     def setUpClass(cls):

@@ -60,9 +60,6 @@ LARGE, SMALL = np.arange(200_000.0), np.arange(10.0)
 
 
 class Injected(WithTarget):
-    # Functions are compiled meanwhile.
-    LIFE = 8 * WATCHDOG
-
     def test_a_function_runs_at_the_target_as_it_does_here(self):
         rows = np.random.default_rng(1).random((500, 16), dtype="f4")
         link = self.link()
