@@ -79,7 +79,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         HOT_PATH,
         On::Disorder,
         "farjump_guard --file hot-path.json --library libraries/libcounter.so --transports verbs-write,verbs-send --rows",
-        300,
+        600,
     ),
     (
         "a receiver that polls the last word of a write sees torn ones",
