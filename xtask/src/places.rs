@@ -75,13 +75,25 @@ const USERS: Place = Place {
 };
 
 /// Leaves out what computes or waits longest and depends on nothing of a place.
-const ALIKE_ANYWHERE: [&str; 10] = [
+const ALIKE_ANYWHERE: [&str; 22] = [
     "--skip",
     "perf_work::",
     "--skip",
     "perf_chase::",
     "--skip",
     "perf_scaling::",
+    "--skip",
+    "perf_plot::",
+    "--skip",
+    "perf_remote::",
+    "--skip",
+    "perf_slots::",
+    "--skip",
+    "perf_tsi::",
+    "--skip",
+    "perf_wake_up::",
+    "--skip",
+    "denied_calls::",
     "--skip",
     "demo::a_file_larger_than_the_memory",
     "--skip",

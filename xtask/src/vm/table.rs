@@ -303,7 +303,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
          [ -s reply ]",
         120,
     ),
-    ("faults over verbs", On::Each, "verbs-faults", 900),
+    ("faults over verbs", On::First, "verbs-faults", 900),
 ];
 
 /// Commands of two machines: name, whether it runs by default, the script of the machine that makes requests,
