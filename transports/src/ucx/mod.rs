@@ -13,6 +13,7 @@ mod device_memlock;
 mod inherited;
 mod lanes;
 mod locality;
+mod mapping_query;
 #[doc(hidden)]
 pub mod mappings;
 pub mod put;
