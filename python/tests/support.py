@@ -12,7 +12,7 @@ import unittest
 import farjump
 
 # Longest time of a child, in seconds.
-WATCHDOG = 20
+WATCHDOG = 60
 
 
 def library(name):
@@ -63,7 +63,7 @@ class WithTarget(unittest.TestCase):
     # More arguments of the program.
     SERVES: tuple[str, ...] = ()
     # Longest life of the target, in seconds: that of all tests of the class, on a busy machine.
-    LIFE = 20 * WATCHDOG
+    LIFE = 7 * WATCHDOG
 
     @classmethod
     def setUpClass(cls):

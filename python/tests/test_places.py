@@ -137,7 +137,7 @@ class Places(unittest.TestCase):
         with few_descriptors():
             for place in ("owner", "here"):
                 found = []
-                for turn in range(60):
+                for turn in range(100):
                     handle = begin(f"{place}{turn}")
                     self.assertEqual(farjump.at(handle, nearest, row, place=place, timeout=WATCHDOG), 2)
                     end()

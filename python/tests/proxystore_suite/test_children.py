@@ -157,7 +157,7 @@ class Owners(WithFolder):
         limits, found = resource.getrlimit(resource.RLIMIT_NOFILE), []
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
-        for turn in range(60):
+        for turn in range(100):
             message = self.begin(str(turn))
             self.assertEqual(pickle.loads(message).sum(), 10)
             self.end()
