@@ -16,8 +16,8 @@ use super::error::{exhausted, last_error};
 use super::events::{Events, Since};
 use super::open_device::{self, Found};
 use super::options::{Gid, Options};
+use super::pair::{Capacities, DEPTH, places_in_order};
 use super::port::{self, Port};
-use super::queue::{Capacities, DEPTH, places_in_order};
 use crate::fork::{Inherited, Listed};
 
 /// Most inline bytes of a work request that are tried. With more, the send queue of a link would be several times as long

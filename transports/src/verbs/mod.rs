@@ -19,6 +19,7 @@ mod interfaces;
 mod memory;
 mod open_device;
 mod options;
+mod pair;
 mod port;
 mod port_report;
 mod queue;

@@ -89,6 +89,12 @@ pub struct GidInfo {
     pub interface: Option<String>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The folders that stand for the system's in this thread.
+    static PLAYED: std::cell::RefCell<Option<System>> = const { std::cell::RefCell::new(None) };
+}
+
 /// The folders in which a system lists its devices, and has their nodes.
 #[derive(Clone, Debug)]
 pub(super) struct System {
@@ -100,10 +106,16 @@ impl System {
     /// The system that this process runs on.
     pub(super) fn own() -> System {
         #[cfg(test)]
-        if let Some(system) = super::fake::system() {
+        if let Some(system) = PLAYED.with_borrow(Clone::clone) {
             return system;
         }
         System { classes: "/sys/class".into(), nodes: "/dev/infiniband".into() }
+    }
+
+    /// Has other folders stand for the system's in this thread; `None` ends it.
+    #[cfg(test)]
+    pub(super) fn play_to_this_thread(system: Option<System>) {
+        PLAYED.set(system);
     }
 
     /// A system whose folders are below this one.

@@ -13,8 +13,8 @@ use super::device::Device;
 use super::interfaces::{Interfaces, source_towards};
 use super::open_device::distance;
 use super::options::{Gid, Options, address_of};
+use super::pair::is_apart;
 use super::port::{Port, kind_of_gid, system_interfaces};
-use super::queue::is_apart;
 use super::sysfs::{GidInfo, PortInfo, System};
 
 /// How a port reaches a peer, worst first.

@@ -109,7 +109,6 @@ struct World {
     root: tempfile::TempDir,
     verbs: &'static Verbs,
     devices: Vec<&'static Played>,
-    system: System,
     interfaces: Interfaces,
     node: u32,
 }
@@ -127,11 +126,6 @@ pub(in crate::verbs) fn verbs() -> Option<&'static Verbs> {
     of_world(|world| world.verbs)
 }
 
-/// The system's list of them.
-pub(in crate::verbs) fn system() -> Option<System> {
-    of_world(|world| world.system.clone())
-}
-
 /// The interfaces of the played network namespace.
 pub(in crate::verbs) fn interfaces() -> Option<Interfaces> {
     of_world(|world| world.interfaces.clone())
@@ -147,9 +141,9 @@ impl Fake {
     pub(in crate::verbs) fn new() -> Fake {
         let root = tempfile::tempdir().unwrap();
         let verbs = Box::leak(Box::new(Verbs::of_functions(table(), queues::optional())));
-        let system = System::below(root.path());
+        System::play_to_this_thread(Some(System::below(root.path())));
         let interfaces = Interfaces::default();
-        WORLD.set(Some(World { root, verbs, devices: Vec::new(), system, interfaces, node: 0 }));
+        WORLD.set(Some(World { root, verbs, devices: Vec::new(), interfaces, node: 0 }));
         Fake(())
     }
 
@@ -259,6 +253,7 @@ impl Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
+        System::play_to_this_thread(None);
         WORLD.take();
     }
 }

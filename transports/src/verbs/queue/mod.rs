@@ -3,7 +3,6 @@
 //! These are a little registered memory: a word in which the peer states how many receives it has posted
 //! again, and space for words to send on devices without inline data.
 
-mod pair;
 mod posting;
 
 use std::ptr::{self, NonNull};
@@ -22,12 +21,9 @@ use super::domain::Domain;
 use super::error::{exhausted, last_error};
 use super::events::Since;
 use super::memory::{Memory, PAGE, Use};
+use super::pair::{self, Capacities, Change, DEPTH};
 use super::send_slots::SendSlots;
-use pair::Change;
-pub(super) use pair::{Capacities, is_apart, places_in_order};
 
-/// Work requests of a send queue, if the device supports as many.
-pub(super) const DEPTH: u32 = 256;
 /// Requests posted at a time.
 pub(super) const CHAIN: usize = 4;
 /// Rounds of progress between polls for completions that were not requested: those of failed requests. A

@@ -11,7 +11,8 @@ use super::receives::{DOORBELL, FRAME, Window};
 use crate::verbs::address::RemoteRegion;
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Registration, Use};
-use crate::verbs::queue::{CHAIN, DEPTH, Queue, Request};
+use crate::verbs::pair::DEPTH;
+use crate::verbs::queue::{CHAIN, Queue, Request};
 use crate::verbs::reads::QueueReads;
 
 /// Half of the longest ring: a frame of half a ring always fits, whatever precedes it. And as many operations

@@ -13,11 +13,13 @@ use farjump_rdma_sys::{
     ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
 };
 
-use crate::verbs::address::EndpointAddress;
-use crate::verbs::device::Device;
-use crate::verbs::options::Options;
-use crate::verbs::port::Port;
+use super::address::EndpointAddress;
+use super::device::Device;
+use super::options::Options;
+use super::port::Port;
 
+/// Work requests of a send queue, if the device supports as many.
+pub(super) const DEPTH: u32 = 256;
 /// The pause after a peer had nothing posted to receive into: 0.64 ms (InfiniBand Architecture Specification,
 /// 9.7.5.2.8). Credit avoids this in the steady state.
 const RNR_TIMER: u8 = 12;
@@ -28,13 +30,13 @@ const HOPS: u8 = 64;
 
 /// Capacities of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::verbs) struct Capacities {
+pub(super) struct Capacities {
     /// Work requests of the send queue.
-    pub(in crate::verbs) depth: u32,
+    pub(super) depth: u32,
     /// Work requests of the receive queue.
-    pub(in crate::verbs) receives: u32,
+    pub(super) receives: u32,
     /// Bytes that fit inside a work request.
-    pub(in crate::verbs) max_inline: u32,
+    pub(super) max_inline: u32,
 }
 
 impl Capacities {
@@ -43,7 +45,7 @@ impl Capacities {
     ///
     /// # Safety
     /// The domain and the completion queues exist and belong to one context of `verbs`.
-    pub(in crate::verbs) unsafe fn create(
+    pub(super) unsafe fn create(
         &self,
         verbs: &Verbs,
         domain: *mut ibv_pd,
@@ -141,7 +143,7 @@ fn path(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<ibv_ah
 }
 
 /// Whether only a router joins the port and the peer: on InfiniBand the first half of a GID names the subnet.
-pub(in crate::verbs) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
+pub(super) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
     !port.is_ethernet && peer.gid[..8] != port.gid.raw[..8]
 }
 
@@ -150,7 +152,7 @@ pub(in crate::verbs) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
 ///
 /// # Safety
 /// The queue pair is the device's, new, and is not used any more after this.
-pub(in crate::verbs) unsafe fn places_in_order(device: &Device, qp: NonNull<ibv_qp>) -> bool {
+pub(super) unsafe fn places_in_order(device: &Device, qp: NonNull<ibv_qp>) -> bool {
     // SAFETY: the queue pair exists.
     let own = device.port.address(unsafe { qp.as_ref() }.qp_num, 0);
     let Ok(connected) = connected(&device.port, &device.options, &own) else { return false };
