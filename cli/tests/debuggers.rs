@@ -182,9 +182,9 @@ fn gdb_knows_code_linked_with(linker: &[&str]) {
     }
     let text = said.text();
     // Of a frame that stands at the beginning of a line of code, gdb shows no address and no "in".
-    let frame = text.lines().find(|line| {
-        line.contains(" turn_until_released (first=") && line.contains("=42) at linger.c:")
-    });
+    let frame = text
+        .lines()
+        .find(|line| line.contains(" turn_until_released (first=") && line.contains("=42) at linger.c:"));
     assert!(frame.is_some(), "{text}{}", said.err);
     assert!(text.lines().any(|line| line.contains(" in linger_main (")), "{text}");
     // Statics are at the addresses of the symbols, a gigabyte above the code, so the call ends.
