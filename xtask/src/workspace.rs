@@ -158,15 +158,11 @@ fn built(chosen: &[&str], cargo: Run<'_>) -> Result<Artifacts, Failed> {
     Artifacts::of(run.args(chosen).directory(root()).limit(BUILDING), "the program farjump")
 }
 
-/// Crates that compute much in what an emulator runs, beside those that are optimised in any case (`Cargo.toml`).
-const COMPUTING: [&str; 4] = ["farjump-loader", "farjump-os", "farjump-control", "farjump-benches"];
-
 /// Has cargo build into `folder` what an emulator runs: it takes several times as long for code that is not optimised. No test
 /// reads the lines of other people's crates.
 pub(crate) fn for_emulator<'i>(cargo: Run<'i>, folder: &Path) -> Run<'i> {
-    let optimised = COMPUTING.map(|name| format!("profile.dev.package.{name}.opt-level=1"));
-    let configured = optimised.iter().map(String::as_str).chain(["profile.dev.package.'*'.debug=0"]);
-    cargo.args(configured.flat_map(|setting| ["--config", setting])).env("CARGO_TARGET_DIR", folder)
+    let cargo = cargo.args(["--config", "profile.dev.package.'*'.debug=0"]);
+    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_TARGET_DIR", folder)
 }
 
 /// The names of the files that git tracks, of those that `patterns` match if there are any.
