@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::OFlags;
@@ -16,9 +15,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 pub(crate) struct Terminal {
     /// The programs' end.
     end: File,
-    reader: JoinHandle<()>,
-    /// What was read so far.
-    read: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<Vec<u8>>,
 }
 
 impl Terminal {
@@ -30,16 +27,13 @@ impl Terminal {
         let mut options = OpenOptions::new();
         let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
         let end = options.read(true).write(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path);
-        let read = Arc::new(Mutex::new(Vec::new()));
-        let so_far = read.clone();
         let reader = thread::spawn(move || {
-            let mut bytes = [0; 4096];
+            let mut bytes = Vec::new();
             // An error is its end: the last program has closed it.
-            while let Ok(count @ 1..) = screen.read(&mut bytes) {
-                so_far.lock().expect("nobody panics with it").extend_from_slice(&bytes[..count]);
-            }
+            let _ = screen.read_to_end(&mut bytes);
+            bytes
         });
-        Terminal { end: end.expect("it can be opened"), reader, read }
+        Terminal { end: end.expect("it can be opened"), reader }
     }
 
     /// Returns the programs' end once more.
@@ -47,15 +41,9 @@ impl Terminal {
         self.end.try_clone().expect("descriptors can be duplicated")
     }
 
-    /// Whether these words were written to it.
-    pub(crate) fn has(&self, words: &str) -> bool {
-        String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).contains(words)
-    }
-
     /// Returns all that was written to it. The programs have ended; `command` holds ends no more, either.
     pub(crate) fn shown(self, command: Command) -> String {
         drop((command, self.end));
-        self.reader.join().expect("it reads");
-        String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).into_owned()
+        String::from_utf8_lossy(&self.reader.join().expect("it reads")).into_owned()
     }
 }

@@ -1,23 +1,27 @@
 //! The process that an object belongs to: a forked child has its parent's links and targets, and may use neither.
 
-use farjump_os::Owner;
+use farjump_os::fork_count;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
 
 /// The process that made an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Process(Owner);
+pub(crate) struct Process {
+    forks: u64,
+    pid: u32,
+}
 
 impl Process {
     /// This process.
     pub(crate) fn this() -> Process {
-        Process(Owner::this())
+        fork_count::watch();
+        Process { forks: fork_count::count(), pid: std::process::id() }
     }
 
     /// Whether this process made it.
     pub(crate) fn is_this(self) -> bool {
-        self.0.is_this()
+        fork_count::count() == self.forks
     }
 
     /// Checks that this process made it. `what` names the object.
@@ -30,7 +34,7 @@ impl Process {
         }
         let text = format!(
             "this {what} is that of the process with pid {}, which forked this one: make another after the fork",
-            self.0.pid()
+            self.pid
         );
         Err(raise(py, "Forked", text))
     }

@@ -75,7 +75,7 @@ const USERS: Place = Place {
 };
 
 /// Leaves out what computes or waits longest and depends on nothing of a place.
-const ALIKE_ANYWHERE: [&str; 22] = [
+const ALIKE_ANYWHERE: [&str; 20] = [
     "--skip",
     "perf_work::",
     "--skip",
@@ -92,8 +92,6 @@ const ALIKE_ANYWHERE: [&str; 22] = [
     "perf_tsi::",
     "--skip",
     "perf_wake_up::",
-    "--skip",
-    "denied_calls::",
     "--skip",
     "demo::a_file_larger_than_the_memory",
     "--skip",

@@ -18,4 +18,3 @@ mod packages;
 mod programs;
 mod recordings;
 mod streams;
-mod valgrind;

@@ -6,7 +6,6 @@
 
 mod dropped_messages;
 mod event_loop;
-mod fork;
 #[path = "../links/helper.rs"]
 mod helper;
 mod idle;

@@ -1,7 +1,6 @@
 //! Functions at the data: built from C and Rust, called on objects at their owner, and where it takes less time.
 
 mod awaiting;
-mod ended;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

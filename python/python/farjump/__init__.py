@@ -17,7 +17,6 @@ from ._errors import (
     LibraryError,
     Panicked,
     PeerGone,
-    PicklingError,
     PublisherGone,
     Refused,
     ServeError,
@@ -40,7 +39,6 @@ from ._native import (
     Store,
     Subscriber,
     Target,
-    __version__,
     close_targets as _close_targets,
     gather,
 )
@@ -72,7 +70,6 @@ __all__ = [
     "PeerGone",
     "Pending",
     "Pendings",
-    "PicklingError",
     "Publisher",
     "PublisherGone",
     "Refused",

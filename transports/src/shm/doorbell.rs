@@ -33,8 +33,10 @@ impl Doorbell {
     /// Makes a doorbell.
     pub(super) fn create() -> Result<Doorbell, Cause> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (own, button) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-            .map_err(|errno| failed("making a pair of sockets for a doorbell", "socketpair", errno))?;
+        let (own, button) =
+            socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(|errno| {
+                Cause::System(format!("making a pair of sockets for a doorbell failed: {errno}"))
+            })?;
         Ok(Doorbell { own: own.into(), button: Button(button.into()) })
     }
 
@@ -57,11 +59,11 @@ impl Doorbell {
                 Err(Errno::AGAIN) => return Ok(()),
                 // The peer did something to its socket; that counts as a wake-up.
                 Err(Errno::CONNRESET) => continue,
-                Err(errno) => return Err(failed("looking at the doorbell", "recvmsg", errno)),
+                Err(errno) => return Err(failed("looking at the doorbell", errno)),
             }
             match self.receive(RecvFlags::empty()) {
                 Ok(_) | Err(Errno::AGAIN | Errno::CONNRESET) => {}
-                Err(errno) => return Err(failed("silencing the doorbell", "recvmsg", errno)),
+                Err(errno) => return Err(failed("silencing the doorbell", errno)),
             }
         }
         Ok(())
@@ -101,12 +103,11 @@ impl Button {
             Ok(_) | Err(Errno::NOTSOCK | Errno::BADF) => {
                 return wrong("is no Unix datagram socket".to_owned());
             }
-            Err(errno) => return Err(failed("looking at the peer's doorbell", "getsockopt", errno)),
+            Err(errno) => return wrong(format!("has no known kind: {errno}")),
         }
         match getpeername(&descriptor) {
             Ok(_) => Ok(Button(descriptor)),
-            Err(errno @ (Errno::NOTCONN | Errno::INVAL)) => wrong(format!("rings no process: {errno}")),
-            Err(errno) => Err(failed("looking at the peer's doorbell", "getpeername", errno)),
+            Err(errno) => wrong(format!("rings no process: {errno}")),
         }
     }
 
@@ -117,13 +118,13 @@ impl Button {
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             // The peer is gone, which the control connection reports, or has broken its own doorbell.
             Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Ok(()),
-            Err(errno) => Err(failed("ringing the peer's doorbell", "sendto", errno)),
+            Err(errno) => Err(failed("ringing the peer's doorbell", errno)),
         }
     }
 }
 
-fn failed(doing: &str, call: &str, errno: Errno) -> Cause {
-    Cause::System(format!("{doing} failed: {errno}{}", limits::behind_call(call, &errno.into())))
+fn failed(doing: &str, errno: Errno) -> Cause {
+    Cause::System(format!("{doing} failed: {errno}{}", limits::behind(&errno.into())))
 }
 
 /// Repeats a call that a signal interrupted.

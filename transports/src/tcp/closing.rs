@@ -35,8 +35,7 @@ const SINK: usize = 16 << 10;
 pub(super) fn part(mut parts: Parts) {
     parts.inbound.clear();
     if parts.outbound.is_copy() {
-        // A forked child's, in whose place another one is.
-        return;
+        return close(parts.socket);
     }
     let mut closing = Closing { parts, shut: false, deadline: None };
     if closing.is_over() {

@@ -29,31 +29,29 @@ pub(super) struct Windows {
 }
 
 /// The receiver of a link's records.
-// A poll uses all of it.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct Inbound {
     keys: Option<Box<Keys>>,
+    max_frame: u32,
     /// The oldest message: usually the only one.
     first: Option<Ready>,
+    /// The messages behind it, oldest first.
+    behind: VecDeque<Ready>,
     /// The receive buffer. Its bytes `at..end` are records that were not parsed.
     last: Option<Shared>,
-    /// A message of several records that has begun.
-    long: Option<Box<Long>>,
+    /// Full buffers with messages that are not released, oldest first.
+    older: VecDeque<Shared>,
     at: usize,
     end: usize,
     /// Offset in that buffer at which the next message's record would begin without records of credit between
     /// messages. No message lies behind it.
     after: usize,
-    max_frame: u32,
+    /// A message of several records that has begun.
+    long: Option<Box<Long>>,
     /// The socket was empty at the last receive: no message has arrived unseen.
     drained: bool,
-    /// The messages behind the oldest one, oldest first.
-    behind: VecDeque<Ready>,
-    /// Full buffers with messages that are not released, oldest first.
-    older: VecDeque<Shared>,
     /// The reason why nothing more arrives, behind the ready messages.
-    ended: Option<Box<Cause>>,
+    ended: Option<Cause>,
 }
 
 /// A message.
@@ -88,16 +86,16 @@ impl Inbound {
     pub(super) fn new(keys: Option<Keys>, max_frame: u32) -> Inbound {
         Inbound {
             keys: keys.map(Box::new),
+            max_frame,
             first: None,
+            behind: VecDeque::new(),
             last: None,
-            long: None,
+            older: VecDeque::new(),
             at: START,
             end: START,
             after: START,
-            max_frame,
+            long: None,
             drained: true,
-            behind: VecDeque::new(),
-            older: VecDeque::new(),
             ended: None,
         }
     }
@@ -110,7 +108,7 @@ impl Inbound {
 
     /// The reason why nothing more arrives, behind the ready messages.
     pub(super) fn ended(&self) -> Option<&Cause> {
-        self.ended.as_deref()
+        self.ended.as_ref()
     }
 
     /// Whether no message is here: the socket becomes readable at the next one.
@@ -126,11 +124,11 @@ impl Inbound {
     #[inline]
     pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Box<Cause>> {
         if let Some(cause) = &self.ended {
-            return Err(cause.clone());
+            return Err(Box::new(cause.clone()));
         }
         let found = self.look_further(socket, windows);
         if let Err(cause) = &found {
-            self.ended = Some(cause.clone());
+            self.ended = Some(Cause::clone(cause));
         }
         found
     }

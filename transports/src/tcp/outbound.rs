@@ -11,7 +11,7 @@ use super::credit::RecvCredit;
 use super::head::{BODY, HEAD, Head, TAG, padded};
 use super::keys::Keys;
 use super::socket::Socket;
-use farjump_os::Owner;
+use farjump_os::fork_count;
 
 /// Records of a long message that are encrypted and passed to the system together: 512 KiB.
 const BATCH: usize = 32;
@@ -19,17 +19,15 @@ const BATCH: usize = 32;
 const SLOT: usize = TAG + HEAD;
 
 /// The sender of a link's records.
-// A poll uses the beginning.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct Outbound {
+    keys: Option<Box<Keys>>,
     /// Bytes that the socket has not taken yet. Nothing else is sent before them.
     waiting: Option<Waiting>,
     /// The reason why nothing can be sent any more.
     broken: Option<Box<Cause>>,
-    keys: Option<Box<Keys>>,
-    /// The process that made the link.
-    owner: Owner,
+    /// Number of forks of the process when the link was made.
+    forks: u64,
 }
 
 #[derive(Debug)]
@@ -51,7 +49,7 @@ enum Waiting {
 
 impl Outbound {
     pub(super) fn new(keys: Option<Keys>) -> Outbound {
-        Outbound { waiting: None, broken: None, keys: keys.map(Box::new), owner: Owner::this() }
+        Outbound { keys: keys.map(Box::new), waiting: None, broken: None, forks: fork_count::count() }
     }
 
     pub(super) fn keys(&self) -> Option<&Keys> {
@@ -79,7 +77,7 @@ impl Outbound {
     /// Whether this is a forked child's copy of its parent's link, which has used the keys.
     #[inline]
     pub(super) fn is_copy(&self) -> bool {
-        !self.owner.is_this()
+        self.forks != fork_count::count()
     }
 
     /// Sets another number of records for a key.

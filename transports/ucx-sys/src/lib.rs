@@ -20,7 +20,6 @@
 )]
 #[rustfmt::skip]
 mod bindings;
-mod forked;
 mod inline;
 mod log;
 mod named;

@@ -114,7 +114,9 @@ fn open_iceoryx(folder: &Path, is_source: bool, layout: &Layout) -> Result<Uncon
 
 #[cfg(not(feature = "iceoryx2"))]
 fn open_iceoryx(_folder: &Path, _is_source: bool, _layout: &Layout) -> Result<Unconnected, Failure> {
-    Err(Failure::new(crate::perf::not_built_with("iceoryx2")))
+    Err(Failure::new(
+        "this program was built without iceoryx2: build with cargo build --release -p farjump-cli --features iceoryx2",
+    ))
 }
 
 #[cfg(feature = "ucx")]
@@ -135,7 +137,7 @@ fn open_ucx(against: Against, layout: Layout) -> Result<Unconnected, Failure> {
 
 #[cfg(not(feature = "ucx"))]
 fn open_ucx(_against: Against, _layout: Layout) -> Result<Unconnected, Failure> {
-    Err(Failure::new(crate::perf::not_built_with("ucx")))
+    Err(Failure::new("this program was built without UCX: build with --features ucx"))
 }
 
 fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
@@ -181,7 +183,9 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
             }))
         }
         #[cfg(not(feature = "ucx"))]
-        Way::Messages | Way::Fetch => Err(Failure::new(crate::perf::not_built_with("ucx"))),
+        Way::Messages | Way::Fetch => {
+            Err(Failure::new("this program was built without UCX: build with --features ucx"))
+        }
     }
 }
 

@@ -273,15 +273,6 @@ impl Inner {
         }
     }
 
-    /// Checks that this source may bring code there.
-    #[cold]
-    fn may_bring(&self, library: &Library) -> Result<(), Box<Error>> {
-        let has_key = || self.settings.tcp.key.is_some();
-        may(self.connection.target.rights, Rights::INJECT, has_key).map_err(|Refusal { cause, text }| {
-            Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
-        })
-    }
-
     /// The general path. `max` is the library's limit for this payload in bytes.
     #[inline(never)]
     fn inject_slowly(
@@ -304,9 +295,11 @@ impl Inner {
             return Ok(token as usize);
         }
         if matches!(mode, Mode::Always | Mode::InPlace)
-            && !self.connection.target.rights.contains(Rights::INJECT)
+            && let Err(Refusal { cause, text }) = may(self.connection.target.rights, Rights::INJECT)
         {
-            self.may_bring(library)?;
+            return Err(
+                Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
+            );
         }
         let recent = self.codes.recent_index(library);
         let index = match recent {

@@ -27,8 +27,7 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) wait: WaitPolicy,
     /// For tasks, which let others run between their turns.
     pub(in crate::link) task_wait: WaitPolicy,
-    /// In nanoseconds.
-    pub(in crate::link) control_interval: u64,
+    pub(in crate::link) control_interval: Duration,
     pub(in crate::link) on_refused: Option<RefusalHandler>,
     pub(in crate::link) on_peer_gone: Option<PeerGoneHandler>,
     pub(in crate::link) on_code_missing: Option<CodeMissingHandler>,

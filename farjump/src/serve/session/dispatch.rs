@@ -83,9 +83,7 @@ impl Session {
     /// code is missing.
     pub(super) fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::CallCode | Kind::CallInPlace | Kind::Bind => {
-                may(self.control.rights(), Rights::INJECT, || self.control.has_key())
-            }
+            Kind::CallCode | Kind::CallInPlace | Kind::Bind => may(self.control.rights(), Rights::INJECT),
             _ => Ok(()),
         }
     }

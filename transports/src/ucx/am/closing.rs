@@ -12,7 +12,6 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::Cause;
-use farjump_os::PerProcess;
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_PTR_IS_PTR};
 
 use super::Sending;
@@ -89,10 +88,10 @@ impl Drop for Closing {
     }
 }
 
-static KEPT: PerProcess<Mutex<Vec<Closing>>> = PerProcess::new();
+static KEPT: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 
 fn kept() -> MutexGuard<'static, Vec<Closing>> {
-    KEPT.get().lock().unwrap_or_else(PoisonError::into_inner)
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps an endpoint until UCX has closed it.

@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 
 use super::region::{PAGE, Region};
 use crate::ucx::context::Context;
-use crate::ucx::inherited;
 use crate::ucx::mappings::Mappings;
 use crate::ucx::worker::Worker;
 
@@ -18,7 +17,6 @@ pub(super) struct Ways {
 /// Returns the available ways; if there are none, the cause and the remedy as a sentence.
 pub(super) fn ways() -> Result<Ways, String> {
     static WAYS: OnceLock<Result<Ways, String>> = OnceLock::new();
-    inherited::check()?;
     WAYS.get_or_init(look).clone()
 }
 

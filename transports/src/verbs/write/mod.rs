@@ -22,11 +22,9 @@ use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
-use crate::verbs::domain::Domain;
-use crate::verbs::ends::{End, Ends};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
-use crate::verbs::queue::Queue;
+use crate::verbs::queue::{Queue, Receives};
 use crate::verbs::reads::DeviceLender;
 use queue::{Failed, WriteQueue, max_frame};
 use receives::Window;
@@ -87,76 +85,59 @@ impl Transport for Write {
         if request.max_frame > max {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max }));
         }
-        let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
-        let end = UnconnectedWrite::open(&device, request.region_len).map_err(failed)?;
-        Ok(Box::new(Ends::new(end, wished)))
+        Ok(Box::new(UnconnectedWrite::open(&device, request.region_len).map_err(failed)?))
     }
 }
 
-/// An unconnected endpoint on one port.
+/// An unconnected endpoint.
 struct UnconnectedWrite {
     // The queue pair before the region that is written through it.
     queue: Queue,
     region: Memory,
     window: Window,
-    address: EndpointAddress,
+    address: Vec<u8>,
 }
 
 impl UnconnectedWrite {
     fn open(device: &Arc<Device>, len: usize) -> Result<UnconnectedWrite, Cause> {
-        let domain = Domain::create(device)?;
-        let region = Memory::create(&domain, len, Use::WrittenByPeer)?;
+        let region = Memory::create(device, len, Use::WrittenByPeer)?;
         let receives = device.depth(RECEIVES);
-        let queue = Queue::create(&domain, receives)?;
+        let queue = Queue::create(device, Receives::Own(receives))?;
         let window = Window::of(receives);
         window.post(&queue, receives)?;
-        let mut address = queue.endpoint_address(receives);
-        address.region = RemoteRegion {
+        let mut own_address = queue.endpoint_address(receives);
+        own_address.region = RemoteRegion {
             address: region.start().addr().get() as u64,
             len: region.len() as u64,
             key: region.remote_key(),
         };
+        let address = own_address.to_bytes(Backend::Write)?;
         Ok(UnconnectedWrite { queue, region, window, address })
     }
 }
 
-impl End for UnconnectedWrite {
-    const BACKEND: Backend = Backend::Write;
-
-    fn on(&self, device: &Arc<Device>) -> Result<Self, Cause> {
-        UnconnectedWrite::open(device, self.region.len())
-    }
-
-    fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    fn address(&self) -> EndpointAddress {
-        self.address.clone()
-    }
-}
-
-impl UnconnectedEndpoint for Ends<UnconnectedWrite> {
+impl UnconnectedEndpoint for UnconnectedWrite {
     fn address(&self) -> LocalAddress<'_> {
-        LocalAddress { bytes: self.describe(), descriptors: Vec::new() }
+        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
-        let peer_address = self.adapt_to(peer).map_err(|(operation, cause)| error(operation, cause))?;
+        let peer_address = EndpointAddress::from_bytes(peer, Backend::Write)
+            .map_err(|cause| error(Operation::Connect, cause))?;
         let mut rules = ArrivalRules::all();
         // The receiver's device guarantees it, and each peer receives.
-        rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.first().queue.device.in_order);
+        rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.queue.device.in_order);
         Ok(rules)
     }
 
-    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| error(Operation::Connect, cause);
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
-        let (own, peer_address) = self.pair_with(&peer.bytes).map_err(failed)?;
-        let UnconnectedWrite { mut queue, region, mut window, .. } = own;
-        queue.connect(&peer_address).map_err(failed)?;
+        let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Write).map_err(failed)?;
+        self.queue.connect(&peer_address).map_err(failed)?;
+        let UnconnectedWrite { queue, region, mut window, .. } = *self;
         window.open(peer_address.receives);
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
         // Checked when the address was decoded.
@@ -254,9 +235,9 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
         let mut writes = locked(&self.writes);
-        let domain = Arc::clone(&writes.queue.domain);
+        let device = Arc::clone(&writes.queue.device);
         let staging =
-            Memory::create(&domain, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
+            Memory::create(&device, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
         Ok(Some(writes.staging.insert(staging).start()))
     }
 
@@ -303,7 +284,7 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: registered memory is whole pages of one shared mapping.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len(), None) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len()) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 
@@ -348,7 +329,7 @@ unsafe impl LocalMemory for WriteLocal {
     }
 
     fn lender(&self) -> Option<Box<dyn Lender>> {
-        Some(DeviceLender::boxed(&locked(&self.writes).queue.domain, NAME))
+        Some(DeviceLender::boxed(&locked(&self.writes).queue.device, NAME))
     }
 }
 
