@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use farjump_tools::all_work;
 
-use crate::workbench::{Done, Process, Workbench, finish, start_target};
+use crate::workbench::{Done, Process, Workbench, alone, finish, start_target};
 
 /// Keeps the processor busy for as many turns as its payload says.
 const BUSY: &str = "
@@ -60,15 +60,6 @@ impl Drop for PerfMap {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
-}
-
-/// Keeps tests with gdb and tests with perf apart, in whichever process each runs: `perf record` fails without
-/// a word while gdb attaches to another process.
-pub(crate) fn alone() -> fs::File {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debuggers.lock");
-    let lock = fs::File::create(path).expect("cargo has made the folder");
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("a file can be locked");
-    lock
 }
 
 #[test]

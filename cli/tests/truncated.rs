@@ -133,7 +133,7 @@ fn gdb_knows_the_functions_of_a_library_that_a_target_exports_and_its_path() {
     if !farjump_tools::all_work(&["gdb"]) {
         return;
     }
-    let _alone = crate::debuggers::alone();
+    let _alone = crate::workbench::alone();
     let bench = Workbench::new();
     let quote = bench.library("quote", QUOTE);
     let source = "#include <stdio.h>

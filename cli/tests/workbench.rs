@@ -207,6 +207,15 @@ pub(crate) fn documented(page: &str, words: &str) -> Vec<String> {
     table.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
 }
 
+/// Keeps tests with gdb and tests with perf apart, in whichever process each runs: `perf record` fails without
+/// a word while gdb attaches to another process.
+pub(crate) fn alone() -> fs::File {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debuggers.lock");
+    let lock = fs::File::create(path).expect("cargo has made the folder");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("a file can be locked");
+    lock
+}
+
 /// Whether gdb could attach to a process, by its output; otherwise prints the reason.
 pub(crate) fn gdb_attached(said: &Done) -> bool {
     let refused =

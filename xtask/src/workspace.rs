@@ -158,10 +158,8 @@ fn built(chosen: &[&str], cargo: Run<'_>) -> Result<Artifacts, Failed> {
     Artifacts::of(run.args(chosen).directory(root()).limit(BUILDING), "the program farjump")
 }
 
-/// Has cargo build into `folder` what an emulator runs: it takes several times as long for code that is not optimised. No test
-/// reads the lines of other people's crates.
+/// Has cargo build into `folder` what an emulator runs. It takes several times as long for code that is not optimised.
 pub(crate) fn for_emulator<'i>(cargo: Run<'i>, folder: &Path) -> Run<'i> {
-    let cargo = cargo.args(["--config", "profile.dev.package.'*'.debug=0"]);
     cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_TARGET_DIR", folder)
 }
 

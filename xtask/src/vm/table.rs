@@ -17,7 +17,7 @@ const SETTING: &str = include_str!("setting.sh");
 enum On {
     /// On each.
     Each,
-    /// The first. The conformance suite finds on each what depends on the kernel; the other has more to run.
+    /// The first: the other one has more to run.
     First,
     /// The one where writes land in disorder: it finds more.
     Disorder,
