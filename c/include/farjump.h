@@ -447,6 +447,9 @@ typedef struct farjump_link_options_t farjump_link_options_t;
 /**
  * A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
  * in flight. Functions run at the target in injection order.
+ *
+ * A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one there ends
+ * nothing. It connects itself.
  */
 typedef struct farjump_link_t farjump_link_t;
 

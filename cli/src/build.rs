@@ -11,7 +11,7 @@ use farjump::{Cpu, Machine, Platform, PlatformError};
 use crate::ask::Asking;
 use crate::inspect::show;
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
+use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp, parse_address, parse_transport};
 use farjump_benches::program::output;
 use farjump_benches::program::units::parse_duration;
 
@@ -64,7 +64,7 @@ pub(crate) struct Build {
     pub(crate) targets: Vec<Platform>,
     /// Build one more image, for exactly the CPU of this target, unix:PATH, unix:@NAME or tcp:HOST:PORT; without
     /// --target the others are for any CPU of its machine
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) for_peer: Option<String>,
     #[command(flatten)]
     pub(crate) peer: PeerOptions,
@@ -79,7 +79,8 @@ pub(crate) struct Build {
     /// ld, ld.lld, own that links a line]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
     pub(crate) linker: Option<PathBuf>,
-    /// A flag for the compiler, and for the link of the library; may be repeated
+    /// A flag for the compiler; may be repeated. The link of the library gets those that say what is linked: -l, -L,
+    /// -Wl, and files
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
     /// Also put bitcode into the library, for the machine of each target: one without a matching image compiles it for its
@@ -103,7 +104,7 @@ pub(crate) struct Build {
 #[derive(Args, Debug)]
 pub(crate) struct PeerOptions {
     /// With --for-peer, use this transport to ask the target for its CPU [default: the best that both have]
-    #[arg(long, value_name = "NAME", requires = "for_peer")]
+    #[arg(long, value_name = "NAME", requires = "for_peer", value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     /// With --for-peer, time limit for connecting, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]

@@ -3,7 +3,9 @@
 use std::env;
 use std::io::Write;
 
+use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
+use farjump_benches::program::rust_names::in_flags;
 
 /// farjump's variables, as the long help shows them.
 pub(crate) const VARIABLES: &str = "\
@@ -14,7 +16,7 @@ Environment (a variable that is empty is not set):
   FARJUMP_KEY        the file with the key for tcp: addresses, where --key is not given
   FARJUMP_DEVICE     the RDMA device of verbs-write and verbs-send, where --device is not given
   FARJUMP_VERBS      how they use it: gid=INDEX or ADDRESS, pkey=HEX, sl=0..15, tclass=0..255,
-                     mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
+                     router=LID of InfiniBand, mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
   FARJUMP_UCX        the file libucp.so.0 of the UCX to use, instead of the system's
   FARJUMP_CC         the C compiler, where --cc is not given
   FARJUMP_LD         the linker that makes images, where --linker is not given
@@ -96,12 +98,60 @@ pub(crate) fn warn_of_unknown() {
     }
 }
 
+/// Variables that the libraries read themselves.
+const READ_ELSEWHERE: [&str; 5] =
+    ["FARJUMP_DEVICE", "FARJUMP_VERBS", "FARJUMP_UCX", "FARJUMP_COMPILER", "FARJUMP_LIBLLVM"];
+
+/// Names the variable whose value a failure speaks of. `options` are the variables that stand for options of the
+/// command, with their values.
+pub(crate) fn name_variable(failure: Failure, options: &[(String, String)]) -> Failure {
+    let text = failure.to_string();
+    let is_word = |value: &str| {
+        let is_part = |letter: char| letter.is_alphanumeric() || "-_".contains(letter);
+        text.match_indices(value)
+            .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + value.len()..].starts_with(is_part))
+    };
+    let elsewhere = READ_ELSEWHERE.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?)));
+    let known: Vec<_> = options.iter().cloned().chain(elsewhere).collect();
+    match known.iter().find(|(name, value)| !value.is_empty() && !text.contains(name) && is_word(value)) {
+        Some((name, value)) => failure.behind(&format!("{name}={value}")),
+        None => failure,
+    }
+}
+
+/// Divides a filter of the log into the parts to use, and those that are no levels and name no module of farjump's.
+fn parts_of_filter(filter: &str) -> (Vec<&str>, Vec<&str>) {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));
+    let is_module = |text: &str| text.split("::").next().is_some_and(|name| name.starts_with("farjump"));
+    let parts = filter.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let is_right = |part: &&str| match part.split_once('=') {
+        Some((module, level)) => is_module(module) && (level.is_empty() || is_level(level)),
+        None => is_level(part) || is_module(part),
+    };
+    parts.partition(is_right)
+}
+
 /// Sends the libraries' log to standard error.
 pub(crate) fn start_log() {
-    env_logger::Builder::from_env(env_logger::Env::new().filter_or("FARJUMP_LOG", "warn"))
+    let filter = env::var("FARJUMP_LOG").unwrap_or_default();
+    // What follows a slash is an expression that lines have to match.
+    let (modules, expression) =
+        filter.split_once('/').map_or((&*filter, None), |(first, rest)| (first, Some(rest)));
+    let (right, wrong) = parts_of_filter(modules);
+    for wrong in wrong {
+        output::note(format_args!(
+            "warning: `{wrong}` in FARJUMP_LOG selects nothing: write off, error, warn, info, debug or trace, or \
+             farjump::MODULE=LEVEL"
+        ));
+    }
+    let mut filter = if right.is_empty() { "warn".to_owned() } else { right.join(",") };
+    filter.extend(expression.map(|expression| format!("/{expression}")));
+    env_logger::Builder::new()
+        .parse_filters(&filter)
         .format(|out, record| {
             let level = record.level().as_str().to_lowercase();
-            writeln!(out, "{level}: {}: {}", record.target(), record.args())
+            writeln!(out, "{level}: {}: {}", record.target(), in_flags(record.args().to_string()))
         })
         .init();
 }
@@ -129,6 +179,29 @@ mod tests {
             ("FARJUMP_UCP", "FARJUMP_UCX"),
         ] {
             assert_eq!(nearest(misspelt), meant, "{misspelt}");
+        }
+    }
+
+    #[test]
+    fn parts_of_the_filter_of_the_log_that_select_nothing_are_found() {
+        for (filter, wrong) in [
+            ("foo", &["foo"][..]),
+            ("warn,farjump::serve=debug,farjump_control", &[]),
+            ("INFO", &[]),
+            ("warn,serve=debug,farjump=loud", &["serve=debug", "farjump=loud"]),
+            ("off", &[]),
+        ] {
+            assert_eq!(parts_of_filter(filter).1, wrong, "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_named_after_the_variable_whose_value_it_has() {
+        let options = [("FARJUMP_KEY".to_owned(), "farm.key".to_owned())];
+        let named = |text: &str| name_variable(Failure::new(text), &options).to_string();
+        assert_eq!(named("reading farm.key failed"), "FARJUMP_KEY=farm.key: reading farm.key failed");
+        for other in ["reading my-farm.key failed", "FARJUMP_KEY names farm.key", "it failed"] {
+            assert_eq!(named(other), other);
         }
     }
 

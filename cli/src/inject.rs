@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 #[cfg(feature = "build")]
 use farjump::PeerCompiler;
-use farjump::{CallError, CodeId, Error, Library, Link, LinkStats, Mode, PeerIdentity};
+use farjump::{CallError, CodeId, Error, Library, Link, LinkBuilder, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
 use crate::reply_format::Format;
 use crate::transports::link_path::{self, LinkReport};
-use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
+use farjump_benches::program::failure::{Exit, Failure};
+use farjump_benches::program::link_options::{
+    Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp, parse_address, parse_transport,
+};
 use farjump_benches::program::output;
 use farjump_benches::program::routines;
 use farjump_benches::program::units::{
@@ -25,6 +27,10 @@ use farjump_benches::program::units::{
 
 /// Longest delay of the target's report of its linking after the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
+
+/// Shortest and longest pause between two attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Run the function of a library in a target
 ///
@@ -49,7 +55,7 @@ pub(crate) struct Inject {
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
     /// The target: unix:PATH, unix:@NAME or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
@@ -86,11 +92,14 @@ pub(crate) struct Inject {
     /// Number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,
+    /// Wait so long for a target to listen, such as 10s [default: fail at once]
+    #[arg(long, value_name = "T", value_parser = parse_duration)]
+    pub(crate) wait: Option<Duration>,
     /// Time limit for connecting and for each call, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm, or the target's choice]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) device: RdmaDevice,
@@ -108,26 +117,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     // SAFETY: the user names the library (`arguments.library`), and trusts its routines to run here.
     let library = unsafe { routines::open(&arguments.library) }?;
     let args = source_args(arguments)?;
-    let mut builder = Link::builder(&arguments.to)
-        .mode(arguments.mode)
-        .ucx_tcp(arguments.ucx.tcp)
-        .clear(arguments.clear.clear)
-        .connect_timeout(arguments.timeout)
-        .send_timeout(arguments.timeout);
-    if let Some(transport) = &arguments.transport {
-        builder = builder.transport(transport);
-    }
-    if let Some(key) = arguments.key.read([arguments.to.as_str()])? {
-        builder = builder.key(key);
-    }
-    if let Some(time) = arguments.peer_timeout.time {
-        builder = builder.peer_timeout(time);
-    }
-    #[cfg(feature = "build")]
-    if arguments.compile_for_peer {
-        builder = builder.compile_for_peer(compiler(arguments));
-    }
-    let link = builder.connect()?;
+    let link = connect(arguments)?;
     if arguments.verbose {
         output::note(link_path::as_text(&LinkReport::of(&link)).trim_end());
     }
@@ -182,6 +172,48 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         counted(reply.len() as u64, "byte"),
         format.name()
     )))
+}
+
+/// Connects to the target, and waits until one listens if that is asked for.
+fn connect(arguments: &Inject) -> Result<Link, Failure> {
+    let deadline = Instant::now() + arguments.wait.unwrap_or_default();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let failure = match builder(arguments)?.connect() {
+            Ok(link) => return Ok(link),
+            Err(error) => Failure::from(error),
+        };
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if failure.exit() != Exit::NoTarget || rest.is_zero() {
+            return Err(failure);
+        }
+        std::thread::sleep(pause.min(rest));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The link's settings.
+fn builder(arguments: &Inject) -> Result<LinkBuilder, Failure> {
+    let mut builder = Link::builder(&arguments.to)
+        .mode(arguments.mode)
+        .ucx_tcp(arguments.ucx.tcp)
+        .clear(arguments.clear.clear)
+        .connect_timeout(arguments.timeout)
+        .send_timeout(arguments.timeout);
+    if let Some(transport) = &arguments.transport {
+        builder = builder.transport(transport);
+    }
+    if let Some(key) = arguments.key.read([arguments.to.as_str()])? {
+        builder = builder.key(key);
+    }
+    if let Some(time) = arguments.peer_timeout.time {
+        builder = builder.peer_timeout(time);
+    }
+    #[cfg(feature = "build")]
+    if arguments.compile_for_peer {
+        builder = builder.compile_for_peer(compiler(arguments));
+    }
+    Ok(builder)
 }
 
 /// Returns the compiler that the arguments choose.
@@ -297,6 +329,8 @@ impl Figures {
             "transport": self.transport,
             "path": self.path,
             "arrives_by": self.rule,
+            "pid": self.target.pid,
+            // The older name of the same.
             "target_pid": self.target.pid,
             "frames": self.sent.frames,
             "frames_with_code": self.sent.frames_with_code,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use farjump::inspect::{Report, inspect, symbols};
+use serde_json::{Value, json};
 
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
@@ -30,7 +31,7 @@ pub(crate) struct Inspect {
     pub(crate) library: PathBuf,
     /// Write the image as an ELF file with symbols, for gdb's add-symbol-file; into a folder as
     /// NAME.TARGET.elf, for each image
-    #[arg(long, value_name = "OUT.elf", conflicts_with = "json")]
+    #[arg(long, value_name = "OUT.elf")]
     pub(crate) symbols: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -40,13 +41,13 @@ pub(crate) struct Inspect {
 /// Shows the contents of a library, or writes its symbols.
 pub(crate) fn run(arguments: &Inspect) -> Result<(), Failure> {
     match &arguments.symbols {
-        Some(output) => write_symbols(&arguments.library, output),
+        Some(output) => write_symbols(&arguments.library, output, arguments.json),
         None => show(&inspect(&arguments.library)?, arguments.json),
     }
 }
 
 /// Writes the symbols of each image to a file for debuggers, and prints how to use it.
-fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
+fn write_symbols(library: &Path, output: &Path, json: bool) -> Result<(), Failure> {
     let all = symbols(library)?;
     let into_folder = output.is_dir();
     if all.len() > 1 && !into_folder {
@@ -57,6 +58,7 @@ fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
         );
         return Err(Failure::new(text));
     }
+    let mut written = Vec::new();
     for symbols in &all {
         let path = match into_folder {
             true => output.join(format!("{}.{}.elf", symbols.name, symbols.platform.replace(':', "-"))),
@@ -64,12 +66,17 @@ fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
         };
         std::fs::write(&path, &symbols.elf)
             .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())))?;
-        let (platform, id, path) = (&symbols.platform, &symbols.id, path.display());
+        let (platform, id) = (&symbols.platform, &symbols.id);
+        if json {
+            written.push(json!({ "platform": platform.to_string(), "id": id.to_string(), "file": path }));
+            continue;
+        }
+        let path = path.display();
         output::print_line(format_args!(
             "{platform}   id {id}   in gdb: add-symbol-file {path} -o PLACE (where the target placed it)"
         ))?;
     }
-    Ok(())
+    if json { output::print_line(format_args!("{:#}", Value::from(written))) } else { Ok(()) }
 }
 
 /// Shows the report on a library.

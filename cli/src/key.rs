@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use farjump::{Error, Key as Secret, Keys, Rights};
+use serde_json::json;
+
+use farjump::{Error, Grant, Key as Secret, Keys};
 
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
@@ -20,7 +22,8 @@ The file has mode 0600. farjump refuses a key file that others may read or write
 overwritten. Without FILE the key goes to standard output.
 
 A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits,
-its name, and allow=RIGHT,… if its rights differ from those of `serve --allow`. Lines that begin with # are comments. A
+its name, and allow= if its rights differ from those of `serve --allow`: a list in their place (allow=observe,call), or
+changes to them (allow=+drop,-call). Lines that begin with # are comments. A
 source has only the line of its own key, in a file of its own. A running target rereads its file. Remove a line, and the
 links by that key end within a second or so. Change a key's rights, and its links end; new ones have the new rights.
 
@@ -36,15 +39,23 @@ pub(crate) struct Key {
     /// Add a key to FILE, or make FILE, under this name: the target's log and `farjump stats` show it
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) name: Option<String>,
-    /// The rights of this key at targets with FILE, separated by commas [default: those of serve --allow]
-    #[arg(long = "allow", value_name = "RIGHT,…", requires = "name")]
-    pub(crate) rights: Option<Rights>,
+    /// The rights of this key at targets with FILE, as for serve --allow: a list, or changes of the rights that
+    /// serve --allow gives (+drop,-call) [default: these]
+    #[arg(long = "allow", value_name = "RIGHT,…", requires = "name", allow_hyphen_values = true)]
+    pub(crate) rights: Option<Grant>,
+    /// Print JSON: the file and the name, or without FILE the key
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
+    let made = json!({ "file": arguments.file, "name": arguments.name });
     match (&arguments.file, &arguments.name) {
         (Some(file), Some(name)) => {
             Keys::add(file, name, arguments.rights).map_err(Error::from)?;
+            if arguments.json {
+                return output::print_line(made);
+            }
             let file = file.display();
             output::note(format_args!(
                 "added `{name}` to {file}, for targets: copy its line, and no other, to the source in secret \
@@ -54,12 +65,21 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
         }
         (Some(file), None) => {
             Secret::create(file).map_err(Error::from)?;
+            if arguments.json {
+                return output::print_line(made);
+            }
             let file = file.display();
             output::note(format_args!(
                 "wrote {file}: copy it to the other machine in secret (scp -p), and give it to both processes with --key"
             ));
             Ok(())
         }
-        (None, _) => output::print(Secret::draw().map_err(Error::from)?.digits().as_str()),
+        (None, _) => {
+            let digits = Secret::draw().map_err(Error::from)?.digits();
+            match arguments.json {
+                true => output::print_line(json!({ "key": digits.trim_end() })),
+                false => output::print(digits.as_str()),
+            }
+        }
     }
 }

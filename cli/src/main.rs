@@ -15,6 +15,7 @@ mod inject;
 mod inspect;
 mod key;
 mod objects;
+mod progress;
 mod reply_format;
 mod report;
 mod resources;
@@ -30,7 +31,7 @@ use farjump_benches::perf;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 
-use arguments::Command;
+use arguments::{Command, Given};
 
 fn main() -> ExitCode {
     // SAFETY: `main` has just begun, and the process has no other thread.
@@ -42,18 +43,22 @@ fn main() -> ExitCode {
     environment::warn_of_unknown();
     environment::start_log();
     resources::prepare();
-    let arguments = arguments::parse();
+    let Given { command, json, variables } = arguments::parse();
     #[cfg(all(feature = "ucx", feature = "build"))]
-    if let Command::Perf(perf) = &arguments.command
+    if let Command::Perf(perf) = &command
         && let Some(library) = perf.ucx_library()
     {
         // SAFETY: no line of `main` above starts a thread.
         unsafe { environment::choose_ucx(library) };
     }
-    match choose_device(&arguments.command).and_then(|()| run(arguments.command)) {
+    match choose_device(&command).and_then(|()| run(command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            output::note(format_args!("error: {failure}"));
+            let failure = environment::name_variable(failure, &variables);
+            match json {
+                true => output::note(failure.to_json()),
+                false => output::note(format_args!("error: {failure}")),
+            }
             failure.exit().into()
         }
     }

@@ -9,7 +9,7 @@ use farjump::core::cpu::Forms;
 use serde_json::{Value, json};
 
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::KeyFile;
+use farjump_benches::program::link_options::{KeyFile, parse_address};
 use farjump_benches::program::output;
 use farjump_benches::program::units::parse_duration;
 
@@ -17,7 +17,7 @@ use farjump_benches::program::units::parse_duration;
 #[derive(Args, Debug)]
 pub(crate) struct AdminOptions {
     /// The target: unix:PATH, unix:@NAME or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) to: String,
     #[command(flatten)]
     key: KeyFile,

@@ -1,13 +1,14 @@
 //! The limits of this process (getrlimit(2)) that a program may change for itself, and a library may not.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use farjump_os::limits;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Descriptors that are enough: programs that are started inherit the limit, and some walk through all numbers.
 const ENOUGH: u64 = 65_536;
 
 /// Raises the limit of descriptors as far as this process may, and has files that grow too long be errors.
 pub(crate) fn prepare() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Rlimit { current, maximum } = limits::of(Resource::Nofile);
     let most = maximum.unwrap_or(ENOUGH).min(ENOUGH);
     if current.is_some_and(|current| current < most) {
         // Within the hard limit this cannot fail but by a filter, and then the limit stays.

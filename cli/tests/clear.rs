@@ -102,8 +102,8 @@ fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
     for more in [&["--clear"][..], &["--transports", "tcp-clear"]] {
         finish(&mut measure(&address, more)).fails(1, &[&address, "`farjump serve --clear`"]);
     }
-    finish(&mut perf(&bench, &["latency", "--clear"])).fails(1, &["--transports tcp-clear"]);
+    finish(&mut perf(&bench, &["latency", "--clear"])).fails(2, &["--transports tcp-clear"]);
     finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--ucx-tcp"]))
-        .fails(1, &["--against ucx-am-tcp"]);
+        .fails(2, &["--against ucx-am-tcp"]);
     bench.is_clean();
 }

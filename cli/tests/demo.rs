@@ -25,7 +25,7 @@ fn the_default_file_is_the_program_and_every_answer_is_the_expected_one() {
     assert_eq!(report["transport"], "shm");
     assert_eq!(report["file"], program);
     assert_eq!(report["file_bytes"], fs::metadata(program).expect("it is there").len());
-    assert_eq!(keys(&report), ["transport", "path", "file", "file_bytes", "functions"]);
+    assert_eq!(keys(&report), ["pid", "transport", "path", "file", "file_bytes", "functions"]);
     let functions = report["functions"].as_array().expect("a list");
     let names: Vec<_> = functions.iter().map(|function| function["name"].as_str()).collect();
     assert_eq!(names, [Some("histogram"), Some("grep"), Some("crc32")]);
@@ -90,7 +90,7 @@ fn the_target_is_started_by_the_words_that_are_given_and_a_launcher_that_is_not_
         .run(["demo", "prose", "--launch", "no-such-launcher here"])
         .fails(1, &["by `no-such-launcher here`: No such file"]);
     // A launcher that runs without starting the target is reported too.
-    bench.run(["demo", "prose", "--launch", "true"]).fails(1, &["did not get ready"]);
+    bench.run(["demo", "prose", "--launch", "true"]).fails(1, &["ended before it was ready"]);
     bench.is_clean();
 }
 
@@ -204,13 +204,18 @@ fn functions_that_were_built_elsewhere_need_no_compiler() {
 #[test]
 fn what_cannot_be_shown_is_said_in_a_sentence() {
     let bench = Workbench::new();
-    for (args, part) in [
-        (&["demo", "missing"][..], "cannot read `missing`"),
-        (&["demo", "."], "no regular file"),
-        (&["demo", "--transport", "pigeon"], "no transport `pigeon`"),
+    for (args, code, part) in [
+        (&["demo", "missing"][..], 1, "cannot read `missing`"),
+        (&["demo", "."], 1, "no regular file"),
+        (&["demo", "--transport", "pigeon"], 2, "no transport `pigeon`"),
     ] {
-        bench.run(args).fails(1, &[part]);
+        bench.run(args).fails(code, &[part]);
     }
+    // What keeps the target from getting ready is said once.
+    bench.write("prose", "panic");
+    let done = bench.run(["demo", "prose", "--listen", "unix:no/such/folder/s"]);
+    done.fails(1, &["no/such/folder"]);
+    assert_eq!(done.err.matches("error").count(), 1, "{}", done.err);
     finish(bench.farjump().arg("demo").env("FARJUMP_CC", "no-such-cc"))
         .fails(1, &["cannot run `no-such-cc`", "Install a C compiler"]);
 }

@@ -72,9 +72,7 @@ fn what_cannot_be_exported_is_told_with_what_to_do() {
     let library = library.to_str().expect("a plain path");
     let serving = bench.serve(&[]);
     let address = bench.address();
-    bench
-        .run(["export", library, "--to", &address])
-        .fails(3, &["grant `observe,call,inject,export`", "`farjump serve --allow`"]);
+    bench.run(["export", library, "--to", &address]).fails(3, &["add `+export`", "`farjump serve --allow`"]);
     let done = bench.run(["export", "no-such.so", "--to", &address]);
     assert!(done.error(1).contains("cannot read `no-such.so`"), "{}", done.error(1));
     serving.stop();

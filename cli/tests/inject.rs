@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::serve::STUCK;
 use crate::terminal::Terminal;
-use crate::workbench::{Process, Workbench, finish};
+use crate::workbench::{Process, Workbench, finish, wait_for};
 
 /// Replies its payload.
 pub(crate) const ECHO: &str = "
@@ -81,7 +81,7 @@ fn figures_count_what_was_sent_and_code_travels_once() {
     );
     assert_eq!((&first["payload_bytes"], &first["reply_bytes"]), (&60.into(), &12.into()));
     assert_eq!(first["code_bytes"], report["images"][0]["bytes"]);
-    assert_eq!(first["target_pid"], serving.pid());
+    assert_eq!((&first["pid"], &first["target_pid"]), (&serving.pid().into(), &serving.pid().into()));
     let number = |name: &str| first[name].as_f64().unwrap_or_else(|| panic!("{name} in {first}"));
     assert!(number("link_us") > 0.0 && number("link_us") < number("first_call_us"), "{first}");
     assert!(number("later_call_us") > 0.0);
@@ -152,7 +152,25 @@ fn where_nobody_listens_it_ends_with_5_and_says_how_to_start_a_target() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
     bench.inject(&library, &[]).fails(5, &["no target listens on", "farjump serve"]);
-    bench.run(["inject", "libecho.so", "--to", "store.sock"]).fails(1, &["write unix:PATH"]);
+    bench.run(["inject", "libecho.so", "--to", "store.sock"]).fails(2, &["write unix:PATH"]);
+    bench.inject(&library, &["--wait", "20ms"]).fails(5, &["no target listens on"]);
+}
+
+#[test]
+fn it_waits_for_a_target_that_listens_later() {
+    let bench = Workbench::new();
+    let library = bench.library("echo", ECHO);
+    let to = bench.address();
+    let waiting = Process::start(&mut bench.injecting(&library, &to, &["--args", "late", "--wait", "60m"]));
+    // It sleeps between its attempts.
+    wait_for("its attempts", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", waiting.pid())).ok()?;
+        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        (slept.trim().parse::<u32>().ok()? > 5).then_some(())
+    });
+    let serving = bench.serve(&[]);
+    assert_eq!(waiting.finish().worked().text(), "late");
+    serving.stop().worked();
 }
 
 #[test]
@@ -163,7 +181,7 @@ fn an_unknown_transport_is_refused_from_the_option_and_from_the_variable() {
     let mut command = bench.farjump();
     command.args(["inject", "libecho.so", "--to", "unix:s"]).env("FARJUMP_TRANSPORT", "pigeon");
     for done in [by_option, finish(&mut command)] {
-        done.fails(1, &["no transport `pigeon`: choose one of shm, "]);
+        done.fails(2, &["no transport `pigeon`: choose one of shm, "]);
     }
 }
 

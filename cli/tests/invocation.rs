@@ -3,12 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use crate::workbench::{Process, Workbench, finish, start_target};
+use serde_json::Value;
+
+use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
 #[test]
 fn a_command_line_that_makes_no_sense_ends_with_2() {
     let bench = Workbench::new();
-    let wrong: [&[&str]; 13] = [
+    let wrong: &[&[&str]] = &[
         &[],
         &["fly"],
         &["inject"],
@@ -22,12 +24,131 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
         &["serve", "--listen", "unix:s", "--mode", "cached,sometimes"],
         &["inject", "x.so", "--to", "unix:s", "--mode", "cached,always"],
         &["build", "x.c"],
+        &["inject", "x.so", "--to", "store.sock"],
+        &["inject", "x.so", "--to", "tcp:a:99999"],
+        &["inject", "x.so", "--to", "unix:s", "--transport", "pigeon"],
+        &["inject", "x.so", "--to", "unix:s", "--wait", "soon"],
+        &["serve", "--listen", "tcp:node7"],
+        &["serve", "--listen", "unix:s", "--destination", "next=b.sock"],
+        &["serve", "--listen", "unix:s", "--max-image", "32"],
+        &[
+            "serve",
+            "--listen",
+            "unix:s",
+            "--mode",
+            "in-place",
+            "--allow-code",
+            "edc1169992d9aed8ae348fa14a32de94",
+        ],
+        &["store", "--to", "s"],
+        &["stats", "--to", "s"],
+        &["export", "x.so", "--to", "s"],
+        &["put", "x", "--to", "s"],
+        &["get", "x", "--to", "s"],
+        &["evict", "x", "--to", "s"],
+        &["transports", "--to", "s"],
+        &["transports", "--transport", "pigeon"],
+        &["inspect"],
+        &["key", "--name", "a"],
+        &["doctor", "--dirty"],
+        &["demo", "--listen", "s"],
+        &["demo", "--transport", "pigeon"],
+        &["build", "x.c", "-o", "lib9.so", "--name", "9"],
+        &["perf", "latency", "--transports", "pigeon"],
+        &["perf", "latency", "--to", "unix:"],
+        &["perf", "latency", "--resident"],
+        &["perf", "latency", "--against", "dlopen"],
+        &["perf", "scaling", "--mode", "always"],
     ];
     for args in wrong {
-        let done = bench.run(args);
+        let done = bench.run(*args);
         assert_eq!(done.code, 2, "{args:?}: {}", done.err);
         assert!(!done.err.is_empty() && done.out.is_empty(), "{args:?}");
     }
+    for command in COMMANDS {
+        let met = command.is_empty() || wrong.iter().any(|args| args.first() == command.first());
+        assert!(met, "no wrong command line of {command:?}");
+    }
+}
+
+/// The last line of standard error, of a command with `--json` that failed.
+#[track_caller]
+fn json_error(done: &Done) -> Value {
+    let line = done.err.lines().last().unwrap_or_default();
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {:?}", done.err))
+}
+
+#[test]
+fn with_json_the_last_line_of_standard_error_has_the_error_of_a_command_that_failed() {
+    let bench = Workbench::new();
+    bench.write("empty", "");
+    let failing: [(&[&str], i32, &str); 15] = [
+        (&["build", "no.c", "-o", "libno.so"], 1, "no.c"),
+        (&["inspect", "no.so"], 1, "no.so"),
+        (&["serve", "--listen", "unix:s", "--data", "no"], 1, "cannot map `no`"),
+        (&["serve", "--listen", "s"], 2, "write unix:PATH"),
+        (&["inject", "no.so", "--to", "unix:s"], 1, "no.so"),
+        (&["store", "--to", "unix:s"], 5, "unix:"),
+        (&["stats", "--to", "unix:s"], 5, "unix:"),
+        (&["export", "empty", "--to", "unix:s"], 5, "unix:"),
+        (&["put", "no", "--to", "unix:s"], 1, "cannot read `no`"),
+        (&["get", "empty"], 1, "holds no handle"),
+        (&["evict", "empty"], 1, "holds no handle"),
+        (&["transports", "--to", "unix:s"], 5, "unix:"),
+        (&["key", "empty"], 1, "empty exists"),
+        (&["demo", "no"], 1, "cannot read `no`"),
+        (&["perf", "latency", "--resident"], 2, "--resident"),
+    ];
+    for (args, code, words) in failing {
+        let done = bench.run([args, &["--json"]].concat());
+        assert_eq!((done.code, done.text()), (code, ""), "{args:?}: {}", done.err);
+        let error = json_error(&done);
+        assert_eq!(error["exit"], code, "{args:?}: {error}");
+        let text = error["error"].as_str().expect("a text");
+        assert!(
+            text.contains(words) && !text.starts_with("error") && !text.contains('\n'),
+            "{args:?}: {text}"
+        );
+    }
+    for command in COMMANDS.iter().filter(|command| !command.is_empty()) {
+        // `doctor` fails on broken machines alone.
+        let met = *command == ["doctor"] || failing.iter().any(|(args, ..)| args.first() == command.first());
+        assert!(met, "no failure of {command:?}");
+        let help = bench.run([command, &["--help"][..]].concat()).worked();
+        assert!(help.text().contains("--json"), "{command:?}");
+    }
+}
+
+#[test]
+fn an_error_about_the_value_of_a_variable_names_the_variable() {
+    let bench = Workbench::new();
+    bench.write("x", "");
+    bench.write("no.c", "int no;");
+    let failing: [(&str, &str, &[&str], i32); 6] = [
+        ("FARJUMP_TRANSPORT", "pigeon", &["inject", "x", "--to", "unix:s"], 2),
+        ("FARJUMP_TRANSPORT", "pigeon", &["put", "x", "--to", "unix:s"], 2),
+        ("FARJUMP_TRANSPORT", "shm,pigeon", &["perf", "latency"], 2),
+        ("FARJUMP_TRANSPORT", "pigeon", &["transports", "--to", "unix:s"], 2),
+        ("FARJUMP_KEY", "no.key", &["stats", "--to", "tcp:127.0.0.1:1"], 1),
+        ("FARJUMP_CC", "no-such-cc", &["build", "no.c", "-o", "libno.so"], 1),
+    ];
+    for (variable, value, args, code) in failing {
+        let done = finish(bench.farjump().args(args).env(variable, value));
+        done.fails(code, &[variable]);
+        let by_json = finish(bench.farjump().args(args).arg("--json").env(variable, value));
+        assert!(
+            json_error(&by_json)["error"].as_str().is_some_and(|text| text.contains(variable)),
+            "{}",
+            by_json.err
+        );
+    }
+    // The option counts, and is named.
+    let by_option = ["inject", "x", "--to", "unix:s", "--transport", "pigeon"];
+    let done = finish(bench.farjump().args(by_option).env("FARJUMP_TRANSPORT", "pigeon"));
+    done.fails(2, &["'--transport <NAME>'"]);
+    assert!(!done.err.contains("FARJUMP_TRANSPORT"), "{}", done.err);
+    let done = finish(bench.farjump().arg("transports").env("FARJUMP_LOG", "foo,debug")).worked();
+    assert!(done.err.contains("warning: `foo` in FARJUMP_LOG selects nothing"), "{}", done.err);
 }
 
 #[test]
@@ -45,7 +166,7 @@ fn help_tells_the_exit_codes_the_variables_and_examples() {
 }
 
 /// The commands of the program, and the program itself.
-const COMMANDS: [&[&str]; 13] = [
+const COMMANDS: [&[&str]; 16] = [
     &[],
     &["build"],
     &["inspect"],
@@ -53,6 +174,9 @@ const COMMANDS: [&[&str]; 13] = [
     &["inject"],
     &["store"],
     &["stats"],
+    &["put"],
+    &["get"],
+    &["evict"],
     &["export"],
     &["transports"],
     &["key"],
@@ -97,7 +221,7 @@ fn the_device_is_an_option_of_the_commands_that_use_one() {
         assert_eq!(help.text().contains("--device <NAME[:PORT]>"), uses, "{command:?}");
     }
     assert_eq!(bench.run(["stats", "--to", "unix:s", "--device", "rxe0"]).code, 2);
-    bench.run(["transports", "--device", "a:b:c"]).fails(1, &["--device"]);
+    bench.run(["transports", "--device", "a:b:c"]).fails(2, &["--device"]);
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_function_in_python_runs_in_a_target_without_python_and_what_it_raises_is_sa
     bench.write(
         "wrong.py",
         "import numpy\ndef makes(x):\n    return numpy.zeros(3)[0] + x[0]\ndef says(x):\n    print(x[0])\n    return 1.0\n\
-         def fine(x):\n    return x[0]\n",
+         def fine(x):\n    return x[0]\ndef divides(x):\n    return 1.0 / x[0]\n",
     );
     let signature = "float64(float64[::1])";
     for (function, signature, words) in [
@@ -179,5 +179,11 @@ fn a_function_in_python_runs_in_a_target_without_python_and_what_it_raises_is_sa
     ] {
         numba(function, signature).fails(1, &[words]);
     }
+    // As njit has it by default.
+    numba("wrong.py:divides", signature).worked();
+    let serving = bench.serve(&[]);
+    bench.write("args", [&1_u64.to_le_bytes()[..], &0_f64.to_le_bytes()].concat());
+    bench.inject(&made, &["--args-file", "args"]).fails(3, &["ZeroDivisionError: division by zero"]);
+    serving.stop().worked();
     bench.is_clean();
 }

@@ -14,6 +14,7 @@ mod confined;
 mod crash_reports;
 mod debuggers;
 mod demo;
+mod denied_calls;
 mod doctor;
 mod documents;
 mod dynamic_linker;

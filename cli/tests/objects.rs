@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use farjump_handles::{Client, Handle, Patience};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::workbench::{Done, Workbench, documented, finish, keys};
+use crate::terminal::Terminal;
+use crate::workbench::{Done, Process, Workbench, documented, finish, keys, wait_for};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -32,7 +35,16 @@ fn a_file_becomes_an_object_which_is_read_and_evicted_by_its_handle() {
     assert_eq!(put(&bench, "table", &["--handle", "handle", "--type", "f32"]).worked().text(), "");
     let mode = fs::metadata(bench.path("handle")).expect("it was written").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    bench.run(["get", "handle", "--out", "copy"]).worked();
+    let got = bench.json(["get", "handle", "--out", "copy", "--json"]);
+    assert_eq!(
+        (&got["number"], &got["bytes"], &got["access"]),
+        (&1.into(), &300_000.into(), &"mapped".into())
+    );
+    assert_eq!(keys(&got), documented("operations.md", "`farjump get --json` prints"));
+    // Standard output has the bytes.
+    let got = bench.run(["get", "handle", "--json"]).worked();
+    let figures: Value = serde_json::from_str(&got.err).expect("it is JSON");
+    assert_eq!((&got.out, &figures["file"]), (&contents, &Value::Null));
     assert_eq!(fs::read(bench.path("copy")).expect("it was written"), contents);
 
     // The handle as its bytes, which other programs store, and an address that the handle does not have.
@@ -56,12 +68,59 @@ fn a_file_becomes_an_object_which_is_read_and_evicted_by_its_handle() {
     assert_eq!(from("piped", &["get", "-"]).out, contents);
     assert_eq!(from("piped", &["evict", "-"]).text(), "object 2 is evicted\n");
 
+    let made = put(&bench, "table", &["--json"]).worked().json();
+    assert_eq!((&made["number"], &made["bytes"], &made["file"]), (&3.into(), &300_000.into(), &Value::Null));
+    assert_eq!(keys(&made), documented("operations.md", "`farjump put --json` prints"));
+    bench.write("made", made["handle"].as_str().expect("the digits"));
+    assert_eq!(bench.json(["evict", "made", "--json"])["evicted"], true);
+    assert_eq!(bench.json(["evict", "made", "--json"])["evicted"], false);
+
     assert_eq!(bench.run(["evict", "handle"]).worked().text(), "object 1 is evicted\n");
     assert_eq!(bench.run(["evict", "bytes"]).worked().text(), "object 1 was gone already\n");
     bench.run(["get", "handle"]).fails(1, &["object 1 is gone"]);
     serving.stop().worked();
     bench.run(["get", "handle"]).fails(5, &["no target listens on"]);
     bench.is_clean();
+}
+
+#[test]
+fn a_terminal_gets_text_and_no_binary_and_long_commands_show_their_progress() {
+    let bench = Workbench::new();
+    let serving = bench.serve(&["--objects", "1M"]);
+    let get = |handle: &str, more: &[&str]| {
+        let terminal = Terminal::new();
+        let mut command = bench.farjump();
+        command.args(["get", handle]).args(more).stdout(terminal.end()).stderr(Stdio::piped());
+        let done = Process::spawn(&mut command).finish();
+        (done, terminal.shown(command))
+    };
+    for (name, bytes) in
+        [("text", &b"plain\ttext, \xc3\xa4\n"[..]), ("escape", b"\x1b[2J"), ("bytes", b"\xff\x00")]
+    {
+        bench.write(name, bytes);
+        put(&bench, name, &["--handle", &format!("{name}.handle")]).worked();
+    }
+    let (done, shown) = get("text.handle", &[]);
+    assert_eq!((done.worked().err, &*shown), (String::new(), "plain\ttext, ä\r\n"));
+    for name in ["escape.handle", "bytes.handle"] {
+        let (done, shown) = get(name, &[]);
+        done.fails(1, &["write them to a file (--out FILE)"]);
+        assert_eq!(shown, "");
+        get(name, &["--out", "copy"]).0.worked();
+    }
+    // A target that stands makes a command long.
+    serving.signal(Signal::STOP);
+    let terminal = Terminal::new();
+    let mut command = bench.farjump();
+    command.args(["put", "text", "--to", &bench.address(), "--timeout", "60m"]);
+    command.stdout(Stdio::piped()).stderr(terminal.end());
+    let putting = Process::spawn(&mut command);
+    wait_for("its progress", || terminal.has("putting: 15 of 15 B, ").then_some(()));
+    serving.signal(Signal::CONT);
+    putting.finish().worked();
+    let shown = terminal.shown(command);
+    assert!(shown.contains("put 15 B in ") && shown.ends_with(" MB/s)\r\n"), "{shown}");
+    serving.stop().worked();
 }
 
 #[test]

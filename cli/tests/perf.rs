@@ -73,7 +73,7 @@ pub(crate) fn without_ucx(bench: &Workbench) -> (&'static str, PathBuf) {
 }
 
 pub(crate) fn has_processors() -> bool {
-    let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
+    let enough = farjump_os::resources::processors() >= 2;
     if !enough {
         eprintln!("skipped: there is one processor only");
     }
@@ -149,8 +149,8 @@ fn processes_that_the_system_places_on_one_processor_are_said_to_share_it() {
     assert_eq!(keys(&report["rounds"][0]["placement"]), documented("perf.md", "`placement` has"));
     finish(&mut on_one(&["latency"])).fails(1, &["a processor each", "--cpus any"]);
     let against = ["latency", "--cpus", "any", "--against", "raw"];
-    finish(&mut on_one(&against)).fails(1, &["raw would wait for a shared processor", "leave --against out"]);
-    finish(&mut on_one(&["wake-up", "--cpus", "any"])).fails(1, &["name two processors for wake-up"]);
+    finish(&mut on_one(&against)).fails(2, &["raw would wait for a shared processor", "leave --against out"]);
+    finish(&mut on_one(&["wake-up", "--cpus", "any"])).fails(2, &["name two processors for wake-up"]);
     bench.is_clean();
 }
 
@@ -181,7 +181,7 @@ fn first_calls_are_measured_cold_and_warm() {
         check_measured(row);
         assert_eq!((&row["warm"], &row["iterations"]), (&warm.into(), &iterations.into()));
     }
-    refused(&bench, &["latency", "--warm"], 1, "--warm is for first-call");
+    refused(&bench, &["latency", "--warm"], 2, "--warm is for first-call");
 }
 
 #[test]
@@ -292,39 +292,39 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     let bench = Workbench::new();
     let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["latency", "--sizes", "8..1"], 2, "a range goes from 1 or more upwards");
-    refused(&["latency", "--sizes", "65M"], 1, "64M at most");
+    refused(&["latency", "--sizes", "65M"], 2, "64M at most");
     refused(&["latency", "--sizes", "few"], 2, "no number of bytes");
     refused(&["latency", "--mode", "never"], 2, "no mode");
     refused(&["speed"], 2, "invalid value");
     refused(&["latency", "--against", "pigeon"], 2, "invalid value");
     refused(&["latency", "--cpus", "0,0"], 2, "need a processor each");
     refused(&["latency", "--ring", "16"], 2, "at least 4K");
-    refused(&["latency", "--against", "dlopen"], 1, "the baseline for first-call");
-    refused(&["first-call", "--against", "raw"], 1, "no baseline but dlopen");
-    refused(&["scaling", "--against", "raw"], 1, "no baseline but alone");
-    refused(&["idle", "--against", "raw"], 1, "no baseline but futex and ucx-wait");
-    refused(&["latency", "--against", "ucx-wait"], 1, "the baseline for wake-up and idle");
-    refused(&["wake-up", "--mode", "always"], 1, "leave --mode out");
+    refused(&["latency", "--against", "dlopen"], 2, "the baseline for first-call");
+    refused(&["first-call", "--against", "raw"], 2, "no baseline but dlopen");
+    refused(&["scaling", "--against", "raw"], 2, "no baseline but alone");
+    refused(&["idle", "--against", "raw"], 2, "no baseline but futex and ucx-wait");
+    refused(&["latency", "--against", "ucx-wait"], 2, "the baseline for wake-up and idle");
+    refused(&["wake-up", "--mode", "always"], 2, "leave --mode out");
     refused(&["scaling", "--sources", "0..4"], 2, "from 1 to 4096");
     refused(&["scaling", "--sources", "4..1"], 2, "for example 1..256");
     refused(&["scaling", "--active", "0"], 2, "from 1 to 4096");
-    refused(&["scaling", "--transports", "pigeon"], 1, "no transport `pigeon`");
+    refused(&["scaling", "--transports", "pigeon"], 2, "no transport `pigeon`");
     refused(&["idle", "--seconds", "0"], 2, "1..=600");
-    refused(&["first-call", "--mode", "local"], 1, "no code comes");
+    refused(&["first-call", "--mode", "local"], 2, "no code comes");
     refused(&["latency", "--image", "63"], 2, "images have from 64 bytes to 1M");
-    refused(&["latency", "--image", "64", "--mode", "cached,local"], 1, "in mode local no code travels");
-    refused(&["bandwidth", "--image", "64"], 1, "--image is for latency and rate");
-    refused(&["latency", "--functions", "sum"], 1, "--functions is for work");
-    refused(&["rate", "--against", "fetch"], 1, "the baseline for work");
+    refused(&["latency", "--image", "64", "--mode", "cached,local"], 2, "in mode local no code travels");
+    refused(&["bandwidth", "--image", "64"], 2, "--image is for latency and rate");
+    refused(&["latency", "--functions", "sum"], 2, "--functions is for work");
+    refused(&["rate", "--against", "fetch"], 2, "the baseline for work");
     refused(
         &["work", "--functions", "sum,pigeon"],
         2,
         "sum, indirect-put, histogram, codec, column, filter, nearest, top-k, list, and all",
     );
-    refused(&["work", "--sizes", "12"], 1, "multiples of 8");
-    refused(&["work", "--sizes", "8,0"], 1, "multiples of 8");
-    refused(&["work", "--sizes", "64", "--against", "raw"], 1, "raw does no work");
-    refused(&["latency", "--transports", "pigeon"], 1, "no transport `pigeon`");
+    refused(&["work", "--sizes", "12"], 2, "multiples of 8");
+    refused(&["work", "--sizes", "8,0"], 2, "multiples of 8");
+    refused(&["work", "--sizes", "64", "--against", "raw"], 2, "raw does no work");
+    refused(&["latency", "--transports", "pigeon"], 2, "no transport `pigeon`");
     refused(&["latency", "--transports", "verbs-send"], 1, "verbs-send");
     if has_processors() {
         refused(&["latency", "--cpus", "0,1023"], 1, "processor 1023");
@@ -393,7 +393,8 @@ fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far(
 }
 
 #[test]
-fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
+fn a_run_that_is_interrupted_has_the_rows_before_and_says_what_it_left_out_and_leaves_nothing_nor_does_a_killed_one()
+ {
     if !has_processors() {
         return;
     }
@@ -401,7 +402,18 @@ fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
         let bench = Workbench::new();
         let (run, other) = under_way(&bench, &[]);
         run.signal(signal);
-        assert_eq!(run.finish().code, code);
+        let done = run.finish();
+        assert_eq!(done.code, code);
+        if signal != Signal::KILL {
+            assert!(
+                done.err.contains("measurements were made, ") && done.err.contains(" are left out"),
+                "{}",
+                done.err
+            );
+            let report = done.json();
+            let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+            check_measured(row);
+        }
         wait_for("the other process to end", || (!runs(other)).then_some(()));
         // If the run was killed, the other process removes the folder.
         wait_for("the folder to go", || bench.leftovers().is_empty().then_some(()));

@@ -114,11 +114,11 @@ fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
 fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
     let bench = Workbench::new();
     let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
-    refused(&["latency", "--to", "unix:s", "--against", "raw"], 1, "raw needs a process of perf's own");
-    refused(&["latency", "--to", "unix:s", "--against", "ucx-am"], 1, "ucx-am needs a process");
-    refused(&["bandwidth", "--to", "unix:s", "--against", "memcpy"], 1, "within this machine");
+    refused(&["latency", "--to", "unix:s", "--against", "raw"], 2, "raw needs a process of perf's own");
+    refused(&["latency", "--to", "unix:s", "--against", "ucx-am"], 2, "ucx-am needs a process");
+    refused(&["bandwidth", "--to", "unix:s", "--against", "memcpy"], 2, "within this machine");
     for metric in ["work", "scaling", "wake-up", "idle"] {
-        refused(&[metric, "--to", "unix:s"], 1, &format!("{metric} needs processes of perf's own"));
+        refused(&[metric, "--to", "unix:s"], 2, &format!("{metric} needs processes of perf's own"));
     }
     refused(&["latency", "--to", "unix:s", "--cpus", "0,1"], 1, "name one, the source's");
     refused(&["latency", "--to", "unix:s", "--cpus", "1023"], 1, "processor 1023");

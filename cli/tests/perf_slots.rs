@@ -48,9 +48,9 @@ fn slots_that_make_no_sense_are_refused_with_what_to_change() {
     let bench = Workbench::new();
     let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["rate", "--slot", "100"], 2, "whole lines");
-    refused(&["rate", "--slot", "1K", "--against", "memcpy"], 1, "ucx-put");
+    refused(&["rate", "--slot", "1K", "--against", "memcpy"], 2, "ucx-put");
     for metric in ["first-call", "work", "scaling", "wake-up", "idle"] {
-        refused(&[metric, "--slot", "1K"], 1, &format!("leave it out for {metric}"));
+        refused(&[metric, "--slot", "1K"], 2, &format!("leave it out for {metric}"));
     }
     if has_processors() {
         refused(&["rate", "--slot", "64", "--sizes", "8,57"], 1, "a payload of 57 B and its signal");

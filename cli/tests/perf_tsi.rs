@@ -50,6 +50,6 @@ fn both_forms_are_measured_in_both_modes_and_each_part_of_a_first_call_has_its_t
         .map(|(part, form, mode)| (format!("tsi-{part}"), form.to_owned(), mode.to_owned()))
         .collect();
     assert_eq!(found, expected);
-    refused(&bench, &["tsi", "--mode", "always"], 1, "leave --mode out");
+    refused(&bench, &["tsi", "--mode", "always"], 2, "leave --mode out");
     bench.is_clean();
 }

@@ -203,6 +203,6 @@ fn what_says_nothing_about_resident_data_is_refused() {
         (&["work", "--resident", "--against", "cached"], "cached is a baseline for work without --resident"),
         (&["work", "--sizes", "128M"], "64M at most"),
     ] {
-        refused(&bench, args, 1, part);
+        refused(&bench, args, 2, part);
     }
 }

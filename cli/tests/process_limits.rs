@@ -25,7 +25,7 @@ fn limited(mut command: Command, resource: Resource, limit: u64) -> Command {
 
 /// Checks that a process that failed did so by a sentence.
 #[track_caller]
-fn failed_orderly(done: &Done, limit: &str) {
+pub(crate) fn failed_orderly(done: &Done, limit: &str) {
     let says = |text: &str| done.err.contains(text);
     assert!(!says("panicked") && !says("RUST_BACKTRACE"), "{limit}: {}", done.err);
     assert!(done.err.lines().count() <= FEW_LINES, "{limit}: {}", done.err);

@@ -74,5 +74,5 @@ fn a_peer_without_a_name_or_with_an_impossible_address_is_refused_at_once() {
     let serve = |peer| bench.run(["serve", "--listen", &bench.address(), "--destination", peer]);
     let done = serve("unix:b.sock");
     assert!(done.code == 2 && done.err.contains("next=unix:other.sock"), "{}", done.err);
-    serve("next=b.sock").fails(1, &["b.sock"]);
+    serve("next=b.sock").fails(2, &["b.sock"]);
 }

@@ -39,7 +39,9 @@ fn it_says_when_it_is_ready_as_json_too() {
     let serving = Process::start(&mut bench.serving(&["--json"]));
     let ready: Value = serde_json::from_str(&serving.line()).expect("it is JSON");
     assert_eq!((&ready["ready"], &ready["pid"]), (&bench.address().into(), &serving.pid().into()));
-    serving.stop().worked();
+    let pid = serving.pid();
+    let stopped: Value = serde_json::from_str(&serving.stop().worked().err).expect("it is JSON");
+    assert_eq!((&stopped["pid"], &stopped["stopped"]["calls"]), (&pid.into(), &0.into()));
 }
 
 #[test]
@@ -95,24 +97,39 @@ fn a_file_that_is_no_socket_is_named_and_left_alone() {
 #[test]
 fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
     let bench = Workbench::new();
-    let wrong: [(&[&str], &str); 5] = [
+    let wrong: [(&[&str], &str); 4] = [
         (&["--data", "missing"], "cannot map `missing`"),
         (&["--data", "."], "no regular file"),
         (&["--export", "./libmissing.so"], "libmissing.so"),
-        (&["--transport", "smoke-signals"], "there is no transport `smoke-signals`"),
         (&["--transport", "verbs-send"], "transport `verbs-send` cannot be used"),
     ];
     for (more, part) in wrong {
         finish(&mut bench.serving(more)).fails(1, &[part]);
         assert!(!bench.path("s").exists());
     }
-    for (address, part) in [
-        ("store.sock", "write unix:PATH"),
-        ("unix:no/such/folder/s", "no/such/folder"),
-        (&format!("unix:{}", "x".repeat(200)), "at most 107"),
+    for (address, code, part) in [
+        ("store.sock", 2, "write unix:PATH"),
+        ("unix:no/such/folder/s", 1, "no/such/folder"),
+        (&format!("unix:{}", "x".repeat(200)), 2, "at most 107"),
     ] {
-        bench.run(["serve", "--listen", address]).fails(1, &[part]);
+        bench.run(["serve", "--listen", address]).fails(code, &[part]);
     }
+}
+
+#[test]
+fn values_that_are_of_no_use_on_this_machine_get_a_word() {
+    let bench = Workbench::new();
+    let useless = ["--objects", "4000G", "--max-sources", "100000000", "--wanted-library", "libnosuch.so.1"];
+    let done = bench.serve(&useless).stop().worked();
+    for words in [
+        "--objects is ",
+        "--max-sources is 100000000",
+        "--wanted-library: the dynamic linker has no `libnosuch.so.1`",
+    ] {
+        assert!(done.err.contains(&format!("warning: {words}")), "{words}: {}", done.err);
+    }
+    let useful = ["--objects", "1M", "--max-sources", "8", "--wanted-library", "libc.so.6"];
+    assert!(!bench.serve(&useful).stop().worked().err.contains("warning"));
 }
 
 #[test]
@@ -205,6 +222,39 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
     });
     assert_eq!(serving.finish().code, 128 + 15);
     source.finish().fails(5, &["is gone"]);
+}
+
+#[test]
+fn rights_with_a_sign_change_the_default_and_a_list_replaces_it() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    for (allowed, rights) in [
+        (&["--allow", "+drop"][..], "observe,call,inject,drop"),
+        (&["--allow", "-inject", "--allow-export"], "observe,call,export"),
+        (&["--allow=-observe,+export"], "call,inject,export"),
+        (&["--allow", "call,drop"], "call,drop"),
+    ] {
+        let serving = bench.serve(allowed);
+        let shown = bench.json(["transports", "--to", &bench.address(), "--json"]);
+        let shown: Vec<_> =
+            shown["rights"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        assert_eq!(shown.join(","), rights, "{allowed:?}");
+        serving.stop().worked();
+    }
+    let serving = bench.serve(&["--allow", "-inject"]);
+    let done = bench.inject(&library, &["--mode", "always"]);
+    done.fails(
+        3,
+        &["have its operator add `+inject` to the rights of its sources (`farjump serve --allow`)"],
+    );
+    assert!(!done.err.contains("key"), "{}", done.err);
+    bench
+        .run(["store", "--to", &bench.address(), "--drop-all"])
+        .fails(3, &["have its operator add `+drop` to the rights"]);
+    serving.stop().worked();
+    for wrong in ["+drop,call", "+drop,-drop", "+fly", ""] {
+        bench.run(["serve", "--listen", "unix:s", "--allow", wrong]).fails(2, &["--allow"]);
+    }
 }
 
 #[test]

@@ -90,9 +90,9 @@ fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
         (&["--max-source-memory", "0"], 2, "leave it out"),
         (&["--max-sources", "0"], 2, "1.."),
         (&["--max-frame", "big"], 2, "no number of bytes"),
-        (&["--max-image", "32"], 1, "set 33 at least"),
-        (&["--max-frame", "63"], 1, "set 64 at least"),
-        (&["--max-source-memory", "1M"], 1, "with its mailbox"),
+        (&["--max-image", "32"], 2, "set 33 at least"),
+        (&["--max-frame", "63"], 2, "set 64 at least"),
+        (&["--max-source-memory", "1M"], 2, "with its mailbox"),
     ];
     for (limit, code, words) in wrong {
         finish(&mut bench.serving(limit)).fails(code, &[words]);

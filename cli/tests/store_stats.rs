@@ -149,7 +149,7 @@ fn where_no_target_answers_it_ends_with_a_code_that_says_how() {
     let bench = Workbench::new();
     for command in ["store", "stats"] {
         ask(&bench, command, &[]).fails(5, &["no target listens on"]);
-        bench.run([command, "--to", "store.sock"]).fails(1, &["write unix:PATH"]);
+        bench.run([command, "--to", "store.sock"]).fails(2, &["write unix:PATH"]);
     }
     let serving = bench.serve(&[]);
     serving.kill();

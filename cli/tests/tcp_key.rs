@@ -69,10 +69,10 @@ fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
         (inject("tcp:127.0.0.1:1", &["--key", "open.key"]), "chmod 600 open.key"),
         (serve("tcp:0.0.0.0:0", &["--key", "no.key"]), "no.key cannot be used as a key: line 1"),
         (serve("tcp:0.0.0.0:0", &["--key", "missing"]), "reading the key missing"),
-        (serve("tcp:node7", &[]), "tcp:HOST:PORT"),
     ] {
         assert!(done.error(1).contains(part), "{part}: {}", done.err);
     }
+    serve("tcp:node7", &[]).fails(2, &["tcp:HOST:PORT"]);
     // An unneeded key is not read.
     inject("unix:none", &["--key", "missing"]).fails(5, &["no such file"]);
     serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]).fails(2, &["1s to 32767s"]);
@@ -151,7 +151,7 @@ fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     bench.run(["key", "farm", "--name", "maker"]).worked();
-    let done = bench.run(["key", "farm", "--name", "caller", "--allow", "observe,call"]).worked();
+    let done = bench.run(["key", "farm", "--name", "caller", "--allow", "-inject"]).worked();
     assert!(done.err.contains("added `caller`"), "{}", done.err);
     bench.run(["key", "farm", "--name", "caller"]).fails(1, &["`caller` already"]);
     assert_eq!(mode(&bench.path("farm")), 0o600);
@@ -160,7 +160,8 @@ fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_
     bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]).fails(1, &["holds 2 of them"]);
 
     let (serving, address) = serve(&bench, &["--key", "farm"]);
-    inject(&bench, &address, &["--key", "caller"]).fails(3, &["the right `inject`"]);
+    inject(&bench, &address, &["--key", "caller"])
+        .fails(3, &["the right `inject`", "add `+inject` behind this key in its key file (`allow=`)"]);
     let repeat = ["--args", "x", "--repeat", "10000000", "--transport", "ucx-am", "--key", "maker"];
     let repeated = [&["inject", "libecho.so", "--to", &address], &repeat[..]].concat();
     let source = Process::start(&mut over_tcp(&bench, &repeated));

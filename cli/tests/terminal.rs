@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::OFlags;
@@ -15,7 +16,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 pub(crate) struct Terminal {
     /// The programs' end.
     end: File,
-    reader: JoinHandle<Vec<u8>>,
+    reader: JoinHandle<()>,
+    /// What was read so far.
+    read: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
@@ -27,13 +30,16 @@ impl Terminal {
         let mut options = OpenOptions::new();
         let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
         let end = options.read(true).write(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path);
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let so_far = read.clone();
         let reader = thread::spawn(move || {
-            let mut bytes = Vec::new();
+            let mut bytes = [0; 4096];
             // An error is its end: the last program has closed it.
-            let _ = screen.read_to_end(&mut bytes);
-            bytes
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                so_far.lock().expect("nobody panics with it").extend_from_slice(&bytes[..count]);
+            }
         });
-        Terminal { end: end.expect("it can be opened"), reader }
+        Terminal { end: end.expect("it can be opened"), reader, read }
     }
 
     /// Returns the programs' end once more.
@@ -41,9 +47,15 @@ impl Terminal {
         self.end.try_clone().expect("descriptors can be duplicated")
     }
 
+    /// Whether these words were written to it.
+    pub(crate) fn has(&self, words: &str) -> bool {
+        String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).contains(words)
+    }
+
     /// Returns all that was written to it. The programs have ended; `command` holds ends no more, either.
     pub(crate) fn shown(self, command: Command) -> String {
         drop((command, self.end));
-        String::from_utf8_lossy(&self.reader.join().expect("it reads")).into_owned()
+        self.reader.join().expect("it reads");
+        String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).into_owned()
     }
 }

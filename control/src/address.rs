@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::{IpAddr, UdpSocket};
+use std::num::{IntErrorKind, ParseIntError};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -137,7 +138,12 @@ impl FromStr for PeerAddress {
             if bare.unwrap_or(host).is_empty() || (bare.is_none() && host.contains(':')) {
                 return Err(wrong());
             }
-            let port = port.parse().map_err(|_| wrong())?;
+            let port = port.parse().map_err(|error: ParseIntError| match error.kind() {
+                IntErrorKind::PosOverflow => {
+                    AddressError::Port { given: given.to_owned(), port: port.to_owned() }
+                }
+                _ => wrong(),
+            })?;
             return Ok(PeerAddress::Tcp { host: bare.unwrap_or(host).to_owned(), port });
         }
         Err(AddressError::Scheme { given: given.to_owned() })
@@ -235,8 +241,14 @@ mod tests {
         for text in ["store.sock", "", "udp:x:1", "UNIX:a"] {
             assert!(matches!(error(text), AddressError::Scheme { .. }), "{text}");
         }
-        for text in ["tcp:", "tcp:x", "tcp:x:", "tcp::1", "tcp:x:65536", "tcp:x:-1", "tcp:::1:5", "tcp:[]:1"]
-        {
+        for text in ["tcp:x:65536", "tcp:[::1]:22222222222222222222"] {
+            let error = error(text);
+            assert!(
+                matches!(error, AddressError::Port { .. }) && error.to_string().contains("65535"),
+                "{error}"
+            );
+        }
+        for text in ["tcp:", "tcp:x", "tcp:x:", "tcp::1", "tcp:x:-1", "tcp:::1:5", "tcp:[]:1"] {
             assert!(matches!(error(text), AddressError::Tcp { .. }), "{text}");
         }
     }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::error::system;
 use crate::key::Key;
-use crate::rights::Rights;
+use crate::rights::{Grant, Rights};
 use crate::{KeyError, KeyFault, KeyLineFault, Operation};
 
 /// Mode bits that give other users access to a file.
@@ -33,7 +33,14 @@ pub struct NamedKey {
     /// The operator's name, never sent; defaults to its line in the file. `None` for a key from no file.
     pub name: Option<String>,
     /// Rights of processes that hold it; `None` means the target's default.
-    pub rights: Option<Rights>,
+    pub rights: Option<Grant>,
+}
+
+impl NamedKey {
+    /// Returns the rights of processes that hold it, at a target whose default is `otherwise`.
+    pub fn rights_instead_of(&self, otherwise: Rights) -> Rights {
+        self.rights.map_or(otherwise, |grant| grant.instead_of(otherwise))
+    }
 }
 
 /// The keys that a target accepts, at most [`MAX_KEYS`]. Copies share them: each key is in memory once.
@@ -68,7 +75,7 @@ impl From<Key> for Keys {
 
 impl Keys {
     /// Reads the keys in the file at `path`: one a line, as 64 hexadecimal digits, then optionally a name and
-    /// `allow=RIGHT,…`. Lines that are empty or begin with `#` are ignored. The file may instead be one key,
+    /// `allow=` with its rights ([`Grant`]). Lines that are empty or begin with `#` are ignored. The file may instead be one key,
     /// as 32 bytes that are not text. A file without a key yields no keys.
     ///
     /// # Errors
@@ -91,7 +98,7 @@ impl Keys {
     ///
     /// # Errors
     /// As [`Keys::read`]; [`KeyError::File`] also for a taken or invalid name, or [`MAX_KEYS`] keys already.
-    pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, KeyError> {
+    pub fn add(path: &Path, name: &str, rights: Option<Grant>) -> Result<Key, KeyError> {
         // Keeps a symbolic link in place.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let wrong = |fault| KeyError::File { path: path.clone(), fault };
@@ -167,7 +174,7 @@ impl Keys {
         let Some(now) = self.iter().find(|one| one.key.bytes() == before.key.bytes()) else {
             return Some(format!("{name} was taken out of the target's key file"));
         };
-        let [then, now] = [before.rights, now.rights].map(|rights| rights.unwrap_or(otherwise));
+        let [then, now] = [before, &**now].map(|key| key.rights_instead_of(otherwise));
         (then != now)
             .then(|| format!("the rights of {name} were changed from `{then}` to `{now}`: connect again"))
     }
@@ -292,7 +299,7 @@ mod tests {
         Key::from_bytes([byte; Key::LEN]).digits().trim().to_owned()
     }
 
-    fn shown(keys: &Keys) -> Vec<(u8, Option<&str>, Option<Rights>)> {
+    fn shown(keys: &Keys) -> Vec<(u8, Option<&str>, Option<Grant>)> {
         keys.iter().map(|one| (one.key.bytes()[0], one.name.as_deref(), one.rights)).collect()
     }
 
@@ -309,8 +316,8 @@ mod tests {
             shown(&keys),
             [
                 (1, Some("line 3"), None),
-                (2, Some("node7"), Some(call)),
-                (3, Some("line 5"), Some(Rights::empty())),
+                (2, Some("node7"), Some(call.into())),
+                (3, Some("line 5"), Some(Rights::empty().into())),
                 (4, Some("a@b.c"), None)
             ]
         );
@@ -333,6 +340,7 @@ mod tests {
             (format!("name {one}"), "line 1 does not begin with"),
             (format!("{one} allow=observe,ca"), "line 1 has `allow=`"),
             (format!("{one} allow="), "line 1 has `allow=`"),
+            (format!("{one} allow=call,+drop"), "line 1 has `allow=`"),
             (format!("{one} a b"), "line 1 has more behind"),
             (format!("{one} allow=call name"), "line 1 has more behind"),
             (format!("{one} allow=call allow=call"), "line 1 has more behind"),
@@ -355,7 +363,7 @@ mod tests {
         let first = Keys::add(&path, "a", None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         fs::write(&path, format!("# mine\n{}", fs::read_to_string(&path).unwrap().trim())).unwrap();
-        let second = Keys::add(&path, "b", Some(Rights::CALL)).unwrap();
+        let second = Keys::add(&path, "b", Some(Rights::CALL.into())).unwrap();
         assert_eq!(
             fs::read_to_string(&path).unwrap(),
             format!("# mine\n{} a\n{} b allow=call\n", first.digits().trim(), second.digits().trim())
@@ -385,5 +393,8 @@ mod tests {
         let now = of(&keys(&format!("{} a allow=observe\n", digits(1))));
         assert!(now[0].contains("`a` were changed from `call` to `observe`"), "{now:?}");
         assert_eq!(now[1], "its key `b` was taken out of the target's key file");
+        // Changes are those of the target's default.
+        let now = of(&keys(&format!("{} a allow=+drop\n{} b allow=+call", digits(1), digits(2))));
+        assert!(now[0].contains("from `call` to `call,drop`") && now[1].is_empty(), "{now:?}");
     }
 }

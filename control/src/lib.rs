@@ -62,6 +62,6 @@ pub use limits::Limits;
 pub use listener::{Listener, remove_stale_socket};
 pub use peer_identity::{MAX_NAME, PeerIdentity, admit, first_names, plain};
 pub use refusal::{RefusalCause, RejectCause};
-pub use rights::{MissingRights, Rights};
+pub use rights::{Grant, MissingRights, Rights};
 pub use socket_file::end_process;
 pub use tcp::TcpOptions;

@@ -1,5 +1,6 @@
 //! The socket on which a target accepts processes.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -146,16 +147,18 @@ impl Listener {
         // starts would take this one's file for stale.
         let _lock = lock_directory(path);
         remove_stale(address, path, &name)?;
+        let unrestricted = Cell::new(false);
         let new_socket = || -> Result<OwnedFd, Errno> {
             let socket = stream_socket()?;
             // The mode of the unbound socket becomes the file's (unix(7)), so the file never has another one.
-            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            fchmod(&socket, Mode::RUSR | Mode::WUSR).inspect_err(|_| unrestricted.set(true))?;
             bind(&socket, &name)?;
             Ok(socket)
         };
         let (socket, file) = match SocketFile::make(path, new_socket) {
             Ok(made) => made,
             Err(Errno::ADDRINUSE) => return Err(ConnectError::InUse { address: address.clone() }),
+            Err(error) if unrestricted.get() => return Err(failed(Operation::RestrictSocket, error.into())),
             // The folder is there, so ENOENT is a file system's word for this.
             Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT)) => {
                 let (address, folder) = (address.clone(), folder.to_owned());

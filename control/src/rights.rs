@@ -43,7 +43,7 @@ impl Rights {
     /// Returns the rights of `needed` that are missing here; `None` if none is.
     pub fn lacks(self, needed: Rights) -> Option<MissingRights> {
         let missing = needed.difference(self);
-        (!missing.is_empty()).then_some(MissingRights { missing, granted: self })
+        (!missing.is_empty()).then_some(MissingRights { missing, granted: self, of_key: false })
     }
 }
 
@@ -51,18 +51,98 @@ impl Rights {
 /// rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{} `{missing}` at this target {} missing (there are: {granted}); have its operator grant `{}` to all processes (TargetBuilder::rights), or write \
-     `allow={}` behind this key in its key file",
+    "{} `{missing}` at this target {} missing (there are: {granted}); have its operator add `{}` {}",
     if missing.iter().count() == 1 { "the right" } else { "the rights" },
     if missing.iter().count() == 1 { "is" } else { "are" },
-    missing.union(*granted),
-    missing.union(*granted)
+    Grant::Change { added: *missing, removed: Rights::empty() },
+    if *of_key { "behind this key in its key file (`allow=`)" } else { "to the rights of its sources (TargetBuilder::rights)" }
 )]
 pub struct MissingRights {
     /// The rights that are missing.
     pub missing: Rights,
     /// The rights that there are.
     pub granted: Rights,
+    /// Whether they are those of a key.
+    pub of_key: bool,
+}
+
+/// Rights as an operator writes them: a list, which replaces the rights that there would be, or changes to them.
+///
+/// A list has names separated by commas (`observe,call`), or is `none`. In changes each name has a sign:
+/// `+drop,-call`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// Exactly these rights.
+    List(Rights),
+    /// The rights that there would be, with some added and others removed.
+    Change {
+        /// The rights to add.
+        added: Rights,
+        /// The rights to remove.
+        removed: Rights,
+    },
+}
+
+impl Grant {
+    /// Returns the rights that result where there would be `otherwise`.
+    pub fn instead_of(self, otherwise: Rights) -> Rights {
+        match self {
+            Grant::List(rights) => rights,
+            Grant::Change { added, removed } => otherwise.union(added).difference(removed),
+        }
+    }
+}
+
+impl From<Rights> for Grant {
+    fn from(rights: Rights) -> Grant {
+        Grant::List(rights)
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Grant::Change { added, removed } = self else {
+            let Grant::List(rights) = self else { return Ok(()) };
+            return rights.fmt(out);
+        };
+        let signed = added.names().map(|name| ('+', name)).chain(removed.names().map(|name| ('-', name)));
+        for (place, (sign, name)) in signed.enumerate() {
+            write!(out, "{}{sign}{name}", if place == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Grant {
+    type Err = String;
+
+    /// Parses a list of names, or changes.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    fn from_str(text: &str) -> Result<Grant, String> {
+        const SIGNS: [char; 2] = ['+', '-'];
+        if !text.starts_with(SIGNS) && !text.contains(",+") && !text.contains(",-") {
+            return text.parse().map(Grant::List);
+        }
+        let (mut added, mut removed) = (Rights::empty(), Rights::empty());
+        for word in text.split(',') {
+            let Some(name) = word.strip_prefix(SIGNS) else {
+                return Err(format!(
+                    "`{text}` has names with and without a sign: give each one (+{word}) to change the default rights, or \
+                     none to replace them"
+                ));
+            };
+            let right: Rights = name.parse()?;
+            let (here, there) =
+                if word.starts_with('+') { (&mut added, removed) } else { (&mut removed, added) };
+            if right.is_empty() || there.intersects(right) {
+                return Err(format!("`{text}` does not say which rights there are: name each right once"));
+            }
+            here.insert(right);
+        }
+        Ok(Grant::Change { added, removed })
+    }
 }
 
 impl Default for Rights {
@@ -140,14 +220,50 @@ mod tests {
     }
 
     #[test]
+    fn a_list_replaces_rights_and_names_with_signs_change_them() {
+        let default = Rights::default();
+        for (text, rights) in [
+            ("drop", Rights::DROP),
+            ("none", Rights::empty()),
+            ("observe,call", Rights::OBSERVE | Rights::CALL),
+            ("+drop", default | Rights::DROP),
+            ("+call", default),
+            ("-call", Rights::OBSERVE | Rights::INJECT),
+            ("+drop,-call,+export", Rights::OBSERVE | Rights::INJECT | Rights::DROP | Rights::EXPORT),
+        ] {
+            let grant: Grant = text.parse().unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(grant.instead_of(default), rights, "{text}");
+            assert_eq!(grant.to_string().parse(), Ok(grant), "{text}");
+        }
+        assert_eq!(Grant::from(Rights::CALL).instead_of(default), Rights::CALL);
+        for (wrong, words) in [
+            ("+drop,call", "with and without a sign: give each one (+call)"),
+            ("call,+drop", "with and without a sign"),
+            ("call,-drop", "with and without a sign"),
+            ("+drop,-drop", "name each right once"),
+            ("+none", "name each right once"),
+            ("+", "`` is no right"),
+            ("+drop,", "with and without a sign"),
+            ("+fly", "`fly` is no right"),
+            ("", "is no right"),
+        ] {
+            let why = wrong.parse::<Grant>().unwrap_err();
+            assert!(why.contains(words), "{wrong}: {why}");
+        }
+    }
+
+    #[test]
     fn what_is_missing_is_named_with_what_to_write() {
         let some = Rights::OBSERVE | Rights::CALL;
         assert_eq!(some.lacks(Rights::CALL), None);
         let text = some.lacks(Rights::CALL | Rights::INJECT).unwrap().to_string();
         assert!(
-            text.contains("the right `inject`") && text.contains("grant `observe,call,inject`"),
+            text.contains("the right `inject`")
+                && text.ends_with("add `+inject` to the rights of its sources (TargetBuilder::rights)"),
             "{text}"
         );
+        let text = MissingRights { of_key: true, ..some.lacks(Rights::DROP).unwrap() }.to_string();
+        assert!(text.ends_with("add `+drop` behind this key in its key file (`allow=`)"), "{text}");
         let text = Rights::empty().lacks(Rights::CALL | Rights::INJECT).unwrap().to_string();
         assert!(text.contains("the rights `call,inject`") && text.contains("there are: none"), "{text}");
     }

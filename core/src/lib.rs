@@ -7,6 +7,12 @@
 #![no_std]
 #![deny(missing_docs)]
 
+#[cfg(not(all(target_pointer_width = "64", target_has_atomic = "64")))]
+compile_error!(
+    "farjump-core runs where pointers and atomic operations have 64 bits: two processes share words of 64 bits, and lengths are \
+     `usize`. Build it for a 64-bit target"
+);
+
 extern crate alloc;
 #[cfg(any(test, loom, feature = "std"))]
 extern crate std;

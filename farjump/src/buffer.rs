@@ -330,7 +330,7 @@ impl FrameRunner {
         let reply_limit = executor.reply_limit();
         // SAFETY: `buffer` is borrowed exclusively for the call and the payload's alignment was checked;
         // `ready` returned the code.
-        let ended = unsafe { executor.run(&code, address.cast(), len, reply_limit) };
+        let ended = unsafe { executor.run_alone(&code, address.cast(), len, reply_limit) };
         // SAFETY: the code is still bound: nothing unbound it since the call.
         unsafe { executor.count(code.usage) };
         Ok(match ended {

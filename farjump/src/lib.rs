@@ -53,7 +53,7 @@ pub use executor::{
 #[cfg(feature = "bitcode")]
 pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{
-    Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
+    Grant, Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };
 pub use farjump_core::code::CodeKind;
 pub use farjump_core::cpu::Cpu;
@@ -86,12 +86,16 @@ pub use farjump_loader::{builder as build, inspect};
 /// replies. The feature `derive` has the derives, which need `#[zerocopy(crate = "farjump::zerocopy")]`.
 pub use zerocopy;
 
-/// The name of this program's executable.
+/// The name of this program's executable. No memory of its path's length is taken, on which the places of what a link
+/// allocates later would depend.
 fn program_name() -> String {
-    std::env::current_exe()
-        .ok()
-        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        .unwrap_or_else(|| "farjump".into())
+    let mut path = [const { std::mem::MaybeUninit::uninit() }; 4096];
+    let path = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self/exe", &mut path);
+    let path = path.map(|(path, _)| &*path).unwrap_or_default();
+    match path.rsplit(|byte| *byte == b'/').next() {
+        Some(name) if !name.is_empty() => String::from_utf8_lossy(name).into_owned(),
+        _ => "farjump".into(),
+    }
 }
 
 /// Fills `bytes` from the system's random generator.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use farjump_control::{Limits, RefusalCause, Rights};
+use farjump_control::{Limits, MissingRights, RefusalCause, Rights};
 use farjump_core::code::CodeView;
 use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
 use farjump_core::image::{CodeId, FamilyId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
@@ -150,11 +150,12 @@ pub(crate) enum ByFamily {
 }
 
 /// Checks whether a source with `rights` may do an operation that requires `needed`. The target checks each
-/// frame that brings or misses code, and the source checks before it sends one: the words are the same.
-pub(crate) fn may(rights: Rights, needed: Rights) -> Result<(), Refusal> {
+/// frame that brings or misses code, and the source checks before it sends one: the words are the same. `of_key`
+/// says whether they are the rights of a key.
+pub(crate) fn may(rights: Rights, needed: Rights, of_key: impl FnOnce() -> bool) -> Result<(), Refusal> {
     match rights.lacks(needed) {
         None => Ok(()),
-        Some(what) => Err(Refusal::new(RefusalCause::Rights, what)),
+        Some(what) => Err(Refusal::new(RefusalCause::Rights, MissingRights { of_key: of_key(), ..what })),
     }
 }
 
@@ -172,8 +173,7 @@ fn listed(codes: &HashSet<CodeId>, id: &CodeId) -> Result<(), Refusal> {
     Err(Refusal::new(
         RefusalCause::Policy,
         format_args!(
-            "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code, or \
-             allow_family for its library), or have a function run that is allowed",
+            "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code)",
             codes.len()
         ),
     ))

@@ -1,10 +1,12 @@
 //! Waiting and sleeping, as source and target do it.
 
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use farjump_control::PeerIdentity;
 use farjump_core::channel::Channel;
 use farjump_core::wait::WaitPolicy;
+use farjump_os::resources;
 use rustix::event::Timespec;
 
 /// Longest sleep at a stretch, so that a lost wake delays and never hangs.
@@ -28,7 +30,30 @@ pub(crate) const TURNS_TO_YIELD: u32 = 64;
 
 /// Number of the processor that this thread runs on; it may change at any time.
 pub(crate) fn processor() -> usize {
-    rustix::thread::sched_getcpu()
+    // The system's C library, and not the vDSO as rustix finds it: valgrind hides that.
+    // SAFETY: it has no conditions.
+    let number = unsafe { libc::sched_getcpu() };
+    // A system without the call has one that is as good as any.
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// The time of the clock that only goes forward, in nanoseconds. Two such times are compared by the same instructions whatever
+/// they are, and two of `Instant` are not: the count of a turn that looks at the clock would differ from one to the next.
+// With the time on its stack, a caller could not jump to what it calls last.
+#[inline(never)]
+pub(crate) fn nanoseconds() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the call writes the time, which is valid as zeros too.
+    let time = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr());
+        time.assume_init()
+    };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// `time` in nanoseconds, at most the largest number of them.
+pub(crate) fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether the peer of `channel` may be waiting for this thread's processor, `own`. Where the peer's is
@@ -49,7 +74,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 /// Returns the spinning for a machine on which source and target each need a core.
 pub(crate) fn default_wait() -> WaitPolicy {
-    WaitPolicy::for_cores(processors(), 2)
+    WaitPolicy::for_cores(resources::shared_processors(), 2)
 }
 
 /// Returns the waiting of a source for an outcome: it pauses for more than 100 microseconds before it yields and sleeps. The
@@ -84,24 +109,6 @@ fn has_event_stream() -> bool {
     false
 }
 
-/// Processors of the machine. Not only those that this thread may run on: a thread pinned to one of them
-/// spins best when its peer is pinned to another.
-fn processors() -> usize {
-    std::fs::read_to_string("/sys/devices/system/cpu/online")
-        .ok()
-        .and_then(|list| count_list(list.trim()))
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
-
-/// Count of numbers in a list such as `0-3,8` (cpuset(7), list format).
-fn count_list(list: &str) -> Option<usize> {
-    list.split(',').try_fold(0, |sum, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        Some(sum + last.checked_sub(first)? + 1)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,28 +122,5 @@ mod tests {
         } else {
             assert_eq!(followed, WaitPolicy { spins: 1, pauses: 5, events: 0, yields: 4 });
         }
-    }
-
-    #[test]
-    fn lists_of_processors_are_counted() {
-        assert_eq!(
-            ["0", "0-1", "0-3,8", "0-3,8-11,15"].map(count_list),
-            [Some(1), Some(2), Some(5), Some(9)]
-        );
-        assert_eq!(["", "a", "3-1"].map(count_list), [None; 3]);
-    }
-
-    #[test]
-    fn pinning_a_thread_does_not_change_how_many_processors_the_machine_has() {
-        let all = processors();
-        std::thread::spawn(move || {
-            let mut one = rustix::thread::CpuSet::new();
-            let allowed = rustix::thread::sched_getaffinity(None).expect("the system gives the affinity");
-            one.set((0..1024).find(|cpu| allowed.is_set(*cpu)).expect("some processor is allowed"));
-            rustix::thread::sched_setaffinity(None, &one).expect("a thread may pin itself");
-            assert_eq!(processors(), all);
-        })
-        .join()
-        .expect("the pinned thread agrees");
     }
 }

@@ -1,10 +1,10 @@
 //! Clients: processes that use the objects of an owner.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::Duration;
 
 use farjump::{Key as LinkKey, Library, Link, Mode, objects};
-use farjump_os::fork_count;
+use farjump_os::Owner;
 
 use crate::connection::{Hello, Inner, lock};
 use crate::error::Error;
@@ -74,7 +74,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::Link`] when no process listens there, or it has no store; [`Error::Protocol`].
     pub fn connect(self) -> Result<Client, Error> {
-        fork_count::watch();
+        let owner = Owner::this();
         let link = self.link()?;
         link.set_mode(Mode::Local);
         let library = Library::by_name(objects::NAME).map_err(farjump::Error::from)?;
@@ -88,7 +88,7 @@ impl ClientBuilder {
             releases: Mutex::default(),
             abandoned: Mutex::default(),
             region: OnceLock::new(),
-            forks: fork_count::count(),
+            owner,
             choices: self,
         };
         inner.hello = inner.greet()?;
@@ -137,6 +137,19 @@ impl Client {
     /// Whether it can be used for this handle in this process.
     pub(crate) fn serves(&self, handle: &Handle) -> bool {
         self.epoch() == handle.epoch && self.0.check_process().is_ok()
+    }
+
+    /// Whether the owner has ended, as this process can see at once, without waiting: a client of it is of no more use. Also
+    /// `true` in a forked child of the process that connected. `false` while another thread uses the connection.
+    pub fn is_gone(&self) -> bool {
+        if self.0.check_process().is_err() {
+            return true;
+        }
+        match self.0.link.try_lock() {
+            Ok(link) => link.is_gone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_gone(),
+            Err(TryLockError::WouldBlock) => false,
+        }
     }
 
     /// The epoch of the owner's store.

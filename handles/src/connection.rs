@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farjump::admin::Admin;
 use farjump::{Library, Link, Mode};
-use farjump_os::{fork_count, forked_children};
+use farjump_os::{Owner, forked_children};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abandoned::Abandoned;
@@ -51,8 +51,8 @@ pub(crate) struct Inner {
     pub(crate) reads_memory: bool,
     /// Its reads. Locked after `link`.
     pub(crate) reading: Mutex<Reads>,
-    /// Number of forks before it was made.
-    pub(crate) forks: u64,
+    /// The process that made it.
+    pub(crate) owner: Owner,
     pub(crate) choices: ClientBuilder,
 }
 
@@ -93,7 +93,7 @@ impl Inner {
     }
 
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.forks == fork_count::count() {
+        if self.owner.is_this() {
             return Ok(());
         }
         Err(Error::Forked { address: self.address().to_owned() })

@@ -47,7 +47,7 @@ pub enum Error {
     /// The store has no memory for an object.
     #[error(
         "the store has no memory for {asked} bytes: {used} of its {capacity} bytes are used, and the largest free part has {largest}; \
-         {}{}evict objects, or give the store more (StoreOptions::capacity, farjump serve --objects)",
+         {}{}evict objects, or give the store more (StoreOptions::capacity)",
         in_quarantine(*quarantined, keepers), of_file(*file_failed)
     )]
     Full {
@@ -69,7 +69,7 @@ pub enum Error {
     /// The owner's target keeps no more for this client.
     #[error(
         "the owner's target allows this client no {asked} bytes more for the records of objects and claims: evict objects that it \
-         has put, drop views, or have the target allow more (TargetBuilder::max_source_memory, farjump serve --max-source-memory)"
+         has put, drop views, or have the target allow more (TargetBuilder::max_source_memory)"
     )]
     SourceFull {
         /// Bytes asked for.

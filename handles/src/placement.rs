@@ -95,6 +95,11 @@ impl Placement {
         self.owners.insert(address.to_owned(), owner);
     }
 
+    /// Forgets the way to the owner at `address`, and what its functions took: for an owner that has ended.
+    pub fn forget(&mut self, address: &str) {
+        self.owners.remove(address);
+    }
+
     fn now_us(&self) -> f64 {
         self.begun.elapsed().as_secs_f64() * 1e6
     }
@@ -245,6 +250,9 @@ mod tests {
         let mut placement = Placement::new();
         assert_eq!(placement.choose(OWNER, &of(64)).place, Place::AtData);
         placement.ended_there(OWNER, &of(64), 8, us(1.0));
+        assert_eq!(placement.wire(OWNER), None);
+        placement.set_wire(OWNER, Wire { latency_us: 5.0, bytes_per_us: 100.0 });
+        placement.forget(OWNER);
         assert_eq!(placement.wire(OWNER), None);
     }
 }

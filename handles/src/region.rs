@@ -38,14 +38,14 @@ pub(crate) struct OwnRegion {
 impl OwnRegion {
     /// Makes a region of at least `len` bytes. Its pages get memory as they are first written.
     pub(crate) fn create(len: u64) -> Result<OwnRegion, Error> {
-        let failed = |doing: &'static str, errno: Errno| Error::Memory {
+        let failed = |doing: &'static str, call, errno: Errno| Error::Memory {
             doing,
             len,
             source: io::Error::from(errno),
-            advice: limits::behind(&errno.into()),
+            advice: limits::behind_call(call, &errno.into()),
         };
         if len > MAX_LEN {
-            return Err(failed("sizing", Errno::FBIG));
+            return Err(failed("sizing", "ftruncate", Errno::FBIG));
         }
         let len = len.max(1).next_multiple_of(PAGE);
         // Sizing it would end this process (SIGXFSZ).
@@ -63,13 +63,14 @@ impl OwnRegion {
             Err(Errno::INVAL) => memfd_create("farjump-objects", flags),
             made => made,
         }
-        .map_err(|errno| failed("making", errno))?;
+        .map_err(|errno| failed("making", "memfd_create", errno))?;
         // A process of another user that gets it for reading cannot open it for writing by its link in /proc.
-        fchmod(&memfd, Mode::RUSR | Mode::WUSR).map_err(|errno| failed("restricting", errno))?;
-        ftruncate(&memfd, len).map_err(|errno| failed("sizing", errno))?;
+        fchmod(&memfd, Mode::RUSR | Mode::WUSR).map_err(|errno| failed("restricting", "fchmod", errno))?;
+        ftruncate(&memfd, len).map_err(|errno| failed("sizing", "ftruncate", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(|errno| failed("sealing", errno))?;
-        let region = Region::map(memfd.as_fd(), len, true).map_err(|errno| failed("mapping", errno))?;
+            .map_err(|errno| failed("sealing", "fcntl", errno))?;
+        let region =
+            Region::map(memfd.as_fd(), len, true).map_err(|errno| failed("mapping", "mmap", errno))?;
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memfd));
         let read_only = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         Ok(OwnRegion { region, memfd, read_only })
@@ -125,7 +126,7 @@ impl Region {
         mapped.map_err(|errno| {
             format!(
                 "mapping the owner's memory of {len} bytes failed: {errno}{}",
-                limits::behind(&errno.into())
+                limits::behind_call("mmap", &errno.into())
             )
         })
     }

@@ -2,18 +2,26 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use farjump::{Key, Library, WaitError};
 
 use crate::awaiting::all_async;
 use crate::calls::all;
 use crate::client::Client;
+use crate::clock::now;
 use crate::error::{Error, GoneWhy};
 use crate::handle::Handle;
 use crate::patience::Patience;
 use crate::view::View;
 
+/// Least time between two looks for owners that have ended, where a known client serves.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// Clients for the owners of handles, by the owners' addresses. A clone shares them.
+///
+/// The client of an owner that has ended is dropped at the next use of any handle, with its descriptors and the mapped memory
+/// that no [`View`] shows.
 #[derive(Clone, Debug, Default)]
 pub struct Resolver(Arc<Mutex<State>>);
 
@@ -21,6 +29,25 @@ pub struct Resolver(Arc<Mutex<State>>);
 struct State {
     clients: HashMap<String, Client>,
     keys: HashMap<String, Key>,
+    /// When ended owners were last looked for.
+    looked: Option<Instant>,
+}
+
+impl State {
+    /// The client of the owner of `handle`. An address alone does not name an owner: another one may have taken its place.
+    fn of(&self, handle: &Handle) -> Option<Client> {
+        let of = |address: &String| self.clients.get(address).filter(|client| client.serves(handle));
+        handle.addresses().iter().find_map(of).cloned()
+    }
+
+    /// Removes the clients of owners that have ended, but for the one in use, which shows it by itself. The caller drops them
+    /// without the lock.
+    fn take_gone(&mut self, used: Option<&Client>) -> Vec<Client> {
+        self.looked = Some(now());
+        let is_used = |client: &Client| used.is_some_and(|used| Arc::ptr_eq(&used.0, &client.0));
+        let gone = self.clients.extract_if(|_, client| !is_used(client) && client.is_gone());
+        gone.map(|(_, client)| client).collect()
+    }
 }
 
 impl Resolver {
@@ -50,11 +77,7 @@ impl Resolver {
     /// # Errors
     /// [`Error::Unreachable`] with the reasons; [`Error::Gone`] if the owner has restarted since.
     pub fn client(&self, handle: &Handle) -> Result<Client, Error> {
-        let known = |state: &State| {
-            let of = |address: &String| state.clients.get(address).filter(|client| client.serves(handle));
-            handle.addresses().iter().find_map(of).cloned()
-        };
-        if let Some(client) = known(&self.state()) {
+        if let Some(client) = self.known(handle) {
             return Ok(client);
         }
         let mut reasons = Vec::new();
@@ -67,7 +90,8 @@ impl Resolver {
             // Without the lock: other owners' handles are resolved meanwhile.
             match builder.connect() {
                 Ok(client) if client.epoch() == handle.epoch() => {
-                    self.state().clients.insert(address.clone(), client.clone());
+                    let before = self.state().clients.insert(address.clone(), client.clone());
+                    drop(before);
                     return Ok(client);
                 }
                 Ok(_) => restarted = Some(address.clone()),
@@ -81,6 +105,20 @@ impl Resolver {
             None if reasons.is_empty() => Err(Error::Unreachable("the handle has none".to_owned())),
             None => Err(Error::Unreachable(reasons.join("; "))),
         }
+    }
+
+    /// The client of the owner of `handle`, if one is connected. Looks for owners that have ended: at each handle of an owner
+    /// that is not known, and otherwise when the last look is [`LOOK_EVERY`] ago.
+    fn known(&self, handle: &Handle) -> Option<Client> {
+        let mut state = self.state();
+        let known = state.of(handle);
+        if known.is_some() && state.looked.is_some_and(|last| now().duration_since(last) < LOOK_EVERY) {
+            return known;
+        }
+        let gone = state.take_gone(known.as_ref());
+        drop(state);
+        drop(gone);
+        known
     }
 
     /// Does something with the client of a handle's owner. A client whose owner is gone is forgotten.

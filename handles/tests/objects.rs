@@ -342,7 +342,7 @@ fn a_target_without_a_store_says_how_to_give_it_one() {
     let address = format!("unix:{}", folder.path().join("plain.sock").display());
     let _target = Target::listen(&address).build().unwrap().spawn().unwrap();
     let error = Client::connect(&address).unwrap_err().to_string();
-    assert!(error.contains("no store of objects") && error.contains("--objects"), "{error}");
+    assert!(error.contains("no store of objects") && error.contains("TargetBuilder::objects"), "{error}");
 }
 
 #[test]

@@ -52,6 +52,8 @@ RUNTIME = {
     "Py": "it uses Python objects",
     "numba_gil": "it uses Python objects",
     "numba_rnd": "it draws random numbers",
+    **dict.fromkeys(("numba_xx", "numba_xg", "numba_ez_"), "it is Numba's call of BLAS or LAPACK, as for `np.dot`: write a loop"),
+    "numba_attempt_nocopy_reshape": "it is a helper for `np.max`, `np.min`, `ravel` and `reshape`: write a loop",
     "numba_": "it calls a function of Numba's runtime",
     "_Py": "it uses Python objects",
 }
@@ -127,7 +129,7 @@ def compiled(function, signature):
 
     Raises Refused for what Numba does not compile.
     """
-    options = dict(error_model="numpy", boundscheck=False, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+    options = dict(error_model="python", boundscheck=False, no_cfunc_wrapper=True, no_cpython_wrapper=True)
     # Without its runtime Numba says at once what cannot be. The option is Numba's own: newer versions may lack it.
     for more in ({"_nrt": False}, {}):
         try:
@@ -159,7 +161,8 @@ def raised(module_text):
             kind, arguments, place = pickle.loads(data)
             words = ", ".join(map(str, arguments or ()))
             text = f"{kind.__name__}: {words}" if words else kind.__name__
-            texts[f".const.picklebuf.{key}"] = f"{text} (line {place[2]})"
+            # Numba notes no place for a division.
+            texts[f".const.picklebuf.{key}"] = f"{text} (line {place[2]})" if place else text
         except Exception:  # noqa: BLE001 - a text for people: any other one will do
             texts[f".const.picklebuf.{key}"] = "an exception"
     return texts

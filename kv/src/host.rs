@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump::{Principal, Target};
+use farjump_os::resources;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::api::{self, Level, Watched};
@@ -111,8 +112,7 @@ pub(crate) fn set(host: Option<Host>) {
 impl Host {
     /// A module with these arguments, in a server that lacks these functions.
     pub(crate) fn new(args: &[Vec<u8>], missing: &[&str]) -> Host {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut parsed = Options::parse(args, processors);
+        let mut parsed = Options::parse(args, resources::processors());
         if !missing.is_empty() {
             parsed = Err(format!(
                 "the server's module interface lacks {}: use Redis 7.0, Valkey 8.0, or a later one",

@@ -4,6 +4,8 @@ use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use farjump_os::resources;
+
 use crate::api::{self, Context, NumberSetting};
 use crate::host;
 use crate::options::LONGEST_LINGER;
@@ -28,7 +30,7 @@ impl NumberSetting for Linger {
 
     fn set(value: i64) -> Result<(), String> {
         let Some(host) = host::get() else { return Ok(()) };
-        if value != 0 && std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        if value != 0 && resources::processors() < 2 {
             return Err("with one processor lingering would keep sources from running".to_owned());
         }
         host.linger.set(Duration::from_micros(value.unsigned_abs()));

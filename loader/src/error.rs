@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use farjump_core::code::CodeError;
 use farjump_core::image::{Machine, PlaceError, Platform};
 use farjump_core::{debug_in_words, worded};
+use farjump_os::limits;
 
 use crate::arena_layout;
 use crate::bundle::BundleError;
@@ -217,7 +218,9 @@ pub enum Error {
     },
     /// The system has no memory or addresses for an arena.
     #[error(
-        "no memory for an arena of {len} bytes ({step}: {source}): {}", arena_advice(*len, *step, *addresses)
+        "{} an arena of {len} bytes ({step}: {source}){}",
+        if is_forbidden(source) { "the system does not let this process make" } else { "no memory for" },
+        arena_advice(*len, *step, source, *addresses)
     )]
     ArenaMemory {
         /// Requested length.
@@ -363,9 +366,33 @@ worded! {
     }
 }
 
+impl ArenaStep {
+    /// The system call of the step.
+    fn call(self) -> &'static str {
+        match self {
+            ArenaStep::Reserve | ArenaStep::MapCode | ArenaStep::MapData => "mmap",
+            ArenaStep::MapCodeAgain => "mremap",
+            ArenaStep::MakeExecutable => "mprotect",
+            ArenaStep::KeepFromChildren | ArenaStep::Populate => "madvise",
+        }
+    }
+}
+
+/// Whether a call failed because the process may not make it: it is no lack of memory.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+}
+
 /// Says what to do where an arena of `len` bytes gets no memory, or no addresses of those that are limited (the limit, and
-/// the part in use).
-fn arena_advice(len: usize, step: ArenaStep, limited: Option<(u64, u64)>) -> String {
+/// the part in use), or the system forbids the call.
+fn arena_advice(len: usize, step: ArenaStep, error: &io::Error, limited: Option<(u64, u64)>) -> String {
+    if is_forbidden(error) {
+        return limits::behind_call(step.call(), error);
+    }
+    format!(": {}", memory_advice(len, step, limited))
+}
+
+fn memory_advice(len: usize, step: ArenaStep, limited: Option<(u64, u64)>) -> String {
     const SMALLER: &str = "make it smaller (TargetBuilder::arena_size)";
     // Other steps take no addresses.
     let maps = matches!(step, ArenaStep::Reserve | ArenaStep::MapCode | ArenaStep::MapCodeAgain);

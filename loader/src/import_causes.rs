@@ -20,6 +20,10 @@ struct Cause {
     symbols: &'static [&'static str],
 }
 
+/// The number of the first causes: flags whose runtime a compiler's driver links where it is given the flag.
+#[cfg(feature = "build")]
+const RUNTIMES: usize = 8;
+
 /// The causes. A symbol has the first that fits.
 static CAUSES: &[Cause] = &[
     Cause {
@@ -56,6 +60,11 @@ static CAUSES: &[Cause] = &[
         symbols: &["__gcov_", "__llvm_profile_", "__llvm_gcov_", "__llvm_gcda_", "llvm_gcda_"],
     },
     Cause {
+        what: "OpenMP",
+        cure: "compile without -fopenmp: one thread runs a target's calls",
+        symbols: &["GOMP_", "__kmpc_", "omp_"],
+    },
+    Cause {
         what: "calls at the start and end of each function",
         cure: "compile without -finstrument-functions and -pg",
         symbols: &["__cyg_profile_", "__fentry__$", "mcount$", "_mcount$"],
@@ -66,11 +75,6 @@ static CAUSES: &[Cause] = &[
         symbols: &["__stack_chk_"],
     },
     Cause { what: "checked versions of C functions", cure: "compile with -U_FORTIFY_SOURCE", symbols: &[] },
-    Cause {
-        what: "OpenMP",
-        cure: "compile without -fopenmp: one thread runs a target's calls",
-        symbols: &["GOMP_", "__kmpc_", "omp_"],
-    },
     Cause {
         what: "Rust's memory allocation",
         cure: "use core alone (#![no_std] without alloc), or write a global allocator over functions that the \
@@ -194,6 +198,12 @@ pub fn import_causes<'a>(imports: impl IntoIterator<Item = &'a str>) -> Vec<Impo
     found
 }
 
+/// The first cause of some of these imports that is a flag of a compiler with a runtime of its own.
+#[cfg(feature = "build")]
+pub(crate) fn runtime_cause<'a>(imports: impl IntoIterator<Item = &'a str>) -> Option<ImportCause> {
+    import_causes(imports).into_iter().find(|found| found.cause < RUNTIMES)
+}
+
 /// Names of symbols for a message: the first of them, each once, and the number of the others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Names {
@@ -269,16 +279,24 @@ pub struct MissingImports {
     pub causes: Vec<ImportCause>,
     /// Number of imports of no known cause.
     pub unexplained: usize,
+    /// Whether the C library, which each process has, defines those of no known cause.
+    pub of_libc: bool,
 }
 
 impl MissingImports {
-    /// Describes the imports with these names, each in the order of the image, perhaps more than once.
-    pub fn new<'a>(imports: impl IntoIterator<Item = &'a str>) -> MissingImports {
+    /// Describes the imports with these names, each in the order of the image, perhaps more than once. `is_of_libc`
+    /// says whether the C library defines a name.
+    pub fn new<'a>(
+        imports: impl IntoIterator<Item = &'a str>,
+        is_of_libc: impl Fn(&str) -> bool,
+    ) -> MissingImports {
         let mut seen = HashSet::new();
         let each: Vec<&str> = imports.into_iter().filter(|name| seen.insert(*name)).collect();
+        let unexplained: Vec<_> = each.iter().filter(|name| cause_of(name).is_none()).collect();
         MissingImports {
             causes: import_causes(each.iter().copied()),
-            unexplained: each.iter().filter(|name| cause_of(name).is_none()).count(),
+            unexplained: unexplained.len(),
+            of_libc: !unexplained.is_empty() && unexplained.iter().all(|name| is_of_libc(name)),
             names: each.into_iter().collect(),
         }
     }
@@ -297,8 +315,8 @@ impl MissingImports {
         self.causes.iter().map(|cause| format!(". {cause}")).collect()
     }
 
-    /// Sentences: the known causes with their cures, and `advice` for the other imports.
-    pub(crate) fn cures(&self, advice: &str) -> String {
+    /// Sentences: the known causes with their cures, and the cure for the other imports.
+    pub(crate) fn cures(&self) -> String {
         let mut text = String::new();
         for cause in &self.causes {
             text += &format!(" {cause}.");
@@ -310,7 +328,14 @@ impl MissingImports {
                 (false, 1, _) => "the other",
                 (false, ..) => "the others",
             };
-            text += &format!(" Have the target export {others} {advice}.");
+            text += &match self.of_libc {
+                true => format!(
+                    " Have the target offer {others} with all of libc (TargetBuilder::process_symbols)."
+                ),
+                false => format!(
+                    " Have the target export {others} (Target::export, TargetBuilder::export_library)."
+                ),
+            };
         }
         text
     }
@@ -376,21 +401,30 @@ mod tests {
 
     #[test]
     fn causes_are_told_once_each_and_the_others_are_to_be_exported() {
-        let missing = MissingImports::new(["store_get", "__asan_load8", "__tsan_read8", "__asan_load4"]);
+        const EXPORT: &str = "(Target::export, TargetBuilder::export_library).";
+        let new = |names: &[&'static str]| {
+            MissingImports::new(names.iter().copied(), |name| ["printf", "puts"].contains(&name))
+        };
+        let missing = new(&["store_get", "__asan_load8", "__tsan_read8", "__asan_load4"]);
         assert_eq!(
             missing.not_exported(),
             "exports none of `store_get`, `__asan_load8`, `__tsan_read8` and `__asan_load4`"
         );
         assert_eq!(
-            missing.cures("(somehow)"),
-            " `__asan_load8` and `__asan_load4` come from AddressSanitizer: compile without -fsanitize=address. \
-             `__tsan_read8` comes from ThreadSanitizer: compile without -fsanitize=thread. Have the target export \
-             the other (somehow)."
+            missing.cures(),
+            format!(
+                " `__asan_load8` and `__asan_load4` come from AddressSanitizer: compile without -fsanitize=address. \
+                 `__tsan_read8` comes from ThreadSanitizer: compile without -fsanitize=thread. Have the target export \
+                 the other {EXPORT}"
+            )
         );
-        let known = MissingImports::new(["__asan_load8", "__asan_load8"]);
+        let known = new(&["__asan_load8", "__asan_load8"]);
         assert_eq!((known.not_exported().as_str(), known.unexplained), ("exports no `__asan_load8`", 0));
-        assert!(!known.cures("(somehow)").contains("export"), "{}", known.cures(""));
-        assert_eq!(MissingImports::new(["a", "a"]).cures("(so)"), " Have the target export it (so).");
-        assert_eq!(MissingImports::new(["a", "b"]).cures("(so)"), " Have the target export them (so).");
+        assert!(!known.cures().contains("export"), "{}", known.cures());
+        assert_eq!(new(&["a", "a"]).cures(), format!(" Have the target export it {EXPORT}"));
+        assert_eq!(new(&["a", "b"]).cures(), format!(" Have the target export them {EXPORT}"));
+        assert_eq!(new(&["a", "printf"]).cures(), format!(" Have the target export them {EXPORT}"));
+        let libc = "with all of libc (TargetBuilder::process_symbols).";
+        assert_eq!(new(&["printf", "puts"]).cures(), format!(" Have the target offer them {libc}"));
     }
 }

@@ -80,7 +80,7 @@ pub enum Refused {
     /// Imports that the target does not offer.
     #[error(
         "the target refused `{ifunc}`: it {} (it offers {offered}{}).{}", missing.not_exported(),
-        DidYouMean(suggestion, missing), missing.cures("(Target::export, TargetBuilder::export_library)")
+        DidYouMean(suggestion, missing), missing.cures()
     )]
     UnresolvedImport {
         /// Name of the ifunc.

@@ -10,9 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use farjump_loader::Library;
-use farjump_loader::builder::{BuildReport, Options, build};
+use farjump_loader::builder::{BuildError, BuildReport, Options, build};
+use farjump_loader::inspect::inspect;
 use farjump_tools::all_work;
-use fixture::{Fixture, Target, imports, linkers};
+use fixture::{Fixture, Target, imports, linkers, works};
+use object::LittleEndian;
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection};
 
 /// The payload routines of an ifunc `t`, for any C or C++ compiler.
 const PAYLOAD: &str = "#include <stddef.h>
@@ -275,5 +279,120 @@ fn the_archive_of_a_distribution_is_taken() {
         assert_eq!(run(b"\x1fa\x01\x00\xff\x07\x50bcdef"), Some(long), "{linker}");
         // A match that begins before the first byte.
         assert_eq!(run(b"\x1fa\x09\x00\x00\x50bcdef"), None, "{linker}");
+    }
+}
+
+/// A function whose every byte is checked by sanitizers, and payload routines of its author's, which run where the library
+/// is loaded.
+const CHECKED: &str = "#include <stddef.h>
+size_t t_payload_get_max_size(int *args, size_t size) { return size + (size_t)(args[0] / args[1]) * 0; }
+int t_payload_init(int *payload, size_t space, int *args, size_t size)
+{ (void)space; for (size_t i = 0; i < size / 4; i++) payload[i] = args[i] / 1; return 0; }
+void t_main(int *at, size_t size, void *args)
+{ (void)args; for (size_t i = 0; i < size; i++) at[i % 4] += at[(i + 1) % 4] / ((int)i - 7); }
+";
+
+/// Flags that change the link of a driver that is given them, and nothing of a library.
+const OF_DRIVERS: [&[&str]; 8] = [
+    &["-ffast-math"],
+    &["-Ofast"],
+    &["-funsafe-math-optimizations"],
+    &["-mdaz-ftz"],
+    &["-mpc32"],
+    &["-mpc64"],
+    &["-mpc80"],
+    &[
+        "-static-pie",
+        "-static",
+        "-pie",
+        "-shared-libgcc",
+        "-pthread",
+        "-fopenmp",
+        "-rdynamic",
+        "-nostartfiles",
+        "-r",
+    ],
+];
+
+/// Flags whose code needs a runtime, which is explained: with the cause and its cure.
+const WITH_RUNTIME: [(&str, &str, &str); 14] = [
+    ("-fsanitize=address", "AddressSanitizer", "-fsanitize=address"),
+    ("-fsanitize=undefined", "UndefinedBehaviorSanitizer", "-fsanitize-trap=undefined"),
+    ("-fsanitize=thread", "ThreadSanitizer", "-fsanitize=thread"),
+    ("-fsanitize=memory", "MemorySanitizer", "-fsanitize=memory"),
+    ("-fsanitize=fuzzer-no-link", "coverage of a sanitizer", "-fsanitize-coverage"),
+    ("-fsanitize-coverage=trace-pc", "coverage of a sanitizer", "-fsanitize-coverage"),
+    ("-finstrument-functions", "start and end of each function", "-finstrument-functions"),
+    ("-pg", "start and end of each function", "-pg"),
+    ("--coverage", "coverage", "--coverage"),
+    ("-fprofile-arcs", "coverage", "--coverage"),
+    ("-fprofile-generate", "profile", "-fprofile-generate"),
+    ("-fprofile-instr-generate", "profile", "-fprofile-instr-generate"),
+    ("-fstack-protector-all", "stack protector", "-fno-stack-protector"),
+    ("-flto", "intermediate code (LTO)", "without -flto"),
+];
+
+/// The number of functions that run when the library is loaded.
+fn constructors(library: &Path) -> u64 {
+    let bytes = std::fs::read(library).unwrap();
+    let elf = ElfFile64::<LittleEndian>::parse(&*bytes).unwrap();
+    let arrays = elf.sections().filter(|section| section.name() == Ok(".init_array"));
+    arrays.map(|section| section.size() / 8).sum()
+}
+
+#[test]
+fn a_flag_that_changes_the_link_of_a_driver_adds_nothing_to_a_library_or_is_refused_by_name() {
+    for compiler in ["gcc", "clang"].into_iter().filter(|compiler| works(compiler)) {
+        let built = |flags: &[&str]| {
+            let fixture = Fixture::new();
+            let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
+            let input = fixture.write("t.c", CHECKED);
+            let options = Options { cc: Some(compiler.into()), cflags, ..fixture.options("t", &[input]) };
+            (build(&options), fixture)
+        };
+        let (plain, _folder) = built(&[]);
+        let usual = constructors(&plain.unwrap().library);
+        for flags in OF_DRIVERS {
+            let (report, _folder) = built(flags);
+            let report = match report {
+                Err(BuildError::Compile { .. }) => {
+                    println!("skipped: {compiler} does not know {flags:?}");
+                    continue;
+                }
+                report => report.unwrap_or_else(|error| panic!("{compiler} {flags:?}: {error}")),
+            };
+            assert_eq!(constructors(&report.library), usual, "{compiler} {flags:?}");
+            let halved = || std::hint::black_box(1e-40_f32) / std::hint::black_box(2.0);
+            let before = halved();
+            // SAFETY: the routines are those above.
+            drop(unsafe { Library::load(&report.library) }.unwrap());
+            assert_eq!((before > 0.0, halved()), (true, before), "{compiler} {flags:?}");
+        }
+        for (flag, cause, cure) in WITH_RUNTIME {
+            let (report, _folder) = built(&[flag]);
+            let text = match report {
+                Err(BuildError::Compile { .. }) => {
+                    println!("skipped: {compiler} does not know {flag}");
+                    continue;
+                }
+                // Functions that are to run before everything else, and payload routines that need the runtime.
+                Err(error) => error.to_string(),
+                // The runtime is the C library's, or none: the target refuses the image, and the listing says why.
+                Ok(report) => {
+                    assert_eq!(constructors(&report.library), usual, "{compiler} {flag}");
+                    let shown = inspect(&report.library).unwrap().to_string();
+                    let note = shown.lines().find_map(|line| line.strip_prefix("  note      "));
+                    // clang's profiles count in variables of the image alone.
+                    if imports(&report.images[0].bytes).is_empty() {
+                        println!("{compiler} {flag}: nothing is wanted of a target");
+                        continue;
+                    }
+                    let refused = Target::new().refuse(&report);
+                    assert!(refused.contains(note.unwrap()), "{compiler} {flag}: {refused}\n{shown}");
+                    refused
+                }
+            };
+            assert!(text.contains(cause) && text.contains(cure), "{compiler} {flag}: {text}");
+        }
     }
 }

@@ -213,14 +213,6 @@ fn what_cannot_be_linked_is_refused_with_object_and_symbol() {
         &[],
     );
     assert!(twice.contains("a.c and ") && twice.contains("b.c both define one"), "{twice}");
-    let marked = refusal(
-        &[(
-            "t.c",
-            &main("extern int __start_mine[], __stop_mine[];", "*(long *)a = __stop_mine - __start_mine;"),
-        )],
-        &[],
-    );
-    assert!(marked.contains("t.c") && marked.contains("__st") && marked.contains("mine"), "{marked}");
     let local = refusal(&[("t.c", &main("static __thread int kept;", "*(int *)a = kept++;"))], &[]);
     assert!(local.contains("t.c") && local.contains("kept") && local.contains("thread-local"), "{local}");
     let started = refusal(

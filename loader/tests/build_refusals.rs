@@ -6,8 +6,8 @@ mod fixture;
 
 use std::fs;
 
+use farjump_loader::Library;
 use farjump_loader::builder::{BuildError, Options, build};
-use farjump_loader::inspect::inspect;
 use farjump_tools::all_work;
 use fixture::{Fixture, Target, installed_linkers, works};
 
@@ -98,6 +98,75 @@ fn indirect_functions_are_refused() {
         &source(declarations, "*(int *)args = chosen();"),
         &["t.c(.text.t_main) uses `chosen`", "IRELATIVE"],
     );
+}
+
+/// With each linker that there is, and farjump's own.
+fn refused_by_all(source: &str, needed: &[&str]) {
+    for linker in fixture::linkers() {
+        let fixture = Fixture::new();
+        let input = fixture.write("t.c", source);
+        let options = Options { linker: Some(linker.into()), ..fixture.options("t", &[input]) };
+        let text = fixture.refusal(build(&options));
+        assert!(needed.iter().all(|part| text.contains(part)), "{linker}: {text}");
+    }
+}
+
+#[test]
+fn bounds_of_sections_are_refused_by_each_linker_in_one_sentence() {
+    let entry = "static const int one __attribute__((used, section(\"plugins\"))) = 1;\n\
+                 extern const int __start_plugins[], __stop_plugins[];";
+    let message = ["t.c(.text.t_main) uses `__st", "_plugins`", "Put the entries into one array"];
+    refused_by_all(&source(entry, "*(long *)args = __stop_plugins - __start_plugins;"), &message);
+    let weak = "extern const int __start_none[] __attribute__((weak));";
+    refused_by_all(&source(weak, "*(const int **)args = __start_none;"), &["uses `__start_none`"]);
+    // Names that the code defines itself, and bounds that only a payload routine uses.
+    let own = "__attribute__((noinline)) int __start_up(void) { return 1; }\n\
+               static const int one __attribute__((used, section(\"plugins\"))) = 1;\n\
+               extern const int __start_plugins[], __stop_plugins[];\n\
+               FARJUMP_IFUNC size_t u_payload_get_max_size(void *a, size_t n)\n\
+               { (void)a; return n + (size_t)(__stop_plugins - __start_plugins); }\n\
+               FARJUMP_IFUNC int u_payload_init(void *p, size_t n, void *a, size_t m)\n\
+               { (void)p; (void)n; (void)a; (void)m; return 0; }";
+    let text = source(own, "*(int *)args = __start_up();").replace("FARJUMP_COPY_ARGS(t)\n", "");
+    for linker in fixture::linkers() {
+        let fixture = Fixture::new();
+        let input = fixture.write("u.c", &text.replace("t_main", "u_main"));
+        build(&Options { linker: Some(linker.into()), ..fixture.options("u", &[input]) })
+            .unwrap_or_else(|error| panic!("{linker}: {error}"));
+    }
+}
+
+#[test]
+fn objects_that_ask_for_an_executable_stack_are_refused_by_name_and_so_are_libraries_that_do() {
+    // As gcc does for a nested function whose address is taken.
+    let asks = "__asm__(\".section .note.GNU-stack,\\\"x\\\",@progbits\\n.previous\");";
+    refused_by_all(&source(asks, ""), &["t.c asks for an executable stack", "nested function"]);
+    let fixture = Fixture::new();
+    let (t, other) = (fixture.write("t.c", &source("int other(void);", "other();")), fixture.path("libo.a"));
+    let make = |text: &str| {
+        fixture.write("o.c", text);
+        fixture.run("cc", &["-c", "-fPIC", "o.c", "-o", "o.o"]);
+        fixture.run("ar", &["rc", "libo.a", "o.o"]);
+        build(&fixture.options("t", &[t.clone(), other.clone()]))
+    };
+    let text = fixture.refusal(make(&format!("{asks}\nint other(void) {{ return 1; }}")));
+    assert!(text.contains("libo.a(o.o) asks for an executable stack"), "{text}");
+    // A member that nothing needs does no harm.
+    fixture.write("t.c", &source("", ""));
+    let built = make(&format!("{asks}\nint other(void) {{ return 1; }}")).unwrap();
+    let mut library = fs::read(&built.library).unwrap();
+    Library::open(&built.library).unwrap();
+    // The header of the stack says what the dynamic linker does: flag 1 is for execution.
+    let header = 0x6474_e551_u32.to_le_bytes();
+    let at = library[..4096].windows(4).position(|bytes| bytes == header).unwrap();
+    library[at + 4] |= 1;
+    fs::write(&built.library, library).unwrap();
+    // SAFETY: a library that was built here, of a function that does nothing.
+    let loaded = unsafe { Library::load(&built.library) };
+    for refused in [Library::open(&built.library), loaded] {
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("libt.so") && text.contains("it asks for an executable stack"), "{text}");
+    }
 }
 
 #[test]
@@ -393,40 +462,6 @@ fn a_crate_without_a_library_is_refused() {
     fixture.write("p/src/main.rs", "fn main() {}");
     let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("p")])));
     assert!(text.contains("no library targets found"), "{text}");
-}
-
-#[test]
-fn imports_of_sanitizers_and_other_flags_are_explained_when_the_library_is_built_and_when_it_is_refused() {
-    let body =
-        "int *at = args; for (size_t i = 0; i < size; i++) at[i % 4] += at[(i + 1) % 4] / ((int)i - 7);";
-    for (flags, cause, cure) in [
-        (&["-fsanitize=address"][..], "AddressSanitizer", "-fsanitize=address"),
-        (&["-fsanitize=undefined"], "UndefinedBehaviorSanitizer", "-fsanitize-trap=undefined"),
-        (&["-fsanitize=thread"], "ThreadSanitizer", "-fsanitize=thread"),
-        (&["-finstrument-functions"], "start and end of each function", "-finstrument-functions"),
-        (&["--coverage"], "coverage", "--coverage"),
-        (&["-fstack-protector-all"], "stack protector", "-fno-stack-protector"),
-    ] {
-        let fixture = Fixture::new();
-        let input = fixture.write("t.c", &source("", body));
-        let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        // Some register functions to run before everything else, which is refused for the same cause.
-        let report = match build(&Options { cflags, ..fixture.options("t", &[input]) }) {
-            Ok(report) => report,
-            Err(error @ BuildError::Constructor { .. }) => {
-                let text = error.to_string();
-                assert!(text.contains(cause) && text.contains(cure), "{flags:?}: {text}");
-                continue;
-            }
-            Err(error) => panic!("{flags:?}: {error}"),
-        };
-        let shown = inspect(&report.library).unwrap().to_string();
-        let note =
-            shown.lines().find(|line| line.starts_with("  note ")).unwrap_or_else(|| panic!("{shown}"));
-        assert!(note.contains(cause) && note.contains(cure), "{flags:?}: {shown}");
-        let refused = Target::new().refuse(&report);
-        assert!(refused.contains(&note["  note      ".len()..]), "{flags:?}: {refused}\n{note}");
-    }
 }
 
 #[test]

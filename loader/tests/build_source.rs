@@ -99,7 +99,7 @@ fn a_library_without_source_is_no_input() {
     assert_eq!(inspect(&plain.library).unwrap().source, [""; 0]);
     let error = build(&again(&fixture, &plain)).unwrap_err();
     let text = format!(
-        "`{}` is a shared library, and carries no source to build from: build it with --carry-source",
+        "`{}` is a shared library, and carries no source to build from: build it with its source (Options::carry_source)",
         plain.library.display()
     );
     assert!(matches!(error, BuildError::LibraryAsInput { .. }) && error.to_string() == text, "{error}");

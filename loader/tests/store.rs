@@ -443,8 +443,8 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
     refused(
         &mut store,
         result,
-        "the target refused `sum`: it exports no `getpid` (it offers bcmp, memcmp, memcpy, memmove, memset, strlen). Have the target export \
-         it (Target::export, TargetBuilder::export_library).",
+        "the target refused `sum`: it exports no `getpid` (it offers bcmp, memcmp, memcpy, memmove, memset, strlen). Have the target offer \
+         it with all of libc (TargetBuilder::process_symbols).",
     );
 }
 

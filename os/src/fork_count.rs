@@ -4,7 +4,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-static FORKS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts forks from now on, in this process and its children.
 pub fn watch() {

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::fd::BorrowedFd;
 use rustix::io::{Errno, fcntl_getfd};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit};
 
 /// Descriptor numbers that are looked at. A process with a higher limit counts as having enough.
 const LOOKED_AT: u64 = 4096;
@@ -26,11 +26,29 @@ pub fn behind(error: &io::Error) -> String {
     advice.map(|advice| format!(": {advice}")).unwrap_or_default()
 }
 
+/// As [`behind`], for `call`, a system call that needs no right: where it is not permitted, or not there, a filter of system
+/// calls is behind that.
+pub fn behind_call(call: &str, error: &io::Error) -> String {
+    const ALLOW: &str =
+        "allow it (SystemCallFilter= of systemd, `docker run --security-opt seccomp=unconfined`)";
+    match Errno::from_io_error(error) {
+        Some(Errno::PERM) => {
+            format!(": a filter of system calls (seccomp) forbids {call} to this process: {ALLOW}")
+        }
+        Some(Errno::NOSYS) => {
+            format!(
+                ": the kernel lacks {call}, or a filter of system calls (seccomp) forbids it to this process: {ALLOW}"
+            )
+        }
+        _ => behind(error),
+    }
+}
+
 /// As [`behind`], for a thread that could not be started.
 pub fn behind_thread(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::AGAIN) => format!(": {}", of_processes("threads")),
-        _ => behind(error),
+        _ => behind_call("clone", error),
     }
 }
 
@@ -78,21 +96,31 @@ pub fn free_descriptors(most: usize) -> usize {
     (0..limit as i32).filter(is_free).take(most).count()
 }
 
+/// Returns the limits of a resource. They count as none where the system does not tell them.
+pub fn of(resource: Resource) -> Rlimit {
+    let mut limits = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // rustix's call panics where a filter of system calls denies it.
+    // SAFETY: the system writes the two words, or nothing.
+    let told = unsafe { libc::getrlimit(resource as libc::__rlimit_resource_t, &raw mut limits) } == 0;
+    let known = |limit| (told && limit != libc::RLIM_INFINITY).then_some(limit);
+    Rlimit { current: known(limits.rlim_cur), maximum: known(limits.rlim_max) }
+}
+
 /// Returns the most descriptors that this process may have, or `None` if there is no limit.
 pub fn descriptors() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
+    of(Resource::Nofile).current
 }
 
 /// Returns the longest file, and shared memory, that this process may make, in bytes; `None` if there is no
 /// limit. A call beyond it ends a process that does not ignore SIGXFSZ.
 pub fn file_size() -> Option<u64> {
-    getrlimit(Resource::Fsize).current
+    of(Resource::Fsize).current
 }
 
 /// Returns the most bytes of addresses that this process may have, and those that it has; `None` if there is
 /// no limit.
 pub fn address_space() -> Option<(u64, u64)> {
-    let limit = getrlimit(Resource::As).current?;
+    let limit = of(Resource::As).current?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let used = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
     let used: u64 = used.and_then(|used| used.parse().ok()).unwrap_or(0);
@@ -112,7 +140,7 @@ fn of_descriptors() -> String {
 /// Advice where the system gives no more processes or threads (`what`).
 fn of_processes(what: &str) -> String {
     let mut advice = format!("the system gives this user or this container no more {what}: raise ");
-    let _ = match getrlimit(Resource::Nproc).current {
+    let _ = match of(Resource::Nproc).current {
         Some(limit) => write!(
             advice,
             "the limit of processes, {limit} (`ulimit -u`, LimitNPROC= or TasksMax= of systemd), or pids.max of the control group"
@@ -161,6 +189,11 @@ mod tests {
         assert_eq!(of(Errno::PERM), "");
         let text = behind_thread(&Errno::AGAIN.into());
         assert!(text.contains("pids.max"), "{text}");
+        for errno in [Errno::PERM, Errno::NOSYS] {
+            let text = behind_call("memfd_create", &errno.into());
+            assert!(text.contains("memfd_create") && text.contains("seccomp=unconfined"), "{errno}: {text}");
+        }
+        assert_eq!(behind_call("memfd_create", &Errno::MFILE.into()), of(Errno::MFILE));
     }
 
     #[test]

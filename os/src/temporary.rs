@@ -31,11 +31,16 @@ pub fn in_words() -> String {
     }
 }
 
+/// Returns the system's error in one of the crate `tempfile`, which also names the path that it tried: a user gave
+/// another one.
+pub fn without_path(error: &io::Error) -> &io::Error {
+    let tried = error.get_ref().and_then(|error| error.source()?.downcast_ref::<io::Error>());
+    tried.unwrap_or(error)
+}
+
 /// Returns the sentence for a folder that cannot be made in the one for temporary files.
 pub fn lacking(error: &io::Error) -> String {
-    // The error of the crate `tempfile` also names the path that it tried.
-    let tried = error.get_ref().and_then(|error| error.source()?.downcast_ref::<io::Error>());
-    let error = tried.unwrap_or(error);
+    let error = without_path(error);
     format!(
         "no folder can be made in {}: {error}{}; set {VARIABLE} to a folder that you may write to",
         in_words(),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use farjump::{Error, Link};
-use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, intern};
 
 use crate::call::Results;
 use crate::errors::closed;
@@ -27,10 +27,9 @@ pub(crate) enum Entry {
     Credit(Credit),
 }
 
-/// The future of several calls, which may be of several links.
+/// What the parts of a future of several calls share, which may be of several links. It refers to no object: the garbage
+/// collector would visit that once for each part.
 pub(crate) struct Group {
-    pub(crate) future: Py<PyAny>,
-    pub(crate) pendings: Py<Pendings>,
     /// Number of links with calls that have no outcome.
     pub(crate) parts: AtomicUsize,
     /// Whether a failure has ended the wait: the other calls stay pending.
@@ -40,6 +39,10 @@ pub(crate) struct Group {
 /// The calls of a [`Group`] on one link.
 pub(crate) struct Part {
     pub(crate) group: Arc<Group>,
+    /// The future of all parts.
+    pub(crate) future: Py<PyAny>,
+    /// All calls. Shared with a look's findings alone, for as long as that look takes.
+    pub(crate) pendings: Arc<Py<Pendings>>,
     /// Calls without an outcome, in order.
     pub(crate) open: VecDeque<Py<Pending>>,
     /// When one of them was last sent.
@@ -63,7 +66,7 @@ pub(crate) struct Looked {
     /// Outcomes of calls of groups, which are not yet Python objects.
     pub(crate) found: Vec<(Py<Pending>, Seen)>,
     /// What groups found that could not be sent, and what they no longer need.
-    pub(crate) sent: Vec<(Arc<Group>, SentSome)>,
+    pub(crate) sent: Vec<(Arc<Py<Pendings>>, SentSome)>,
     /// Whether a call found no credit. Others then do not overtake it.
     pub(crate) is_full: bool,
 }
@@ -71,9 +74,9 @@ pub(crate) struct Looked {
 impl Looked {
     /// Keeps the outcomes, without the link's lock.
     pub(crate) fn settle(self, py: Python<'_>) {
-        for (group, some) in self.sent {
+        for (pendings, some) in self.sent {
             for (place, error) in some.failed {
-                group.pendings.get().settle(py, place, error);
+                pendings.get().settle(py, place, error);
             }
         }
         for (pending, seen) in self.found {
@@ -96,8 +99,24 @@ impl Entry {
     pub(crate) fn future(&self) -> &Py<PyAny> {
         match self {
             Entry::Call { future, .. } => future,
-            Entry::Part(part) => &part.group.future,
+            Entry::Part(part) => &part.future,
             Entry::Credit(credit) => &credit.future,
+        }
+    }
+
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self.future())?;
+        match self {
+            Entry::Call { pending, .. } => visit.call(pending),
+            Entry::Part(part) => {
+                visit.call(&*part.pendings)?;
+                let failed = part.failed.iter().map(|(pending, _)| pending);
+                part.open.iter().chain(failed).try_for_each(|pending| visit.call(pending))
+            }
+            Entry::Credit(credit) => {
+                credit.unsent.visit(visit)?;
+                credit.results.visit(visit)
+            }
         }
     }
 
@@ -105,7 +124,7 @@ impl Entry {
     pub(crate) fn sends(&self) -> bool {
         match self {
             Entry::Call { .. } => false,
-            Entry::Part(part) => part.group.pendings.get().has_unsent(),
+            Entry::Part(part) => part.pendings.get().has_unsent(),
             Entry::Credit(_) => true,
         }
     }
@@ -170,8 +189,8 @@ impl Entry {
     /// Fails the future, and all calls that it would send.
     pub(crate) fn fail(self, py: Python<'_>, error: PyErr) -> PyResult<()> {
         if let Entry::Part(part) = self {
-            part.group.pendings.get().fail_unsent(py, &error);
-            return complete(py, &part.group.future, Err(error));
+            part.pendings.get().fail_unsent(py, &error);
+            return complete(py, &part.future, Err(error));
         }
         complete(py, self.future(), Err(error))
     }
@@ -182,7 +201,7 @@ impl Entry {
             Entry::Call { pending, .. } => pending.get().abandon(),
             Entry::Part(part) if part.group.has_failed.load(Ordering::Acquire) => true,
             Entry::Part(part) => {
-                part.group.pendings.get().forget_unsent();
+                part.pendings.get().forget_unsent();
                 part.open.iter().for_each(|pending| {
                     pending.get().abandon();
                 });
@@ -195,7 +214,7 @@ impl Entry {
 
 impl Part {
     pub(crate) fn look(&mut self, link: Option<&Link>, looked: &mut Looked) -> Progress {
-        let pendings = self.group.pendings.get();
+        let pendings = self.pendings.get();
         let (mut progress, mut misses) = (Progress::None, 0);
         if let Some(link) = link
             && pendings.has_unsent()
@@ -206,7 +225,7 @@ impl Part {
             if some.sent || !some.failed.is_empty() {
                 (self.since, progress) = (Instant::now(), Progress::Some);
             }
-            looked.sent.push((Arc::clone(&self.group), some));
+            looked.sent.push((Arc::clone(&self.pendings), some));
         }
         let mut missed = Vec::new();
         while misses < MISSES
@@ -233,12 +252,12 @@ impl Part {
         if let Some((failed, seen)) = self.failed {
             group.has_failed.store(true, Ordering::Release);
             let Err(error) = failed.get().settled(py, seen) else { return Ok(()) };
-            return complete(py, &group.future, Err(error));
+            return complete(py, &self.future, Err(error));
         }
         if group.parts.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
         }
-        complete(py, &group.future, group.pendings.get().outcomes(py).map(Py::into_any))
+        complete(py, &self.future, self.pendings.get().outcomes(py).map(Py::into_any))
     }
 }
 

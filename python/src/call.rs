@@ -4,6 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::library::Library;
 
@@ -67,6 +68,10 @@ fn count(found: usize) -> PyErr {
 }
 
 impl Results {
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.0)
+    }
+
     /// The result that a call has by this outcome. Runs code of Python's: no lock may be held.
     pub(crate) fn of(&self, py: Python<'_>, outcome: PyResult<Py<PyBytes>>) -> PyResult<Py<PyAny>> {
         match (&self.0, outcome) {

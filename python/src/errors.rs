@@ -31,7 +31,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Error::Call(CallError::Panicked { .. }) => "Panicked",
         Error::Call(CallError::Incomplete(_)) => "Incomplete",
         Error::Call(_) => "CallError",
-        Error::Serve(ServeError::Forked { .. }) => "Forked",
+        Error::Serve(ServeError::Forked { .. }) | Error::Wait(WaitError::Forked { .. }) => "Forked",
         Error::Serve(_) => "ServeError",
         Error::Library(_) => "LibraryError",
         _ => "Error",

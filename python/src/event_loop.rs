@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use farjump::{Awaited, SystemError, SystemOperation};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use pyo3::{PyTraverseError, PyVisit, intern};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::awaited::{Entry, Looked, MISSES, Progress, is_done};
@@ -19,12 +20,13 @@ use crate::shared::{Held, Shared, Wake};
 /// Longest time after which the calls are looked for without an event: then cancelled futures are noticed, too.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// A link in an event loop.
-#[pyclass(frozen, module = "farjump")]
+/// A link in an event loop, which keeps it: the loop reads its descriptor, and calls it. It ends with the loop, or is let go
+/// when the link has ended. So neither the link nor the bridge keeps an event loop.
+#[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Bridge {
-    /// The event loop refers to the bridge while it reads: the link may go first.
+    /// The link may go first.
     shared: Weak<Shared>,
-    event_loop: Py<PyAny>,
+    event_loop: Py<PyWeakrefReference>,
     /// Readable when the link or `wake` is.
     descriptor: OwnedFd,
     wake: Arc<Wake>,
@@ -40,8 +42,24 @@ struct State {
     is_due: bool,
     /// Whether the loop reads the descriptor.
     is_read: bool,
-    /// The timer, and when it ends.
-    timer: Option<(Py<PyAny>, Instant)>,
+    /// When the loop is to call at the latest. Timers of the loop that end later may be left.
+    timer: Option<Instant>,
+}
+
+/// A bridge as its link knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The address of the event loop, which another one may have later.
+    event_loop: usize,
+    bridge: Arc<Py<PyWeakrefReference>>,
+}
+
+impl Known {
+    /// The bridge, if it and its event loop are there.
+    fn bridge<'py>(&self, py: Python<'py>) -> Option<Bound<'py, Bridge>> {
+        let bridge = self.bridge.bind(py).upgrade()?.cast_into::<Bridge>().ok()?;
+        bridge.get().event_loop(py).map(|_| bridge)
+    }
 }
 
 fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
@@ -89,22 +107,26 @@ impl Bridge {
         Ok(bridge.is_some_and(|bridge| bridge.get().state.with(|state| state.sends)))
     }
 
-    /// The bridge between the link and this event loop, if there is one.
-    fn known(shared: &Shared, event_loop: &Bound<'_, PyAny>) -> Option<Arc<Py<Bridge>>> {
-        // Its address: a reference to it cannot be used under the lock.
-        let wanted = event_loop.as_ptr().addr();
-        shared.bridges.with(|bridges| {
-            bridges.iter().find(|bridge| bridge.get().event_loop.as_ptr().addr() == wanted).cloned()
-        })
+    /// The event loop, if it is there.
+    fn event_loop<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.event_loop.bind(py).upgrade()
     }
 
-    /// The bridge between the link and this event loop.
+    /// The bridge between the link and this event loop, if there is one.
+    fn known<'py>(shared: &Shared, event_loop: &Bound<'py, PyAny>) -> Option<Bound<'py, Bridge>> {
+        // Its address: a reference to it cannot be used under the lock.
+        let wanted = event_loop.as_ptr().addr();
+        let known =
+            shared.bridges.with(|bridges| bridges.iter().find(|known| known.event_loop == wanted).cloned());
+        known?.bridge(event_loop.py())
+    }
+
+    /// The bridge between the link and this event loop, which runs in this thread.
     fn of<'py>(shared: &Arc<Shared>, event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Bridge>> {
         let py = event_loop.py();
         if let Some(bridge) = Bridge::known(shared, event_loop) {
-            return Ok(bridge.bind(py).clone());
+            return Ok(bridge);
         }
-        Bridge::forget_closed(py, shared)?;
         let wake = Wake::new().map_err(|error| failed(py, error))?;
         let descriptor = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(py, error))?;
         let of_link = shared.with(py, Held::descriptor);
@@ -114,40 +136,39 @@ impl Bridge {
                 .map_err(|error| failed(py, error))?;
         }
         shared.with(py, |held| held.add_sleeper(&wake));
-        let (event_loop, state) = (event_loop.clone().unbind(), Lock::default());
-        let bridge = Bridge { shared: Arc::downgrade(shared), event_loop, descriptor, wake, state };
+        let bridge = Bridge {
+            shared: Arc::downgrade(shared),
+            event_loop: PyWeakrefReference::new(event_loop)?.unbind(),
+            descriptor,
+            wake,
+            state: Lock::default(),
+        };
         let bridge = Bound::new(py, bridge)?;
-        let known = Arc::new(bridge.clone().unbind());
+        let known = PyWeakrefReference::new(bridge.as_any())?.unbind();
+        let known = Known { event_loop: event_loop.as_ptr().addr(), bridge: Arc::new(known) };
+        Bridge::forget_ended(py, shared);
         shared.bridges.with(|bridges| bridges.push(known));
+        // The loop has it from here on.
+        Bridge::read(&bridge, event_loop)?;
         Ok(bridge)
     }
 
-    /// Drops the bridges to event loops that were closed.
-    fn forget_closed(py: Python<'_>, shared: &Shared) -> PyResult<()> {
-        let all = shared.bridges.with(std::mem::take);
-        let mut open = Vec::new();
-        for bridge in all {
-            if bridge.get().event_loop.call_method0(py, intern!(py, "is_closed"))?.is_truthy(py)? {
-                shared.with(py, |held| held.remove_sleeper(&bridge.get().wake));
-            } else {
-                open.push(bridge);
-            }
-        }
-        shared.bridges.with(|bridges| bridges.extend(open));
-        Ok(())
+    /// Forgets the bridges that ended.
+    fn forget_ended(py: Python<'_>, shared: &Shared) {
+        let all = shared.bridges.with(|bridges| bridges.clone());
+        let ended: Vec<_> = all.into_iter().filter(|known| known.bridge(py).is_none()).collect();
+        let is_ended = |known: &Known| ended.iter().any(|other| Arc::ptr_eq(&known.bridge, &other.bridge));
+        shared.bridges.with(|bridges| bridges.retain(|known| !is_ended(known)));
     }
 
     /// Completes the futures of all calls that have their outcome, and sees to the next look.
     fn reap(slf: &Bound<'_, Bridge>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let (mut awaiting, sends, ended) = this.state.with(|state| {
+        let (mut awaiting, sends, timed) = this.state.with(|state| {
             state.is_due = false;
-            let timed = state.timer.as_ref().is_some_and(|(_, end)| *end <= Instant::now());
-            let ended = if timed { state.timer.take() } else { None };
-            (std::mem::take(&mut state.awaiting), std::mem::take(&mut state.sends), ended)
+            let timed = state.timer.take_if(|end| *end <= Instant::now()).is_some();
+            (std::mem::take(&mut state.awaiting), std::mem::take(&mut state.sends), timed)
         });
-        let timed = ended.is_some();
-        drop(ended);
         let had_some = !awaiting.is_empty();
         let shared = this.shared.upgrade();
         if sends {
@@ -241,8 +262,19 @@ impl Bridge {
     /// Has the loop call again after its other callbacks.
     fn look_soon(slf: &Bound<'_, Bridge>) -> PyResult<()> {
         let py = slf.py();
+        let Some(event_loop) = slf.get().event_loop(py) else { return Ok(()) };
         if !slf.get().state.with(|state| std::mem::replace(&mut state.is_due, true)) {
-            slf.get().event_loop.bind(py).call_method1(intern!(py, "call_soon"), (slf,))?;
+            event_loop.call_method1(intern!(py, "call_soon"), (slf,))?;
+        }
+        Ok(())
+    }
+
+    /// Has the loop call on an event.
+    fn read(slf: &Bound<'_, Bridge>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        let this = slf.get();
+        if !this.state.with(|state| std::mem::replace(&mut state.is_read, true)) {
+            let descriptor = this.descriptor.as_raw_fd();
+            event_loop.call_method1(intern!(slf.py(), "add_reader"), (descriptor, slf))?;
         }
         Ok(())
     }
@@ -250,33 +282,28 @@ impl Bridge {
     /// Has the loop call on an event, and after `longest`.
     fn rest(slf: &Bound<'_, Bridge>, longest: Duration) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let event_loop = this.event_loop.bind(py);
-        if !this.state.with(|state| std::mem::replace(&mut state.is_read, true)) {
-            let descriptor = this.descriptor.as_raw_fd();
-            event_loop.call_method1(intern!(py, "add_reader"), (descriptor, slf))?;
-        }
+        let Some(event_loop) = this.event_loop(py) else { return Ok(()) };
+        Bridge::read(slf, &event_loop)?;
         let end = Instant::now() + longest;
-        let (is_timed, later) = this.state.with(|state| match &state.timer {
-            Some((_, at)) if *at <= end => (true, None),
-            _ => (false, state.timer.take()),
+        let is_timed = this.state.with(|state| {
+            let is_timed = state.timer.is_some_and(|at| at <= end);
+            if !is_timed {
+                state.timer = Some(end);
+            }
+            is_timed
         });
-        if is_timed {
-            return Ok(());
+        if !is_timed {
+            event_loop.call_method1(intern!(py, "call_later"), (longest.as_secs_f64(), slf))?;
         }
-        if let Some((timer, _)) = later {
-            timer.call_method0(py, intern!(py, "cancel"))?;
-        }
-        let seconds = longest.as_secs_f64();
-        let timer = event_loop.call_method1(intern!(py, "call_later"), (seconds, slf))?;
-        let timer = (timer.unbind(), end);
-        drop(this.state.with(|state| state.timer.replace(timer)));
         Ok(())
     }
 
     fn read_no_more(&self, py: Python<'_>) -> PyResult<()> {
-        if self.state.with(|state| std::mem::replace(&mut state.is_read, false)) {
+        if self.state.with(|state| std::mem::replace(&mut state.is_read, false))
+            && let Some(event_loop) = self.event_loop(py)
+        {
             let descriptor = self.descriptor.as_raw_fd();
-            self.event_loop.call_method1(py, intern!(py, "remove_reader"), (descriptor,))?;
+            event_loop.call_method1(intern!(py, "remove_reader"), (descriptor,))?;
         }
         Ok(())
     }
@@ -286,5 +313,33 @@ impl Bridge {
 impl Bridge {
     fn __call__(slf: &Bound<'_, Self>) -> PyResult<()> {
         guarded(slf.py(), || Bridge::reap(slf))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.state.visit(|state| state.awaiting.iter().try_for_each(|entry| entry.visit(&visit)))
+    }
+
+    fn __clear__(&self) {
+        self.let_go();
+    }
+}
+
+impl Bridge {
+    /// Drops the calls that it looks for.
+    fn let_go(&self) {
+        let awaiting = self.state.with(|state| std::mem::take(&mut state.awaiting));
+        if let Some(shared) = self.shared.upgrade() {
+            shared.no_longer_awaited(awaiting.len());
+        }
+        drop(awaiting);
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.forget_sleeper(&self.wake);
+        }
+        self.let_go();
     }
 }

@@ -67,6 +67,11 @@ impl Handle {
         self.handle.number()
     }
 
+    /// Whether the owner has this address.
+    fn _is_at(&self, address: &str) -> bool {
+        self.handle.addresses().iter().any(|own| own == address)
+    }
+
     /// The addresses of the owner.
     #[getter]
     fn addresses(&self) -> Vec<String> {

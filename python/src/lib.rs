@@ -28,6 +28,7 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = true, name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<library::Library>()?;
     module.add_class::<link::Link>()?;
     module.add_class::<pending::Pending>()?;
@@ -42,5 +43,12 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Subscriber>()?;
     module.add_class::<stream::Item>()?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
+    module.add_function(wrap_pyfunction!(usable_memory, module)?)?;
     Ok(())
+}
+
+/// Bytes of memory that this process may use: the machine's, as far as control groups and limits grant it.
+#[pyfunction]
+fn usable_memory() -> u64 {
+    farjump_os::resources::memory()
 }

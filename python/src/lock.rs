@@ -8,6 +8,7 @@
 use std::sync::{Condvar, MutexGuard, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
+use pyo3::PyTraverseError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
@@ -47,6 +48,15 @@ impl<T> Lock<T> {
     /// As [`Lock::with`], if no other thread has the value now.
     pub(crate) fn try_with<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> Option<R> {
         free(self.0.try_lock()).map(|mut value| work(&mut value))
+    }
+
+    /// Has the garbage collector visit the objects in the value: `__traverse__`, which runs no Python code. A value that
+    /// another thread has now is not visited. The collector then takes its objects for reachable.
+    pub(crate) fn visit(
+        &self,
+        visit: impl FnOnce(&T) -> Result<(), PyTraverseError>,
+    ) -> Result<(), PyTraverseError> {
+        free(self.0.try_lock()).map_or(Ok(()), |value| visit(&value))
     }
 }
 

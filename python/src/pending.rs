@@ -4,9 +4,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farjump::{Awaited, Error, Link, Reply};
-use pyo3::intern;
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit, intern};
 
 use crate::awaited::Entry;
 use crate::call::Results;
@@ -27,8 +28,11 @@ pub(crate) struct Pending {
     results: Results,
     state: Lock<State>,
     /// The result or the exception, once [`State::Ended`]. Beside the lock, as references to it are counted with the GIL.
-    kept: OnceLock<PyResult<Py<PyAny>>>,
+    kept: OnceLock<Kept>,
 }
+
+/// An outcome as objects that the garbage collector visits. An exception refers to frames, and those to calls.
+type Kept = Result<Py<PyAny>, Py<PyBaseException>>;
 
 #[derive(Clone, Copy)]
 enum State {
@@ -64,10 +68,10 @@ pub(crate) fn outcome(
 }
 
 /// A further reference to an outcome.
-fn counted(py: Python<'_>, outcome: &PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> {
-    match outcome {
+fn counted(py: Python<'_>, kept: &Kept) -> PyResult<Py<PyAny>> {
+    match kept {
         Ok(reply) => Ok(reply.clone_ref(py)),
-        Err(error) => Err(error.clone_ref(py)),
+        Err(error) => Err(PyErr::from_value(error.bind(py).clone().into_any())),
     }
 }
 
@@ -126,10 +130,10 @@ impl Pending {
     }
 
     /// Notes why the call cannot be sent.
-    pub(crate) fn failed(&self, error: PyErr) {
+    pub(crate) fn failed(&self, py: Python<'_>, error: &PyErr) {
         if self.no_longer_unsent(State::Ended) {
             // It has no other outcome: it was not sent.
-            let _ = self.kept.set(Err(error));
+            let _ = self.kept.set(Err(error.clone_ref(py).into_value(py)));
         }
     }
 
@@ -147,9 +151,10 @@ impl Pending {
 
     /// Keeps the outcome for all that ask for it.
     fn settle(&self, py: Python<'_>, found: Result<Reply, Error>) -> PyResult<Py<PyAny>> {
-        let outcome = outcome(py, found, &self.results);
+        let kept = outcome(py, found, &self.results).map_err(|error| error.into_value(py));
+        let outcome = counted(py, &kept);
         // One that is kept already stays: this one is dropped.
-        let _ = self.kept.set(counted(py, &outcome));
+        let _ = self.kept.set(kept);
         self.state.with(|state| *state = State::Ended);
         outcome
     }
@@ -289,6 +294,15 @@ impl Pending {
             Bridge::add(py, &this.shared, awaited)?;
             future.bind(py).call_method0(intern!(py, "__await__"))
         })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.results.visit(&visit)?;
+        match self.kept.get() {
+            Some(Ok(reply)) => visit.call(reply),
+            Some(Err(error)) => visit.call(error),
+            None => Ok(()),
+        }
     }
 
     fn __repr__(&self) -> &'static str {

@@ -9,6 +9,7 @@ use farjump::{Awaited, Error, InjectError, Link};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::awaited::{Entry, Group, Looked, Part};
 use crate::errors::{exception, guarded, is_ours, limit};
@@ -92,7 +93,7 @@ impl Pendings {
             match send(py, &pending.get().shared, library, bytes, &self.calls) {
                 Ok(number) => pending.get().was_sent(number),
                 Err(error) if is_ours(py, &error) => {
-                    pending.get().failed(error.clone_ref(py));
+                    pending.get().failed(py, &error);
                     self.fail_unsent(py, &error);
                 }
                 // A signal handler raised it.
@@ -108,7 +109,7 @@ impl Pendings {
     pub(crate) fn fail_unsent(&self, py: Python<'_>, error: &PyErr) {
         let unsent = self.unsent.with(std::mem::take);
         for (place, _) in &unsent {
-            self.calls[*place].get().failed(error.clone_ref(py));
+            self.calls[*place].get().failed(py, error);
         }
     }
 
@@ -279,15 +280,17 @@ impl Pendings {
             let this = slf.get();
             this.check(py)?;
             let future = Bridge::new_future(py)?;
-            let group = Arc::new(Group {
-                future,
-                pendings: slf.clone().unbind(),
-                parts: 0.into(),
-                has_failed: false.into(),
-            });
+            let group = Arc::new(Group { parts: 0.into(), has_failed: false.into() });
             let mut parts = Vec::new();
             for (shared, open) in this.parts(py) {
-                let mut part = Part { group: Arc::clone(&group), open, since: Instant::now(), failed: None };
+                let mut part = Part {
+                    group: Arc::clone(&group),
+                    future: future.clone_ref(py),
+                    pendings: Arc::new(slf.clone().unbind()),
+                    open,
+                    since: Instant::now(),
+                    failed: None,
+                };
                 part.look_at_once(py, &shared);
                 parts.push((shared, part));
             }
@@ -304,7 +307,7 @@ impl Pendings {
             for (shared, part) in parts {
                 Bridge::add(py, &shared, Entry::Part(part))?;
             }
-            group.future.bind(py).call_method0("__await__")
+            future.bind(py).call_method0("__await__")
         })
     }
 
@@ -315,6 +318,16 @@ impl Pendings {
         item: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.calls.iter().try_for_each(|call| visit.call(call))?;
+        self.unsent.visit(|unsent| unsent.iter().try_for_each(|(_, call)| call.visit(&visit)))
+    }
+
+    fn __clear__(&self) {
+        let unsent = self.unsent.with(std::mem::take);
+        drop(unsent);
     }
 
     fn __repr__(&self) -> String {
@@ -375,6 +388,10 @@ impl Replies {
             }
             outcome
         })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.pendings)
     }
 
     fn __length_hint__(&self) -> usize {

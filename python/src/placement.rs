@@ -46,6 +46,11 @@ impl Placement {
         })
     }
 
+    /// Forgets an owner that has ended.
+    fn forget(&self, address: &str) {
+        self.0.with(|chooser| chooser.forget(address));
+    }
+
     /// Chooses for a function on an object of so many bytes, with so many bytes of arguments: whether it is to run at the
     /// owner, and what it is expected to take here and there.
     fn choose(

@@ -1,27 +1,23 @@
 //! The process that an object belongs to: a forked child has its parent's links and targets, and may use neither.
 
-use farjump_os::fork_count;
+use farjump_os::Owner;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
 
 /// The process that made an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Process {
-    forks: u64,
-    pid: u32,
-}
+pub(crate) struct Process(Owner);
 
 impl Process {
     /// This process.
     pub(crate) fn this() -> Process {
-        fork_count::watch();
-        Process { forks: fork_count::count(), pid: std::process::id() }
+        Process(Owner::this())
     }
 
     /// Whether this process made it.
     pub(crate) fn is_this(self) -> bool {
-        fork_count::count() == self.forks
+        self.0.is_this()
     }
 
     /// Checks that this process made it. `what` names the object.
@@ -34,7 +30,7 @@ impl Process {
         }
         let text = format!(
             "this {what} is that of the process with pid {}, which forked this one: make another after the fork",
-            self.pid
+            self.0.pid()
         );
         Err(raise(py, "Forked", text))
     }

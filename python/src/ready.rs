@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use pyo3::ffi::{self, PyObject, PySendResult, PyType_Slot};
+use pyo3::ffi::{self, PyObject, PySendResult, PyType_Slot, visitproc};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -25,14 +25,32 @@ struct Ready {
 /// For the type of [`ready`] only: `this` is one of its objects, with no reference left.
 unsafe extern "C" fn dealloc(this: *mut PyObject) {
     // SAFETY: the caller's condition; `value` is null or a reference of the object's, which is dropped once. The type
-    // is a heap type, of which each object has a reference, and has no garbage collection, so `PyType_GenericAlloc`
-    // took the memory that `PyObject_Free` frees.
+    // is a heap type with garbage collection, of which each object has a reference, so `PyType_GenericAlloc` took the
+    // memory that `PyObject_GC_Del` frees, and had the collector track the object.
     unsafe {
         let class = ffi::Py_TYPE(this);
+        ffi::PyObject_GC_UnTrack(this.cast());
         ffi::Py_XDECREF((*this.cast::<Ready>()).value);
-        ffi::PyObject_Free(this.cast());
+        ffi::PyObject_GC_Del(this.cast());
         ffi::Py_DECREF(class.cast());
     }
+}
+
+/// Has the garbage collector visit the value and the type.
+///
+/// # Safety
+/// As [`own_iterator`], and `visit` is the collector's, for which `arg` is meant.
+unsafe extern "C" fn traverse(this: *mut PyObject, visit: visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: the caller's condition; the object has a reference to each of the two.
+    unsafe {
+        for one in [(*this.cast::<Ready>()).value, ffi::Py_TYPE(this).cast()] {
+            let stopped = if one.is_null() { 0 } else { visit(one, arg) };
+            if stopped != 0 {
+                return stopped;
+            }
+        }
+    }
+    0
 }
 
 /// Returns the object itself, which is its own iterator.
@@ -86,13 +104,14 @@ fn class(py: Python<'_>) -> PyResult<Py<PyType>> {
     let slot = |slot: c_int, pfunc: *mut c_void| PyType_Slot { slot, pfunc };
     let mut slots = [
         slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        slot(ffi::Py_tp_traverse, traverse as *mut c_void),
         slot(ffi::Py_tp_iter, own_iterator as *mut c_void),
         slot(ffi::Py_tp_iternext, next as *mut c_void),
         slot(ffi::Py_am_await, own_iterator as *mut c_void),
         slot(ffi::Py_am_send, send as *mut c_void),
         slot(0, ptr::null_mut()),
     ];
-    let flags = ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
+    let flags = ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
     let mut spec = ffi::PyType_Spec {
         name: c"farjump.Ready".as_ptr(),
         basicsize: size_of::<Ready>() as c_int,

@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use farjump::{Error, Group, InjectError, Link};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::arguments::Arguments;
 use crate::library::Library;
@@ -29,6 +30,11 @@ impl Unsent {
             Arguments::Buffer(_) => Kept::Copy(args.bytes().into()),
         };
         Unsent { library, args }
+    }
+
+    /// Bytes refer to no other object, so they are not visited.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.library)
     }
 
     /// Sends it, as [`try_to_send`].

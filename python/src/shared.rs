@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::errors::{closed, exception};
-use crate::event_loop::Bridge;
+use crate::event_loop::Known;
 use crate::lock::{Lead, Lock};
 use crate::process::Process;
 
@@ -86,7 +86,7 @@ impl Ended {
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) descriptor: OwnedFd,
-    /// Changes under the link's lock only.
+    /// Changes under the link's lock, and when the sleeper ends.
     asleep: AtomicBool,
 }
 
@@ -174,11 +174,14 @@ impl Held {
     }
 
     pub(crate) fn add_sleeper(&mut self, wake: &Arc<Wake>) {
+        // Those that ended while the lock was taken are referred to here alone.
+        self.sleepers.retain(|other| Arc::strong_count(other) > 1);
         self.sleepers.push(Arc::clone(wake));
     }
 
-    pub(crate) fn remove_sleeper(&mut self, wake: &Arc<Wake>) {
+    fn remove_sleeper(&mut self, wake: &Arc<Wake>) {
         self.sleepers.retain(|other| !Arc::ptr_eq(other, wake));
+        self.disarm();
     }
 }
 
@@ -198,7 +201,16 @@ pub(crate) struct Shared {
     /// Number of futures that are not completed.
     awaited: AtomicUsize,
     /// One for each event loop.
-    pub(crate) bridges: Lock<Vec<Arc<Py<Bridge>>>>,
+    pub(crate) bridges: Lock<Vec<Known>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Event loops that still read it stop.
+        if self.process.is_this() {
+            self.held.with(|held| held.sleepers.iter().for_each(|wake| wake.ring()));
+        }
+    }
 }
 
 impl Shared {
@@ -275,11 +287,21 @@ impl Shared {
         self.awaited.fetch_sub(futures, Ordering::Relaxed);
     }
 
-    /// Closes the link, and wakes all that wait for it. Without effect on a closed one.
+    /// Ends the sleeps of an event loop that has ended.
+    pub(crate) fn forget_sleeper(&self, wake: &Arc<Wake>) {
+        wake.asleep.store(false, Ordering::Relaxed);
+        // A forked child leaves the parent's link as it is.
+        if self.process.is_this() {
+            let _ = self.held.try_with(|held| held.remove_sleeper(wake));
+        }
+    }
+
+    /// Closes the link, and wakes all that wait for it, and event loops that read it. Without effect on a closed one.
     pub(crate) fn close(&self, py: Python<'_>) {
         let link = self.with(py, |held| {
             held.descriptor = None;
             held.wake_others(None);
+            held.sleepers.iter().for_each(|wake| wake.ring());
             held.link.take()
         });
         py.detach(|| drop(link));

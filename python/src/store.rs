@@ -335,6 +335,12 @@ impl Store {
         self.client.with(|client| client.is_none())
     }
 
+    /// Whether it was closed, or its owner has ended, as far as that can be seen without waiting.
+    #[getter]
+    fn gone(&self) -> bool {
+        self.client.with(|client| client.clone()).is_none_or(|client| client.is_gone())
+    }
+
     /// The owner's address.
     #[getter]
     fn address(&self) -> &str {

@@ -12,7 +12,7 @@ import traceback
 import unittest
 
 # Each test has limits of its own, far below this.
-LIMIT = 400
+LIMIT = 1200
 
 
 class Result(unittest.TestResult):

@@ -1,6 +1,8 @@
 """Targets and child processes of the tests, each with a watchdog."""
 
+import contextlib
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -10,7 +12,7 @@ import unittest
 import farjump
 
 # Longest time of a child, in seconds.
-WATCHDOG = 20
+WATCHDOG = 60
 
 
 def library(name):
@@ -33,13 +35,35 @@ def python(script, *args, **options):
     return subprocess.Popen([sys.executable, "-c", head + script, *args], env=env, **pipes, **options)
 
 
+def kept():
+    """The number of descriptors of this process, and the bytes of owners' memory that it has mapped."""
+    mapped = 0
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            if "memfd:farjump-objects" in line:
+                start, end = line.split(" ", 1)[0].split("-")
+                mapped += int(end, 16) - int(start, 16)
+    return len(os.listdir("/proc/self/fd")), mapped
+
+
+@contextlib.contextmanager
+def few_descriptors():
+    """Lets this process have 256 descriptors."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 class WithTarget(unittest.TestCase):
     """Tests with a target in a process of its own: the program `farjump serve`."""
 
     # More arguments of the program.
     SERVES: tuple[str, ...] = ()
-    # Longest life of the target, in seconds.
-    LIFE = 3 * WATCHDOG
+    # Longest life of the target, in seconds: that of all tests of the class, on a busy machine.
+    LIFE = 7 * WATCHDOG
 
     @classmethod
     def setUpClass(cls):

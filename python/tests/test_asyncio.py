@@ -1,18 +1,20 @@
 """Awaiting calls in asyncio."""
 
 import asyncio
+import gc
 import threading
 import unittest
+import weakref
 
 import farjump
-from support import WATCHDOG, WithTarget, library, milliseconds
+from support import WATCHDOG, WithTarget, few_descriptors, kept, library, milliseconds
 
 
 def run(main):
     """Runs a coroutine, for as long as the watchdog lets it."""
 
     async def limited():
-        return await asyncio.wait_for(main, WATCHDOG)
+        return await asyncio.wait_for(main, 3 * WATCHDOG)
 
     return asyncio.run(limited())
 
@@ -112,6 +114,134 @@ class Asyncio(WithTarget):
                 await pending
 
         run(main())
+
+    def many_loops(self, new_loop, loops=2000):
+        """Runs loops one after the other, each with calls that are awaited, and one whose task is cancelled at the end."""
+        link, slow = self.link(), library("slow")
+
+        async def awaits(call):
+            return await call
+
+        async def main():
+            task = asyncio.create_task(awaits(link.inject(slow, milliseconds(0))))
+            self.assertEqual(len(await farjump.gather([link.inject(slow, milliseconds(0)) for _ in range(2)])), 2)
+            asyncio.get_running_loop().kept = asyncio.create_task(awaits(link.inject(slow, milliseconds(0))))
+            await asyncio.sleep(0)
+
+        def one():
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(main())
+
+        one()
+        before, most = kept()[0], 0
+        with few_descriptors():
+            for turn in range(loops):
+                one()
+                if turn % 20 == 0:
+                    most = max(most, kept()[0])
+        self.assertLessEqual(most, before + 40, "loops leave descriptors")
+        self.assertEqual(link.call(library("echo"), b"later", timeout=WATCHDOG), b"later")
+
+    def test_two_thousand_event_loops_leave_no_descriptors(self):
+        self.many_loops(asyncio.new_event_loop)
+
+    def test_two_thousand_event_loops_of_uvloop_leave_no_descriptors(self):
+        try:
+            import uvloop
+        except ImportError as error:
+            raise unittest.SkipTest(f"there is no uvloop ({error})")
+        self.many_loops(uvloop.new_event_loop)
+
+    def test_many_links_in_one_event_loop_leave_no_descriptors(self):
+        slow = library("slow")
+
+        async def awaits(call):
+            return await call
+
+        async def main():
+            before, most = 0, 0
+            for turn in range(100):
+                link = farjump.Link(self.address)
+                awaiting = asyncio.create_task(awaits(link.inject(slow, milliseconds(1))))
+                # The outcome is there when the loop first looks: no timer is left that looks again.
+                asyncio.get_running_loop().call_soon(threading.Event().wait, 0.005)
+                await awaiting
+                if turn % 2:
+                    link.close()
+                del link
+                await asyncio.sleep(0)
+                most = max(most, kept()[0])
+                before = before or most
+            self.assertLessEqual(most, before + 60)
+
+        with few_descriptors():
+            run(main())
+
+    def test_an_event_loop_that_was_dropped_with_calls_is_collected(self):
+        link, slow = self.link(), library("slow")
+
+        async def awaits():
+            await link.inject(slow, milliseconds(200))
+
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(awaits())
+        loop.run_until_complete(asyncio.sleep(0.02))
+        task._log_destroy_pending = False
+        before, collected = kept()[0], weakref.ref(loop)
+        del loop, task
+        gc.collect()
+        self.assertIsNone(collected())
+        self.assertLess(kept()[0], before)
+        self.assertEqual(link.call(library("echo"), b"after", timeout=WATCHDOG), b"after")
+
+    def test_calls_that_refer_to_themselves_are_collected(self):
+        link, slow = self.link(), library("slow")
+
+        class Mark:
+            pass
+
+        def by_their_exception():
+            mark, pending = Mark(), link.inject(library("panics"), b"oh")
+            try:
+                pending.wait(WATCHDOG)
+            except farjump.Panicked as error:
+                # Its traceback has this frame, and so the call that keeps it.
+                self.assertIn("oh", str(error))
+            return weakref.ref(mark)
+
+        def by_their_group():
+            mark, pendings = Mark(), link.map(library("panics"), [b"oh", b"oh"])
+            try:
+                pendings.wait(WATCHDOG)
+            except farjump.Panicked:
+                pass
+            replies = iter(pendings)
+            try:
+                next(replies)
+            except farjump.Panicked:
+                pass
+            return weakref.ref(mark)
+
+        def by_an_awaitable():
+            mark, pendings = Mark(), link.map(library("echo"), [b"1"])
+            pendings.wait(WATCHDOG)
+
+            async def main():
+                ready = pendings.__await__()
+                try:
+                    next(ready)
+                except StopIteration as end:
+                    # The list is the one that the awaitable has.
+                    end.value.extend((ready, mark))
+
+            run(main())
+            return weakref.ref(mark)
+
+        for made in (by_their_exception, by_their_group, by_an_awaitable):
+            with self.subTest(made.__name__):
+                mark = made()
+                gc.collect()
+                self.assertIsNone(mark())
 
     def test_a_call_needs_a_running_loop_to_be_awaited(self):
         pending = self.link().inject(library("slow"), milliseconds(50))

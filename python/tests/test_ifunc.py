@@ -1,8 +1,10 @@
 """Functions in Python, injected into a target that has no Python."""
 
 import asyncio
+import copy
 import ctypes
 import gc
+import importlib.util
 import inspect
 import math
 import os
@@ -16,6 +18,7 @@ from support import WATCHDOG, WithTarget, python
 try:
     import numba
     import numpy as np
+    from numba import cloudpickle
 except ImportError as error:
     raise unittest.SkipTest(f"there is no Numba ({error})")
 
@@ -141,13 +144,29 @@ class Injected(WithTarget):
                 await link.inject(nearest, rows[:0], rows[0])
 
         asyncio.run(main())
-        checked = farjump.ifunc("i8, f8[::1] -> f8", error_model="python", boundscheck=True)(lambda n, a: a[n] / n)
-        self.assertEqual(link.call(checked, 2, np.ones(3), timeout=WATCHDOG), 0.5)
-        with self.assertRaises(ZeroDivisionError):
-            link.call(checked, 0, np.ones(3), timeout=WATCHDOG)
-        with self.assertRaises(IndexError):
-            link.call(checked, 3, np.ones(3), timeout=WATCHDOG)
         self.assertEqual(link.call(nearest, rows, rows[1], timeout=WATCHDOG), 1)
+
+    def test_what_numba_raises_has_the_line_that_raises_it(self):
+        def checked(n, a):
+            item = a[n]
+            least = a[np.argmin(a[n:])]
+            return (
+                item
+                + least / (n - 1)
+                + item / n
+            )
+
+        link, function = self.link(), farjump.ifunc("i8, f8[::1] -> f8", boundscheck=True)(checked)
+        first = inspect.getsourcelines(checked)[1]
+        self.assertEqual(link.call(function, 2, np.ones(3), timeout=WATCHDOG), 2.5)
+        for n, kind, line in ((0, ZeroDivisionError, 6), (1, ZeroDivisionError, 5), (3, IndexError, 1)):
+            with self.subTest(n), self.assertRaises(kind) as caught:
+                link.call(function, n, np.ones(3), timeout=WATCHDOG)
+            self.assertEqual(caught.exception.__notes__, [f"raised at the target, by `checked` ({__file__}, line {first + line})"])
+        empty = farjump.ifunc("f8[::1] -> i8")(lambda a: np.argmin(a))
+        with self.assertRaises(ValueError) as caught:
+            link.call(empty, np.ones(0), timeout=WATCHDOG)
+        self.assertRegex(caught.exception.__notes__[0], rf"`<lambda>` \({__file__}; in `\w+`, .*/numba/.*\.py, line [1-9]\d+\)$")
 
     def test_functions_of_libm_are_the_targets(self):
         power = farjump.ifunc("f8, f8 -> f8")(lambda x, y: math.exp(x) + math.sin(y))
@@ -206,6 +225,29 @@ class Injected(WithTarget):
 
     def test_a_function_is_pickled_by_its_name(self):
         self.assertIs(pickle.loads(pickle.dumps(nearest)), nearest)
+        self.assertIs(copy.deepcopy([nearest])[0], nearest)
+
+    def test_a_function_that_another_process_would_not_find_is_refused_when_it_is_pickled(self):
+        local = farjump.ifunc("f8 -> f8")(lambda x: x)
+        for dumps in (pickle.dumps, cloudpickle.dumps):
+            with self.assertRaisesRegex(farjump.PicklingError, "`.*<lambda>` cannot be pickled: .* top level of the module"):
+                dumps(local)
+        script = (
+            "import farjump, multiprocessing, pickle\n"
+            "from concurrent.futures import ProcessPoolExecutor\n"
+            "from numba import cloudpickle\n"
+            "@farjump.ifunc('f8 -> f8')\ndef total(x):\n    return x\n"
+            "def task():\n    return total\n"
+            "for dumps, one in ((pickle.dumps, total), (cloudpickle.dumps, total), (cloudpickle.dumps, task)):\n"
+            "    try:\n        dumps(one)\n    except pickle.PicklingError as error:\n        print(repr(error))\n"
+            "with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('fork')) as pool:\n"
+            "    print(pool.submit(repr, total).result(10), pool.submit(task).result(10) is total)\n"
+        )
+        output = self.ends(python(script)).splitlines()
+        refusal = r"PicklingError\(.`total` cannot be pickled: it is defined in the main script .*Define it in a module"
+        for line in output[:3]:
+            self.assertRegex(line, refusal)
+        self.assertEqual(output[3:], ["<farjump.Ifunc total of 'f8 -> f8'> True"])
 
     def test_buffers_are_released_after_a_call(self):
         buffer = bytearray(4 * 3)
@@ -349,11 +391,27 @@ class Refusals(unittest.TestCase):
         def reshaped(a):
             return a.reshape(2, 2)[0, 0]
 
+        def largest(a):
+            first = a[0]
+            return first + np.max(a)
+
+        def running(a):
+            return np.cumsum(a)[1]
+
+        def dot(a):
+            first = a[0]
+            return first + np.dot(a, a)
+
         self.refused(prints, "numba_gil_ensure", "objects of Python's", 2)
         self.refused(draws, "numba_rnd|numba_get", "random numbers")
         self.refused(objects, "numba_gil_ensure", "objects of Python's")
-        self.refused(gamma, "numba_gamma", "Numba's runtime")
-        self.refused(reshaped, "numba_attempt_nocopy_reshape", "reshapes an array")
+        self.refused(gamma, "numba_gamma", "a helper of Numba's runtime for mathematics")
+        self.refused(reshaped, "numba_attempt_nocopy_reshape", "a helper of Numba's runtime for .*`reshape`")
+        self.refused(largest, "numba_attempt_nocopy_reshape", "a helper of Numba's runtime for `np.max`, `np.min`", 2)
+        self.refused(running, "NRT_", "allocates memory: make no arrays .as `np.cumsum")
+        # Numba asks for SciPy to know BLAS.
+        has_scipy = importlib.util.find_spec("scipy") is not None
+        self.refused(dot, "numba_xxdot" if has_scipy else None, "calls BLAS for `np.dot`", 2)
 
     def test_what_has_addresses_of_this_process(self):
         labs = ctypes.CDLL(None).labs
@@ -368,6 +426,14 @@ class Refusals(unittest.TestCase):
 
         self.refused(foreign, None, "address of this process")
         self.refused(large, None, "address of this process", 2)
+
+    def test_a_recursion_through_functions_with_other_options(self):
+        # Numba finds them by the module's names.
+        global _first, _second
+        _first = farjump.ifunc("i8 -> i8")(lambda n: n if n < 1 else _second(n - 1))
+        _second = farjump.ifunc("i8 -> i8", fastmath=True)(lambda n: n if n < 1 else _first(n - 1))
+        with self.assertRaisesRegex(farjump.IfuncError, "calls itself through a function that has other options"):
+            _first.library
 
     def test_what_numba_does_not_compile_or_an_argument_forbids(self):
         def unknown(a):

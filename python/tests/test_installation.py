@@ -1,12 +1,17 @@
 """The package without Numba, and with another version of it."""
 
+import importlib.metadata
 import importlib.util
 import unittest
 
+import farjump
 from support import WithTarget, python
 
 
 class Installation(WithTarget):
+    def test_the_version_is_that_of_the_installed_package(self):
+        self.assertEqual(farjump.__version__, importlib.metadata.version("farjump"))
+
     def test_without_numba_the_rest_works_and_the_decorator_says_what_to_install(self):
         script = (
             "import sys\nsys.modules['numba'] = None\nimport farjump\n"

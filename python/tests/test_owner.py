@@ -42,6 +42,23 @@ class Owner(unittest.TestCase):
         self.assertEqual(owner.stdout.readline(), f"farjump.owner: serves at {self.address}\n")
         return owner
 
+    def test_the_default_is_half_of_the_memory_that_the_process_may_use(self):
+        from farjump import owner
+
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        usable = farjump._native.usable_memory()
+        self.assertTrue(0 < usable <= machine)
+        self.assertEqual(owner._parser().parse_args([self.address]).memory, usable // 2)
+        # A limit of the process counts, as one of its control group does.
+        limited = (
+            "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); from farjump import owner;"
+            "print(owner._parser().parse_args(sys.argv[1:]).memory <= 2 << 30)"
+        )
+        said = subprocess.run(
+            [sys.executable, "-P", "-c", limited, self.address], check=True, capture_output=True, text=True, timeout=WATCHDOG
+        )
+        self.assertEqual(said.stdout, "True\n")
+
     def test_it_serves_until_a_signal_and_leaves_nothing(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             owner = self.started("--memory", str(1 << 20))

@@ -2,10 +2,11 @@
 
 import asyncio
 import tempfile
+import time
 import unittest
 
 import farjump
-from support import WATCHDOG, WithTarget, library, python
+from support import WATCHDOG, WithTarget, few_descriptors, kept, library, python
 from test_store import OWNER
 
 try:
@@ -15,6 +16,21 @@ try:
     from test_ifunc_objects import scaled
 except (ImportError, unittest.SkipTest) as error:
     raise unittest.SkipTest(f"there is no Numba ({error})")
+
+
+# Owners one after the other, in one process: each at the address that it is told, until the next line.
+OWNERS = """
+import sys, threading, numpy, farjump
+for address in iter(sys.stdin.readline, ""):
+    with farjump.Target(address.strip(), store=64 << 20, exports=["libm.so.6"]) as target:
+        serving = threading.Thread(target=target.run)
+        serving.start()
+        with farjump.Store(target.address) as store:
+            print(bytes(farjump.put_array(store, numpy.eye(4, dtype="f4"))).hex(), flush=True)
+        sys.stdin.readline()
+    serving.join()
+    print("ended", flush=True)
+"""
 
 
 class Places(unittest.TestCase):
@@ -98,6 +114,68 @@ class Places(unittest.TestCase):
         self.own("ends")
         with self.assertRaisesRegex(farjump.Gone, "restarted"):
             farjump.at(handle, nearest, rows[1], timeout=WATCHDOG)
+
+    def owners(self):
+        """A function that makes an owner at an address and returns the handle of its array, and one that ends the owner."""
+        process = python(OWNERS)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+
+        def say(line):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        def begin(name):
+            return farjump.Handle(bytes.fromhex(say(f"unix:{self.folder.name}/{name}")))
+
+        return begin, lambda: self.assertEqual(say("end"), "ended")
+
+    def test_owners_that_ended_leave_neither_descriptors_nor_memory(self):
+        begin, end = self.owners()
+        row = np.eye(4, dtype="f4")[2]
+        with few_descriptors():
+            for place in ("owner", "here"):
+                found = []
+                for turn in range(100):
+                    handle = begin(f"{place}{turn}")
+                    self.assertEqual(farjump.at(handle, nearest, row, place=place, timeout=WATCHDOG), 2)
+                    end()
+                    found.append(kept())
+                # The last one is seen to have ended at the next use.
+                self.assertLessEqual(max(descriptors for descriptors, _ in found), found[1][0] + 40, place)
+                self.assertLessEqual(max(mapped for _, mapped in found), found[1][1], place)
+
+    def test_an_ended_owner_is_let_go_at_a_use_of_another(self):
+        rows = np.eye(4, dtype="f4")
+        living = self.put(rows)
+        for place in ("owner", "here"):
+            self.assertEqual(farjump.at(living, nearest, rows[1], place=place, timeout=WATCHDOG), 1)
+        begin, end = self.owners()
+        before = kept()
+        for turn in range(5):
+            handle = begin(f"other{turn}")
+            self.assertEqual(farjump.at(handle, nearest, rows[2], timeout=WATCHDOG), 2)
+            end()
+        until = time.monotonic() + WATCHDOG / 2
+        # Some may be open for other reasons: each of these owners has 14.
+        while (now := kept())[0] > before[0] + 10 or now[1] > before[1]:
+            self.assertEqual(farjump.at(living, nearest, rows[1], timeout=WATCHDOG), 1)
+            self.assertLess(time.monotonic(), until, f"{now}, and before {before}")
+
+    def test_the_next_owner_at_an_address_is_another(self):
+        begin, end = self.owners()
+        rows, last = np.eye(4, dtype="f4"), None
+        for _ in range(3):
+            handle = begin("same")
+            for place in ("owner", "here", "auto"):
+                self.assertEqual(farjump.at(handle, nearest, rows[3], place=place, timeout=WATCHDOG), 3)
+            self.assertEqual(farjump.map([handle], nearest, rows[1]).wait(WATCHDOG), [1])
+            if last is not None:
+                with self.assertRaisesRegex(farjump.Gone, "restarted"):
+                    farjump.at(last, nearest, rows[3], timeout=WATCHDOG)
+            last = handle
+            end()
 
     def test_a_forked_child_reaches_owners_by_itself(self):
         rows = np.eye(4, dtype="f4")

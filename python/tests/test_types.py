@@ -16,7 +16,7 @@ class Types(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="farjump-mypy-") as folder:
             done = subprocess.run(
                 [sys.executable, "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, timeout=120,
+                stderr=subprocess.STDOUT, text=True, timeout=300,
             )
         self.assertEqual(done.returncode, 0, done.stdout)
 

@@ -18,7 +18,9 @@ pub enum Error {
         known: Vec<&'static str>,
     },
     /// A transport that is missing from this build.
-    #[error("transport `{name}` cannot be used: build with --features {feature}")]
+    #[error(
+        "transport `{name}` cannot be used: this build of farjump lacks it (feature `{feature}`); choose another one"
+    )]
     NotBuilt {
         /// Name of the transport.
         name: &'static str,

@@ -1,16 +1,19 @@
 //! The executable alias: a second mapping of shared memory, which can be executed and not written.
 //!
 //! `mremap` with an old size of 0 maps the same memory once more, whatever its kind and without its
-//! descriptor. `mprotect` then makes the copy executable. A memfd made with `MFD_NOEXEC_SEAL` can never be
+//! descriptor. Where that is refused (valgrind knows no such size), memory with a descriptor is mapped by it. `mprotect` then makes the copy executable. A memfd made with `MFD_NOEXEC_SEAL` can never be
 //! executed as a *file* but can be mapped like this: the seal concerns the mode of the file
 //! (memfd_create(2)), and execve and mmap are different rights. The two mappings have different addresses, so
 //! no page is writable and executable at one address.
 
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
 
 use farjump_core::transport::Cause;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mprotect, mremap, munmap,
+};
 
 /// The alias; dropping it unmaps it.
 pub(crate) struct ExecutableAlias {
@@ -30,12 +33,13 @@ impl ExecutableAlias {
         slot: &mut Option<ExecutableAlias>,
         start: NonNull<u8>,
         len: usize,
+        file: Option<BorrowedFd<'_>>,
     ) -> Result<NonNull<u8>, Cause> {
         let alias = match slot.take() {
             Some(alias) => alias,
             // SAFETY: the caller meets the conditions of `ExecutableAlias::of`, which this function's `#
             // Safety` demands.
-            None => unsafe { ExecutableAlias::of(start, len) }?,
+            None => unsafe { ExecutableAlias::of(start, len, file) }?,
         };
         Ok(slot.insert(alias).start())
     }
@@ -43,8 +47,12 @@ impl ExecutableAlias {
     /// Maps the `len` bytes at `start` a second time.
     ///
     /// # Safety
-    /// They are whole pages of one shared mapping.
-    unsafe fn of(start: NonNull<u8>, len: usize) -> Result<ExecutableAlias, Cause> {
+    /// They are whole pages of one shared mapping, of the start of `file` if it is given.
+    unsafe fn of(
+        start: NonNull<u8>,
+        len: usize,
+        file: Option<BorrowedFd<'_>>,
+    ) -> Result<ExecutableAlias, Cause> {
         let refused = |errno: Errno| {
             Cause::System(match errno {
                 Errno::ACCESS | Errno::PERM => format!(
@@ -57,8 +65,15 @@ impl ExecutableAlias {
         };
         // SAFETY: an old size of 0 leaves the mapping unchanged and maps the same memory at an unused address
         // (mremap(2)). The caller guarantees that the mapping is shared.
-        let start =
-            unsafe { mremap(start.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) }.map_err(refused)?;
+        let again = unsafe { mremap(start.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) };
+        let start = match (again, file) {
+            (Err(Errno::INVAL), Some(file)) => {
+                // SAFETY: with a null address the kernel chooses an unused one.
+                unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) }
+            }
+            (again, _) => again,
+        };
+        let start = start.map_err(refused)?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
         let alias = ExecutableAlias { start, len };
         // SAFETY: `mremap` has just made the mapping, and nothing uses it yet.
@@ -88,7 +103,7 @@ impl Drop for ExecutableAlias {
 mod tests {
     use std::fs;
 
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    use rustix::mm::mmap_anonymous;
 
     use super::*;
 
@@ -137,7 +152,7 @@ mod tests {
     fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
         let region = shared(4 * PAGE);
         // SAFETY: these are all pages of the mapping from `shared`.
-        let alias = unsafe { ExecutableAlias::of(region, 4 * PAGE) }.unwrap();
+        let alias = unsafe { ExecutableAlias::of(region, 4 * PAGE, None) }.unwrap();
         assert_eq!(protection(region).as_deref(), Some("rw-s"));
         assert_eq!(protection(alias.start()).as_deref(), Some("r-xs"));
         let at = 3 * PAGE + 64;
@@ -160,7 +175,7 @@ mod tests {
     fn the_twin_goes_with_its_owner_and_leaves_the_memory() {
         let region = shared(PAGE);
         // SAFETY: this is the only page of the mapping from `shared`.
-        let alias = unsafe { ExecutableAlias::of(region, PAGE) }.unwrap();
+        let alias = unsafe { ExecutableAlias::of(region, PAGE, None) }.unwrap();
         let start = alias.start();
         assert_eq!(protection(start).as_deref(), Some("r-xs"));
         drop(alias);

@@ -8,9 +8,10 @@ mod choice;
 mod error;
 #[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
 mod executable_alias;
+#[cfg(any(feature = "shm", feature = "tcp", feature = "ucx", feature = "verbs"))]
+mod fork;
 #[cfg(any(feature = "shm", feature = "ucx"))]
 mod membarrier;
-pub mod memlock;
 #[cfg(any(feature = "ucx", feature = "verbs"))]
 mod read_memory;
 mod registry;
@@ -26,6 +27,6 @@ pub mod verbs;
 pub use choice::{Destination, transports_for};
 pub use error::Error;
 pub use registry::{
-    BackendOptions, Chosen, TransportInfo, available, available_with, is_preferred, locks_memory, make,
-    make_all, make_usable, make_with, meant, preferred,
+    BackendOptions, Chosen, TransportInfo, available, available_with, check_name, is_preferred, locks_memory,
+    make, make_all, make_usable, make_with, meant, preferred,
 };

@@ -205,6 +205,15 @@ pub fn make_with(name: &str, options: BackendOptions) -> Result<Box<dyn Transpor
     BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make(options)
 }
 
+/// Checks that `name` is that of a backend, or `ucx`. Whether it works on this machine is not looked at.
+///
+/// # Errors
+/// [`Error::UnknownTransport`].
+pub fn check_name(name: &str) -> Result<(), Error> {
+    let known = name == UCX_FAMILY.0 || BACKENDS.iter().any(|backend| backend.name == name);
+    if known { Ok(()) } else { Err(unknown(name)) }
+}
+
 /// Makes the error for a name that no backend has.
 fn unknown(name: &str) -> Error {
     Error::UnknownTransport {
@@ -271,7 +280,7 @@ impl Backend {
     fn look(&self, options: BackendOptions) -> TransportInfo {
         let usable = match self.maker(options) {
             Some(maker) => (maker.usable)(),
-            None => Err(format!("build with --features {}", self.feature)),
+            None => Err(format!("this build of farjump lacks it (feature `{}`)", self.feature)),
         };
         let ports_closed_by = options.ucx_ports_closed_by().filter(|_| self.has_ucx_tcp(options));
         let reaches = match ports_closed_by {

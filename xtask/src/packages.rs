@@ -21,6 +21,7 @@ const TESTS: &[Needed] = &[
     Needed::new("gfortran", "gfortran", "compiles ifuncs in Fortran"),
     Needed::new("flang-new-19", "flang-19", "compiles them to bitcode"),
     Needed::new("gdb", "gdb", "looks at injected code that runs"),
+    Needed::new("valgrind", "valgrind", "watches each instruction of a target and a link"),
     Needed::new("gdb-multiarch", "gdb-multiarch", "looks at it on another architecture, in the emulator"),
     Needed::new("ld.lld", "lld", "links images with another linker"),
     Needed::new("liblz4.a", "liblz4-dev", "an archive that a distribution made"),

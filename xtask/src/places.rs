@@ -75,7 +75,7 @@ const USERS: Place = Place {
 };
 
 /// Leaves out what computes or waits longest and depends on nothing of a place.
-const ALIKE_ANYWHERE: [&str; 20] = [
+const ALIKE_ANYWHERE: [&str; 22] = [
     "--skip",
     "perf_work::",
     "--skip",
@@ -92,6 +92,8 @@ const ALIKE_ANYWHERE: [&str; 20] = [
     "perf_tsi::",
     "--skip",
     "perf_wake_up::",
+    "--skip",
+    "denied_calls::",
     "--skip",
     "demo::a_file_larger_than_the_memory",
     "--skip",

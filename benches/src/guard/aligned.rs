@@ -5,13 +5,14 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// Bytes in a line of memory.
 const LINE: usize = 64;
 
-/// The system's allocator, with each allocation at the start of a line. The number of lines of an object then
-/// does not depend on earlier allocations, which depend among others on the lengths of paths.
+/// The system's allocator, with each allocation of whole lines. The number of lines of an object then
+/// does not depend on earlier allocations, which depend among others on the lengths of paths. Nor do the lines in which the
+/// allocator looks for free memory depend on some bytes of a name or a message.
 pub(crate) struct Aligned;
 
-/// Returns `layout` aligned to a line; `layout` itself where that overflows.
+/// Returns `layout` as whole lines; `layout` itself where that overflows.
 fn at_line(layout: Layout) -> Layout {
-    layout.align_to(LINE).unwrap_or(layout)
+    layout.align_to(LINE).map_or(layout, |layout| layout.pad_to_align())
 }
 
 // SAFETY: `System` keeps the contract, and gets the same layout for the same memory each time. The caller's

@@ -1,6 +1,6 @@
 //! Counts all cases: each in a process of its own, so that none depends on earlier ones.
 
-use std::num::NonZero;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(crate) fn count(cases: &[Case], turns: u32, burden: u32, built: Option<&Path
     };
     let next = AtomicUsize::new(0);
     // A process and its tracer take turns, and so keep one processor busy. Load changes no count.
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let processors = farjump_os::resources::processors();
     let worker = || {
         let mut counted = Vec::new();
         loop {
@@ -82,10 +82,20 @@ pub(crate) fn count_first(turns: u32) -> Result<Turns, Failure> {
     let folder = tempfile::tempdir()?;
     child::prepare(folder.path())?;
     let count = child::prepare_first(folder.path(), turns)?.to_string();
-    let mut command = Command::new(env::current_exe()?);
+    let mut command = counted()?;
     command.args(["counted", "shm", "cached", "8", "0", "0", "--first", &count]);
     command.current_dir(folder.path()).env_clear();
     trace::run(&mut command, child::LIBRARY, Duration::ZERO)
+}
+
+/// Returns the command of the counted process, which is this program. It does not see the path.
+///
+/// # Errors
+/// The system does not tell the path.
+fn counted() -> Result<Command, Failure> {
+    let mut command = Command::new(env::current_exe()?);
+    command.arg0("farjump_guard");
+    Ok(command)
 }
 
 /// Why a case was not counted.
@@ -109,7 +119,7 @@ impl Refused {
 fn count_one(case: &Case, turns: u32, burden: u32, library: &Path) -> Result<Turns, Failure> {
     let folder = tempfile::tempdir()?;
     fs::copy(library, folder.path().join(child::LIBRARY))?;
-    let mut command = Command::new(env::current_exe()?);
+    let mut command = counted()?;
     let numbers = [case.size.to_string(), turns.to_string(), burden.to_string()];
     command.args(["counted", &case.transport, case.mode.name()]).args(numbers);
     // The record was made without this user's settings of UCX.

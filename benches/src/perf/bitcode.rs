@@ -23,6 +23,6 @@ pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'s
 pub(crate) fn has_bitcode() -> Result<(), Failure> {
     match cfg!(feature = "bitcode") {
         true => Ok(()),
-        false => Err(Failure::new("this program was built without bitcode: build with --features bitcode")),
+        false => Err(Failure::new(crate::perf::not_built_with("bitcode"))),
     }
 }

@@ -27,7 +27,7 @@ fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
 #[cfg(not(feature = "ucx"))]
 fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
     match &arguments.ucx_library {
-        Some(_) => Err(Failure::new("--ucx: this program was built without UCX: build with --features ucx")),
+        Some(_) => Err(Failure::new(format!("--ucx: {}", crate::perf::not_built_with("ucx")))),
         None => Ok(()),
     }
 }
@@ -35,6 +35,11 @@ fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
 /// Returns the requested baselines, each once, or the default one.
 pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     check_ucx(arguments)?;
+    check_line(arguments).map_err(Failure::of_command_line)
+}
+
+/// The requested baselines, if the command line makes sense.
+fn check_line(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     check_options(arguments)?;
     let metric = arguments.metric;
     if arguments.peer.is_some() {

@@ -57,6 +57,7 @@ use rustix::stdio::dup2_stdout;
 
 use crate::program::failure::Failure;
 use crate::program::output;
+use crate::program::signals;
 use crate::program::workspace::Stage;
 pub use child_main::run as run_other;
 use ifuncs::Libraries;
@@ -131,6 +132,9 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     if let (Err(_), Err(also)) = (&ended, &plotted) {
         output::note(format_args!("error: {also}"));
     }
+    // Its folder is gone then, also if the thread of the signals removes it.
+    drop(stage);
+    signals::end_interrupted();
     ended.and(printed).and(plotted)
 }
 
@@ -154,6 +158,14 @@ impl Aside {
         unsafe { libc::fflush(std::ptr::null_mut()) };
         dup2_stdout(&self.0).map_err(|error| cannot_put(error.into()))
     }
+}
+
+/// Why a measurement cannot be taken whose feature is not built in.
+pub(crate) fn not_built_with(feature: &str) -> String {
+    format!(
+        "this build of farjump lacks it (in a clone, `cargo build --release -p farjump-cli --features {feature}` makes one that \
+         has it)"
+    )
 }
 
 fn cannot_put(error: io::Error) -> Failure {

@@ -13,6 +13,7 @@ use super::metric::{Against, Metric};
 use super::network_namespaces::{Across, parse_across};
 use super::payload_size::{Sizes, parse_sizes};
 use super::picture_file::{PictureFile, parse_picture_file};
+use super::place;
 use super::remote_target::parse_address;
 use super::scaling::source_count::{Active, Counts, parse_active, parse_counts};
 use super::work::{Functions, parse_functions};
@@ -117,7 +118,8 @@ pub struct Perf {
     #[arg(value_name = "METRIC")]
     pub(super) metric: Metric,
     /// Transports, separated by commas; `all` are those usable here [default: the one that a link would take]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true)]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true,
+        value_parser = place::parse_transport)]
     pub(super) transports: Vec<String>,
     /// Bytes of payload, or of data with --resident: numbers and ranges, in which each number is twice the
     /// previous one [default with --resident: 4K,64K,1M,16M,256M]

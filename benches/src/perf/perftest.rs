@@ -95,7 +95,7 @@ fn port_in_use() -> Result<(String, u8, u8), Failure> {
 
 #[cfg(not(feature = "verbs"))]
 fn port_in_use() -> Result<(String, u8, u8), Failure> {
-    Err(Failure::new("this program was built without verbs: build with --features verbs"))
+    Err(Failure::new(crate::perf::not_built_with("verbs")))
 }
 
 /// Returns the result in the table at the end of the output: in the line of this size, below the heads.

@@ -11,6 +11,7 @@ use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 
 use super::liveness::{CONNECTING, PATIENCE};
 use crate::program::failure::Failure;
+use crate::program::link_options;
 
 /// The transport whose frames travel on a stream.
 pub(super) const TCP: &str = "tcp";
@@ -18,6 +19,17 @@ pub(super) const TCP: &str = "tcp";
 pub(super) const TCP_CLEAR: &str = "tcp-clear";
 /// The file with the key.
 const KEY: &str = "key";
+
+/// Accepts the name of a transport, one of `perf` alone, or `all`.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) fn parse_transport(text: &str) -> Result<String, String> {
+    if text == "all" || text == TCP_CLEAR {
+        return Ok(text.to_owned());
+    }
+    link_options::parse_transport(text).map_err(|why| format!("{why}; or all, or {TCP_CLEAR}"))
+}
 
 /// Returns the transport behind this name of `perf`.
 pub(super) fn backend(transport: &str) -> &str {

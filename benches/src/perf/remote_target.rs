@@ -16,6 +16,7 @@ use super::options::Perf;
 use super::place;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
+use crate::program::link_options;
 
 /// The default port, that of the examples.
 const PORT: u16 = 7471;
@@ -28,7 +29,7 @@ const REQUEST: usize = 24;
 /// A sentence for the user.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
     if text.starts_with("unix:") || text.starts_with("tcp:") {
-        return Ok(text.to_owned());
+        return link_options::parse_address(text);
     }
     // An IPv6 address contains colons, and stands in brackets.
     let (host, after) = match text.rfind(']') {

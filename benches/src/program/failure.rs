@@ -3,8 +3,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use farjump::{ConnectError, Error, InjectError, WaitError};
+use farjump::{ConnectError, Error, InjectError, ServeError, WaitError};
 use farjump_control::{ConnectError as NoConnection, HandshakeError};
+
+use crate::program::rust_names::in_flags;
 
 /// Exit codes, as the long help shows them.
 pub const EXIT_CODES: &str = "\
@@ -16,13 +18,16 @@ Exit codes:
   4  a time limit passed
   5  there is no target at the address, or it ended before it replied
   6  farjump cannot work on this machine: `doctor` found something impossible
-Commands that were interrupted end with 128 and the signal's number.";
+Commands that were interrupted end with 128 and the signal's number. With --json, the last line of standard
+error is an object with the error of a command that failed, and its exit code: {\"error\": TEXT, \"exit\": N}.";
 
 /// The exit code of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
     /// The command failed for a reason without a code of its own.
     Failed = 1,
+    /// The command line makes no sense, whatever this machine and its files are.
+    Usage = 2,
     /// The target refused the function or the connection, or the function panicked.
     Refused = 3,
     /// A time limit passed.
@@ -47,25 +52,51 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words.
+    /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words. Rust
+    /// names in it become options ([`in_flags`]).
     pub fn new(text: impl Into<String>) -> Failure {
-        Failure { exit: Exit::Failed, text: text.into() }
+        Failure::with_exit(Exit::Failed, text)
+    }
+
+    /// A command line that makes no sense, beyond what clap finds. `text` as in [`Failure::new`].
+    pub fn usage(text: impl Into<String>) -> Failure {
+        Failure::with_exit(Exit::Usage, text)
+    }
+
+    /// The same failure, of a command line that makes no sense.
+    pub fn of_command_line(self) -> Failure {
+        Failure { exit: Exit::Usage, ..self }
     }
 
     /// A limitation that only a change of the machine removes. `text` as in [`Failure::new`].
     pub fn impossible(text: impl Into<String>) -> Failure {
-        Failure { exit: Exit::Impossible, text: text.into() }
+        Failure::with_exit(Exit::Impossible, text)
     }
 
     /// A failure with this exit code. `text` as in [`Failure::new`].
     pub fn with_exit(exit: Exit, text: impl Into<String>) -> Failure {
-        Failure { exit, text: text.into() }
+        Failure { exit, text: in_flags(text) }
+    }
+
+    /// Returns the failure for programs, as the command with `--json` ends standard error with it.
+    pub fn to_json(&self) -> String {
+        error_as_json(&self.text, self.exit)
+    }
+
+    /// Puts these words before the text.
+    pub fn behind(self, words: &str) -> Failure {
+        Failure { text: format!("{words}: {}", self.text), ..self }
     }
 
     /// Returns the exit code.
     pub fn exit(&self) -> Exit {
         self.exit
     }
+}
+
+/// Returns the object that ends standard error of a failed command with `--json`, in one line.
+pub fn error_as_json(text: &str, exit: Exit) -> String {
+    serde_json::json!({ "error": text, "exit": exit as u8 }).to_string()
 }
 
 impl fmt::Display for Failure {
@@ -81,47 +112,15 @@ impl From<Error> for Failure {
             Error::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
             Error::Wait(WaitError::PeerGone { .. }) => Exit::NoTarget,
             Error::Connect(error) => of_connect(error),
+            Error::Serve(error) => of_serve(error),
             _ => Exit::Failed,
         };
-        let text = in_flags(error.to_string());
         let text = match advice(&error) {
-            Some(advice) => format!("{text} ({advice})"),
-            None => text,
+            Some(advice) => format!("{error} ({advice})"),
+            None => error.to_string(),
         };
-        Failure { exit, text }
+        Failure::with_exit(exit, text)
     }
-}
-
-/// Methods that errors of transports name, and the options for them of all commands that have a transport.
-const OF_TRANSPORTS: [(&str, &str); 2] =
-    [("BackendOptions::with_ucx_tcp", "--ucx-tcp"), ("verbs::choose_device", "--device")];
-
-/// Names options of the program where `text`, an error of the library or a refusal of a target, names methods
-/// of a target's builder, settings of a build or options of transports.
-pub fn in_flags(mut text: String) -> String {
-    for (method, option) in OF_TRANSPORTS {
-        text = text.replace(method, option);
-    }
-    for (settings, command) in [("TargetBuilder::", "serve"), ("Options::", "build")] {
-        let mut from = 0;
-        while let Some(at) = text[from..].find(settings).map(|at| from + at) {
-            let name = at + settings.len();
-            let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-            let end = text[name..].find(|letter| !is_name(letter)).map_or(text.len(), |len| name + len);
-            let flag = match &text[name..end] {
-                "export_library" => "export".to_owned(),
-                "mailbox_size" => "mailbox".to_owned(),
-                "modes" => "mode".to_owned(),
-                "rights" => "allow".to_owned(),
-                "store_capacity" => "store-bytes --store-images".to_owned(),
-                other => other.replace('_', "-"),
-            };
-            let option = format!("`farjump {command} --{flag}`");
-            text.replace_range(at..end, &option);
-            from = at + option.len();
-        }
-    }
-    text
 }
 
 /// The part of the command line that mends an error. Errors of the library name methods at most.
@@ -129,15 +128,11 @@ fn advice(error: &Error) -> Option<&'static str> {
     const KEY: &str = "--key FILE on both sides";
     match error {
         Error::Connect(ConnectError::Connection(NoConnection::KeyMissing { .. })) => Some(KEY),
-        Error::Connect(ConnectError::Handshake(error)) => match error {
+        Error::Connect(ConnectError::Handshake(
             HandshakeError::KeyWanted { .. }
             | HandshakeError::KeyUnknown { .. }
-            | HandshakeError::WrongKey { .. } => Some(KEY),
-            HandshakeError::OwnerUnknown { .. } | HandshakeError::OwnUserUnknown { .. } => {
-                Some("a key over TCP: --key FILE on both sides")
-            }
-            _ => None,
-        },
+            | HandshakeError::WrongKey { .. },
+        )) => Some(KEY),
         _ => None,
     }
 }
@@ -165,6 +160,15 @@ fn of_connect(error: &ConnectError) -> Exit {
             | HandshakeError::Silent { .. } => Exit::NoTarget,
             _ => Exit::Failed,
         },
+        ConnectError::Unavailable(farjump_transports::Error::UnknownTransport { .. }) => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+/// The exit code of a target that could not be made. Limits that contradict each other do so on each machine.
+fn of_serve(error: &ServeError) -> Exit {
+    match error {
+        ServeError::Limit { .. } | ServeError::InPlaceOfAllowed | ServeError::NoSources => Exit::Usage,
         _ => Exit::Failed,
     }
 }
@@ -178,7 +182,11 @@ impl From<farjump_loader::Error> for Failure {
 #[cfg(feature = "build")]
 impl From<farjump::build::BuildError> for Failure {
     fn from(error: farjump::build::BuildError) -> Failure {
-        Failure::new(in_flags(error.to_string()))
+        let exit = match &error {
+            farjump::build::BuildError::Name { .. } => Exit::Usage,
+            _ => Exit::Failed,
+        };
+        Failure::with_exit(exit, error.to_string())
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use farjump::{Error, Key as Secret};
+use farjump_control::PeerAddress;
 
 use crate::program::failure::Failure;
 use crate::program::units::parse_duration;
@@ -78,7 +79,7 @@ impl RdmaDevice {
         #[cfg(feature = "verbs")]
         if let Some(name) = &self.name {
             farjump_transports::verbs::choose_device(name)
-                .map_err(|why| Failure::new(format!("--device: {why}")))?;
+                .map_err(|why| Failure::usage(format!("--device: {why}")))?;
             DEVICE.get_or_init(|| name.clone());
         }
         Ok(())
@@ -105,6 +106,24 @@ impl UcxTcp {
     pub fn options(self) -> farjump::transports::BackendOptions {
         farjump::transports::BackendOptions::new().with_ucx_tcp(self.tcp)
     }
+}
+
+/// Accepts the name of a transport, in this build or not.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_transport(text: &str) -> Result<String, String> {
+    farjump_transports::check_name(text).map_err(|unknown| unknown.to_string())?;
+    Ok(text.to_owned())
+}
+
+/// Accepts an address of a target.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn parse_address(text: &str) -> Result<String, String> {
+    text.parse::<PeerAddress>().map_err(|malformed| malformed.to_string())?;
+    Ok(text.to_owned())
 }
 
 /// Accepts the values that the system takes: whole seconds, in 15 bits.

@@ -7,6 +7,7 @@ pub mod link_options;
 pub mod output;
 pub mod procfs;
 pub mod routines;
+pub mod rust_names;
 pub mod signals;
 pub mod units;
 #[cfg(feature = "build")]

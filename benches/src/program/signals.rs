@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use signal_hook::low_level::pipe;
 
 use crate::program::failure::Failure;
 use crate::program::procfs;
+
+/// Time between two looks for signals where the process cannot sleep until one comes.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// SIGINT, SIGTERM and SIGHUP, caught: each delivery counts, also of one signal twice in a row. (Of signals that
 /// are sent before the process gets to run, the system delivers one.) SIGHUP is left alone where it was ignored,
@@ -47,7 +51,8 @@ impl EndSignals {
         Ok(EndSignals { streams: streams? })
     }
 
-    /// Waits for the next signal and returns its number; `None` when `limit` has passed.
+    /// Waits for the next signal and returns its number; `None` when `limit` has passed. Where the process may not call ppoll, it
+    /// looks for signals from time to time.
     pub fn wait(&mut self, limit: Option<Duration>) -> Option<i32> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
@@ -61,14 +66,29 @@ impl EndSignals {
                 Ok(_) => {}
                 // The system lacks memory for a moment; the signals are kept.
                 Err(Errno::INTR | Errno::NOMEM) => continue,
-                // No other error is possible for a valid list.
-                Err(_) => return None,
+                // A filter of system calls denies it: no other error is possible for a valid list.
+                Err(_) => return self.look_until(deadline),
             }
             let ready = found.iter().position(|one| !one.revents().is_empty());
             let Some((signal, stream)) = ready.map(|at| &mut self.streams[at]) else { continue };
             if stream.read(&mut [0]).is_ok() {
                 return Some(*signal);
             }
+        }
+    }
+
+    fn look_until(&mut self, deadline: Option<Instant>) -> Option<i32> {
+        loop {
+            for (signal, stream) in &mut self.streams {
+                let _ = stream.set_nonblocking(true);
+                if stream.read(&mut [0]).is_ok_and(|read| read != 0) {
+                    return Some(*signal);
+                }
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return None;
+            }
+            std::thread::sleep(LOOK);
         }
     }
 }
@@ -85,15 +105,50 @@ pub fn exit_code(signal: i32) -> i32 {
     128 + signal
 }
 
+/// How an interrupted command ends, if not at once.
+static LAST_WORDS: Mutex<Option<Words>> = Mutex::new(None);
+
+/// Makes the words of a command that is interrupted; `None` if it ends at once.
+pub type Words = fn() -> Option<String>;
+
+/// The signal that interrupted the command; 0 for none.
+static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
+
+/// Has the command end by itself when a signal interrupts it, with [`end_interrupted`], after these words on standard
+/// error.
+pub fn say_at_end(words: Words) {
+    *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+}
+
+/// Notes that `signal` interrupts the command. Returns its words if it then ends by itself.
+pub fn interrupt(signal: i32) -> Option<String> {
+    let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    INTERRUPTED.store(signal, Ordering::Release);
+    words()
+}
+
+/// Returns whether the command is to end by itself.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Acquire) != 0
+}
+
+/// Ends the process of a command that was interrupted.
+pub fn end_interrupted() {
+    match INTERRUPTED.load(Ordering::Acquire) {
+        0 => {}
+        signal => end_process(exit_code(signal)),
+    }
+}
+
 /// Starts the thread that waits for signals, and waits until it does.
 ///
 /// # Errors
 /// Signals cannot be caught, or the thread not started.
 pub fn watch(act: impl FnOnce(EndSignals) + Send + 'static) -> Result<(), Failure> {
-    let failed = |error: io::Error| {
-        Failure::new(format!("cannot catch signals: {error}{}", limits::behind_thread(&error)))
-    };
-    let signals = EndSignals::catch().map_err(failed)?;
+    let signals = EndSignals::catch().map_err(|error| {
+        let advice = limits::behind_call("socketpair, fcntl or rt_sigaction", &error);
+        Failure::new(format!("cannot catch signals: {error}{advice}"))
+    })?;
     let thread = std::thread::Builder::new().name("farjump-signals".into());
     // A thread that starts takes a lock of the dynamic linker, which a library's constructor may hold later.
     let (started, start) = mpsc::channel();
@@ -101,7 +156,10 @@ pub fn watch(act: impl FnOnce(EndSignals) + Send + 'static) -> Result<(), Failur
         drop(started);
         act(signals);
     };
-    thread.spawn(body).map_err(failed)?;
+    thread.spawn(body).map_err(|error| {
+        let advice = limits::behind_thread(&error);
+        Failure::new(format!("cannot start the thread that waits for signals: {error}{advice}"))
+    })?;
     // The end of the channel is the message.
     let _: Result<(), _> = start.recv();
     Ok(())

@@ -17,8 +17,11 @@ use tempfile::TempDir;
 
 use crate::program::failure::Failure;
 use crate::program::link_options::chosen_device;
+use crate::program::output;
 use crate::program::signals;
 
+/// Longest time for an interrupted command to print what it has.
+const LAST_ROWS: Duration = Duration::from_secs(5);
 /// Interval between attempts to remove the folder.
 const REMOVAL: Duration = Duration::from_millis(10);
 /// Longest path of a socket (unix(7)), and space for a socket's name with its slash.
@@ -89,6 +92,14 @@ impl Stage {
             let Some(signal) = signals.wait(None) else { return };
             let mut props: MutexGuard<'_, Option<Props>> =
                 of_signals.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(words) = signals::interrupt(signal) {
+                output::note(words);
+                // The end of its processes ends the command's wait.
+                *props = None;
+                drop(props);
+                let second = signals.wait(Some(LAST_ROWS));
+                end_process(signals::exit_code(second.unwrap_or(signal)));
+            }
             *props = None;
             // Under the lock: the command must not notice its processes' end and report a failure before this
             // ends it, nor make its folder now.
@@ -118,6 +129,9 @@ impl Stage {
     /// others.
     pub fn start(&self, command: &mut Command) -> io::Result<Child> {
         let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
+        if props.is_none() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the command was interrupted"));
+        }
         let child = command.process_group(0).spawn()?;
         if let (Some(props), Some(process)) = (&mut *props, Pid::from_raw(child.id() as i32)) {
             props.processes.push(process);
@@ -200,7 +214,8 @@ fn make_folder(command: &str) -> Result<TempDir, String> {
              TMPDIR to a folder with a shorter path",
             temporary::in_words(),
             SOCKET.0,
-            temporary::DEFAULT
+            temporary::DEFAULT,
+            error = temporary::without_path(&error)
         )
     })
 }

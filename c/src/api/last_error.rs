@@ -137,8 +137,10 @@ fn status_of(error: &Error) -> farjump_status_t {
             | ServeError::InPlaceOfAllowed
             | ServeError::ForwardMode { .. }
             | ServeError::NoSources
-            | ServeError::CpuLevel { .. },
-        ) => FARJUMP_ERROR_ARGUMENT,
+            | ServeError::CpuLevel { .. }
+            | ServeError::Forked { .. },
+        )
+        | Error::Wait(WaitError::Forked { .. }) => FARJUMP_ERROR_ARGUMENT,
         Error::Serve(ServeError::InsideCall) => FARJUMP_ERROR_BUSY,
         _ => FARJUMP_ERROR_SYSTEM,
     }

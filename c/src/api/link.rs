@@ -22,6 +22,9 @@ use crate::api::status::farjump_status_t::{self, *};
 
 /// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
 /// in flight. Functions run at the target in injection order.
+///
+/// A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one there ends
+/// nothing. It connects itself.
 #[derive(Debug)]
 pub struct farjump_link_t {
     link: Link,

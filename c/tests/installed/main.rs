@@ -18,3 +18,4 @@ mod packages;
 mod programs;
 mod recordings;
 mod streams;
+mod valgrind;

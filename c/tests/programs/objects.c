@@ -3,6 +3,7 @@
  *     objects FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,6 +348,60 @@ static void memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine(void)
     WORKS(farjump_store_close(&store));
 }
 
+/* Counts the descriptors of this process, and its mappings of stores. */
+static void count_kept(int *descriptors, int *mappings)
+{
+    char line[4096];
+    DIR *folder = opendir("/proc/self/fd");
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(folder != NULL && maps != NULL);
+    *descriptors = *mappings = 0;
+    while (readdir(folder) != NULL)
+        ++*descriptors;
+    while (fgets(line, sizeof line, maps) != NULL)
+        *mappings += strstr(line, "memfd:farjump-objects") != NULL;
+    closedir(folder);
+    fclose(maps);
+}
+
+static void a_resolver_keeps_nothing_of_owners_that_ended(const char *folder)
+{
+    struct rlimit before, few;
+    farjump_resolver_t *resolver;
+    int descriptors, mappings, first_descriptors = 0, first_mappings = 0;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = 256;
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    WORKS(farjump_resolver_new(&resolver));
+    for (int turn = 0; turn < 100; turn++) {
+        char own_address[4096];
+        farjump_store_t *store;
+        farjump_target_thread_t *thread;
+        farjump_handle_t *handle;
+        farjump_view_t *view;
+        snprintf(own_address, sizeof own_address, "unix:%s/%d.sock", folder, turn);
+        WORKS(farjump_store_open(NULL, &store));
+        thread = own_store(own_address, store);
+        WORKS(farjump_store_put(store, NULL, "bytes", 5, &handle));
+        WORKS(farjump_resolver_get(resolver, handle, &view));
+        CHECK(farjump_view_size(view) == 5 && farjump_view_is_mapped(view));
+        WORKS(farjump_view_release(&view));
+        WORKS(farjump_handle_free(&handle));
+        WORKS(farjump_store_close(&store));
+        WORKS(farjump_target_thread_stop(&thread, NULL));
+        /* The next use shows the end of the last one. Descriptors of ended links are closed by a thread. */
+        count_kept(&descriptors, &mappings);
+        if (turn == 1) {
+            first_descriptors = descriptors;
+            first_mappings = mappings;
+        }
+        CHECK(turn == 0 || (descriptors <= first_descriptors + 40 && mappings <= first_mappings));
+    }
+    WORKS(farjump_resolver_free(&resolver));
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -355,5 +410,6 @@ int main(int argc, char **argv)
     a_null_where_something_must_be();
     threads_share_a_client_and_a_target_without_a_store_says_so();
     memory_of_a_client_that_lost_its_owner_s_link_is_in_quarantine();
+    a_resolver_keeps_nothing_of_owners_that_ended(argv[2]);
     return all_done();
 }

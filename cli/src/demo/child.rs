@@ -16,6 +16,8 @@ use farjump_os::limits;
 
 /// Longest time for the target to start, and then between parts of the file.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The length of the file of a target that cannot get ready.
+pub(super) const NOT_READY: u64 = u64::MAX;
 /// What to do where there is no such launcher.
 const LAUNCHER: &str = "Install the launcher, or name another one (--launch)";
 /// Name of the target's socket in the workspace folder, with its slash.
@@ -57,8 +59,11 @@ pub(super) fn start(stage: &Stage, file: &Path, arguments: &Demo) -> Result<Demo
     drop(command);
     let mut target = DemoTarget { stream, address: String::new(), pid, len: 0 };
     match target.read_ready() {
+        Ok(()) if target.len == NOT_READY => Err(Failure::new(target.address.clone())),
         Ok(()) => Ok(target),
-        // The target has printed the cause on standard error.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(Failure::new("the target process ended before it was ready"))
+        }
         Err(error) => Err(Failure::new(format!("the target process did not get ready: {error}"))),
     }
 }
@@ -92,7 +97,8 @@ impl DemoTarget {
         Ok(Parts { rest: self.len, stream: &self.stream })
     }
 
-    /// Reads the message of a ready target: the lengths of the file and of its address, and the address.
+    /// Reads the message of a ready target: the lengths of the file and of its address, and the address. One that
+    /// cannot get ready sends [`NOT_READY`], and the reason in place of the address.
     fn read_ready(&mut self) -> io::Result<()> {
         let (mut len, mut address_len) = ([0; 8], [0; 2]);
         self.stream.read_exact(&mut len)?;

@@ -19,7 +19,7 @@ use farjump::{Library, Link};
 use child::DemoTarget;
 use farjump_benches::program::bundled_ifuncs::{self, Source};
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{KeyFile, RdmaDevice, UcxTcp};
+use farjump_benches::program::link_options::{KeyFile, RdmaDevice, UcxTcp, parse_address, parse_transport};
 use farjump_benches::program::output;
 use farjump_benches::program::units::median;
 use farjump_benches::program::workspace::Stage;
@@ -64,13 +64,13 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "STR")]
     pub(crate) literal: Option<OsString>,
     /// The transport [default: the best one]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     /// Take libhistogram.so, libgrep.so and libcrc32.so from here: for a machine without a C compiler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
     /// The target's address, such as tcp:127.0.0.1:0 [default: a Unix socket]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) listen: Option<String>,
     /// Command that starts the target on this machine, such as "ip netns exec far" for another network. Split
     /// at blanks, without quotes
@@ -123,6 +123,7 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let link = builder.connect()?;
     let path = link.path();
     let mut report = Report {
+        pid: target.pid(),
         path: path.summary(),
         transport: path.transport,
         file,

@@ -31,6 +31,8 @@ pub(super) struct Outcome {
 }
 
 pub(super) struct Report {
+    /// Process id of the target.
+    pub(super) pid: u32,
     pub(super) transport: String,
     /// The transport, and whether its frames are encrypted.
     pub(super) path: String,
@@ -93,6 +95,7 @@ impl Report {
             })
         };
         json!({
+            "pid": self.pid,
             "transport": self.transport,
             "path": self.path,
             "file": self.file.to_string_lossy(),
@@ -154,6 +157,7 @@ mod tests {
             compute: Duration::from_micros(3),
         };
         Report {
+            pid: 1,
             transport: "shm".into(),
             path: "shm".into(),
             file: "/some/file".into(),
@@ -183,7 +187,7 @@ mod tests {
     #[test]
     fn the_json_is_the_object_that_programs_were_promised() {
         let expected = json!({
-            "transport": "shm", "path": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
+            "pid": 1, "transport": "shm", "path": "shm", "file": "/some/file", "file_bytes": 9, "functions": [{
                 "name": "crc32", "answer": "00000007", "expected": "00000007", "code_bytes": 472, "payload_bytes": 0,
                 "first_call_us": 12.0, "link_us": 0.5, "later_call_us": 10.0, "fetch_instead_us": 7.0,
                 "compute_instead_us": 3.0

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+
+use super::child::NOT_READY;
 use farjump::{Data, Stopper, Target, end_process};
 
 use farjump_benches::program::failure::Failure;
@@ -44,6 +46,24 @@ pub(crate) struct DemoTarget {
 pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    let reasons = stream.try_clone().map_err(failed)?;
+    let served = serve(arguments, stream);
+    if let Err(failure) = &served
+        && send_head(&reasons, NOT_READY, &failure.to_string()).is_ok()
+    {
+        // The demo says it.
+        remove(&arguments.folder);
+        end_process(1);
+    }
+    served
+}
+
+/// Serves with the demo at the other end of `stream`.
+///
+/// # Errors
+/// The target cannot start, or has failed.
+fn serve(arguments: &DemoTarget, stream: UnixStream) -> Result<(), Failure> {
+    let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
     let mut data = Data::open(&arguments.data)?;
     let (file, len) = (File::open(&arguments.data).map_err(failed)?, data.len() as u64);
     let mut builder =
@@ -73,11 +93,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
 /// Sends the length of the file and the target's address, then the file once for each byte received. Ends when
 /// the file has become shorter.
 fn send_file(mut stream: UnixStream, address: &str, mut file: &File, len: u64) -> std::io::Result<()> {
-    // An address holds a name or a path, which is far shorter than that.
-    let address_len = u16::try_from(address.len()).map_err(std::io::Error::other)?;
-    stream.write_all(&len.to_le_bytes())?;
-    stream.write_all(&address_len.to_le_bytes())?;
-    stream.write_all(address.as_bytes())?;
+    send_head(&stream, len, address)?;
     let mut request = [0];
     while stream.read(&mut request)? != 0 {
         file.rewind()?;
@@ -87,6 +103,15 @@ fn send_file(mut stream: UnixStream, address: &str, mut file: &File, len: u64) -
         }
     }
     Ok(())
+}
+
+/// Sends a length and a text.
+fn send_head(mut stream: &UnixStream, len: u64, text: &str) -> std::io::Result<()> {
+    // An address holds a name or a path, and a reason is a sentence: both are far shorter than that.
+    let text_len = u16::try_from(text.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&len.to_le_bytes())?;
+    stream.write_all(&text_len.to_le_bytes())?;
+    stream.write_all(text.as_bytes())
 }
 
 /// Stops the target; ends the process if the target does not stop.

@@ -3,7 +3,7 @@
 use farjump::transports::{available, preferred};
 use farjump_loader::{Arena, Error};
 use farjump_os::limits;
-use farjump_transports::memlock;
+use farjump_os::resources::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};
 use rustix::io::Errno;
 
@@ -15,6 +15,9 @@ use farjump_benches::program::units::show_limit;
 const TRIED: usize = 1 << 20;
 /// A mailbox of `farjump serve`, in bytes.
 const MAILBOX: u64 = 4 << 20;
+/// Lifts a filter of system calls.
+pub(super) const FILTER: &str =
+    "docker run --security-opt seccomp=unconfined IMAGE   # or SystemCallFilter= of systemd";
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
 
 pub(super) fn look() -> Vec<Finding> {
@@ -46,7 +49,7 @@ fn executable(mapped: Result<usize, Error>, selinux_enforces: bool) -> Finding {
             Finding::new(NAME, Verdict::Impossible, error.to_string(), "no target can run here").mend(mend)
         }
         Err(error) => {
-            let mend = "ulimit -v unlimited";
+            let mend = if error.to_string().contains("seccomp") { FILTER } else { "ulimit -v unlimited" };
             Finding::new(NAME, Verdict::Impossible, error.to_string(), "no target can run here").mend(mend)
         }
     }
@@ -60,6 +63,11 @@ fn shared() -> Finding {
         let means = "no two processes can connect: no source and no target can run here";
         return Finding::new(NAME, Verdict::Impossible, reasons, means).mend("farjump transports");
     };
+    // Not the list of all: each loads its library into this process.
+    if let Err(farjump_transports::Error::Unusable { why, .. }) = farjump_transports::make("shm") {
+        let means = format!("shm cannot be used: sources and targets connect over {}", transport.name());
+        return Finding::new(NAME, Verdict::Slow, why, means).mend(FILTER);
+    }
     let mailbox = memfd_create("farjump-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .and_then(|memfd| ftruncate(memfd, MAILBOX));
     if let Err(error) = mailbox {
@@ -68,7 +76,7 @@ fn shared() -> Finding {
         let mend = match error {
             Errno::FBIG => "ulimit -f unlimited",
             Errno::MFILE => "ulimit -n 1024",
-            _ => "docker run --security-opt seccomp=unconfined IMAGE",
+            _ => FILTER,
         };
         return Finding::new(NAME, Verdict::Impossible, found, means).mend(mend);
     }

@@ -6,7 +6,7 @@
 
 #[cfg(feature = "bitcode")]
 mod bitcode;
-mod cgroup;
+mod connection;
 mod finding;
 mod leftovers;
 mod libraries;
@@ -97,6 +97,8 @@ pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
 fn look() -> Vec<Finding> {
     let mut findings = system::look();
     findings.extend(memory::look());
+    let stopper = findings.iter().find(|finding| finding.verdict == Verdict::Impossible);
+    findings.push(connection::look(stopper.map(|finding| finding.name)));
     findings.extend(processors::look());
     #[cfg(feature = "build")]
     {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::cgroup;
 use super::finding::{Finding, Verdict};
 use farjump_benches::program::procfs::{field, numbers, read};
+use farjump_os::resources;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
@@ -29,7 +29,7 @@ pub(super) fn look() -> Vec<Finding> {
         .filter(|governor| !governor.is_empty())
         .collect();
     vec![
-        cores(&allowed, &online, cgroup::of_this_process()),
+        cores(&allowed, &online, resources::processor_time()),
         siblings_of(&allowed, siblings),
         numa(&allowed, &nodes),
         governor(&governors),

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::parse_address;
 use farjump_benches::program::output;
+
+use serde_json::json;
 
 use super::{OwnerOptions, failure, read_handle};
 
@@ -23,17 +26,24 @@ pub(crate) struct Evict {
     #[arg(value_name = "HANDLE")]
     handle: PathBuf,
     /// The target that has the object [default: the addresses in the handle]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     to: Option<String>,
     #[command(flatten)]
     owner: OwnerOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Evict) -> Result<(), Failure> {
     let handle = read_handle(&arguments.handle)?;
     let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
     let number = handle.number();
-    match client.evict(&handle).map_err(failure)? {
+    let evicted = client.evict(&handle).map_err(failure)?;
+    if arguments.json {
+        return output::print_line(json!({ "number": number, "evicted": evicted }));
+    }
+    match evicted {
         true => output::print_line(format_args!("object {number} is evicted")),
         false => output::print_line(format_args!("object {number} was gone already")),
     }

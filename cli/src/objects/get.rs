@@ -1,19 +1,23 @@
 //! `get`: writes an object to a file.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::parse_address;
 use farjump_benches::program::output;
 use farjump_benches::program::units::show_count;
 use farjump_handles::Access;
+use serde_json::json;
 
 use super::{OwnerOptions, failure, read_handle};
+use crate::progress::{PART, Progress};
 
 /// Write the bytes of an object to standard output, or to a file
 ///
-/// With --out it prints how they came.
+/// With --out it prints how they came. To a terminal it writes text alone: redirect other bytes, or give --out.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The handle names the addresses of the object's owner, which are tried in their order. On the owner's machine its memory is
@@ -28,27 +32,79 @@ pub(crate) struct Get {
     #[arg(value_name = "HANDLE")]
     handle: PathBuf,
     /// The target that has the object [default: the addresses in the handle]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     to: Option<String>,
     /// The file to write
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     owner: OwnerOptions,
+    /// Print how the bytes came as JSON: without --out on standard error, as standard output has the bytes
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Get) -> Result<(), Failure> {
     let handle = read_handle(&arguments.handle)?;
     let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
+    let progress = Progress::begin("getting", Some(handle.len()));
     let view = client.get(&handle).map_err(failure)?;
-    let Some(file) = &arguments.out else { return output::print(&*view) };
-    fs::write(file, &*view)
-        .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", file.display())))?;
+    match &arguments.out {
+        None if io::stdout().is_terminal() && is_binary(&view) => {
+            return Err(Failure::new(format!(
+                "object {} has bytes that a terminal may take for commands: write them to a file (--out FILE)",
+                handle.number()
+            )));
+        }
+        None => output::print(&*view)?,
+        Some(file) => write(file, &view, &progress)
+            .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", file.display())))?,
+    }
+    progress.end("got", view.len() as u64);
     let (transport, len) = (client.transport(), show_count(view.len() as u64));
+    if arguments.json {
+        let access = match view.access() {
+            Access::Mapped => "mapped",
+            Access::Read => "read",
+            _ => "frames",
+        };
+        let figures = json!({
+            "number": handle.number(),
+            "bytes": view.len(),
+            "type": handle.type_name(),
+            "file": arguments.out,
+            "transport": transport,
+            "access": access,
+        });
+        if arguments.out.is_some() {
+            return output::print_line(figures);
+        }
+        output::note(figures);
+        return Ok(());
+    }
+    if arguments.out.is_none() {
+        return Ok(());
+    }
     let way = match view.access() {
         Access::Mapped => "from the owner's memory, which is mapped here".to_owned(),
         Access::Read => format!("read from the owner's memory by {transport}"),
         _ => format!("in frames by {transport}"),
     };
     output::print_line(format_args!("{len} B, {way}"))
+}
+
+/// Writes a file, in parts that show as progress.
+fn write(path: &Path, bytes: &[u8], progress: &Progress) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    bytes.chunks(PART).try_for_each(|part| {
+        file.write_all(part)?;
+        progress.advance(part.len());
+        Ok(())
+    })
+}
+
+/// Whether a terminal would show something other than these bytes: they are no text, or have control characters.
+fn is_binary(bytes: &[u8]) -> bool {
+    let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
+    std::str::from_utf8(bytes).map_or(true, |text| text.contains(is_control))
 }

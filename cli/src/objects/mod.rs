@@ -12,8 +12,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use farjump_benches::program::failure::{Exit, Failure, in_flags};
-use farjump_benches::program::link_options::KeyFile;
+
+use crate::progress::{PART, Progress};
+use farjump_benches::program::failure::{Exit, Failure};
+use farjump_benches::program::link_options::{KeyFile, parse_transport};
 use farjump_benches::program::units::parse_duration;
 use farjump_handles::{Client, Error, Handle, MAX_HANDLE};
 
@@ -30,7 +32,7 @@ pub(crate) struct OwnerOptions {
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
     /// The transport [default: shm, or the target's choice]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
     transport: Option<String>,
 }
 
@@ -71,24 +73,31 @@ pub(crate) fn failure(error: Error) -> Failure {
     match error {
         Error::Link(error) => error.into(),
         error @ Error::TimedOut { .. } => Failure::with_exit(Exit::TimedOut, error.to_string()),
-        error => Failure::new(in_flags(error.to_string())),
+        error => Failure::new(error.to_string()),
     }
 }
 
 /// Reads a file, or standard input if the path is `-`: `most` bytes of it.
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
+fn read_with(path: &Path, most: u64, progress: &Progress) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = match path.to_str() {
-        Some("-") => io::stdin().lock().take(most).read_to_end(&mut bytes),
-        _ => File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
+    let mut read_all = |from: &mut dyn Read| loop {
+        let part = (most - bytes.len() as u64).min(PART as u64);
+        match from.take(part).read_to_end(&mut bytes)? {
+            0 => return Ok(()),
+            read => progress.advance(read),
+        }
     };
-    read.map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())))?;
+    let read = match path.to_str() {
+        Some("-") => read_all(&mut io::stdin().lock()),
+        _ => File::open(path).and_then(|mut file| read_all(&mut file)),
+    };
+    read.map_err(|error: io::Error| Failure::new(format!("cannot read `{}`: {error}", path.display())))?;
     Ok(bytes)
 }
 
 /// Reads a handle from a file, or from standard input if the path is `-`.
 fn read_handle(path: &Path) -> Result<Handle, Failure> {
-    let given = read(path, MAX_TEXT + 1)?;
+    let given = read_with(path, MAX_TEXT + 1, &Progress::begin("reading the handle", None))?;
     let parsed = match given.len() as u64 > MAX_TEXT {
         true => Err(format!("it holds no handle: it has more than {MAX_TEXT} bytes")),
         false => parse_handle(&given),

@@ -1,16 +1,19 @@
 //! `put`: makes an object of a file.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::parse_address;
 use farjump_benches::program::output;
 use farjump_handles::{MAX_TYPE_NAME, Patience};
+use serde_json::json;
 
-use super::{OwnerOptions, failure, read, show_handle};
+use super::{OwnerOptions, failure, read_with, show_handle};
+use crate::progress::Progress;
 
 /// Make an object of a file, and print its handle
 ///
@@ -32,7 +35,7 @@ pub(crate) struct Put {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The target: unix:PATH, unix:@NAME or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     to: String,
     /// A name for the object's type, which its handle and `farjump store` show
     #[arg(long = "type", value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_type)]
@@ -42,20 +45,39 @@ pub(crate) struct Put {
     handle: Option<PathBuf>,
     #[command(flatten)]
     owner: OwnerOptions,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
-    let bytes = read(&arguments.file, u64::MAX)?;
+    let total = fs::metadata(&arguments.file).ok().filter(fs::Metadata::is_file).map(|file| file.len());
+    let progress = Progress::begin("putting", total);
+    let bytes = read_with(&arguments.file, u64::MAX, &progress)?;
     let client = arguments.owner.connect(&arguments.to)?;
     let mut patience = Patience::of(arguments.owner.timeout);
     let handle = client.put_parts(&arguments.type_name, &[&bytes], &mut patience).map_err(failure)?;
+    progress.end("put", bytes.len() as u64);
     let text = show_handle(&handle);
-    let Some(file) = &arguments.handle else { return output::print_line(text) };
-    write_secret(file, &text).map_err(|error| {
-        // Without its handle the object could never be found.
-        drop(client.evict(&handle));
-        Failure::new(format!("cannot write `{}`: {error}", file.display()))
-    })
+    if let Some(file) = &arguments.handle {
+        write_secret(file, &text).map_err(|error| {
+            // Without its handle the object could never be found.
+            drop(client.evict(&handle));
+            Failure::new(format!("cannot write `{}`: {error}", file.display()))
+        })?;
+    }
+    if arguments.json {
+        let digits = arguments.handle.is_none().then_some(text);
+        return output::print_line(json!({
+            "number": handle.number(),
+            "bytes": handle.len(),
+            "type": handle.type_name(),
+            "handle": digits,
+            "file": arguments.handle,
+            "transport": client.transport(),
+        }));
+    }
+    if arguments.handle.is_some() { Ok(()) } else { output::print_line(text) }
 }
 
 /// Writes a line to a file that only its owner may read.

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farjump::{ForwardLimits, Level, Machine, Mode, Rights, WaitPolicy};
+use farjump::{ForwardLimits, Grant, Level, Machine, Mode, Rights, WaitPolicy};
 
 use super::limits::{AllowedCodes, parse_limit};
-use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
+use farjump_benches::program::link_options::{
+    Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp, parse_address, parse_transport,
+};
 use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox};
 
 /// Be a target: run injected functions
@@ -49,7 +51,7 @@ pub(crate) struct Serve {
     /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, unix:@NAME
     /// (abstract), or tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has
     /// the system choose one
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) listen: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
@@ -70,11 +72,13 @@ pub(crate) struct Serve {
     #[arg(long = "wanted-library", value_name = "NAME")]
     pub(crate) wanted: Vec<String>,
     /// The rights of sources, separated by commas: observe (stats, store), call (functions that the target
-    /// has), inject (bring code), drop (store --drop), export (farjump export); or none
-    #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]
-    pub(crate) rights: Rights,
+    /// has), inject (bring code), drop (store --drop), export (farjump export); or none. A list replaces the
+    /// default; names with a sign change it: +drop,-inject
+    #[arg(long = "allow", value_name = "RIGHT,…", default_value_t = Grant::List(Rights::default()),
+        allow_hyphen_values = true)]
+    pub(crate) rights: Grant,
     /// Let sources add libraries while the target runs (farjump export), which take precedence over all
-    /// others: adds export to --allow
+    /// others: adds export to the rights of --allow, as +export there does
     #[arg(long)]
     pub(crate) allow_export: bool,
     /// Offer the symbols of this process too, all of libc included
@@ -159,7 +163,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "T", default_value = "2s", value_parser = parse_duration)]
     pub(crate) handshake_timeout: Duration,
     /// Use only this transport; `ucx` for ucx-put and ucx-am [default: shm]
-    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
+    #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) device: RdmaDevice,
@@ -175,7 +179,7 @@ pub(crate) struct Serve {
     /// its functions, lines and variables; may be repeated. Those of --local are known anyhow
     #[arg(long = "symbols", value_name = "LIB.so", requires = "debug")]
     pub(crate) symbols: Vec<PathBuf>,
-    /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
+    /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}, and the one at the end
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -251,7 +255,7 @@ pub(crate) struct Destination {
 fn parse_destination(text: &str) -> Result<Destination, String> {
     match text.split_once('=') {
         Some((name, address)) if !name.is_empty() && !address.is_empty() => {
-            Ok(Destination { name: name.to_owned(), address: address.to_owned() })
+            Ok(Destination { name: name.to_owned(), address: parse_address(address)? })
         }
         _ => Err("write the name, `=` and the address: next=unix:other.sock".to_owned()),
     }
@@ -295,12 +299,13 @@ mod tests {
     fn errors_name_options_that_there_are() {
         use farjump::{CallError, Error, InjectError, RefusalCause};
         use farjump_benches::program::failure::Failure;
+        use farjump_benches::program::rust_names;
 
         fn check<C: Args>(failure: impl Into<Failure>, named: &[&str]) {
             let command = C::augment_args(clap::Command::new("any"));
             let options: Vec<_> = command.get_arguments().filter_map(|option| option.get_long()).collect();
             let text = failure.into().to_string();
-            let words = text.split(|letter: char| letter.is_whitespace() || letter == '`');
+            let words = text.split(|letter: char| letter.is_whitespace() || "`()".contains(letter));
             let found: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
             assert_eq!(found, named, "{text}");
             assert!(named.iter().all(|name| options.contains(name)), "{named:?} of {options:?}");
@@ -308,21 +313,21 @@ mod tests {
 
         let error = InjectError::TooLarge { ifunc: "sum".to_owned(), len: 2, max: 1 };
         check::<Serve>(Error::from(error), &["mailbox", "max-payload", "max-frame", "max-source-memory"]);
-        for (method, named) in [
-            ("allow_code", &["allow-code"][..]),
-            ("arena_size", &["arena-size"]),
-            ("cpu_level", &["cpu-level"]),
-            ("export_library", &["export"]),
-            ("max_image", &["max-image"]),
-            ("max_sources", &["max-sources"]),
-            ("modes", &["mode"]),
-            ("rights", &["allow"]),
-            ("store_capacity", &["store-bytes", "store-images"]),
-            ("wanted_library", &["wanted-library"]),
-        ] {
-            let (ifunc, text) = ("sum".to_owned(), format!("refused (TargetBuilder::{method})"));
+        for (name, option) in rust_names::OPTIONS {
+            let Some(option) = option else { continue };
+            let words = option.split(|letter: char| letter.is_whitespace() || letter == '`');
+            let named: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
+            let (ifunc, text) = ("sum".to_owned(), format!("refused ({name})"));
             let refused = CallError::Refused { ifunc, cause: RefusalCause::Policy, text };
-            check::<Serve>(Error::from(refused), named);
+            match option.contains("farjump build") {
+                #[cfg(feature = "build")]
+                true => check::<crate::build::Build>(Error::from(refused), &named),
+                #[cfg(not(feature = "build"))]
+                true => {}
+                // A build without RDMA has no option for it.
+                false if *option == "--device" && !cfg!(feature = "verbs") => {}
+                false => check::<Serve>(Error::from(refused), &named),
+            }
         }
         #[cfg(feature = "build")]
         check::<crate::build::Build>(farjump::build::BuildError::Name { name: "9".to_owned() }, &["name"]);

@@ -2,13 +2,14 @@
 
 mod arguments;
 mod limits;
+mod warnings;
 
 use std::path::{Path, PathBuf};
 use std::process;
 
 #[cfg(feature = "bitcode")]
 use farjump::{BitcodeUse, CompilerOptions};
-use farjump::{Data, FamilyId, Library, Target};
+use farjump::{Data, FamilyId, Library, Rights, Target};
 use farjump_handles::Store;
 use serde_json::json;
 
@@ -25,6 +26,7 @@ use limits::limits;
 
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let end = TargetEnd::catch(arguments.grace)?;
+    warnings::of(arguments);
     buffer_lines();
     let mut data = match &arguments.data {
         Some(file) => Data::open(file)?,
@@ -33,7 +35,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     let mut builder = Target::listen(&arguments.listen)
         .args(&mut data)
         .process_symbols(arguments.allow_process_symbols)
-        .rights(arguments.rights)
+        .rights(arguments.rights.instead_of(Rights::default()))
         .allow_export(arguments.allow_export)
         .modes(&arguments.modes)
         .perf_map(arguments.perf_map)
@@ -113,6 +115,16 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     }
     target.run()?;
     let stats = target.stats();
+    if arguments.json {
+        let figures = json!({
+            "calls": stats.calls,
+            "images_linked": stats.images_linked,
+            "refused": stats.refusals(),
+            "links": stats.links,
+        });
+        output::note(json!({ "stopped": figures, "pid": pid }));
+        return Ok(());
+    }
     output::note(format_args!(
         "stopped: {}, {} linked, {} refused, {}",
         counted(stats.calls, "call"),

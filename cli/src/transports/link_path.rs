@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use super::Transports;
 use crate::ask::Asking;
 use crate::report;
-use farjump_benches::program::failure::{Failure, in_flags};
+use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
+use farjump_benches::program::rust_names::in_flags;
 use farjump_benches::program::units::show_limit;
 
 /// Connects, and shows the path.
@@ -25,6 +26,7 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
 pub(crate) struct LinkReport {
     path: LinkPath,
     peer: String,
+    pid: u32,
     cpu: Cpu,
     largest: usize,
     rights: Rights,
@@ -39,6 +41,7 @@ impl LinkReport {
         LinkReport {
             path,
             peer: link.peer().to_string(),
+            pid: link.peer().pid,
             cpu: link.peer_cpu(),
             largest: link.max_frame(),
             rights: link.rights(),
@@ -48,7 +51,7 @@ impl LinkReport {
 
 /// Renders the path as rows of text.
 pub(crate) fn as_text(found: &LinkReport) -> String {
-    let LinkReport { path, peer, cpu, largest, rights } = found;
+    let LinkReport { path, peer, cpu, largest, rights, .. } = found;
     let row = |name: &str, text: String| [name.to_owned(), text];
     let mut rows = vec![
         row("target", peer.clone()),
@@ -71,7 +74,7 @@ pub(crate) fn as_text(found: &LinkReport) -> String {
 }
 
 fn as_json(found: &LinkReport) -> Value {
-    let LinkReport { path, peer, cpu, largest, rights } = found;
+    let LinkReport { path, peer, pid, cpu, largest, rights } = found;
     let passed_over: Vec<_> = path
         .passed_over
         .iter()
@@ -79,6 +82,7 @@ fn as_json(found: &LinkReport) -> Value {
         .collect();
     json!({
         "target": peer,
+        "pid": pid,
         "cpu": report::cpu(cpu),
         "rights": rights.names().collect::<Vec<_>>(),
         "transport": path.transport,

@@ -14,9 +14,12 @@ use farjump_transports::available_with;
 use serde_json::{Value, json};
 
 use crate::report;
-use farjump_benches::program::failure::{Failure, in_flags};
-use farjump_benches::program::link_options::{Clear, KeyFile, RdmaDevice, UcxTcp};
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::{
+    Clear, KeyFile, RdmaDevice, UcxTcp, parse_address, parse_transport,
+};
 use farjump_benches::program::output;
+use farjump_benches::program::rust_names::in_flags;
 use farjump_benches::program::units::{parse_duration, show_limit};
 
 /// Show the paths of frames
@@ -43,11 +46,11 @@ Examples:
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Transports {
     /// Connect to this target, unix:PATH, unix:@NAME or tcp:HOST:PORT, and show the path to it
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) to: Option<String>,
     /// Show only this transport, `ucx` for ucx-put and ucx-am; with --to, use it [default: all; with --to,
     /// the best that both have]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) device: RdmaDevice,

@@ -58,6 +58,9 @@ fn rows(port: &PortReport, reported: impl Fn(&str) -> bool) -> Vec<[String; 2]> 
         let title = if place == 0 { "GIDs" } else { "" };
         rows.push(row(title, format!("{}: {} ({}){taken}", gid.index, gid.address, gid.kind)));
     }
+    if let Some(node) = port.info.memory_node {
+        rows.push(row("memory node", node.to_string()));
+    }
     if let Ok(node) = &port.info.node {
         rows.push(row("opened at", node.display().to_string()));
     }
@@ -82,6 +85,7 @@ pub(crate) fn as_json(port: &PortReport) -> Value {
         "network": port.info.link,
         "interface": port.info.interface,
         "lid": port.info.lid,
+        "memory_node": port.info.memory_node,
         "gids": port.info.gids.iter().map(gid).collect::<Vec<_>>(),
         "node": port.info.node.as_ref().ok().map(|path| path.to_string_lossy()),
         "used": port.is_taken,
@@ -123,6 +127,9 @@ packets    of up to 1024 bytes, in partition 0xffff
         (infiniband.info.lid, infiniband.is_taken) = (7, false);
         let text = as_text(&[infiniband.clone()], |_| false);
         assert!(text.starts_with("device     rxe0:1\n") && text.contains("\nLID        7\n"), "{text}");
+        let mut far = infiniband.clone();
+        far.info.memory_node = Some(1);
+        assert!(as_text(&[far], |_| false).contains("\nmemory node  1\n"));
         assert!(text.ends_with("usable     no: no cable\n"), "{text}");
         assert!(as_text(&[infiniband], |why| why == "no cable").ends_with("no (as above)\n"));
     }
@@ -152,6 +159,7 @@ packets    of up to 1024 bytes, in partition 0xffff
     fn the_json_is_the_object_that_programs_were_promised() {
         let expected = json!({
             "device": "rxe0", "port": 1, "state": "ACTIVE", "network": "Ethernet", "interface": "eth0", "lid": 0,
+            "memory_node": null,
             "gids": [], "node": "/dev/infiniband/uverbs0", "used": true, "usable": true, "why": null, "gid_index": 1,
             "packet_bytes": 1024, "partition": 0xffff,
         });

@@ -38,7 +38,9 @@ const WITH_COMMANDS: [&str; 15] = [
 const WRITTEN_BY_FIGURES: [&str; 2] = ["benches/RESULTS.md", "benches/SCALING.md"];
 
 /// Blocks that another test reads: the document, the first word behind the fence, and the test.
-const READ_ELSEWHERE: [(&str, &str, &str); 9] = [
+const READ_ELSEWHERE: [(&str, &str, &str); 11] = [
+    ("docs/dask.md", "python", "python/tests/proxystore_suite/test_dask.py"),
+    ("docs/dask.md", "text", "python/tests/proxystore_suite/test_dask.py"),
     ("docs/decisions/kv-commands.md", "text", "kv/tests/servers/tables.rs"),
     ("docs/protocol.md", "hex", "integration-tests/tests/documents/protocol.rs"),
     ("docs/proxystore.md", "python", "python/tests/proxystore_suite/test_documents.py"),

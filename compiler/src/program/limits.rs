@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::pipe::PipeFlags;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Closes all descriptors but the standard ones: a target's program may have left more open.
 ///
@@ -96,7 +96,7 @@ pub(super) unsafe fn confine(pipe: BorrowedFd<'_>, memory: u64, seconds: u64) ->
         ("CPU", Resource::Cpu, seconds.max(1)),
     ];
     for (name, resource, limit) in limits {
-        let limit = getrlimit(resource).maximum.map_or(limit, |most| most.min(limit));
+        let limit = farjump_os::limits::of(resource).maximum.map_or(limit, |most| most.min(limit));
         setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
             .map_err(|error| refused(&format!("setrlimit(RLIMIT_{name})"), &error.into()))?;
     }

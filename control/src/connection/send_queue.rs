@@ -19,6 +19,8 @@ use crate::{HandshakeError, Operation};
 
 /// Limit of bytes that wait during the handshake.
 const MEETING_QUEUE: usize = 2 * MAX_HANDSHAKE_MESSAGE;
+/// Bytes of memory for a message of the handshake at first, with its head.
+const HANDSHAKE_SPACE: usize = 1024;
 
 /// Parts to send, oldest first.
 #[derive(Debug)]
@@ -85,9 +87,14 @@ impl Outgoing {
             );
             return Err(system(Operation::Encode, object, Errno::INVAL).into());
         }
-        // A message with a secret must not move while it is encoded.
         let secret = message.is_secret();
-        let mut space = Vec::with_capacity(if secret { HEAD_LEN + MAX_HANDSHAKE_MESSAGE } else { HEAD_LEN });
+        let mut space = Vec::with_capacity(match self.limit {
+            // A message with a secret must not move while it is encoded.
+            _ if secret => HEAD_LEN + MAX_HANDSHAKE_MESSAGE,
+            // During the handshake, most have some hundred bytes.
+            MAX_HANDSHAKE_MESSAGE => HANDSHAKE_SPACE,
+            _ => HEAD_LEN,
+        });
         space.resize(HEAD_LEN, 0);
         let bytes = postcard::to_extend(message, space)
             .map_err(|error| system(Operation::Encode, message.name(), std::io::Error::other(error)))?;

@@ -52,6 +52,14 @@ pub enum AddressError {
         /// Length in bytes.
         len: usize,
     },
+    /// A port that is out of range.
+    #[error("`{given}`: the port {port} is over 65535: write one from 0 to 65535")]
+    Port {
+        /// The text given.
+        given: String,
+        /// Its port.
+        port: String,
+    },
     /// `tcp:` without host or port.
     #[error("`{given}` is no TCP address: write tcp:HOST:PORT, for example tcp:node7:7471")]
     Tcp {
@@ -67,5 +75,6 @@ debug_in_words!(AddressError {
     PathZero { path },
     EmptyName,
     NameTooLong { name, len },
+    Port { given, port },
     Tcp { given },
 });

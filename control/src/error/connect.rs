@@ -122,7 +122,7 @@ pub enum ConnectError {
         mode: u32,
     },
     /// A step that timed out.
-    #[error("{address} took too long: {awaited} did not come in time")]
+    #[error("{address} took too long: {awaited} did not come in time{}", awaited.cause())]
     TimedOut {
         /// The address, or its host.
         address: String,

@@ -50,7 +50,7 @@ pub enum HandshakeError {
     },
     /// A connection without a key whose peer's user the system does not report.
     #[error(
-        "the system does not report the user of {peer}, and there is no key: on one machine use unix:PATH, with both processes in a user namespace that maps their user; or over TCP give both a key (`farjump key FILE`)"
+        "the system does not report the user of {peer}, and there is no key: connect over TCP, and give both processes a key (`farjump key FILE`)"
     )]
     OwnerUnknown {
         /// The peer.
@@ -58,7 +58,7 @@ pub enum HandshakeError {
     },
     /// A connection without a key, while this process runs as the user that stands for all unknown ones.
     #[error(
-        "{peer} cannot be distinguished from other users: this process runs as user {uid}, which stands for all users that its namespace does not map; run it as a user that the namespace maps, or over TCP give both processes a key (`farjump key FILE`)"
+        "{peer} cannot be distinguished from other users: this process runs as user {uid}, which stands for all users that its namespace does not map; run it as a user that the namespace maps"
     )]
     OwnUserUnknown {
         /// The peer.
@@ -190,7 +190,7 @@ pub enum HandshakeError {
         limit: usize,
     },
     /// A step that timed out.
-    #[error("{peer} took too long: {awaited} did not come in time")]
+    #[error("{peer} took too long: {awaited} did not come in time{}", awaited.cause())]
     TimedOut {
         /// The peer.
         peer: String,

@@ -10,7 +10,7 @@ use std::io;
 #[error(
     "{operation}{}{object} failed: {source}{}",
     if object.is_empty() { "" } else { " " },
-    limits::behind(source)
+    operation.limit_behind(source)
 )]
 pub struct SystemError {
     /// The operation attempted.
@@ -19,6 +19,23 @@ pub struct SystemError {
     pub object: String,
     /// The system's error.
     pub source: io::Error,
+}
+
+impl Operation {
+    /// Advice about the limit or the filter of system calls that the operation met, if it met one. Firewalls deny sending and
+    /// accepting, and file systems the work with files, so no filter is named for these.
+    fn limit_behind(self, error: &io::Error) -> String {
+        let call = match self {
+            Operation::RestrictSocket => "fchmod",
+            Operation::SetUp => "setsockopt or fcntl",
+            Operation::Identify => "getsockopt",
+            Operation::Wait => "ppoll",
+            Operation::Duplicate => "fcntl",
+            Operation::Random => "getrandom",
+            _ => return limits::behind(error),
+        };
+        limits::behind_call(call, error)
+    }
 }
 
 pub(crate) fn system(
@@ -37,6 +54,8 @@ worded! {
         Resolve = "looking up the host",
         /// Listen on an address.
         Listen = "listening on",
+        /// Close the socket file to other users.
+        RestrictSocket = "restricting to this user the socket",
         /// Read the state of a file.
         ReadMetadata = "looking at",
         /// Find out whether a process listens on a path.
@@ -102,5 +121,17 @@ worded! {
         Response = "its response",
         /// Space for the rest of a response.
         ResponseSpace = "space for the rest of its response",
+    }
+}
+
+impl Awaited {
+    /// Returns the likely cause of its delay and the remedy, for behind a clause; empty where none is likely.
+    pub(crate) fn cause(&self) -> &'static str {
+        match self {
+            Awaited::Welcome | Awaited::Response | Awaited::Backlog | Awaited::Stream => {
+                ", perhaps because it runs a long function, and answers when that has returned: wait longer"
+            }
+            _ => "",
+        }
     }
 }

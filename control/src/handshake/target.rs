@@ -20,7 +20,7 @@ use crate::keys::Keys;
 use crate::limits::Limits;
 use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::RejectCause;
-use crate::rights::Rights;
+use crate::rights::{MissingRights, Rights};
 use crate::{Awaited, HandshakeError, ParameterFault};
 
 /// An incoming handshake.
@@ -376,14 +376,14 @@ impl Arrival {
 
     /// Returns the rights of the process, once it is known.
     fn rights(&self, control: &Control) -> Rights {
-        control.key().and_then(|key| key.rights).unwrap_or(self.options.rights)
+        control.key().map_or(self.options.rights, |key| key.rights_instead_of(self.options.rights))
     }
 
     /// Checks that the process has these rights.
     fn may(&self, control: &Control, needed: Rights) -> Result<(), HandshakeError> {
         match self.rights(control).lacks(needed) {
             None => Ok(()),
-            Some(missing) => Err(missing.into()),
+            Some(missing) => Err(MissingRights { of_key: control.key().is_some(), ..missing }.into()),
         }
     }
 

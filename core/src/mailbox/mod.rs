@@ -37,6 +37,10 @@ pub(crate) const CONSUMED_AT: usize = 0;
 /// Offset of the state in the credit line. The low half counts falling asleep and waking up, odd while
 /// asleep. The high half counts notices. `Waker` and `Sleeper` are the two roles in going to sleep.
 pub(crate) const STATE_AT: usize = 8;
+/// Offset in a region of the state of the peer, and a state that no peer writes: asleep, in its last sleep. For the regions of
+/// a forked child, which are copies of its parent's: the first frame that is sent there asks the transport to wake the
+/// peer, and the transport refuses that to a child.
+pub const FORKED_STATE: (usize, u64) = (STATE_AT, u64::MAX);
 /// Offset of the writer's processor in the control page, in a line of its own: the credit line is hot.
 pub(crate) const PROCESSOR_AT: usize = 64;
 

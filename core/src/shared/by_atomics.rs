@@ -1,6 +1,6 @@
 //! Copies by relaxed atomic accesses: of words where the shared memory is aligned, of bytes elsewhere.
 #![cfg_attr(
-    all(target_arch = "x86_64", not(miri), not(farjump_planted)),
+    all(target_arch = "x86_64", target_feature = "sse2", not(miri), not(farjump_planted)),
     allow(dead_code, reason = "tested everywhere")
 )]
 

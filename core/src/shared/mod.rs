@@ -5,14 +5,14 @@
 //! (`docs/decisions/shared-bytes.md`). Both are also sound on memory that only this process uses.
 
 mod by_atomics;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 #[cfg_attr(farjump_planted, allow(dead_code, reason = "tested everywhere"))]
 mod by_instructions;
 
 // ThreadSanitizer, for which `farjump_planted` exists, sees atomic accesses but not instructions.
-#[cfg(not(all(target_arch = "x86_64", not(miri), not(farjump_planted))))]
+#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri), not(farjump_planted))))]
 use by_atomics as means;
-#[cfg(all(target_arch = "x86_64", not(miri), not(farjump_planted)))]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri), not(farjump_planted)))]
 use by_instructions as means;
 
 /// Copies `len` bytes from memory that another process may write meanwhile to memory that is the caller's

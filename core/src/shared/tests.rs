@@ -13,18 +13,18 @@ fn copies() -> Vec<Copy> {
         copy_in,
         by_atomics::copy_out,
         by_atomics::copy_in,
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
         by_instructions::copy_out,
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
         by_instructions::copy_in,
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
         narrow,
     ];
     all.to_vec()
 }
 
 /// The copy of a processor without AVX2.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 unsafe fn narrow(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller guarantees the ranges.
     unsafe {
@@ -39,9 +39,9 @@ fn comparisons() -> Vec<Equals> {
     let all: &[Equals] = &[
         equals,
         by_atomics::equals,
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
         by_instructions::equals,
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
         by_instructions::equals_narrow,
     ];
     all.to_vec()

@@ -55,7 +55,7 @@ pub unsafe trait RemoteMemory: Send {
     /// [`RemoteMemory::put`]; `word` is copied.
     ///
     /// # Errors
-    /// Those of [`RemoteMemory::put`].
+    /// Those of [`RemoteMemory::put`], and one for an `offset` that is no multiple of 8.
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError>;
 
     /// Orders every earlier put before every later one in the peer's memory. Does not wait.

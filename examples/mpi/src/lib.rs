@@ -9,6 +9,7 @@
 //! | `windows.rs` | the transport |
 //! | `worker.rs` | a thread in which MPI makes progress, for MPIs that write into a window only while its rank calls them; time limits |
 //! | `bin/mpi_heat.rs` | a simulation whose ranks query rank 0 about its part while it runs |
+//! | `bin/mpi_mesh.rs` | connects each rank with each other one, over this transport or one of farjump's, and prints the time |
 //! | `bin/mpi_conformance.rs` | the conformance suite over the transport, in one rank and between two |
 #![cfg(feature = "mpi")]
 

@@ -54,7 +54,11 @@ impl SystemOperation {
             SystemOperation::StartThread | SystemOperation::ConnectDestination => {
                 limits::behind_thread(error)
             }
-            _ => limits::behind(error),
+            SystemOperation::Random => limits::behind_call("getrandom", error),
+            SystemOperation::MakeDescriptor => limits::behind_call("epoll_create1 or eventfd2", error),
+            SystemOperation::Watch => limits::behind_call("epoll_ctl", error),
+            SystemOperation::Sleep => limits::behind_call("epoll_pwait or ppoll", error),
+            SystemOperation::CrashReport => limits::behind_call("rt_sigaction or sigaltstack", error),
         }
     }
 }

@@ -31,6 +31,16 @@ pub enum WaitError {
         /// The observation that showed it.
         cause: GoneCause,
     },
+    /// A forked child uses its parent's link.
+    #[error(
+        "this link to {peer} is that of the process with pid {parent}, which forked this one: connect a link after the fork"
+    )]
+    Forked {
+        /// The target, as it was addressed.
+        peer: String,
+        /// The process that connected it.
+        parent: u32,
+    },
     /// An outcome that was taken before, by this future or by one of the same number.
     #[error("the outcome of this call from {peer} was taken before: await each call once")]
     Taken {
@@ -50,6 +60,7 @@ pub enum WaitError {
 debug_in_words!(WaitError {
     TimedOut { awaited, peer, timeout },
     PeerGone { peer, cause },
+    Forked { peer, parent },
     Taken { peer },
     NotDriven { peer },
 });
@@ -65,7 +76,7 @@ pub enum GoneCause {
         text: String,
     },
     /// The control connection ended or failed.
-    #[error(transparent)]
+    #[error("{}", of_connection(_0))]
     Control(Arc<HandshakeError>),
     /// The transport failed, or the target broke its protocol.
     #[error(transparent)]
@@ -81,6 +92,17 @@ debug_in_words!(GoneCause {
     Transport(inner),
     Reconnected,
 });
+
+/// The end of a control connection, behind words that say that the target is gone.
+fn of_connection(error: &HandshakeError) -> String {
+    match error {
+        HandshakeError::PeerGone { peer } => format!("{peer} has ended, or closed the link"),
+        HandshakeError::Silent { peer, seconds } => {
+            format!("the machine of {peer} did not answer for {seconds} s")
+        }
+        other => other.to_string(),
+    }
+}
 
 worded! {
     /// An event that a source waits for.

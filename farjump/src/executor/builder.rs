@@ -311,6 +311,7 @@ impl ExecutorBuilder {
             policy: self.policy,
             in_place: Box::new(Usage::new()),
             object_requests: Box::new(Usage::new()),
+            strays: 0,
             space_was_made: false,
             local: BTreeMap::new(),
             recent_local: None,

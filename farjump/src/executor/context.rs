@@ -1,5 +1,7 @@
 //! The call that is running on this thread, as the services see it.
 
+mod modes;
+
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +12,7 @@ use std::thread;
 use farjump_control::PeerIdentity;
 use farjump_core::image::{CodeId, MAX_ALIGN_LOG2};
 
-use super::enter::{self, Caller, Foreign, Main};
+use super::enter::{self, Caller, ControlWords, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
@@ -41,6 +43,8 @@ pub(crate) struct Context {
     /// sent on.
     diverted: bool,
     panicked: bool,
+    /// The modes of arithmetic that the program has, from the beginning of a poll or call on.
+    modes: ControlWords,
     /// Whether the reply got too long. Of no meaning unless `diverted`.
     overflowed: bool,
     /// Whether the reply of the running call is to be held.
@@ -97,6 +101,7 @@ impl Context {
             target_args: ptr::null_mut(),
             diverted: false,
             panicked: false,
+            modes: ControlWords::DEFAULT,
             overflowed: false,
             holds: false,
             uses_objects: false,
@@ -159,9 +164,9 @@ impl Context {
         let outer = CURRENT.replace(context);
         // SAFETY: the caller guarantees `main`; `way_out` is a field of a live value. Inside, the services
         // reach this value through `CURRENT` while nothing here touches it.
-        let returned = unsafe { enter::enter(main, payload, size, args, &raw mut (*context).way_out) };
+        unsafe { enter::enter(main, payload, size, args, &raw mut (*context).way_out) };
         CURRENT.set(outer);
-        if returned && !self.diverted {
+        if !self.diverted {
             return Ended::Returned;
         }
         self.ended()
@@ -170,6 +175,8 @@ impl Context {
     /// The end of a call that did not simply return.
     #[cold]
     fn ended(&mut self) -> Ended {
+        // What runs here is the program's.
+        self.restore_modes();
         let overflowed = std::mem::take(&mut self.overflowed);
         let returned = !self.panicked && !overflowed;
         let work = self.at_end.take();
@@ -482,7 +489,7 @@ pub(super) fn abandon(message: LentBytes<'_>, caller: Caller) -> NotLeft {
         let context = &mut *context;
         context.reply.clear();
         message.append_to(&mut context.reply, context.limit);
-        context.panicked = true;
+        (context.diverted, context.panicked) = (true, true);
         enter::leave(context.way_out)
     }
 }

@@ -50,9 +50,11 @@ impl DirectCaller {
         target_args: *mut c_void,
     ) -> CallOutcome<'_> {
         let main: Main = linked.main();
+        self.0.note_modes();
         // SAFETY: the code is placed as long as `linked` is borrowed, and the caller guarantees the
         // arguments.
         let ended = unsafe { self.0.call(main, payload, len, target_args, usize::MAX) };
+        self.0.restore_modes();
         match ended {
             Ended::Panicked => CallOutcome::Panicked(self.0.reply()),
             Ended::Returned | Ended::Held | Ended::ReplyTooLarge | Ended::Forwarded => {

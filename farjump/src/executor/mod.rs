@@ -70,15 +70,18 @@ pub(crate) use own_code::{Chosen, refused};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
-// What every call uses comes first, from the start of a line, and in the first line of the context.
+// What every call uses comes first: the first line of the context, and the line behind it. The address of the context is
+// that of the target, which a poll has at hand.
 #[repr(C, align(64))]
 pub struct Executor {
+    context: Context,
     epoch: u64,
     pub(crate) clock: Clock,
     pub(crate) stats: Stats,
     store: Store,
     exports: DomainExports,
-    context: Context,
+    /// How often a timed call has returned with other modes of arithmetic.
+    strays: u32,
     pub(crate) policy: Policy,
     modes: Allowed,
     reply_limit: usize,
@@ -349,7 +352,7 @@ impl Executor {
         let start = copy[skip..].as_mut_ptr();
         // SAFETY: the code is this executor's own, the payload a copy that is aligned as it asks; the caller answers for
         // the rest.
-        let ended = unsafe { self.run(&code, start.cast(), payload.len(), self.reply_limit) };
+        let ended = unsafe { self.run_alone(&code, start.cast(), payload.len(), self.reply_limit) };
         // SAFETY: nothing was unbound since the call.
         unsafe { self.count(code.usage) };
         self.check_ended(name, ended)?;
@@ -367,7 +370,7 @@ impl Executor {
     /// The function that answers requests to the target's store.
     fn object_requests(&mut self) -> Result<Callable, Refusal> {
         if self.context.objects.is_none() {
-            let text = "it has no store of objects: have the target open one (farjump serve --objects, farjump_handles::Store)";
+            let text = "it has no store of objects: have the target open one (TargetBuilder::objects)";
             return Err(Refusal::new(RefusalCause::CodeMissing, text));
         }
         let callable = Callable::of_service(services::request_objects, &self.object_requests);

@@ -4,10 +4,10 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use farjump_loader::{LinkedImage, Usage};
+use farjump_loader::{LinkedImage, Usage, address_map};
 
 use super::code_table::{Callable, CodeTable};
-use super::enter::Main;
+use super::enter::{ControlWords, Main};
 use super::{Ended, Executor, Forwarding};
 
 impl Executor {
@@ -34,6 +34,48 @@ impl Executor {
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the
         // table holds it; this function's caller guarantees the arguments.
         unsafe { self.context.call(code.main, payload, len, self.context.target_args, reply_limit) }
+    }
+
+    /// As [`Executor::run`], for a call that is not one of a poll's: restores the program's modes of arithmetic itself.
+    ///
+    /// # Safety
+    /// As [`Executor::run`].
+    pub(crate) unsafe fn run_alone(
+        &mut self,
+        code: &Callable,
+        payload: *mut c_void,
+        len: usize,
+        reply_limit: usize,
+    ) -> Ended {
+        let outer = self.begin_calls();
+        // SAFETY: this function's caller gives the same guarantees.
+        let ended = unsafe { self.run(code, payload, len, reply_limit) };
+        self.end_calls(outer);
+        ended
+    }
+
+    /// Notes the program's modes of arithmetic, at the beginning of a poll. [`Executor::restore_modes`] is to follow its
+    /// calls.
+    #[inline(always)]
+    pub(crate) fn note_modes(&mut self) {
+        self.context.note_modes();
+    }
+
+    /// Restores the program's modes of arithmetic, whatever calls have left.
+    #[inline(always)]
+    pub(crate) fn restore_modes(&mut self) {
+        self.context.restore_modes();
+    }
+
+    /// [`Executor::note_modes`] for calls that may be made during a poll, or outside of one. The result is for
+    /// [`Executor::end_calls`].
+    pub(crate) fn begin_calls(&mut self) -> ControlWords {
+        self.context.begin_calls()
+    }
+
+    /// Ends what [`Executor::begin_calls`] has begun.
+    pub(crate) fn end_calls(&mut self, outer: ControlWords) {
+        self.context.end_calls(outer);
     }
 
     /// Counts the call that was just made of the code that these counters belong to.
@@ -76,10 +118,29 @@ impl Executor {
         // SAFETY: `main` is the entry of a placed image, and this function's caller guarantees the arguments,
         // as in `run`.
         let ended = unsafe { self.context.call(main, payload, len, self.context.target_args, reply_limit) };
+        if self.context.has_strayed() {
+            self.note_stray(main);
+        }
         // SAFETY: the caller guarantees that the code is held; nothing was unbound meanwhile, because that
         // takes this executor.
         unsafe { usage.as_ref() }.took(start.elapsed());
         ended
+    }
+
+    /// Tells, now and then, that a function has returned with other modes of arithmetic than it was called with. Only timed
+    /// calls are looked at, the first of each function among them.
+    #[cold]
+    fn note_stray(&mut self, main: Main) {
+        self.strays = self.strays.saturating_add(1);
+        if self.strays.is_power_of_two() {
+            let found = address_map::find(main as usize as u64);
+            let name = found.as_ref().map_or("an injected function", |found| found.name());
+            log::warn!(
+                "{name} returned with another rounding mode, or other modes of arithmetic, than it was called with (seen {}): \
+                 the program's are restored when the poll ends; have the function restore them (fesetenv)",
+                farjump_core::counted(self.strays as usize, "time")
+            );
+        }
     }
 
     /// Most bytes that a call may reply.

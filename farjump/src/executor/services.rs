@@ -189,27 +189,38 @@ unsafe extern "C" fn farjump_private_copy(bytes: *const c_void, len: usize, alig
 /// is known any more once a function has begun.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
-    naked_asm!("mov rdx, [rsp]", "mov rcx, rsp", "mov r8, rbp", "jmp {panic}", panic = sym panic)
+pub(super) unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    // The code may have set the flags of direction, nested task and alignment check, with which no function may be called.
+    naked_asm!(
+        "mov rdx, [rsp]",
+        "mov rcx, rsp",
+        "mov r8, rbp",
+        "pushfq",
+        "and qword ptr [rsp], {kept}",
+        "popfq",
+        "jmp {panic}",
+        kept = const !0x44400_i32,
+        panic = sym panic,
+    )
 }
 
 /// The same. `hint #34` is `bti c`.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+pub(super) unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     naked_asm!("hint #34", "mov x2, x30", "mov x3, sp", "mov x4, x29", "b {panic}", panic = sym panic)
 }
 
 /// The same.
 #[cfg(target_arch = "riscv64")]
 #[unsafe(naked)]
-unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+pub(super) unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     naked_asm!("mv a2, ra", "mv a3, sp", "mv a4, s0", "tail {panic}", panic = sym panic)
 }
 
 /// No code is placed on other machines.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+pub(super) unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     // SAFETY: the same arguments.
     unsafe { panic(message, len, 0, 0, 0) }
 }

@@ -40,7 +40,7 @@ impl LinkBuilder {
                 send_timeout: Duration::from_secs(10),
                 wait: crate::wait::wait_for_outcome(),
                 task_wait: crate::wait::default_wait(),
-                control_interval: Duration::from_millis(1),
+                control_interval: crate::wait::nanoseconds_of(Duration::from_millis(1)),
                 on_refused: None,
                 on_peer_gone: None,
                 on_code_missing: None,
@@ -129,7 +129,7 @@ impl LinkBuilder {
     /// Shortest interval at which a link that polls or spins asks the system whether the target still exists.
     /// Default: 1 millisecond. The target says everything else in memory that the link reads anyway.
     pub fn control_interval(mut self, interval: Duration) -> Self {
-        self.settings.control_interval = interval;
+        self.settings.control_interval = crate::wait::nanoseconds_of(interval);
         self
     }
 

@@ -277,6 +277,13 @@ impl Link {
         self.inner.borrow_mut().look()
     }
 
+    /// Whether the target is gone. Looks at the control connection now, without waiting. For programs that keep links of
+    /// many targets, and are to close those of targets that ended.
+    pub fn is_gone(&self) -> bool {
+        // A handler that asks runs inside a call, which sees the end by itself.
+        self.inner.try_borrow_mut().is_ok_and(|mut inner| inner.is_gone())
+    }
+
     /// A descriptor that becomes readable on an event while the link is armed ([`Link::arm`]): a reply, a
     /// refusal, the target's end. The first call creates it. It stays the same descriptor for the life of the
     /// link, also across [`Link::reconnect`]. Watch it, and do not read it.

@@ -28,8 +28,7 @@ const DOMAIN: Domain = Domain::numbered(0);
 /// The log's words for a library that replaces nothing.
 const NO_EXPORT: &str = "no export";
 /// The answer where there is no store of objects.
-const NO_OBJECTS: &str =
-    "it has no store of objects: have the target open one (farjump serve --objects, farjump_handles::Store)";
+const NO_OBJECTS: &str = "it has no store of objects: have the target open one (TargetBuilder::objects)";
 /// Most bytes that the length of a name takes in a response.
 const MAX_LEN_BYTES: usize = 5;
 

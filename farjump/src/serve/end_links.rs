@@ -12,6 +12,7 @@ impl Target<'_> {
     /// Runs the frames that a source sent before it was gone, and drops the replies. Bounded by its mailbox's
     /// capacity.
     pub(super) fn drain(&mut self, index: usize) {
+        let outer = self.shared.executor.begin_calls();
         self.sessions[index].depart();
         let mut left = self.settings.mailbox / LINE;
         while left > 0 {
@@ -32,6 +33,7 @@ impl Target<'_> {
             left = left.saturating_sub(frames);
         }
         self.shared.executor.forget_space();
+        self.shared.executor.end_calls(outer);
     }
 
     /// Ends a link: frames that were sent before are still run, its memory is freed.

@@ -39,7 +39,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_loader::{CodeKey, LinkedImage};
-use farjump_os::fork_count;
+use farjump_os::Owner;
 
 pub use builder::TargetBuilder;
 use epoll::{Event, Watch};
@@ -81,11 +81,13 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 /// }
 /// # }
 /// ```
-// What every poll uses comes first, from the start of a line.
+// The shared state has the address of the target, so that a call needs no other. What every poll uses follows from the start
+// of a line.
 #[repr(C, align(64))]
 pub struct Target<'a> {
-    /// Number of forks before it was built.
-    forks: u64,
+    shared: Shared,
+    /// The process that it was built in.
+    owner: Owner,
     idle: Idle,
     /// Counts polls up to the next reading of the clock, when it is 0.
     polls: u8,
@@ -94,7 +96,6 @@ pub struct Target<'a> {
     /// Polls until the next query to the system for sessions with events.
     polls_to_ask: u32,
     sessions: Sessions<Session>,
-    shared: Shared,
     settings: Settings,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
@@ -102,8 +103,6 @@ pub struct Target<'a> {
     deaf_until: Option<Instant>,
     /// Whether connections were rejected for lack of resources, and no link was made since.
     is_short: bool,
-    /// The process that it was built in.
-    process: u32,
     listener: Listener,
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
@@ -176,7 +175,7 @@ impl<'a> Target<'a> {
         target_args: TargetArgs,
         choices: Choices,
     ) -> Result<Self, Error> {
-        fork_count::watch();
+        let owner = Owner::this();
         let stopper = Stopper::new()?;
         let watch = Watch::new()?;
         watch.add(listener.as_fd(), Event::Listener, false)?;
@@ -210,8 +209,7 @@ impl<'a> Target<'a> {
             last_control: None,
             deaf_until: None,
             is_short: false,
-            process: std::process::id(),
-            forks: fork_count::count(),
+            owner,
             listener,
             key_file: None,
             arrivals: Vec::new(),
@@ -246,19 +244,19 @@ impl<'a> Target<'a> {
     /// Checks that this is no forked child: connections and mailboxes are its parent's.
     #[inline(always)]
     fn check_process(&self) -> Result<(), Error> {
-        if self.is_own_process() { Ok(()) } else { Err(self.forked()) }
+        if self.is_own_process() { Ok(()) } else { Err(*self.forked()) }
     }
 
     /// Whether this is the process that the target was built in.
     #[inline(always)]
     fn is_own_process(&self) -> bool {
-        self.forks == fork_count::count()
+        self.owner.is_this()
     }
 
     #[cold]
     #[inline(never)]
-    fn forked(&self) -> Error {
-        ServeError::Forked { parent: self.process }.into()
+    fn forked(&self) -> Box<Error> {
+        Box::new(ServeError::Forked { parent: self.owner.pid() }.into())
     }
 
     /// The value of [`TargetBuilder::args`] or [`TargetBuilder::args_owned`], between polls; `None` if it is of
@@ -417,8 +415,10 @@ impl Drop for Target<'_> {
     fn drop(&mut self) {
         // A forked child has a copy, which shares connections and the epoll instance with its parent: it ends
         // without a message.
-        if self.process == std::process::id() {
+        if self.owner.pid() == std::process::id() {
             self.end_links("the target ended");
         }
+        // Before the shared state, which they use.
+        drop(self.sessions.take());
     }
 }

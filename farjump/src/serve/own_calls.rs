@@ -124,7 +124,7 @@ impl Target<'_> {
         executor.begin_for(principal);
         // SAFETY: `linked` holds the code. The payload is the scratch buffer's, of at least `len` bytes, and aligned as
         // the code asks; nothing else uses the buffer meanwhile. The caller answers for the rest.
-        let ended = unsafe { executor.run(&callable, payload.cast(), len, limit) };
+        let ended = unsafe { executor.run_alone(&callable, payload.cast(), len, limit) };
         // SAFETY: `linked` holds the code.
         unsafe { executor.count(callable.usage) };
         executor.end_for();

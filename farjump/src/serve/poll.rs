@@ -108,8 +108,9 @@ impl Target<'_> {
     fn poll_boxed(&mut self) -> Result<usize, Box<Error>> {
         // Before anything is read: a child shares its parent's sockets, and would take frames from it.
         if !self.is_own_process() {
-            return Err(Box::new(self.forked()));
+            return Err(self.forked());
         }
+        self.shared.executor.note_modes();
         let ran = if self.sessions.are_all_busy() { self.poll_all() } else { self.poll_due()? };
         if self.shared.forwards.is_active() {
             self.relay();
@@ -119,6 +120,7 @@ impl Target<'_> {
         } else {
             self.idle = Idle::default();
             self.shared.executor.stats.frames += ran as u64;
+            self.shared.executor.restore_modes();
         }
         self.polls = self.polls.wrapping_add(1);
         if self.polls == 0 {
@@ -258,6 +260,8 @@ impl Target<'_> {
     #[cold]
     #[inline(never)]
     fn after_stop(&mut self, index: usize, stop: Stop) -> Option<usize> {
+        // Frames that ran before a stop are not all among those that the poll counts.
+        self.shared.executor.restore_modes();
         match self.make_space(stop) {
             Ok(frames) => Some(frames),
             Err(end) => {
@@ -270,8 +274,10 @@ impl Target<'_> {
     /// Periodic tasks: returning credit to sources that may be short of it, reading control connections for
     /// which a notice is set, and, as often as the interval allows, everything that only the system can
     /// report.
+    // Errors are boxed here, as in `forked`: in the poll they would take room on its stack.
     #[cold]
-    pub(super) fn now_and_then(&mut self) -> Result<(), Error> {
+    #[inline(never)]
+    pub(super) fn now_and_then(&mut self) -> Result<(), Box<Error>> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();

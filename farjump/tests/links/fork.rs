@@ -7,25 +7,7 @@ use std::time::Duration;
 use farjump::{Error, ServeError};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::support::{Pair, Place, library, outcome_of, while_polling, words};
-
-/// Runs `act` in a forked child, and checks that it returned true there.
-fn in_child(act: impl FnOnce() -> bool) {
-    // SAFETY: the child acts and ends. The locks that it takes are the allocator's, which survives a fork, and its
-    // own.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: it only ends the child if it hangs.
-        unsafe { libc::alarm(60) };
-        let done = act();
-        // SAFETY: it ends the child without the test program's exit code.
-        unsafe { libc::_exit(i32::from(!done)) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is valid to be written.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child failed");
-}
+use crate::support::{Pair, Place, in_child, library, outcome_of, while_polling, words};
 
 /// Whether a call failed because the target belongs to the process `parent`.
 fn forked<T>(parent: u32) -> impl Fn(Result<T, Error>) -> bool {

@@ -115,7 +115,7 @@ fn a_target_that_admits_a_family_asks_the_one_that_forwards() {
     assert_eq!(call_level(&turned, &level, 1).unwrap(), "3", "the same image, of an admitted family");
     let tally = library("onward");
     let error = turned.answer(turned.link.inject(&tally, b">next;x").unwrap()).unwrap_err();
-    assert!(error.to_string().contains("allow_family"), "{error}");
+    assert!(error.to_string().contains("allow_code"), "{error}");
 }
 
 #[test]

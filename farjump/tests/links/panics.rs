@@ -1,11 +1,13 @@
-//! Panics of code that functions of the target have called back.
+//! Panics of code that functions of the target have called back, and the modes of arithmetic behind a call.
 
 use std::ffi::c_void;
+use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Mutex;
 
 use crate::helper::{role, test_in_role, this_test};
-use crate::support::{Pair, Place, library, panicked};
+use crate::support::{Pair, Place, library, panicked, serve, to_words};
+use farjump::Mode;
 
 /// Held by the target's function while it calls back.
 static LOCK: Mutex<()> = Mutex::new(());
@@ -58,4 +60,59 @@ fn a_panic_across_a_function_that_is_not_injected_ends_the_process_and_says_why(
         assert!(text.contains("farjump: ") && text.contains("panic"), "{letter}: {text}");
         assert!(text.contains("no further") && text.contains("called back"), "{letter}: {text}");
     }
+}
+
+/// A third of 1, as this thread rounds it, and the control word of x87.
+fn third() -> (u64, u16) {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+    let mut x87 = 0_u16;
+    // SAFETY: it writes the variable.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("fnstcw [{}]", in(reg) &raw mut x87, options(nostack, preserves_flags));
+    }
+    ((black_box(1.0_f64) / black_box(3.0)).to_bits(), x87)
+}
+
+#[test]
+fn a_poll_leaves_the_programs_rounding_whatever_its_calls_leave() {
+    let place = Place::new();
+    let modes = library("modes");
+    let mut pair = Pair::of(place.target().modes(&[Mode::Cached, Mode::Always]), place.link());
+    let before = third();
+    for mode in [Mode::Cached, Mode::Always] {
+        pair.link.set_mode(mode);
+        // Twice: the first call in mode cached brings the code.
+        for how in [b"u", b"p", b"a", b"u"] {
+            match pair.call(&modes, how) {
+                Err(error) => assert_eq!(panicked::<()>(Err(error), "modes"), "bad input"),
+                Ok(reply) => assert_eq!(to_words(&reply)[0], before.0, "{mode:?}"),
+            }
+            assert_eq!(third(), before, "{mode:?} {how:?}");
+        }
+    }
+    pair.link.set_mode(Mode::Cached);
+    for how in [b"u", b"p"] {
+        let mut batch = pair.link.batch();
+        (0..16).for_each(|_| batch.send(&modes, how).unwrap());
+        batch.finish().unwrap();
+        // Each poll may run some of them.
+        let mut ran = 0;
+        while ran < 16 {
+            ran += pair.target.poll().unwrap();
+            assert_eq!(third(), before, "{how:?}");
+        }
+        // SAFETY: the function takes any payload.
+        let own = unsafe { pair.target.call(&modes, how) };
+        assert_eq!((own.is_ok(), third()), (how == b"u", before), "{how:?}");
+    }
+    // Frames of a source that is gone run when its link ends.
+    pair.link.send(&modes, b"u").unwrap();
+    let Pair { link, mut target } = pair;
+    drop(link);
+    while target.sources() != 0 {
+        target.tend();
+        serve(&mut target);
+    }
+    assert_eq!(third(), before);
 }

@@ -134,7 +134,7 @@ fn an_allowed_family_lets_in_each_of_its_images_and_no_other_code() {
     assert_eq!(*pair.call(&family, b"").unwrap(), [0]);
     assert_eq!(*pair.call(&echo, b"in").unwrap(), *b"in");
     let text = refused(pair.call(&tally, b""), "tally", RefusalCause::Policy);
-    assert!(text.contains("allow_family"), "{text}");
+    assert!(text.contains("allow_code"), "{text}");
     drop(pair);
 
     // A link of another source to a target that knows the manifest, and one that was made anew.

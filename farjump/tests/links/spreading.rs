@@ -423,7 +423,7 @@ fn replies_that_are_gathered_count_in_the_memory_of_their_source() {
         let (lost, why, replies) = incomplete(turned.answer_bytes(call));
         // Of the first nine replies two of these and its own are kept at most.
         assert!(lost >= 6, "{lost} lost, and {} bytes", replies.len());
-        assert!(why.contains("--max-source-memory"), "{why}");
+        assert!(why.contains("max_source_memory"), "{why}");
         let few = turned.link.inject(&library, &spread(1, 2, b'~', "next;")).unwrap();
         assert_eq!(turned.answer_bytes(few).unwrap().len(), 1 + 2 * 4001, "all of it can be taken again");
     }

@@ -31,7 +31,7 @@ impl Ring {
         let place = Place::new();
         let file = place.path("keys");
         for (name, rights) in keys {
-            Keys::add(&file, name, *rights).unwrap();
+            Keys::add(&file, name, rights.map(Into::into)).unwrap();
         }
         let text = fs::read_to_string(&file).unwrap();
         let lines =

@@ -21,6 +21,7 @@ use farjump::build::{Options, build};
 use farjump::{CodeId, Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
 use farjump_core::image::Machine;
 pub(crate) use farjump_fixtures::PATIENCE;
+pub(crate) use farjump_fixtures::forked::in_child;
 use farjump_fixtures::raw_source::RawSource;
 pub(crate) use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -6,6 +6,7 @@
 
 mod dropped_messages;
 mod event_loop;
+mod fork;
 #[path = "../links/helper.rs"]
 mod helper;
 mod idle;

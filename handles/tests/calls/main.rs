@@ -1,6 +1,7 @@
 //! Functions at the data: built from C and Rust, called on objects at their owner, and where it takes less time.
 
 mod awaiting;
+mod ended;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! The endpoint address of verbs, read and written from its description (`transports/src/verbs/address.rs`),
+//! The address of verbs, read and written from its description (`transports/src/verbs/address.rs`),
 //! so that code outside farjump can change it on its way.
 
 use farjump_core::transport::Address;
@@ -16,6 +16,7 @@ pub(crate) struct AddressBody {
     is_ethernet: bool,
     lid: u16,
     gid: [u8; 16],
+    gid_kind: u8,
     is_global: bool,
     mtu: u16,
     partition: u16,
@@ -37,14 +38,17 @@ pub(crate) struct Place {
     pub(crate) key: u32,
 }
 
-/// Returns the address as changed by `lie`.
+/// Returns the address with its endpoint changed by `lie`.
 ///
 /// # Panics
-/// If it is no address of verbs.
+/// If it is no address of verbs with one endpoint.
 pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut AddressBody)) -> Address {
     let (head, body) = address.bytes.split_at(HEAD);
-    let mut parts: AddressBody = postcard::from_bytes(body).expect("the address is as it is described");
-    lie(&mut parts);
+    // The number of the peer's endpoint that it answers, and its endpoints.
+    let mut parts: (u8, Vec<AddressBody>) =
+        postcard::from_bytes(body).expect("the address is as it is described");
+    let [endpoint] = &mut parts.1[..] else { panic!("the machine has one port") };
+    lie(endpoint);
     let mut bytes =
         [&head[..4], &[0; 4], &postcard::to_stdvec(&parts).expect("numbers are encoded")].concat();
     let mut sum = crc32fast::Hasher::new();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::helper::LIBRARIES;
 use crate::{
-    Done, SKIPPED, Skip, command, cut_handshake, full_queues, limits, links, machine, objects, removal,
-    two_machines, wrong_addresses,
+    Done, SKIPPED, Skip, command, cut_handshake, forks, full_queues, limits, links, machine, objects,
+    removal, two_machines, wrong_addresses,
 };
 
 /// Time in seconds after which a case counts as hanging; no statement about how long it should take. The waits in a case
@@ -23,6 +23,8 @@ const THERE: &str = "VERBS_FAULTS_THERE";
 /// after two or more; or after longer than anything here takes.
 const SOON: &str = "timeout=15,retries=6";
 const SECONDS: &str = "timeout=16,retries=6";
+/// At the kernel's next tick a device asks again.
+const AGAIN: &str = "timeout=1,retries=6";
 const LATE: &str = "timeout=20,retries=6";
 
 const WRITE: &str = "verbs-write";
@@ -91,12 +93,7 @@ const ALONE: &[Row] = &[
         "a sender beyond its credit learns that the peer has posted no receive",
         full_queues::beyond_grant,
     ),
-    (
-        &[SEND],
-        SOON,
-        "a completion queue that a peer overruns is named, and other links go on",
-        full_queues::overrun,
-    ),
+    (&[SEND], SOON, "a sender beyond its credit takes no buffer of another link's", full_queues::of_others),
     (BOTH, LATE, "a target that stands still delays calls, and loses none", links::standing_still),
     (BOTH, SOON, "a target that is killed ends all calls, and a new one is reached", links::target_killed),
     (BOTH, SOON, "a source that is killed costs the others nothing", links::source_killed),
@@ -107,6 +104,24 @@ const ALONE: &[Row] = &[
         links::down,
     ),
     (BOTH, SOON, "a stream that the own link cuts is accounted for call by call", links::down_in_the_middle),
+    (
+        BOTH,
+        LATE,
+        "endpoints that send nothing outlast their port going down and coming up",
+        links::down_and_up,
+    ),
+    (
+        BOTH,
+        AGAIN,
+        "reads that the device repeats harm no link though each loan ends with its read",
+        objects::repeated,
+    ),
+    (
+        BOTH,
+        SOON,
+        "a forked child uses none of its parent's links, and opens the device for its own",
+        forks::forked,
+    ),
     (
         BOTH,
         LATE,
@@ -169,7 +184,7 @@ const BETWEEN: &[Row] = &[
     (
         BOTH,
         LATE,
-        "a peer whose link was down for a while says what became of its end, and a new link works",
+        "a peer whose link was down for a while says what became of its end or goes on, and a new link works",
         two_machines::down_for_a_while,
     ),
     (

@@ -25,11 +25,11 @@ pub(crate) enum End {
 /// # Panics
 /// If the device has none.
 pub(crate) fn open(backend: &str) -> Box<dyn UnconnectedEndpoint> {
-    let request = OpenRequest::new(REGION, REGION / 2);
+    let request = &OpenRequest::new(REGION, REGION / 2);
     let opened = if backend == farjump_transports::verbs::write::NAME {
-        Write::new().open(&request)
+        Write::new().open(request)
     } else {
-        Send::new().open(&request)
+        Send::new().open(request)
     };
     opened.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -8,7 +8,7 @@ use farjump::{Error, InjectError, WaitError};
 use rustix::process::Signal;
 
 use crate::Done;
-use crate::endpoints::says;
+use crate::endpoints::{honest, passes, says};
 use crate::helper::{library, start};
 use crate::machine::Machine;
 use crate::source::{Account, FOREVER, LENGTHS, all_answered, link, stream};
@@ -67,7 +67,7 @@ pub(crate) fn target_killed(backend: &str) -> Done {
         target.process.kill();
         calls.into_iter().for_each(|call| account.settle(call));
         assert_eq!((account.lost, account.replied), (3, 0), "{account:?}");
-        says(&account.why, &["gone"]);
+        says(&account.why, &["has ended, or closed the link"]);
         let error = link.inject(&counter, &[1]).unwrap_err();
         assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         target.again();
@@ -105,12 +105,18 @@ pub(crate) fn down(backend: &str) -> Done {
     (account.made, account.replied) = (8, 8);
     // No reply comes before the link is down.
     target.process.signal(Signal::STOP);
-    let calls: Vec<_> =
+    let mut calls: Vec<_> =
         LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
-    account.made += calls.len() as u64;
     let down = machine.down();
+    // A link that only waits outlasts this. One that sends fails.
+    match link.inject(&counter, &[1]) {
+        Ok(call) => calls.push(call),
+        Err(error) => says(&error, PORT_DOWN),
+    }
+    let under_way = calls.len() as u64;
+    account.made += under_way;
     calls.into_iter().for_each(|call| account.settle(call));
-    assert_eq!(account.lost, 3, "{account:?}");
+    assert_eq!(account.lost, under_way, "{account:?}");
     says(&account.why, PORT_DOWN);
     says(&link.inject(&counter, &[1]).unwrap_err(), PORT_DOWN);
     target.process.signal(Signal::CONT);
@@ -122,6 +128,23 @@ pub(crate) fn down(backend: &str) -> Done {
     account.balances(before);
     all_answered(&link, &counter, 8);
     assert_eq!(target.count().0, before + 8);
+    Ok(())
+}
+
+/// Between endpoints: links return credit of their own accord, and Soft-RoCE fails what is sent over a port that is down.
+pub(crate) fn down_and_up(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let [mut one, mut other] = honest(backend);
+    for round in 0..3 {
+        passes(&mut one, &mut other, 2 * round);
+        passes(&mut other, &mut one, 2 * round + 1);
+        let down = machine.down();
+        for end in [&mut one, &mut other] {
+            end.work().unwrap();
+        }
+        drop(down);
+    }
+    passes(&mut one, &mut other, 6);
     Ok(())
 }
 
@@ -149,9 +172,10 @@ pub(crate) fn down_in_the_middle(backend: &str) -> Done {
         says(&account.why, PORT_DOWN);
         // None is lost if the link goes down when all replies have arrived, also those not looked at yet.
         assert!(account.replied >= 20, "{account:?}");
+        // A target with nothing to send notices no cut: its device does not fail, and the control connection lives on.
+        link.reconnect().unwrap();
         target.gone();
         account.balances(target.count().0 - before);
-        link.reconnect().unwrap();
         all_answered(&link, &counter, 8);
     }
     Ok(())

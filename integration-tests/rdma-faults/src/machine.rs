@@ -96,6 +96,11 @@ impl Machine {
         fs::read_to_string(path).unwrap_or_default()
     }
 
+    /// Number of requests that came to the port again.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.port("hw_counters/duplicate_request").trim().parse().unwrap_or(0)
+    }
+
     fn is_active(&self) -> bool {
         self.port("state").contains("ACTIVE")
     }

@@ -13,6 +13,7 @@ mod cases;
 mod command;
 mod cut_handshake;
 mod endpoints;
+mod forks;
 mod full_queues;
 mod helper;
 mod limits;

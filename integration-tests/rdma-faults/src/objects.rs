@@ -1,14 +1,18 @@
 //! Objects that the device reads out of their owner's memory: a reader that gives up, an owner that is killed.
 
+use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
 use farjump::Target;
+use farjump_core::transport::Endpoint;
 use farjump_fixtures::helper_process::say;
 use farjump_handles::{Access, Client, Error, Handle, Patience, Store};
 use tempfile::TempDir;
 
+use crate::endpoints::open;
 use crate::helper::start;
+use crate::machine::Machine;
 use crate::source::FOREVER;
 use crate::{Done, Skip};
 
@@ -26,6 +30,65 @@ fn connect(backend: &str, address: &str) -> Client {
 
 fn address_in(folder: &TempDir) -> String {
     format!("unix:{}", folder.path().join("owner.sock").display())
+}
+
+/// A device that repeats reads because their bytes are late: a repeated read must not meet a loan that has ended, for then the
+/// owner's device shuts the queue pair.
+pub(crate) fn repeated(backend: &str) -> Done {
+    let machine = Machine::to_break()?;
+    let (before, mut rounds) = (machine.repeated(), 0);
+    while rounds < 100 {
+        let [one, other] = [open(backend), open(backend)];
+        let [of_one, of_other] =
+            [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
+        let [mut owner, mut reader] =
+            [(one, of_other), (other, of_one)].map(|(end, peer)| end.connect(peer, 10_000).unwrap());
+        // The other cause of an end: more repetitions than the options allow.
+        while rounds < 100 && read_once(&mut owner, &mut reader) {
+            rounds += 1;
+        }
+        rounds += 1;
+    }
+    if machine.repeated() == before {
+        return Err(Skip("the device repeated no read".to_owned()));
+    }
+    Ok(())
+}
+
+/// Lends bytes for as long as they are read. `false` if the reader has repeated a request too often.
+///
+/// # Panics
+/// If the owner's end has failed by then, which a loan before this one did.
+fn read_once(owner: &mut Endpoint, reader: &mut Endpoint) -> bool {
+    let lender = match owner {
+        Endpoint::OneSided { local, .. } => local.lender(),
+        Endpoint::TwoSided(messages) => messages.lender(),
+    };
+    let reads = match reader {
+        Endpoint::OneSided { remote, .. } => remote.reads(),
+        Endpoint::TwoSided(messages) => messages.reads(),
+    };
+    let (mut lender, reads, bytes) = (lender.unwrap(), reads.unwrap(), pattern(1 << 20));
+    // SAFETY: the loan is dropped before the bytes.
+    let loan = unsafe { lender.lend(NonNull::from(&bytes[..]).cast(), bytes.len()) }.unwrap();
+    reads.start(loan.key(), bytes.len()).unwrap();
+    let got = loop {
+        match reads.poll() {
+            Ok(Some(got)) => break got,
+            Ok(None) => thread::yield_now(),
+            Err(error) => {
+                let is_whole = match owner {
+                    Endpoint::OneSided { local, .. } => local.before_sleep(),
+                    Endpoint::TwoSided(messages) => messages.arm(),
+                };
+                is_whole.unwrap_or_else(|owner| panic!("{error}; the owner's end: {owner}"));
+                return false;
+            }
+        }
+    };
+    drop(loan);
+    assert!(*got == bytes[..], "other bytes came");
+    true
 }
 
 /// A reader that is interrupted while the device reads: the object stays claimed until the device is done with it, and the

@@ -7,14 +7,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump::{Error, Key, Link, LinkBuilder, Target, WaitError};
 
 use crate::endpoints::says;
 use crate::helper::library;
 use crate::machine::Machine;
-use crate::source::{FOREVER, all_answered};
+use crate::source::{Account, FOREVER, all_answered};
 use crate::{Done, cases};
 
 /// The targets listen on the ports behind the one for orders.
@@ -125,10 +125,25 @@ pub(crate) fn down_for_a_while(backend: &str) -> Done {
     let link = link(backend, PATIENT).connect().unwrap();
     all_answered(&link, &counter, 4);
     order(Duration::from_secs(2));
-    // The peer does not time out meanwhile: it returns, and reports the fate of its endpoint itself.
-    let account = crate::source::stream(&link, &counter, 4, |_| {});
+    // The peer does not time out meanwhile: it returns, and its endpoint has failed if it had something to send.
+    let (end, mut account) = (Instant::now() + Duration::from_secs(6), Account::default());
+    while account.lost == 0 && Instant::now() < end {
+        match link.inject(&counter, &[2; 1000]) {
+            Ok(call) => {
+                account.made += 1;
+                account.settle(call);
+            }
+            Err(error) => {
+                account.why = error.to_string();
+                break;
+            }
+        }
+    }
     account.balances(account.replied);
-    says(&account.why, CUT);
+    match &*account.why {
+        "" => all_answered(&link, &counter, 4),
+        why => says(&why, CUT),
+    }
     drop(link);
     all_answered(&connect(backend), &counter, 4);
     Ok(())

@@ -33,6 +33,9 @@
 //! Building the injected functions requires a C compiler and GNU ld or lld. They can be brought along, and
 //! slow machines can do less: `settings.rs` has the variables.
 //!
+//! Payloads are as long as the subject's frames allow, of which the smallest that the suite takes is
+//! [`SMALLEST_MAX_FRAME`].
+//!
 //! # Not tested
 //! Speed; failures of machines; rights of other users. Of the faults that a backend claims to notice by
 //! itself, only the death of the peer is tested.
@@ -47,9 +50,14 @@ mod pattern;
 mod settings;
 mod subject;
 mod subjects;
+#[cfg(test)]
+mod unusual;
 
 use std::any::Any;
 use std::sync::mpsc;
+
+#[cfg(doc)]
+use farjump_core::transport::Capabilities;
 
 pub use channels::{LastWords, Stream, last_words, stream};
 pub use failure::Failure;
@@ -62,6 +70,11 @@ pub use subjects::{Candidate, candidate, names};
 
 use failure::Counted;
 use host::Fixture;
+
+/// Smallest [`Capabilities::max_frame`] of a transport that the suite takes, in bytes. The suite's functions
+/// travel in frames beside their payload, and its channels have frames of this length. A check of a transport
+/// with less fails, and says so.
+pub const SMALLEST_MAX_FRAME: usize = 16 << 10;
 
 /// Tests `subject`. Takes seconds to a minute; a check that hangs counts as failed after a minute.
 ///

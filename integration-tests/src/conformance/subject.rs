@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use farjump_core::transport::{ArrivalRules, Transport};
 
-use super::settings;
+use super::failure::{Failure, ensure};
+use super::{SMALLEST_MAX_FRAME, settings};
 use crate::connect::Streams;
 
 /// Two transports, one for each endpoint of a link.
@@ -177,6 +178,20 @@ impl Subject {
     /// Whether code can run in its target's mailbox.
     pub(super) fn in_place(&self) -> bool {
         self.make().target.capabilities().in_place
+    }
+
+    /// Longest frame of its path in bytes.
+    ///
+    /// # Errors
+    /// If it is less than the suite takes.
+    pub(super) fn max_frame(&self) -> Result<usize, Failure> {
+        let pair = self.make();
+        let path = pair.source.capabilities().max_frame.min(pair.target.capabilities().max_frame);
+        ensure!(
+            path >= SMALLEST_MAX_FRAME,
+            "its longest frame is {path} bytes, and the suite takes transports of at least {SMALLEST_MAX_FRAME}"
+        );
+        Ok(path)
     }
 
     /// Whether a descriptor wakes a sleeping receiver.

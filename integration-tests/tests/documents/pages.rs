@@ -128,8 +128,11 @@ unsafe impl RemoteMemory for PagesRemote {
 
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
         let to = self.at(offset, size_of::<u64>(), frame)?;
-        // SAFETY: inside the mapping, and aligned: core puts words at multiples of 8. Both peers use atomics
-        // for them.
+        if !offset.is_multiple_of(size_of::<u64>()) {
+            let cause = Cause::System(format!("a word at offset {offset}, which is no multiple of 8"));
+            return Err(failed(Operation::Put, cause).with_frame(frame));
+        }
+        // SAFETY: inside the mapping, and aligned, as was just checked. Both peers use atomics for words.
         let to = unsafe { AtomicU64::from_ptr(to.cast()) };
         // Pairs with the acquire load by which the peer's core polls for it.
         to.store(word.to_le(), Ordering::Release);

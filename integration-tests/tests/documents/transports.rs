@@ -1,12 +1,14 @@
-//! The backends in `docs/writing-a-transport.md` are those here, and carry calls.
+//! The backends in `docs/writing-a-transport.md` are those here, carry calls, and pass the suite that the page
+//! recommends.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use farjump::build::{Options, build};
-use farjump::core::transport::Transport;
+use farjump::core::transport::{ArrivalRules, Transport};
 use farjump::{CallError, Error, InjectError, Library, Link, RefusalCause, Target};
+use farjump_integration_tests::conformance::{self, Pair, Subject};
 
 use crate::datagrams::Datagrams;
 use crate::hex;
@@ -70,6 +72,29 @@ fn the_one_sided_backend_of_the_guide_carries_calls() {
 #[test]
 fn the_two_sided_backend_of_the_guide_carries_calls() {
     carries_calls(|| Box::new(Datagrams), 60_000);
+}
+
+/// Runs the conformance suite over the subject of the test `test`, with few frames: the checks are about lengths,
+/// limits and faults, and the test of calls sends thousands of frames.
+fn conforms(subject: Subject, test: &str) {
+    let again = [&format!("transports::{test}"), "--exact", "--nocapture"];
+    let outcome = conformance::run(&subject.volume(2_000).between_processes(again));
+    println!("{outcome}");
+    outcome.assert_conforms();
+}
+
+#[test]
+fn the_one_sided_backend_of_the_guide_passes_the_suite() {
+    let pair = || Pair::new(Box::new(Pages), Box::new(Pages));
+    let subject = Subject::new("pages", ArrivalRules::FENCED, pair).without_wake_ups();
+    conforms(subject, "the_one_sided_backend_of_the_guide_passes_the_suite");
+}
+
+#[test]
+fn the_two_sided_backend_of_the_guide_passes_the_suite() {
+    let pair = || Pair::new(Box::new(Datagrams), Box::new(Datagrams));
+    let subject = Subject::new("datagrams", ArrivalRules::DELIVERED, pair);
+    conforms(subject, "the_two_sided_backend_of_the_guide_passes_the_suite");
 }
 
 /// Each block of Rust in the guide is a piece of one of the files, indentation aside.

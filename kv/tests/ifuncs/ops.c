@@ -3,6 +3,7 @@
  * those behind it run later. */
 #include <farjump_ifunc.h>
 #include <farjump_kv.h>
+#include "../../../farjump/tests/ifuncs/rounding.h"
 
 #define WORDS 8
 
@@ -189,6 +190,10 @@ static int run(struct farjump_kv *kv, const struct kv_bytes *w, size_t words)
     }
     if (is(w[0], "panic"))
         farjump_panic("asked to", 8);
+    if (is(w[0], "round-up")) {
+        round_up();
+        return 0;
+    }
     if (is(w[0], "fail"))
         kv_fail(kv);
     if (is(w[0], "crash"))

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farjump_os::limits::address_space;
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -309,9 +310,30 @@ fn alias(code: NonNull<u8>, len: usize) -> Result<Mapping, Error> {
     let alias = Mapping::new(len, protection, MapFlags::SHARED).map_err(failed(ArenaStep::MapCode))?;
     // SAFETY: the alias is shared memory of `len` bytes, so an old size of 0 makes a second mapping of it
     // (mremap(2)). It replaces the start of the reservation of `Memory::map`, which nothing uses yet.
-    unsafe { rustix::mm::mremap_fixed(address(alias.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
-        .map_err(failed(ArenaStep::MapCodeAgain))?;
+    let again = unsafe {
+        rustix::mm::mremap_fixed(address(alias.start), 0, len, MremapFlags::MAYMOVE, address(code))
+    };
+    match again {
+        Ok(_) => {}
+        // Valgrind knows no old size of 0.
+        Err(Errno::INVAL) => map_file(&alias, code).map_err(failed(ArenaStep::MapCodeAgain))?,
+        Err(errno) => return Err(failed(ArenaStep::MapCodeAgain)(errno)),
+    }
     Ok(alias)
+}
+
+/// Maps a new memfd in the place of `alias`, and instead of what is mapped at `code`.
+fn map_file(alias: &Mapping, code: NonNull<u8>) -> Result<(), Errno> {
+    let len = alias.len;
+    let file = farjump_os::memfd(c"farjump-code", MemfdFlags::empty())?;
+    rustix::fs::ftruncate(&file, len as u64)?;
+    for start in [alias.start, code] {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: `alias` owns the one range, and the other is the start of the reservation of `Memory::map`. Nothing uses
+        // either yet.
+        unsafe { rustix::mm::mmap(address(start), len, protection, flags, &file, 0) }?;
+    }
+    Ok(())
 }
 
 /// The error where an arena of `len` bytes gets no memory.

@@ -301,8 +301,8 @@ fn first_for_all_machines(
 
 fn advice(rules: &Rules) -> String {
     format!(
-        "Install {}, or clang with lld, or zig (`pip install ziglang`, then --cc 'python3 -m ziglang cc'), or name a \
-         compiler for {} (Options::target_ccs, --target-cc)",
+        "Install {}, or clang with lld, or zig (`pip install ziglang`), or name a \
+         compiler for {} (Options::target_ccs)",
         in_debian(rules.packages[0]),
         rules.machine
     )

@@ -12,12 +12,14 @@ use super::compile::Compiled;
 use super::edit_symbols::{self, Table};
 use super::error::BuildError;
 use super::image::Image;
-use super::objects::{LITTLE, read};
+use super::link_flags::link_flags;
+use super::objects::{Elf, LITTLE, read};
 use super::rules::Rules;
 use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
 use crate::carried_source::SECTION;
 use crate::file_contents::IS_ARGS;
+use crate::import_causes::runtime_cause;
 use crate::signature;
 
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort it is never
@@ -68,19 +70,25 @@ pub(super) fn write_library(
     let library = folder.path("library.so");
     let mut command = host.compiler.command(compiled.cxx);
     command.args(["-shared", "-fPIC", "-o"]).arg(&library);
-    command.args(["-Wl,--gc-sections", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,noexecstack"]);
+    command.args(["-Wl,--gc-sections", "-Wl,-Bsymbolic", "-Wl,--as-needed"]);
     command.arg(run_tool::option("-Wl,--version-script=", &versions));
     command.args(routines.iter().map(|routine| format!("-Wl,-u,{routine}")));
     command.args(compiled.files.iter().filter(|file| !file.archive).map(|file| &file.path)).arg(carrier);
     command.arg("-Wl,--start-group");
     command.args(compiled.files.iter().filter(|file| file.archive).map(|file| &file.path));
-    command.arg("-Wl,--end-group").args(&options.cflags);
+    let flags = link_flags(&options.cflags);
+    // The last one holds: no process whose stacks become executable loads the library.
+    command.arg("-Wl,--end-group").args(&flags).arg("-Wl,-z,noexecstack");
     let output = host.compiler.run(&mut command)?;
     let messages = run_tool::messages(&output);
     if !output.status.success() {
         return Err(BuildError::Link { linker: run_tool::program(&command), messages });
     }
     make_imports_weak(&library, host.imports())?;
+    // The author may link a runtime by its name.
+    if !flags.iter().any(|flag| flag.starts_with("-l") || !flag.starts_with('-')) {
+        check_runtimes(&library)?;
+    }
     replace(&library, &options.output)?;
     Ok(if messages.is_empty() { messages } else { messages + "\n" })
 }
@@ -141,10 +149,30 @@ fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildErro
     match edited {
         Ok(true) => temp_folder::write(library.to_owned(), &bytes).map(drop),
         Ok(false) => Ok(()),
-        Err(error) => {
-            Err(BuildError::Malformed { object: "the linked library".into(), problem: error.to_string() })
-        }
+        Err(error) => Err(malformed(&error)),
     }
+}
+
+/// Checks that the library, whose imports are weak, needs no runtime that compilers link where they are given a flag of
+/// theirs. Links are not given those.
+fn check_runtimes(library: &Path) -> Result<(), BuildError> {
+    let bytes = read(library)?;
+    let elf = Elf::parse(&*bytes).map_err(|error| malformed(&error))?;
+    let symbols = elf.elf_dynamic_symbol_table();
+    let needed = symbols.iter().filter(|symbol| symbol.is_undefined(LITTLE) && !symbol.is_weak());
+    let names: Vec<_> = needed
+        .map(|symbol| {
+            String::from_utf8_lossy(symbols.symbol_name(LITTLE, symbol).unwrap_or_default()).into_owned()
+        })
+        .collect();
+    match runtime_cause(names.iter().map(String::as_str)) {
+        Some(cause) => Err(BuildError::Runtime { cause }),
+        None => Ok(()),
+    }
+}
+
+fn malformed(error: &object::Error) -> BuildError {
+    BuildError::Malformed { object: "the linked library".into(), problem: error.to_string() }
 }
 
 /// Puts the finished library in its place atomically: a program that has loaded the old one keeps it.

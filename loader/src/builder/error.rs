@@ -6,10 +6,11 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use farjump_core::code::CodeError;
-use farjump_core::image::{ImageError, Machine, Platform};
+use farjump_core::image::{Machine, Platform};
+use farjump_os::temporary::without_path;
 use farjump_os::{limits, temporary};
 
-use super::error_parts::{BITCODE_ADVICE, constructor_advice, list, missing_advice, place};
+use super::error_parts::{BITCODE_ADVICE, BOUNDS, STACK, constructor_advice, list, missing_advice, place};
 pub use super::error_parts::{Pointee, Site};
 use crate::bundle::BundleError;
 use crate::import_causes::ImportCause;
@@ -52,10 +53,12 @@ pub enum BuildError {
         source: Box<BuildError>,
     },
     /// A compiler that takes no single features.
-    #[error("zig cannot be told the features of one CPU: name gcc or clang (Options::cc, --cc, --target-cc)")]
+    #[error(
+        "zig cannot be told the features of one CPU: name gcc or clang (Options::cc, Options::target_ccs)"
+    )]
     NotForOneCpu,
     /// A source that a library cannot carry.
-    #[error("the library cannot carry its source: `{}` {reason} (Options::carry_source, --carry-source)", path.display())]
+    #[error("the library cannot carry its source: `{}` {reason} (Options::carry_source)", path.display())]
     NoSource {
         /// The file.
         path: PathBuf,
@@ -64,7 +67,7 @@ pub enum BuildError {
     },
     /// Carried source that does not build without files which are not carried.
     #[error(
-        "the library cannot carry its source, which does not build by itself (Options::carry_source, --carry-source): \
+        "the library cannot carry its source, which does not build by itself (Options::carry_source): \
          {source}"
     )]
     SourceAlone {
@@ -144,7 +147,7 @@ pub enum BuildError {
     )]
     NoExecFolder,
     /// The library or an intermediate file cannot be written.
-    #[error("cannot write {}: {source}{}", .path.display(), limits::behind(.source))]
+    #[error("cannot write {}: {}{}", .path.display(), without_path(.source), limits::behind(without_path(.source)))]
     Write {
         /// The file.
         path: PathBuf,
@@ -389,6 +392,20 @@ pub enum BuildError {
         /// The target of the pointer.
         pointee: Pointee,
     },
+    /// An object that needs a stack whose contents can be executed.
+    #[error("{object} {STACK}")]
+    ExecutableStack {
+        /// The object.
+        object: String,
+    },
+    /// The start or the end of a section, as linkers mark it.
+    #[error("{site} uses `{symbol}`, {BOUNDS}")]
+    SectionBounds {
+        /// Its location.
+        site: Site,
+        /// The symbol.
+        symbol: String,
+    },
     /// A section that an image cannot contain.
     #[error(
         "{} is a section that an image cannot contain: use .text, .rodata, .data or .bss, or a name that starts with \
@@ -412,6 +429,12 @@ pub enum BuildError {
         site: Option<Site>,
         /// The function.
         symbol: String,
+    },
+    /// Payload routines that need a runtime which a compiler's driver links by a flag.
+    #[error("the payload routines would run in processes without a library that they need: {cause}")]
+    Runtime {
+        /// The flag.
+        cause: ImportCause,
     },
     /// Exceptions, or destructors at exit.
     #[error(
@@ -450,7 +473,7 @@ pub enum BuildError {
     NoBitcodeCompiler,
     /// An input of which there is no bitcode.
     #[error(
-        "there is no bitcode of `{}`, which {reason}: give C, C++ or Rust files, or bitcode (--bitcode, Options::bitcode)",
+        "there is no bitcode of `{}`, which {reason}: give C, C++ or Rust files, or bitcode (Options::bitcode)",
         path.display()
     )]
     NoBitcode {
@@ -476,10 +499,4 @@ pub enum BuildError {
     /// The image cannot be put into a library.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-}
-
-impl From<ImageError> for BuildError {
-    fn from(error: ImageError) -> Self {
-        CodeError::Image(error).into()
-    }
 }

@@ -2,11 +2,22 @@
 
 use std::fmt;
 
+use farjump_core::code::CodeError;
+use farjump_core::image::ImageError;
+
+use super::error::BuildError;
 use crate::import_causes::ImportCause;
 
 /// The remedy where no driver writes bitcode.
 pub(super) const BITCODE_ADVICE: &str =
-    "install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)";
+    "install clang, or zig (`pip install ziglang`), or name one (Options::cc)";
+
+/// The end of a refusal of an object that asks for an executable stack.
+pub(super) const STACK: &str = "asks for an executable stack, which no target has for it: a nested function whose address is \
+                                      taken (gcc) needs one. Make it a function of the file, and pass the variables that it uses as arguments";
+/// The end of a refusal of code that asks for the start or the end of a section.
+pub(super) const BOUNDS: &str = "by which linkers mark a bound of a section: an image keeps no section apart. Put the entries into \
+                                    one array, and use its address and length";
 
 /// A location in the input: an object and one of its sections.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,4 +86,10 @@ pub(super) fn missing_advice(name: &str, mains: &[(String, String)]) -> String {
     }
     let found: Vec<_> = mains.iter().map(|(main, object)| format!("`{main}` in {object}")).collect();
     format!(", but {}. Give the name (Options::name, or in the output: libNAME.so)", found.join(", "))
+}
+
+impl From<ImageError> for BuildError {
+    fn from(error: ImageError) -> Self {
+        CodeError::Image(error).into()
+    }
 }

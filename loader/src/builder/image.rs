@@ -244,6 +244,7 @@ impl Build<'_> {
         expose(name, &compiled, scratch)?;
         let objects = Objects::read(&compiled.files, rules)?;
         let routines = routines::find(name, &objects, &compiled.files)?;
+        objects.check(&format!("{name}_main"), &routines)?;
 
         let runtime = compiler.runtime_library();
         let (files, runtime) = (&compiled.files, runtime.as_deref());

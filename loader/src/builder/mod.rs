@@ -13,6 +13,7 @@
 //! farjump's own linker.
 
 mod bitcode;
+mod checks;
 mod compile;
 mod compiler;
 mod debug_file;
@@ -26,6 +27,7 @@ mod facts;
 mod for_cpu;
 mod image;
 mod link;
+mod link_flags;
 mod llvm_version;
 mod locate_symbol;
 mod objects;
@@ -89,9 +91,10 @@ pub struct Options {
     /// Drivers for other machines. Where none is named, the first one of `cc`, if it is clang or zig, the
     /// machine's own gcc (`aarch64-linux-gnu-gcc`), `clang` and `zig cc` that compiles a line.
     pub target_ccs: Vec<(Machine, String)>,
-    /// Flags for the compiler, after farjump's own (which contain `-Os`), and for the link of the library,
-    /// after the objects, so that `-lz` works for the payload routines. Shared libraries among them that
-    /// define imports of the image are its *wanted libraries*, except the C library's own. Rust ignores them.
+    /// Flags for the compiler, after farjump's own (which contain `-Os`). Those that say what is linked (`-l`, `-L`, `-Wl,…`,
+    /// files) are also for the link of the library, after the objects, so that `-lz` works for the payload routines. Shared
+    /// libraries among them that define imports of the image are its *wanted libraries*, except the C library's own. Rust
+    /// ignores them.
     pub cflags: Vec<String>,
     /// The linker that makes images: GNU ld or lld. `None`: the one in the environment variable
     /// `FARJUMP_LD`, otherwise the first one of `ld.bfd`, `ld`, `ld.lld` that links a line. For other machines it is taken if
@@ -250,7 +253,8 @@ fn from_library(options: &Options, scratch: &Scratch) -> Result<Option<Options>,
     let bundle = carrier.stated_bundle().ok().flatten().and_then(|bundle| Bundle::parse(bundle).ok());
     let Some(bundle) = bundle else { return Ok(None) };
     let refused = |reason: String| BuildError::LibraryAsInput { path: input.clone(), reason };
-    let none = || "carries no source to build from: build it with --carry-source".to_owned();
+    let none =
+        || "carries no source to build from: build it with its source (Options::carry_source)".to_owned();
     let source = Source::of(carrier.elf()).and_then(|source| source.ok_or_else(none)).map_err(refused)?;
     let mut options = source.unpack(&scratch.folder("source")?, options)?;
     options.name.get_or_insert(bundle.name.to_owned());

@@ -53,6 +53,7 @@ fn extracted(objects: ObjectsOf<'_>) -> Result<Extracted, BuildError> {
     let machine = cpu.machine();
     let rules = Rules::of(machine).ok_or(BuildError::Unsupported { machine: machine.triple() })?;
     let objects = Objects::of(objects, rules)?;
+    objects.check(&format!("{name}_main"), &[])?;
     let (files, runtime, folder) = (&[][..], None, Path::new(""));
     let inputs = Inputs { files, objects: &objects, name, runtime, rules, folder };
     let named = |error| locate(error, &objects, name);

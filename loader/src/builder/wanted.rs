@@ -12,6 +12,7 @@ use object::{
 
 use super::compiler::Compiler;
 use super::error::BuildError;
+use super::link_flags::link_flags;
 use super::objects::{Elf, LITTLE};
 use super::rules::Rules;
 use super::{Options, Scratch, run_tool};
@@ -46,14 +47,15 @@ pub(super) fn find(
     let imports: Vec<&str> =
         imports.iter().map(String::as_str).filter(|import| !import.starts_with(SERVICES)).collect();
     // Without flags, a C compiler links only the C library.
-    if imports.is_empty() || (options.cflags.is_empty() && !cxx) {
+    let flags = link_flags(&options.cflags);
+    if imports.is_empty() || (flags.is_empty() && !cxx) {
         return Ok(Vec::new());
     }
     let input = scratch.write("imports.o", &referring(&imports, rules)?)?;
     let output = scratch.path("imports.so");
     let mut command = compiler.command(cxx);
     command.args(["-shared", "-nostartfiles", "-Wl,--as-needed", "-o"]).arg(&output).arg(&input);
-    let said = compiler.run(command.args(&options.cflags))?;
+    let said = compiler.run(command.args(flags))?;
     if !said.status.success() {
         let (linker, messages) = (run_tool::program(&command), run_tool::messages(&said));
         return Err(BuildError::Link { linker, messages });

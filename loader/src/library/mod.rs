@@ -21,7 +21,7 @@ use crate::carried_source::CarriedSource;
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
 use crate::manifest::{Manifest, best_for};
-use crate::sealed::check_complete;
+use crate::sealed::{check_complete, check_stack};
 use crate::shared_library::Loaded;
 use crate::signature::Signature;
 pub use image::LibraryImage;
@@ -102,11 +102,13 @@ impl Library {
     /// [`Error::NoBundle`], [`Error::Bundle`] (also for a name that is no ifunc's), [`Error::Image`],
     /// [`Error::Manifest`], [`Error::PayloadAlignments`],
     /// [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries that `farjump build` would not make.
+    /// [`Error::Load`] for one that asks for an executable stack.
     pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
         let (file, foreign) = read_any_elf(&path, MAX_FILE + 1)?;
         let malformed = |problem| Error::Malformed { path: path.clone(), problem };
         check_complete(&file).map_err(malformed)?;
+        check_stack(&file).map_err(|message| Error::Load { path: path.clone(), message })?;
         let carrier = Carrier::parse(&file).map_err(malformed)?;
         let carried = carrier.bundle().map_err(malformed)?;
         let carried = carried.ok_or_else(|| Error::NoBundle { path: path.clone() })?;
@@ -304,13 +306,12 @@ impl Library {
     fn no_image(&self, target: Platform, forms: Forms) -> Error {
         let offered: Vec<_> = self.images().iter().map(|image| image.kind().to_string()).collect();
         let for_it = CodeKind::Bitcode(target.machine);
-        let hint = if self.images().iter().any(|image| image.kind() == for_it)
-            && !forms.contains(Forms::BITCODE)
-        {
-            ", and the target takes no bitcode: have it take that (farjump serve --bitcode, TargetBuilder::compiler), or"
-        } else {
-            ":"
-        };
+        let hint =
+            if self.images().iter().any(|image| image.kind() == for_it) && !forms.contains(Forms::BITCODE) {
+                ", and the target takes no bitcode: have it take that (TargetBuilder::compiler), or"
+            } else {
+                ":"
+            };
         Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", "), hint }
     }
 

@@ -13,7 +13,7 @@ use libloading::os::unix;
 use crate::error::Error;
 use crate::import_causes::{MissingImports, import_causes};
 use crate::refusal::Refused;
-use crate::shared_library::find;
+use crate::shared_library::{Loaded, find};
 pub use exports::Exports;
 use libraries::{Allowed, Interposed, Wanted, exposed};
 
@@ -52,6 +52,13 @@ pub(crate) struct Offer<'a> {
     wanted: Vec<&'a Allowed>,
 }
 
+/// Whether the C library defines this name.
+fn is_of_libc(name: &str) -> bool {
+    // SAFETY: each process has its C library open, so that `Loaded::open` loads nothing and runs no constructor.
+    let libc = unsafe { Loaded::open(OsStr::new("libc.so.6")) };
+    libc.is_ok_and(|libc| libc.symbol(name).is_some())
+}
+
 impl Offer<'_> {
     /// The address of `import`, without its addend; `None` if it is not offered.
     pub(crate) fn resolve(&self, import: &Import<'_>) -> Option<u64> {
@@ -73,7 +80,7 @@ impl Offer<'_> {
         let offered = self.resolver.offered();
         Refused::UnresolvedImport {
             ifunc,
-            missing: Box::new(MissingImports::new(missing)),
+            missing: Box::new(MissingImports::new(missing, is_of_libc)),
             suggestion,
             offered,
         }
@@ -189,7 +196,7 @@ impl Resolver {
         if missing.is_empty() {
             return Ok(offer);
         }
-        let missing = Box::new(MissingImports::new(missing.iter().map(|import| import.name)));
+        let missing = Box::new(MissingImports::new(missing.iter().map(|import| import.name), |_| false));
         let ifunc = ifunc.to_owned();
         match unopened {
             Some(source) => Err(Refused::WantedUnopened { ifunc, source }),

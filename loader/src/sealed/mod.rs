@@ -33,8 +33,8 @@ use crate::code_id;
 use crate::elf_file;
 #[cfg(feature = "build")]
 use crate::file_contents::Carrier;
-pub(crate) use object::check_complete;
 use object::{Object, Role};
+pub(crate) use object::{check_complete, check_stack};
 use search::{Folders, absolute, expand, replace_origin};
 
 /// Bound all at once, and none offered to other libraries.

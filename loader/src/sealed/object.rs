@@ -19,8 +19,11 @@ const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_PHDR: u32 = 6;
 const PT_TLS: u32 = 7;
+const PT_GNU_STACK: u32 = 0x6474_e551;
 const PT_GNU_RELRO: u32 = 0x6474_e552;
 const PT_GNU_PROPERTY: u32 = 0x6474_e553;
+/// A flag of segments: their contents may be executed.
+const PF_X: u32 = 1;
 
 // Tags of the dynamic section (elf.h).
 const DT_NEEDED: u64 = 1;
@@ -39,6 +42,7 @@ const TABLES: [(u64, u64); 6] = [(DT_STRTAB, DT_STRSZ), (7, 8), (23, 2), (25, 27
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     kind: u32,
+    is_executable: bool,
     offset: u64,
     address: u64,
     file_len: u64,
@@ -89,6 +93,19 @@ pub(crate) fn check_complete(bytes: &[u8]) -> Result<(), String> {
     segments(bytes).map(drop)
 }
 
+/// Checks that a library does not have the dynamic linker make the stacks of the process executable.
+///
+/// # Errors
+/// It does: a sentence, with `it` for the library.
+pub(crate) fn check_stack(bytes: &[u8]) -> Result<(), String> {
+    match segments(bytes)?.iter().any(|segment| segment.kind == PT_GNU_STACK && segment.is_executable) {
+        false => Ok(()),
+        true => Err("it asks for an executable stack, which would make the stacks of this process executable: link it with \
+                     -Wl,-z,noexecstack, of objects that need none"
+            .to_owned()),
+    }
+}
+
 /// The program headers of a file that has all bytes they claim.
 fn segments(bytes: &[u8]) -> Result<Vec<Segment>, String> {
     let len = bytes.len();
@@ -110,6 +127,7 @@ fn segments(bytes: &[u8]) -> Result<Vec<Segment>, String> {
         let at = start + index * PROGRAM_HEADER;
         let segment = Segment {
             kind: u32_at(bytes, at).unwrap_or_default(),
+            is_executable: u32_at(bytes, at + 4).unwrap_or_default() & PF_X != 0,
             offset: long(at + 8),
             address: long(at + 16),
             file_len: long(at + 32),
@@ -138,6 +156,7 @@ impl Object {
     /// The problem, with `it` for the library.
     pub(crate) fn check(bytes: Vec<u8>) -> Result<Object, String> {
         let segments = segments(&bytes)?;
+        check_stack(&bytes)?;
         let damaged = |problem: &str| format!("it is damaged: {problem}; build or copy it again");
         let mut end = 0;
         for segment in segments.iter().filter(|segment| segment.kind == PT_LOAD) {
@@ -272,7 +291,8 @@ impl Object {
         let count = self.segments.len() as u64;
         let headers = (count + 1) * PROGRAM_HEADER;
         let len = headers + contents.len() as u64;
-        let added = Segment { kind: PT_LOAD, offset, address, file_len: len, len, align: PAGE };
+        let added =
+            Segment { kind: PT_LOAD, is_executable: false, offset, address, file_len: len, len, align: PAGE };
         // Segments to load are in the order of their addresses: this one is the last.
         let last = self.segments.iter().rposition(|segment| segment.kind == PT_LOAD).map_or(0, |at| at + 1);
         let (from, split) = (old as usize, (old + last as u64 * PROGRAM_HEADER) as usize);

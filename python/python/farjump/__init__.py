@@ -17,6 +17,7 @@ from ._errors import (
     LibraryError,
     Panicked,
     PeerGone,
+    PicklingError,
     PublisherGone,
     Refused,
     ServeError,
@@ -39,6 +40,7 @@ from ._native import (
     Store,
     Subscriber,
     Target,
+    __version__,
     close_targets as _close_targets,
     gather,
 )
@@ -70,6 +72,7 @@ __all__ = [
     "PeerGone",
     "Pending",
     "Pendings",
+    "PicklingError",
     "Publisher",
     "PublisherGone",
     "Refused",

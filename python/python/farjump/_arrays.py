@@ -15,8 +15,9 @@ All numbers are little-endian.
 from __future__ import annotations
 
 import struct
+import sys
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy
@@ -40,11 +41,34 @@ class Header(NamedTuple):
     """Their length in bytes."""
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value is no array, or one of `numpy.ndarray` or `numpy.memmap`. An array of another class is more than its
+    items: it has a mask or a unit, or its operations are others.
+    """
+    kind = type(value)
+    numpy = sys.modules.get("numpy")
+    return numpy is None or kind is numpy.ndarray or kind is numpy.memmap or not isinstance(value, numpy.ndarray)
+
+
+def not_plain(array: Any, about: str) -> TypeError:
+    """The error for an array that is not plain. `about` begins its sentence."""
+    import numpy
+
+    if isinstance(array, numpy.ma.MaskedArray):
+        advice = "give its items without the mask, by `filled(value)` or `compressed()`"
+    else:
+        advice = "give its items, by numpy.asarray"
+    kind = f"{type(array).__module__}.{type(array).__qualname__}"
+    return TypeError(f"{about} is a {kind}, and farjump takes arrays of numpy.ndarray and numpy.memmap alone: {advice}")
+
+
 def header(array: numpy.ndarray) -> bytes:
     """The header for an array. Its items follow as `array.data` has them.
 
     TypeError or ValueError says why an array cannot be an object.
     """
+    if not is_plain(array):
+        raise not_plain(array, "an array for an object")
     kind, size = array.dtype.kind, array.dtype.itemsize
     if size not in _SIZES.get(kind, ()) or not array.dtype.isnative:
         raise TypeError(

@@ -5,12 +5,15 @@ import threading
 import time
 import weakref
 
-from . import ConnectError, PeerGone, Store, _owners
+from . import ConnectError, Gone, PeerGone, Store, _owners
+from ._looks import Looks
 
 _lock = threading.RLock()
+_looks = Looks()
 # The clients that several users share, by address and key file.
 _shared = {}
-# The clients of proxies at targets of other programs. Connectors do not share those.
+# The clients of proxies at targets of other programs. Connectors do not share those. An address does not name an owner: its
+# epoch does.
 _resolving = {}
 # All clients, to be dropped in a forked child.
 _all = weakref.WeakSet()
@@ -29,6 +32,8 @@ class Client:
         self.is_closed = False
         self._key = (address, key_file)
         self._users = 0
+        # Whether handles are resolved by it, which is one of its uses.
+        self._resolves = False
         self._connect(key_file, memory, timeout, starts)
         _all.add(self)
 
@@ -39,6 +44,7 @@ class Client:
             self.presence = None if path is None else _owners.find(path, memory, timeout, starts)
             try:
                 self.store = Store(self.address, key_file=key_file, connect_timeout=timeout)
+                self.epoch = self.store.epoch
                 return
             except BaseException as error:
                 ended = isinstance(error, (ConnectError, PeerGone)) and self.presence and self.presence.is_gone()
@@ -63,17 +69,33 @@ class Client:
             return client
 
     @staticmethod
-    def resolving(address, key_file=None):
-        """The client by which proxies of this address are resolved: that of a connector that is open, or one that
-        stays open. Starts no owner, which would have none of their objects."""
-        key = (address, key_file)
-        client = _shared.get(key) or _resolving.get(key)
-        if client is None or client.store is None:
-            with _lock:
-                client = Client.shared(address, key_file, starts=False)
-                if client.presence is None:
-                    _resolving[key] = client
-        return client
+    def resolving(handle, address, key_file=None):
+        """The client by which a handle is resolved: that of a connector that is open, or one that stays open until its
+        owner ends. Starts no owner, which would have none of the objects.
+
+        Raises:
+            Gone: the owner at the address is another one.
+        """
+        key, epoch = (address, key_file), handle.epoch
+        client = _known(key, epoch)
+        if client is not None and not _looks.is_due():
+            return client
+        with _lock:
+            client = _known(key, epoch)
+            # Its use shows whether it has ended.
+            _forget_ended(client)
+            if client is not None:
+                return client
+            client = Client.shared(address, key_file, starts=False)
+            if client.epoch != epoch:
+                client.leave()
+                raise Gone(
+                    f"object {handle.number} is gone: the owner at {address} has restarted since, or is another one"
+                )
+            client._resolves = True
+            if client.presence is None:
+                _resolving[key] = client
+            return client
 
     def forget(self):
         """Has the next user open another one, as the owner has ended."""
@@ -81,23 +103,27 @@ class Client:
             for clients in (_shared, _resolving):
                 if clients.get(self._key) is self:
                     del clients[self._key]
+            if self._resolves:
+                self._resolves = False
+                self.leave()
 
     def is_gone(self):
-        """Whether the owner is known to have ended."""
-        return self.store is None or self.presence is None or self.presence.is_gone()
+        """Whether it was closed, or the owner is known to have ended."""
+        store = self.store
+        return store is None or store.gone or (self.presence is not None and self.presence.is_gone())
 
     def leave(self):
         """Ends the use by one user; the last one closes it."""
         with _lock:
             self._users -= 1
-            if self._users == 0:
+            if self._users == 0 and not self.is_closed:
                 self.close()
 
     def close(self):
         """Closes it for all users."""
         with _lock:
-            self.forget()
             self.is_closed = True
+            self.forget()
             store, self.store = self.store, None
             if store is not None:
                 store.close()
@@ -110,6 +136,24 @@ class Client:
             if self.store is not None and self.presence is not None:
                 self.presence.clear(timeout)
             self.close()
+
+
+def _known(key, epoch):
+    """The client at an address whose owner has this epoch, if one is open."""
+    for clients in (_shared, _resolving):
+        client = clients.get(key)
+        if client is not None and client.epoch == epoch and client.store is not None:
+            return client
+    return None
+
+
+def _forget_ended(used):
+    """Drops the clients of owners that have ended, but for the one in use. Those of connectors stay theirs."""
+    _looks.took_place()
+    for clients in (_shared, _resolving):
+        for client in list(clients.values()):
+            if client is not used and client.is_gone():
+                client.forget()
 
 
 def _after_fork():

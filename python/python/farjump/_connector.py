@@ -35,7 +35,7 @@ class FarjumpConnector:
     Args:
         address: of the owner. Without it, that of all processes of this user on this machine.
         key_file: the key for a target over TCP.
-        memory: most bytes of objects, in an owner that is started: half of the machine's memory if not given.
+        memory: most bytes of objects, in an owner that is started: half of the memory that the process may use if not given.
         clear: whether `close` ends the owner, with all objects, if it is not told.
         start: whether to start an owner where no process listens.
         start_timeout: longest time for that, and for connecting, in seconds.
@@ -83,9 +83,9 @@ class FarjumpConnector:
 
     @property
     def _store(self):
-        """The native store, opened again in a forked child."""
+        """The native store, opened again in a forked child. That of a closed connector may serve others still."""
         store = self._client.store
-        if store is not None:
+        if store is not None and not self._closed:
             return store
         with _clients.lock():
             if self._closed or self._client.is_closed:
@@ -97,9 +97,15 @@ class FarjumpConnector:
         """Whether it was closed."""
         return self._closed
 
+    @property
+    def gone(self) -> bool:
+        """Whether it was closed, or its owner has ended: make another."""
+        return self._closed or self._client.is_gone()
+
     def close(self, clear: bool | None = None) -> None:
         """Closes the connector. With `clear`, ends the owner process and its objects for all. Closing it again does
-        nothing."""
+        nothing. A closed connector has no objects, also where others are open at its owner: `get` returns None, `exists`
+        False, and `evict` does nothing; what makes objects raises Closed."""
         if self._closed:
             return
         self._closed = True
@@ -131,11 +137,15 @@ class FarjumpConnector:
 
     def evict(self, key: FarjumpKey) -> None:
         """Evicts an object, if it is there."""
-        self._store.evict(handle_of(key))
+        handle = handle_of(key)
+        if not self._closed:
+            self._store.evict(handle)
 
     def exists(self, key: FarjumpKey) -> bool:
         """Whether there is an object of this key."""
         handle = handle_of(key)
+        if self._closed:
+            return False
         if handle.length:
             return self._store.exists(handle)
         try:
@@ -150,8 +160,11 @@ class FarjumpConnector:
 
         On the owner's machine it shows the owner's memory.
         """
+        handle = handle_of(key)
+        if self._closed:
+            return None
         try:
-            return self._store.get(handle_of(key))
+            return self._store.get(handle)
         except (Gone, Unset):
             return None
 

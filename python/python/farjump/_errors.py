@@ -1,5 +1,7 @@
 """The exceptions, with the sentences of the Rust library's errors."""
 
+import _pickle
+
 
 class Error(Exception):
     """An error of farjump. Its text names the fault, its place and the remedy."""
@@ -77,6 +79,10 @@ class IfuncError(Error):
     """The symbol that it needs and no target has."""
     line: int | None = None
     """The line of its source that is the cause."""
+
+
+class PicklingError(IfuncError, _pickle.PicklingError):
+    """A Python function that cannot be pickled, as another process would not find it."""
 
 
 class ServeError(Error):

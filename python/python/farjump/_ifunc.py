@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import importlib.util
 import inspect
+import operator
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from . import _glue
-from ._errors import Error, Gone, HandleError, IfuncError, Panicked, Refused, Spilled, StoreFull, Unset
+from ._arrays import is_plain, not_plain
+from ._errors import Error, Gone, HandleError, IfuncError, Panicked, PicklingError, Refused, Spilled, StoreFull, Unset
 from ._glue import Variant
 from ._native import Library
 from ._signature import Signature
@@ -27,6 +32,9 @@ LIBM = frozenset(
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmod frexp hypot "
     "ldexp lgamma log log10 log1p log2 nearbyint nextafter pow rint round sin sincos sinh sqrt tan tanh tgamma trunc".split()
 )
+
+# The main script, in its own process and in those that multiprocessing spawns of it.
+_MAIN = ("__main__", "__mp_main__")
 
 
 # The exceptions for what the target's store says of a handle.
@@ -46,14 +54,15 @@ def ifunc(
     *,
     name: str | None = None,
     levels: Sequence[str] = (),
-    error_model: str = "numpy",
+    error_model: str = "python",
     fastmath: bool = False,
     boundscheck: bool = False,
 ) -> Callable[[Callable[P, R]], Ifunc[P, R]]:
     """Makes a function one that links can inject, as in `@farjump.ifunc("f4[:, ::1], f4[::1] -> i8")`.
 
     Numba compiles it when it is first used. `levels` are levels of x86-64 CPUs, such as `v3`, for which there is code of its
-    own besides that for all of them. `error_model`, `fastmath` and `boundscheck` are Numba's.
+    own besides that for all of them. `error_model`, `fastmath` and `boundscheck` are Numba's, with the defaults of its
+    `njit`: a division by zero is a ZeroDivisionError, and with `error_model="numpy"` infinity, or 0 between integers.
     """
     unknown = [level for level in levels if level not in LEVELS]
     if unknown:
@@ -100,21 +109,54 @@ class Ifunc(Generic[P, R]):
         """The name by which targets know it."""
         self.signature = Signature(signature, function.__name__, [one.name for one in parameters])
         self._function, self._levels, self._options = function, levels, options
-        self._lock = threading.Lock()
+        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._local: Any = None
+        # Of a function that has no decorator where it stands: it may call itself, which Numba has to be told.
+        self._is_its_own_name = function.__globals__.get(function.__name__) is function
         self._compiled: Compiled | None = None
-        self._local: Callable[..., Any] | None = None
         self._libraries: dict[Variant, tuple[Library, _Results]] = {}
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(self, attribute, getattr(function, attribute))
         self.__wrapped__ = function
+        if self.__module__ in _MAIN:
+            _pass_to_pools()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        for argument, value in (*zip(self.signature.arguments, args), *kwargs.items()):
+            if not is_plain(value):
+                name = argument if isinstance(argument, str) else argument.name
+                raise not_plain(value, f"argument `{name}` of `{self.__name__}`")
+        dispatcher = self._local or self._dispatcher()
+        if self._is_its_own_name:
+            with _numba().register_dispatcher(dispatcher):
+                return cast("R", dispatcher(*args, **kwargs))
+        return cast("R", dispatcher(*args, **kwargs))
+
+    def _dispatcher(self) -> Any:
+        """Numba's function, which runs here, and which other functions call."""
         if self._local is None:
-            numba = _numba()
-            with self._lock:
-                self._local = self._local or numba.numba.njit(**self._options)(self._function)
-        result: R = self._local(*args, **kwargs)
-        return result
+            numba = _numba().numba
+            # Not the lock of compilations: in one of them, Numba asks for this if the function calls itself.
+            with self._making:
+                self._local = self._local or numba.njit(**self._options)(self._function)
+        return self._local
+
+    @functools.cached_property
+    def _typed(self) -> Any:
+        """Numba's function for the types of the signature alone, which runs here."""
+        return _numba().typed(self._function, self.signature, self._options)
+
+    def _run_here(self, *args: Any) -> Any:
+        """Runs it here as it runs at a target: with arguments of the signature's types, and those that links take."""
+        self._check_no_output()
+        return self._typed(*self.signature.values(args))
+
+    def _check_no_output(self) -> None:
+        if self.signature.output is not None:
+            raise TypeError(
+                f"`{self.__name__}` has the output `{self.signature.output.name}`, which becomes a new object: use "
+                "farjump.derive"
+            )
 
     @property
     def library(self) -> Library:
@@ -123,11 +165,7 @@ class Ifunc(Generic[P, R]):
 
     def _farjump_call(self, args: Sequence[Any]) -> tuple[Library, Any, _Results]:
         """For links: the library, the payload with these arguments, and what makes results of outcomes."""
-        if self.signature.output is not None:
-            raise TypeError(
-                f"`{self.__name__}` has the output `{self.signature.output.name}`, which becomes a new object: use "
-                "farjump.derive"
-            )
+        self._check_no_output()
         payload, has_handle = self.signature.payload(args)
         library, results = self._built(Variant.OBJECTS if has_handle else Variant.PLAIN)
         return library, payload, results
@@ -157,7 +195,32 @@ class Ifunc(Generic[P, R]):
         return self._libraries[variant]
 
     def __reduce__(self) -> str:
+        if self.__module__ in _MAIN:
+            file = self._function.__code__.co_filename
+            raise PicklingError(
+                f"`{self.__qualname__}` cannot be pickled: it is defined in the main script ({file}), which another process does "
+                "not import. Define it in a module that both processes can import"
+            )
+        return self._by_name()
+
+    def _by_name(self) -> str:
+        """Its name, as a pickle has it. PicklingError says that the name does not lead to it."""
+        found: Any = None
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
+            found = operator.attrgetter(self.__qualname__)(importlib.import_module(self.__module__))
+        if found is not self:
+            raise PicklingError(
+                f"`{self.__qualname__}` cannot be pickled: a pickle has its name, by which module {self.__module__} does not have "
+                "it. Define it at the top level of the module, under its own name"
+            )
         return self.__qualname__
+
+    # A copy would have to be compiled again.
+    def __copy__(self) -> Ifunc[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Ifunc[P, R]:
+        return self
 
     def __repr__(self) -> str:
         return f"<farjump.Ifunc {self.__qualname__} of {self.signature.text!r}>"
@@ -206,15 +269,22 @@ class _Results:
                 return more
         return error
 
+    def _at(self, place: tuple[str, str, int] | None) -> str:
+        """The file of the function, and the place in it or in a function that it calls, if Numba noted one."""
+        if place is None:
+            return self._file
+        function, file, line = place
+        return f"{file}, line {line}" if file == self._file else f"{self._file}; in `{function}`, {file}, line {line}"
+
     def _raised(self, error: Panicked) -> BaseException:
         code = _glue.code_in(error.message)
         if code is None:
             return error
         if code < len(self._exceptions):
-            kind, arguments, line = self._exceptions[code]
+            kind, arguments, place = self._exceptions[code]
             raised: BaseException = kind if isinstance(kind, BaseException) else kind(*(arguments or ()))
             raised.__cause__ = error
-            raised.add_note(f"raised at the target, by `{self._signature.function}` ({self._file}, line {line})")
+            raised.add_note(f"raised at the target, by `{self._signature.function}` ({self._at(place)})")
             return raised
         number, reason = divmod(code - _glue.FAULT, _glue.STEP)
         if code >= _glue.FAULT and number < len(self._signature.arguments):
@@ -228,6 +298,13 @@ class _Results:
         better = Panicked(text)
         better.ifunc, better.message = error.ifunc, error.message
         return better
+
+
+def _pass_to_pools() -> None:
+    """Has multiprocessing pass functions of the main script by their names: its processes have that script too."""
+    from multiprocessing.reduction import ForkingPickler
+
+    ForkingPickler.register(Ifunc, Ifunc._by_name)
 
 
 def _numba() -> Any:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core.callconv import CPUCallConv
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.lowering import Lower
 
 _DEFINED = re.compile(r'^define [^@]*@("[^"]*"|[\w.$]+)\(')
 _CONSTANT = re.compile(r'^@("[^"]*"|[\w.$]+) = (.*)')
@@ -63,3 +70,44 @@ def in_message(message: str, path: str) -> int | None:
     name = re.escape(os.path.basename(path))
     found = re.findall(rf'{name}(?:", line (\d+)| \((\d+)\))', message)
     return int(found[-1][0] or found[-1][1]) if found else None
+
+
+def in_traceback(error: BaseException, path: str) -> int | None:
+    """The last line of the file at `path` for which Numba made instructions before this error."""
+    line = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        place = getattr(frame.f_locals.get("self"), "loc", None)
+        if getattr(place, "filename", None) == path:
+            line = place.line
+    return line
+
+
+@contextmanager
+def of_exceptions() -> Iterator[None]:
+    """Has Numba note a line for each exception of what is compiled meanwhile.
+
+    By itself it notes those of `raise` alone, and none for a division, an index or an integer's power.
+    """
+    lowered, built = Lower.lower_inst, CPUCallConv.build_excinfo_struct
+    # Instructions that Numba works on: that of a function that it compiles for another one comes behind that one's.
+    begun: list[Any] = []
+
+    def lower_inst(self: Any, instruction: Any) -> None:
+        begun.append((self.loc, self.func_ir.func_id.func_qualname))
+        try:
+            lowered(self, instruction)
+        finally:
+            begun.pop()
+
+    def build_excinfo_struct(self: Any, kind: Any, arguments: Any, place: Any, function: str | None) -> Any:
+        if place is None and begun:
+            place, function = begun[-1]
+        return built(self, kind, arguments, place, function)
+
+    # Numba compiles for one thread at a time, by this lock.
+    with global_compiler_lock:
+        Lower.lower_inst, CPUCallConv.build_excinfo_struct = lower_inst, build_excinfo_struct
+        try:
+            yield
+        finally:
+            Lower.lower_inst, CPUCallConv.build_excinfo_struct = lowered, built

@@ -11,33 +11,20 @@ from typing import Any, NamedTuple
 import numba
 from llvmlite import binding as llvm
 from numba.core import types
+from numba.core.typeinfer import register_dispatcher
+from numba.extending import typeof_impl
 
-from . import _glue, _lines
+from . import _glue, _lines, _runtime
 from ._errors import IfuncError
+from ._ifunc import Ifunc
 from ._native import Library, link_library
 from ._signature import Argument, Kind, Signature
-
-#: Starts of the names of symbols that no target has, and what in a function needs them.
-RUNTIME = {
-    **dict.fromkeys(
-        ("NRT_MemInfo_alloc", "NRT_MemInfo_new", "NRT_Allocate", "NRT_"),
-        "it allocates memory: make no arrays, lists or strings in it",
-    ),
-    "numba_gil": "it uses objects of Python's: print nothing, and use no objmode",
-    "numba_unpickle": "it uses objects of Python's",
-    "numba_rnd": "it draws random numbers: pass a seed or numbers to it",
-    "numba_get": "it draws random numbers: pass a seed or numbers to it",
-    "numba_attempt_nocopy_reshape": "it reshapes an array: pass it in that shape",
-    "numba_": "it calls a function of Numba's runtime",
-    "PyErr_SetString": "it raises with values that it computes: raise with constants alone",
-    "Py": "it uses objects of Python's",
-    "_Py": "it uses objects of Python's",
-    "__svml": "Numba was set up with Intel's SVML: set NUMBA_DISABLE_INTEL_SVML=1",
-}
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _PICKLED = re.compile(r'^@(\.const\.pickledata\.\w+) = .*? c"((?:[^"\\]|\\.)*)"', re.M)
 _EXCEPTION = re.compile(r"^(@\.const\.picklebuf\.\w+ = .*?\{ ptr, i32, ptr, ptr, i32 \}) \{ ptr @([\w.]+),.*$", re.M)
+#: Where a function finds the address of one that calls it, whose compilation has not ended.
+_UNRESOLVED = re.compile(r'^(@"\.numba\.unresolved\$([^"]+)") = external [^\n]*global ptr.*$', re.M)
 #: An address of this process in code.
 _ADDRESS = re.compile(r"\binttoptr \(i64 (\d{5,}) to ptr\)")
 
@@ -53,8 +40,27 @@ class Compiled(NamedTuple):
     """The type in which it stores its result."""
     leaves: list[str]
     """The indices of each number in that, and its type."""
-    exceptions: list[tuple[Any, Any, int]]
-    """Class, arguments and line of each exception that it raises, by its number."""
+    exceptions: list[tuple[Any, Any, tuple[str, str, int] | None]]
+    """Class and arguments of each exception that it raises, by its number, with the function, file and line that raise it
+    if Numba noted them.
+    """
+
+
+#: Wrappers would call Python.
+_WITHOUT_WRAPPERS = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+#: While a function is compiled for targets, the dispatchers of it and of the ifuncs that it calls. Those that run here are
+#: others: code for targets has all that it calls in one module. Numba's lock guards it.
+_for_targets: dict[Callable[..., Any], Any] | None = None
+
+
+@typeof_impl.register(Ifunc)
+def _typeof(value: Ifunc[..., Any], context: Any) -> Any:
+    """The type by which a function compiled by Numba calls an ifunc, which may be itself."""
+    if _for_targets is None:
+        return types.Dispatcher(value._dispatcher())
+    if value._function not in _for_targets:
+        _for_targets[value._function] = numba.njit(**_WITHOUT_WRAPPERS, **value._options)(value._function)
+    return types.Dispatcher(_for_targets[value._function])
 
 
 def _numba_kind(kind: Kind) -> Any:
@@ -75,22 +81,39 @@ def _signature(signature: Signature) -> Any:
 
 
 def _compile(function: Callable[..., Any], signature: Signature, options: dict[str, Any]) -> Any:
-    # Wrappers would call Python, and stay away. Numba's own option `_nrt=False` would refuse what allocates memory, but
-    # functions that this one calls would keep it.
-    options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True, **options}
-    return next(iter(numba.njit([_signature(signature)], **options)(function).overloads.values()))
+    # Numba's own option `_nrt=False` would refuse a function that allocates memory, but functions that it calls would keep it.
+    global _for_targets
+    with _lines.of_exceptions():
+        _for_targets = {function: numba.njit(**_WITHOUT_WRAPPERS, **options)(function)}
+        try:
+            return next(iter(_typed(_for_targets[function], signature).overloads.values()))
+        finally:
+            _for_targets = None
+
+
+def typed(function: Callable[..., Any], signature: Signature, options: dict[str, Any]) -> Any:
+    """Compiles `function` for the types of its signature alone. IfuncError says why Numba does not."""
+    return _typed(numba.njit(**options)(function), signature)
+
+
+def _typed(dispatcher: Any, signature: Signature) -> Any:
+    try:
+        # By the name of the function without the decorator it calls itself, too.
+        with register_dispatcher(dispatcher):
+            dispatcher.compile(_signature(signature))
+    except Exception as error:  # noqa: BLE001 - Numba raises whatever its parts do
+        # Numba's traceback is of its own parts: its explanation has the places in the function.
+        raise _refusal(dispatcher.py_func, error) from None
+    dispatcher.disable_compile()
+    return dispatcher
 
 
 def compiled(function: Callable[..., Any], signature: Signature, options: dict[str, Any]) -> Compiled:
     """Compiles `function`. IfuncError says what in it cannot be injected."""
     if getattr(numba.config, "DISABLE_JIT", False):
         raise IfuncError(f"`{function.__name__}` cannot be injected while NUMBA_DISABLE_JIT is set: unset it")
-    try:
-        result = _compile(function, signature, options)
-    except Exception as error:  # noqa: BLE001 - Numba raises whatever its parts do
-        # Numba's traceback is of its own parts: its explanation has the places in the function.
-        raise _refusal(function, error) from None
-    text, name = result.library.get_llvm_str(), result.fndesc.llvm_func_name
+    result = _compile(function, signature, options)
+    text, name = _resolved(result.library.get_llvm_str()), result.fndesc.llvm_func_name
     inner = f"@{name}" if re.fullmatch(r"[\w.$]+", name, re.ASCII) else f'@"{name}"'
     if result.library.has_dynamic_globals or _ADDRESS.search(text):
         line = _line(function, signature, options, _lines.is_address)
@@ -100,12 +123,27 @@ def compiled(function: Callable[..., Any], signature: Signature, options: dict[s
             "uses an address of this process, which means nothing at a target: take a function of ctypes or cffi out, and "
             "pass a global array of over 1 MB as an argument",
         )
-    # What is optimised away fails always: the environment of Python's objects is null.
-    _check_imports(function, signature, options, llvm.parse_assembly(text), but=("NRT_",))
+    # What is optimised away fails always: the environment of Python's objects is null. References to arrays are counted
+    # until the function is linked.
+    missing = [name for name in _missing(llvm.parse_assembly(text)) if not name.startswith("NRT_")]
     returned = result.target_context.get_return_type(result.signature.return_type)
     leaves = list(_leaves(returned)) if signature.result.kinds else []
     text, exceptions = _exceptions(text)
-    return Compiled(text, inner, str(returned), leaves, exceptions)
+    done = Compiled(text, inner, str(returned), leaves, exceptions)
+    if missing:
+        missing += _missing(reduced("f", signature, done, _glue.Variant.PLAIN, 0))
+        raise _needs(function, signature, options, missing)
+    return done
+
+
+def _resolved(text: str) -> str:
+    """The module with the addresses of functions that call each other, which Numba would fill in at run time."""
+
+    def known(match: re.Match[str]) -> str:
+        defined = f"@{match[2]}(" in text or f'@"{match[2]}"(' in text
+        return f'{match[1]} = internal constant ptr @"{match[2]}"' if defined else match[0]
+
+    return _UNRESOLVED.sub(known, text)
 
 
 def _leaves(form: Any, indices: str = "") -> Iterator[str]:
@@ -121,18 +159,18 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
     return b"\\" if escape[1] == b"\\" else bytes([int(escape[1], 16)])
 
 
-def _exceptions(text: str) -> tuple[str, list[tuple[Any, Any, int]]]:
+def _exceptions(text: str) -> tuple[str, list[tuple[Any, Any, tuple[str, str, int] | None]]]:
     """The module with numbers in place of the contents of its exceptions, and those."""
     pickled = {
         name: re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, data.encode("latin-1"))
         for name, data in _PICKLED.findall(text)
     }
-    found: list[tuple[Any, Any, int]] = []
+    found: list[tuple[Any, Any, tuple[str, str, int] | None]] = []
 
     def numbered(match: re.Match[str]) -> str:
         # Numba pickled them in this process, from what the function names.
         raised, arguments, place = pickle.loads(pickled[match[2]])
-        found.append((raised, arguments, place[2] if place else 0))
+        found.append((raised, arguments, place))
         return f"{match[1]} {{ ptr null, i32 {len(found) - 1}, ptr null, ptr null, i32 0 }}"
 
     return _EXCEPTION.sub(numbered, text), found
@@ -153,7 +191,8 @@ def build(
         raise IfuncError(f"`{function.__name__}` states levels, which only x86-64 CPUs have: leave them out on this machine")
     for level in levels:
         module = reduced(name, signature, done, variant, level)
-        _check_imports(function, signature, options, module)
+        if missing := _missing(module):
+            raise _needs(function, signature, options, missing)
         objects.append((level, _machine(level).emit_object(module)))
     return link_library(name, function.__code__.co_filename, objects)
 
@@ -192,30 +231,32 @@ def _check_parameters(module: Any, inner: str, signature: Signature) -> None:
         )
 
 
-def _check_imports(
-    function: Callable[..., Any],
-    signature: Signature,
-    options: dict[str, Any],
-    module: Any,
-    but: tuple[str, ...] = (),
-) -> None:
-    """Checks that `module` needs no runtime, but for symbols that start with `but`.
+def _missing(module: Any) -> list[str]:
+    """The symbols of a runtime that `module` needs.
 
     Numba counts references to arrays, and none of that is left where no array of a function is counted.
     """
     symbols = [*module.functions, *module.global_variables]
-    names = [one.name for one in symbols if one.is_declaration]
-    for start, why in RUNTIME.items():
-        for missing in names:
-            if missing.startswith(start) and not missing.startswith(but):
-                line = _line(function, signature, options, lambda text: missing in text)
-                raise _error(function, line, f"needs `{missing}`, which no target has: {why}", missing)
+    return [one.name for one in symbols if one.is_declaration and _runtime.what(one.name) is not None]
+
+
+def _needs(
+    function: Callable[..., Any], signature: Signature, options: dict[str, Any], missing: list[str]
+) -> IfuncError:
+    """The error for a function that needs these symbols, of which it names the most telling one."""
+    name, what = _runtime.cause(missing)
+    line = _line(function, signature, options, lambda text: name in text)
+    return _error(function, line, f"needs `{name}`, which no target has: {what}", name)
 
 
 def _refusal(function: Callable[..., Any], error: Exception) -> IfuncError:
     """The error for a function that Numba does not compile."""
     text = _ESCAPES.sub("", str(error)).strip()
     line = _lines.in_message(text, function.__code__.co_filename)
+    if isinstance(error, ImportError) and "scipy" in text:
+        # Numba would take BLAS from SciPy, and a target would lack it all the same.
+        line = _lines.in_traceback(error, function.__code__.co_filename)
+        return _error(function, line, f"needs linear algebra, which no target has: {_runtime.BLAS}")
     if "readonly" in text and "setitem" in text:
         return _error(
             function, line, "writes into an argument, which is read only: mark the last argument as output (`out f4[::1]`)"

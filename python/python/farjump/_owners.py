@@ -38,21 +38,78 @@ _LONGEST = 4096
 _LINES = 5
 _CREDENTIALS = struct.Struct("3i")
 _UNIX = "unix:"
+# Longest path of a Unix socket, in bytes (unix(7)).
+_LONGEST_PATH = 107
+# The folder for that of a user without a runtime folder.
+_TEMPORARY = "/tmp"
 
 
 def default_address():
     """The address for all processes of this user on this machine."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and not _fault(runtime):
-        folder = os.path.join(runtime, "farjump")
-    else:
-        folder = f"/tmp/farjump-{os.geteuid()}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
+    folder = os.path.join(runtime, "farjump")
+    is_usable = os.path.isabs(runtime) and not _fault(runtime) and _is_short(os.path.join(folder, "store"))
+    if not is_usable or not _has(folder):
+        folder = f"{_TEMPORARY}/farjump-{os.geteuid()}"
+        try:
+            _make(folder)
+        except OSError as error:
+            raise ConnectError(
+                f"no folder can be made for the store of this user: {folder}: {error.strerror or error}. "
+                "Set XDG_RUNTIME_DIR to a folder of this user with mode 700, or give an address"
+            ) from None
     fault = _fault(folder)
     if fault:
         raise ConnectError(f"{folder} is not safe for the store of this user: {fault}. Remove it, or give an address")
     return f"{_UNIX}{folder}/store"
+
+
+def _make(folder):
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+
+
+def _has(folder):
+    """Whether the folder is there or can be made."""
+    try:
+        _make(folder)
+    except OSError:
+        return False
+    return True
+
+
+def _is_short(path):
+    return len(os.fsencode(path)) <= _LONGEST_PATH
+
+
+def _connect(connection, path):
+    """Connects to the socket at a path of any length."""
+    if _is_short(path):
+        connection.connect(path)
+        return
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        connection.connect(f"/proc/self/fd/{found}")
+    finally:
+        os.close(found)
+
+
+def bind(listener, path):
+    """Binds a socket to a path of any length, at which there is none."""
+    if _is_short(path):
+        listener.bind(path)
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        made = f"/proc/self/fd/{folder}/.{os.getpid()}"
+        listener.bind(made)
+        try:
+            os.rename(made, path)
+        except BaseException:
+            os.unlink(made)
+            raise
+    finally:
+        os.close(folder)
 
 
 def _fault(folder):
@@ -121,6 +178,11 @@ def find(path, memory, timeout, starts):
     If no process listens there, starts an owner, unless `starts` is False.
     """
     deadline = time.monotonic() + timeout
+    if not _is_short(path):
+        raise ConnectError(
+            f"unix:{path}: the path has {len(os.fsencode(path))} bytes, and that of a socket has {_LONGEST_PATH} at most: "
+            "give a shorter one"
+        )
     found = _attach(path, deadline)
     if found:
         return found
@@ -133,7 +195,8 @@ def find(path, memory, timeout, starts):
             if _listens(path):
                 return None
             raise ConnectError(
-                f"no owner can be started at unix:{path}: {path}{LOCK_SUFFIX}: {error.strerror or error}"
+                f"no owner can be started at unix:{path}: {path}{LOCK_SUFFIX}: {error.strerror or error}. "
+                "Give an address in a folder that this user can write"
             ) from None
         # No other process starts or ends an owner now.
         found = _attach(path, deadline)
@@ -154,7 +217,7 @@ def _attach(path, deadline):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_left(deadline))
-            connection.connect(path + SUFFIX)
+            _connect(connection, path + SUFFIX)
             said = _line(connection)
         except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, NotADirectoryError):
             said = b""
@@ -208,9 +271,7 @@ def _listens(path):
             probe.connect(path)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             return False
-        except OSError as error:
-            if error.errno is None:
-                raise ConnectError(f"unix:{path}: {error}: give a shorter one") from None
+        except OSError:
             # It is busy, or not ours: the link has the sentence for it.
             return True
         return True

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ._errors import ConnectError, Error, Gone, PeerGone
+from ._looks import Looks
 from ._native import Handle, Library, Link, Placement, Store, gather
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class Choice(NamedTuple):
 class _Owner:
     """The connections of this process to one owner, each made when it is first used."""
 
-    def __init__(self, handle: Handle, key_file: Any) -> None:
-        self._handle, self._key_file = handle, key_file
+    def __init__(self, handle: Handle, key_file: Any, key: tuple[Any, ...]) -> None:
+        self._handle, self._key_file, self._key = handle, key_file, key
         self.address = handle.addresses[0]
         self._link: Link | None = None
         self._store: Store | None = None
@@ -64,7 +65,20 @@ class _Owner:
                 continue
             self.address = address
             return made
+        self.forget()
         raise ConnectError("the owner is reached at none of its addresses: " + "; ".join(reasons))
+
+    def is_gone(self) -> bool:
+        """Whether it was reached, and has ended."""
+        return self._store is not None and self._store.gone
+
+    def forget(self) -> None:
+        """Has the next use connect again, and forgets what was learnt of this one."""
+        if _owners.get(self._key) is self:
+            del _owners[self._key]
+        _placement.forget(self.address)
+        for settled in [one for one in _settled if one[1] == self._handle.epoch]:
+            _settled.pop(settled, None)
 
     @property
     def link(self) -> Link:
@@ -82,6 +96,7 @@ class _Owner:
                 store = self._store or self._reached(Store)
                 if store.epoch != self._handle.epoch:
                     store.close()
+                    self.forget()
                     raise Gone(f"object {self._handle.number} is gone: the owner at {self.address} has restarted since, or is another one")
                 self._store, self._spills = store, store.spills
         return self._store
@@ -97,7 +112,8 @@ class _Owner:
 
 
 # By epoch and key file: a restarted owner is another one.
-_owners: dict[tuple[int, Any], _Owner] = {}
+_owners: dict[tuple[Any, ...], _Owner] = {}
+_looks = Looks()
 _count = itertools.count(1)
 _placement = Placement()
 # What was chosen for a function, an owner, and lengths of one power of two: whether it runs there, and for how many more.
@@ -136,15 +152,27 @@ def _owner(handle: Handle, key_file: Any) -> _Owner:
     """The connections to the owner of a handle."""
     key = handle.epoch, key_file
     owner = _owners.get(key)
+    if owner is not None and not handle._is_at(owner.address):
+        # An owner elsewhere may claim any epoch.
+        key += tuple(handle.addresses)
+        owner = _owners.get(key)
+    if owner is not None and not _looks.is_due():
+        return owner
+    # The use of this one shows whether it has ended.
+    _forget_ended(owner)
     if owner is None:
         if not handle.addresses:
             raise ConnectError("the handle has no address of its owner")
-        owner = _owners.setdefault(key, _Owner(handle, key_file))
+        owner = _owners.setdefault(key, _Owner(handle, key_file, key))
     return owner
 
 
-def _forget(handle: Handle, key_file: Any) -> None:
-    _owners.pop((handle.epoch, key_file), None)
+def _forget_ended(used: _Owner | None) -> None:
+    """Drops the connections to owners that have ended, but for the one in use, and what was learnt of them."""
+    _looks.took_place()
+    for owner in list(_owners.values()):
+        if owner is not used and owner.is_gone():
+            owner.forget()
 
 
 def _arguments(function: Any, handle: Handle, args: Sequence[Any]) -> Sequence[Any]:
@@ -183,14 +211,16 @@ def at(obj: Any, function: Ifunc[..., R] | Library, /, *args: Any, place: str = 
             return _here(owner, handle, function, args, timeout)
         return _anywhere(owner, handle, function, args, timeout)
     except PeerGone:
-        _forget(handle, key_file)
+        owner.forget()
         raise
 
 
 def _here(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
     from ._arrays import view
+    from ._ifunc import Ifunc
 
-    return function(view(owner.store.get(handle, timeout)), *args)
+    run = function._run_here if isinstance(function, Ifunc) else function
+    return run(view(owner.store.get(handle, timeout)), *args)
 
 
 def _anywhere(owner: _Owner, handle: Handle, function: Any, args: Sequence[Any], timeout: float | None) -> Any:
@@ -298,7 +328,7 @@ def derive(obj: Any, function: Ifunc[..., Any] | Library, /, *args: Any, shape: 
     try:
         reply = owner.link_for(handle, *args).call(called, *_arguments(function, handle, args), timeout=timeout)
     except PeerGone:
-        _forget(handle, key_file)
+        owner.forget()
         raise
     try:
         made = Handle(reply)
@@ -319,6 +349,8 @@ def put_array(store: Store, array: numpy.ndarray) -> Handle:
     """Puts a NumPy array, with its type and shape: what functions take as an array. An array with gaps is copied."""
     from . import _arrays
 
+    if not _arrays.is_plain(array):
+        raise _arrays.not_plain(array, "the array for farjump.put_array")
     if not array.flags.c_contiguous:
         array = array.copy()
     parts = [_arrays.header(array), array.reshape(-1).view("u1")]

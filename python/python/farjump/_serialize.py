@@ -59,7 +59,8 @@ def deserialize(buffer: Buffer) -> Any:
     """The object of these bytes.
 
     Of a `memoryview`, arrays are views: they hold the memory, and are read-only if it is. `bytes` and `bytearray` are
-    copies; a `memoryview` is a part of the given one. Pickles run code: take only bytes that you trust.
+    copies; a `memoryview` is a part of the given one. Bytes that ProxyStore's default serializer made are left to its
+    deserializer. Pickles run code: take only bytes that you trust.
     """
     view = memoryview(buffer)
     if view.format != "B" or view.ndim != 1:
@@ -71,8 +72,29 @@ def deserialize(buffer: Buffer) -> Any:
         return _to_bytes(view)
     if magic == _PICKLE and len(view) >= _PICKLE_HEADER.size:
         return _to_object(view)
-    raise ValueError(
-        f"these bytes begin with {magic!r}, and were not made by farjump.proxystore.serialize: "
+    if magic[2:3] == b"\n":
+        return _by_proxystore(view)
+    raise _foreign(view)
+
+
+def _by_proxystore(view):
+    """The object of bytes that begin as those of ProxyStore's serializer do: with two letters and the end of a line."""
+    try:
+        from proxystore import serialize as theirs
+    except ModuleNotFoundError:
+        raise _foreign(view) from None
+    try:
+        return theirs.deserialize(view)
+    except theirs.SerializationError as error:
+        # An identifier that it does not know has no cause.
+        if error.__cause__ is None:
+            raise _foreign(view) from None
+        raise
+
+
+def _foreign(view):
+    return ValueError(
+        f"these bytes begin with {bytes(view[:4])!r}, and were not made by farjump.proxystore.serialize: "
         "give the deserializer that belongs to their serializer"
     )
 

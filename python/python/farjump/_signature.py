@@ -19,14 +19,15 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from ._arrays import MAX_RANK as MAX_OBJECT_RANK
+from ._arrays import is_plain, not_plain
+
 HEAD = 8
 MAGIC = b"FJP1"
 INLINE, OBJECT, LIKE_FIRST, SHAPED = range(4)
 # Arrays start at multiples of it in a payload.
 ALIGNMENT = 16
 MAX_RANK = 15
-# The most dimensions of an object.
-MAX_OBJECT_RANK = 4
 # The attribute of an argument's type that returns the bytes of the handle which stands for it.
 HANDLE = "__farjump_handle__"
 
@@ -172,13 +173,36 @@ class Signature:
             raise ValueError(f"the signature {self.text!r} has no result: write -> none if there is none")
         return Result(tuple(self._kind(part) for part in parts), is_tuple)
 
+    def values(self, values: Sequence[Any]) -> list[Any]:
+        """These arguments as a function gets them that runs here: NumPy's numbers, and arrays that cannot be written.
+        Refuses those that `payload` refuses, and handles.
+        """
+        import numpy
+
+        made = []
+        for argument, value in zip(self._given(values), values):
+            if argument.rank is None:
+                numbers = self._packed(argument, self._scalar(argument, value))
+                of_type = numpy.dtype(argument.kind.code).type
+                made.append(of_type(complex(*numbers) if argument.kind.letter == "c" else numbers[0]))
+            else:
+                array = self._array(argument, value).view(numpy.ndarray)
+                array.flags.writeable = False
+                made.append(array)
+        return made
+
+    def _given(self, values: Sequence[Any]) -> Sequence[Argument]:
+        """The arguments that a call states: all but an output."""
+        given = self.arguments[: len(self.arguments) - (self.output is not None)]
+        if len(values) != len(given):
+            raise TypeError(f"`{self.function}` takes {len(given)} arguments ({self.text}), and there are {len(values)}")
+        return given
+
     def payload(self, values: Sequence[Any], shape: Sequence[int] | None = None) -> tuple[bytearray, bool]:
         """The payload with these arguments, without that of an output, which has `shape`. Also returns whether one of
         them is a handle.
         """
-        given = self.arguments[: len(self.arguments) - (self.output is not None)]
-        if len(values) != len(given):
-            raise TypeError(f"`{self.function}` takes {len(given)} arguments ({self.text}), and there are {len(values)}")
+        given = self._given(values)
         slots: list[Any] = [MAGIC, len(self.arguments)]
         behind: list[tuple[int, Any]] = []
         end, has_handle = self.form.size, False
@@ -219,17 +243,21 @@ class Signature:
             # One at a time shows which.
             position = 2
             for argument in self.arguments:
-                one = struct.Struct("<" + argument.slot)
-                count = len(one.unpack(bytes(one.size)))
-                try:
-                    one.pack(*slots[position : position + count])
-                except (struct.error, OverflowError):
-                    value = slots[position] if count == 1 else tuple(slots[position : position + count])
-                    raise OverflowError(
-                        f"argument `{argument.name}` of `{self.function}` is {value!r}, which {argument.type} cannot hold"
-                    ) from None
+                count = len(struct.unpack("<" + argument.slot, bytes(struct.calcsize("<" + argument.slot))))
+                self._packed(argument, slots[position : position + count])
                 position += count
             raise
+
+    def _packed(self, argument: Argument, numbers: Sequence[Any]) -> tuple[Any, ...]:
+        """The numbers of a slot as it holds them. OverflowError says that it cannot."""
+        form = "<" + argument.slot
+        try:
+            return struct.unpack(form, struct.pack(form, *numbers))
+        except (struct.error, OverflowError):
+            value = numbers[0] if len(numbers) == 1 else tuple(numbers)
+            raise OverflowError(
+                f"argument `{argument.name}` of `{self.function}` is {value!r}, which {argument.type} cannot hold"
+            ) from None
 
     def _scalar(self, argument: Argument, value: Any) -> tuple[Any, ...]:
         letter = argument.kind.letter
@@ -258,6 +286,8 @@ class Signature:
         import numpy
 
         about = f"argument `{argument.name}` of `{self.function}`"
+        if type(value) is not numpy.ndarray and not is_plain(value):
+            raise not_plain(value, about)
         if not isinstance(value, numpy.ndarray):
             try:
                 value = numpy.asarray(memoryview(value))

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from . import Error, Target, _owners
+from . import Error, Target, _native, _owners
 
 # Interval between attempts to end, in seconds, while another process holds the lock.
 _RETRY = 0.02
@@ -62,9 +62,9 @@ def _parser():
     parser.add_argument(
         "--memory",
         type=int,
-        default=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2,
+        default=_native.usable_memory() // 2,
         metavar="BYTES",
-        help="most bytes of objects; half of the machine's memory if not given",
+        help="most bytes of objects; half of the memory that this process may use if not given",
     )
     parser.add_argument("--key-file", help="the key that peers over TCP must have")
     parser.add_argument(
@@ -255,7 +255,7 @@ def _listener(path):
             os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listener.bind(path)
+        _owners.bind(listener, path)
         listener.listen(128)
     except OSError as error:
         listener.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ __all__ = [
 
 # The stores of this module in this process, by name, also those that are not registered.
 _stores: weakref.WeakValueDictionary[str, FarjumpStore] = weakref.WeakValueDictionary()
+# Those that were made for proxies.
+_made: weakref.WeakSet[FarjumpStore] = weakref.WeakSet()
 
 
 class FarjumpFactory(StoreFactory):
@@ -98,22 +101,35 @@ class FarjumpFactory(StoreFactory):
         """The store of this name in this process, made and registered if there is none."""
         name = self._name or _name_of(self._config["address"])
         with _clients.lock():
-            registered, store = get_store(name), _stores.get(name)
-            if registered is not None:
-                return registered
+            store = get_store(name)
+            if store in _made and store.connector.gone:
+                # The next owner at the address has another one.
+                _made.discard(store)
+                store.close()
+                store = None
+            if store is not None:
+                return store
+            store = _stores.get(name)
             if store is None or store.connector.closed:
                 # A new owner would not have the object.
                 connector = FarjumpConnector(**{**self._config, "start": False})
                 store = FarjumpStore(name, connector, register=True)
+                _made.add(store)
             return store
 
     def resolve(self) -> Any:
         """Fetches the object, and evicts it if it is to be used once."""
-        client = Client.resolving(self._config["address"], self._config.get("key_file"))
         try:
-            obj = deserialize(self._fetch(client.store, self._handle))
+            client = Client.resolving(self._handle, self._config["address"], self._config.get("key_file"))
+        except Gone as error:
+            raise self._missing() from error
+        store = client.store
+        if store is None:
+            raise PeerGone(f"the owner at {client.address} has ended")
+        try:
+            obj = deserialize(self._fetch(store, self._handle))
             if self.evict:
-                client.store.evict(self._handle)
+                store.evict(self._handle)
         except (Gone, Unset) as error:
             raise self._missing() from error
         except PeerGone:
@@ -125,7 +141,13 @@ class FarjumpFactory(StoreFactory):
         return store.get(handle)
 
     def _missing(self):
-        return ProxyResolveMissingKeyError(self.key, FarjumpStore, self._name or _name_of(self._config["address"]))
+        error = ProxyResolveMissingKeyError(self.key, FarjumpStore, self._name or _name_of(self._config["address"]))
+        if self.evict:
+            error.add_note(
+                "A proxy with evict=True is resolved once. Dask resolves proxies that are arguments: make them with "
+                "populate_target=True, or without evict"
+            )
+        return error
 
 
 class FarjumpFutureFactory(FarjumpFactory):
@@ -185,7 +207,10 @@ class FarjumpStore(ProxyStoreStore):
         **options: Any,
     ) -> None:
         connector = FarjumpConnector() if connector is None else connector
+        is_ours = isinstance(connector, FarjumpConnector)
         if name is None:
+            if not is_ours:
+                raise ValueError(f"a store over a {type(connector).__name__} has no address to be named after: give a name")
             name = _name_of(connector.address)
         super().__init__(
             name,
@@ -201,9 +226,11 @@ class FarjumpStore(ProxyStoreStore):
             and self._metrics is None
             and type(connector) is FarjumpConnector
         )
-        self._connector_config = connector.config()
-        _stores[name] = self
-        self._factory_name = None if name == _name_of(self._connector_config["address"]) else name
+        if is_ours:
+            _stores[name] = self
+        if self._is_quick:
+            self._connector_config = connector.config()
+            self._factory_name = None if name == _name_of(connector.address) else name
 
     def _is_plain(self, *overrides):
         """Whether a call without these overrides needs nothing of `Store`."""
@@ -257,7 +284,7 @@ class FarjumpStore(ProxyStoreStore):
             raise NonProxiableTypeError(f"an object of {type(obj)} cannot have a proxy: skip_nonproxiable returns it")
         factory = self._factory(self.put(obj), evict)
         populate = self._populate_target if populate_target is None else populate_target
-        proxy = Proxy(factory, cache_defaults=True, target=obj) if populate else Proxy(factory)
+        proxy = Proxy(factory, cache_defaults=True, target=obj) if populate else _of_class(type(obj), factory)
         if lifetime is not None:
             lifetime.add_proxy(proxy)
         return proxy
@@ -345,6 +372,15 @@ class FarjumpStore(ProxyStoreStore):
                 timeout=polling_timeout,
             )
         )
+
+
+def _of_class(kind, factory):
+    """A proxy that says its class without being resolved, where another process finds the class by its name. `isinstance`
+    would fetch the object, and evict it."""
+    proxy = Proxy(factory)
+    if kind.__module__ != "__main__" and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
+        object.__setattr__(proxy, "__proxy_default_class__", kind)
+    return proxy
 
 
 def _check_evict(evict, lifetime):

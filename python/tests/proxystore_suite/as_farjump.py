@@ -1,42 +1,40 @@
 """farjump's connector with the constructors of the two connectors that ProxyStore's tests make themselves.
 
-Child processes of the tests import this module, too.
+Each has an owner of its own, as a program's only connector does: no other one keeps it. Child processes of the tests
+import this module, too.
 """
 
+import hashlib
 import os
-import shutil
+import uuid
 
 from farjump.proxystore import FarjumpConnector
 
-# The address of the owner of the tests.
-ADDRESS = "FARJUMP_TEST_OWNER"
+# The folder of the addresses. Not pytest's: the path of a socket must be short.
+FOLDER = "FARJUMP_TEST_FOLDER"
+
+
+def address(name=None):
+    """The address that belongs to a name; one of its own without a name."""
+    name = uuid.uuid4().hex if name is None else str(name)
+    return f"unix:{os.environ[FOLDER]}/{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 class AsLocal(FarjumpConnector):
-    """Made like `LocalConnector`."""
+    """Made like `LocalConnector`, or by its `config`."""
 
-    def __init__(self, store_dict=None, *, include_data_in_config=False):
+    def __init__(self, store_dict=None, *, include_data_in_config=False, **options):
         assert store_dict is None, "objects of a dictionary would not be at the owner"
-        self.include_data_in_config = include_data_in_config
-        super().__init__(os.environ[ADDRESS])
-
-    def config(self):
-        return {"include_data_in_config": self.include_data_in_config}
+        options.setdefault("address", address())
+        super().__init__(**options)
 
 
 class AsFile(FarjumpConnector):
-    """Made like `FileConnector`, with a folder that is there and stays empty."""
+    """Made like `FileConnector`, with a folder that is there and stays empty, or by its `config`."""
 
-    def __init__(self, store_dir, *, clear=True, buffering=-1):
-        self.store_dir, self.removes, self.buffering = os.path.abspath(store_dir), clear, buffering
-        os.makedirs(self.store_dir, exist_ok=True)
-        super().__init__(os.environ[ADDRESS])
-
-    def config(self):
-        return {"store_dir": self.store_dir, "clear": self.removes, "buffering": self.buffering}
-
-    def close(self, clear=None):
-        # The owner is that of all tests.
-        super().close(clear=False)
-        if self.removes if clear is None else clear:
-            shutil.rmtree(self.store_dir, ignore_errors=True)
+    def __init__(self, store_dir=None, *, clear=True, buffering=-1, **options):
+        if store_dir is not None:
+            self.store_dir = os.path.abspath(store_dir)
+            os.makedirs(self.store_dir, exist_ok=True)
+            options.setdefault("address", address(self.store_dir))
+        super().__init__(**options)

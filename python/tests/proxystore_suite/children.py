@@ -11,7 +11,7 @@ import unittest
 from farjump.proxystore import FarjumpConnector
 
 # Longest time of a child, in seconds.
-WATCHDOG = 20
+WATCHDOG = 60
 HEAD = f"""
 import os, pickle, signal, sys
 signal.alarm({WATCHDOG})

@@ -1,25 +1,32 @@
-"""The fixture of both suites: farjump's connector, at an owner process of this run."""
+"""The fixtures of both suites: a folder for addresses, and farjump's connector at an owner process of this run."""
 
 import os
 import tempfile
+import time
 from unittest import mock
 
 import pytest
 
-from as_farjump import ADDRESS
+from as_farjump import FOLDER, address
 from farjump.proxystore import FarjumpConnector
 
 
+@pytest.fixture(scope="session", autouse=True)
+def addresses():
+    """The folder of the addresses. At its end no owner is left."""
+    with tempfile.TemporaryDirectory(prefix="fj") as folder, mock.patch.dict(os.environ, {FOLDER: folder}):
+        yield
+        until = time.monotonic() + 20
+        while os.listdir(folder) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert os.listdir(folder) == [], "an owner is left"
+
+
 @pytest.fixture(scope="session")
-def farjump_connector():
+def farjump_connector(addresses):
     """A connector, whose owner ends with it."""
-    # Not pytest's folder: the path of a socket must be short.
-    with tempfile.TemporaryDirectory(prefix="farjump-") as folder:
-        os.environ[ADDRESS] = f"unix:{folder}/store"
-        connector = FarjumpConnector(os.environ[ADDRESS])
+    with FarjumpConnector(address()) as connector:
         yield connector
-        connector.close(clear=True)
-        assert os.listdir(folder) == [], "the owner left something behind"
 
 
 @pytest.fixture(scope="session", params=["farjump_connector"])

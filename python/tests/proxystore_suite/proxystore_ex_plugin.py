@@ -9,10 +9,10 @@ sys.modules.update({"pydaos": pydaos, "pymargo": pymargo, "pymargo.bulk": pymarg
 
 import testing.connectors  # noqa: E402
 
-from fixtures import connectors, farjump_connector  # noqa: E402
+from fixtures import addresses, connectors, farjump_connector  # noqa: E402
 from report import Report  # noqa: E402
 
-__all__ = ["farjump_connector"]
+__all__ = ["addresses", "farjump_connector"]
 
 testing.connectors.connectors = connectors
 

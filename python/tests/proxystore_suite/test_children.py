@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
 
@@ -11,7 +12,9 @@ import numpy
 import farjump
 from children import WATCHDOG, WithFolder
 from farjump.proxystore import FarjumpConnector, FarjumpStore
-from proxystore.proxy import is_resolved
+from proxystore.proxy import ProxyResolveError, is_resolved
+from proxystore.store import get_store
+from proxystore.store.exceptions import ProxyResolveMissingKeyError
 
 
 def by_config(config, key):
@@ -80,6 +83,90 @@ class Children(WithFolder):
             self.assertTrue(future.done())
 
 
+# Owners one after the other, in one process: each at the address that it is told, until the next line.
+OWNERS = """
+import threading, numpy
+for line in sys.stdin:
+    with farjump.Target(line.strip(), store=64 << 20) as target:
+        serving = threading.Thread(target=target.run)
+        serving.start()
+        store = FarjumpStore("of an owner", FarjumpConnector(target.address))
+        print(pickle.dumps(store.proxy(numpy.ones(10))).hex(), flush=True)
+        store.close()
+        sys.stdin.readline()
+    serving.join()
+    print("ended", flush=True)
+"""
+
+
+def kept():
+    """The number of descriptors of this process, and the mappings of owners' memory."""
+    with open("/proc/self/maps") as maps:
+        return len(os.listdir("/proc/self/fd")), sum("memfd:farjump-objects" in line for line in maps)
+
+
+class Owners(WithFolder):
+    """A process that resolves proxies of owners that end."""
+
+    def setUp(self):
+        super().setUp()
+        self.process = self.child(OWNERS)
+
+    def say(self, line):
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().decode().strip()
+
+    def begin(self, name):
+        return bytes.fromhex(self.say(f"unix:{self.folder}/{name}"))
+
+    def end(self):
+        self.assertEqual(self.say("end"), "ended")
+
+    def test_proxies_of_the_next_owner_at_an_address_are_resolved(self):
+        last = None
+        for _ in range(4):
+            message = self.begin("store")
+            for _ in range(2):
+                self.assertEqual(pickle.loads(message).sum(), 10)
+            made = get_store(pickle.loads(message))
+            self.assertFalse(made.connector.gone)
+            if last is not None:
+                with self.assertRaises(ProxyResolveError) as raised:
+                    pickle.loads(last).sum()
+                self.assertIsInstance(raised.exception.__cause__, ProxyResolveMissingKeyError)
+                self.assertEqual(pickle.loads(message).sum(), 10, "as before")
+            last = message
+            self.end()
+        made.close()
+
+    def test_proxies_of_the_next_owner_process_at_an_address_are_resolved(self):
+        for _ in range(3):
+            child = self.child(
+                "import numpy\n"
+                "connector = FarjumpConnector(address)\n"
+                "print(pickle.dumps(FarjumpStore('p', connector).proxy(numpy.ones(10))).hex(), flush=True)\n"
+                "sys.stdin.read()\n"
+                "connector.close(clear=True)\n"
+            )
+            message = bytes.fromhex(child.stdout.readline().decode())
+            self.assertEqual(pickle.loads(message).sum(), 10)
+            self.ended(child)
+
+    def test_owners_that_ended_leave_neither_descriptors_nor_memory(self):
+        limits, found = resource.getrlimit(resource.RLIMIT_NOFILE), []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for turn in range(100):
+            message = self.begin(str(turn))
+            self.assertEqual(pickle.loads(message).sum(), 10)
+            self.end()
+            found.append(kept())
+        # The last one is seen to have ended at the next use.
+        self.assertLessEqual(max(descriptors for descriptors, _ in found), found[1][0] + 40)
+        self.assertLessEqual(max(mappings for _, mappings in found), found[1][1])
+
+
 class Forks(WithFolder):
     def test_a_forked_child_uses_connectors_of_its_parent(self):
         child = self.child(
@@ -126,7 +213,7 @@ class Forks(WithFolder):
         pid = os.fork()
         if pid == 0:
             try:
-                connector.get(None)
+                connector.put(b"x")
             except farjump.Closed:
                 os._exit(0)
             finally:

@@ -4,9 +4,11 @@ import contextlib
 import copy
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from unittest import mock
@@ -15,6 +17,7 @@ import farjump
 from children import WATCHDOG, WithFolder, owners_of
 from farjump import _owners
 from farjump.proxystore import FarjumpConnector, FarjumpKey, FarjumpStore
+from proxystore.connectors.file import FileConnector
 from proxystore.connectors.protocols import Connector, DeferrableConnector
 
 
@@ -135,8 +138,38 @@ class Ends(WithFolder):
         connector.close()
         connector.close(clear=True)
         with self.assertRaisesRegex(farjump.Closed, "was closed"):
-            connector.get(key)
+            connector.put(b"x")
+        self.assertIsNone(connector.get(key))
         self.assertIn("FarjumpConnector", repr(connector))
+
+    def test_a_closed_connector_is_as_one_for_files_whoever_else_has_one_open(self):
+        def outcomes(connector, key):
+            """What a closed connector does: its results, and whether it refuses."""
+            found = [connector.exists(key), connector.get(key), connector.get_batch([key]), connector.evict(key)]
+            for makes in (lambda: connector.put(b"y"), lambda: connector.put_batch([b"y"])):
+                with self.assertRaises(Exception):
+                    makes()
+            return found
+
+        file = FileConnector(f"{self.folder}/files")
+        key = file.put(b"x")
+        file.close()
+        wanted = outcomes(file, key)
+        self.assertEqual(wanted, [False, None, [None], None])
+        for others in (0, 1, 2):
+            with self.subTest(others=others), contextlib.ExitStack() as opened:
+                connector = FarjumpConnector(self.address)
+                open_ones = [opened.enter_context(FarjumpConnector(self.address)) for _ in range(others)]
+                key, reserved = connector.put(b"x"), connector.new_key()
+                connector.close()
+                self.assertEqual(outcomes(connector, key), wanted)
+                for refused in (lambda: connector.set(reserved, b"y"), connector.new_key, lambda: connector.wait(key)):
+                    with self.assertRaisesRegex(farjump.Closed, "make another"):
+                        refused()
+                with self.assertRaises(ValueError):
+                    connector.get(FarjumpKey(b"junk"))
+                for other in open_ones:
+                    self.assertEqual(other.get(key), b"x", "it evicted nothing")
 
     def test_another_connector_works_on_and_after(self):
         with self.connector() as first:
@@ -239,6 +272,74 @@ class DefaultAddress(WithFolder):
             self.assertEqual(_owners.default_address(), f"unix:{fallback}/store", "the other lets others in")
             if is_new:
                 os.rmdir(fallback)
+
+
+    def test_a_long_runtime_folder_is_used_as_far_as_a_socket_can_be_there(self):
+        for length in (70, 88, 93, 94, 200):
+            with self.subTest(length=length), self.temporary() as temporary:
+                runtime = f"{self.folder}/".ljust(length, "r")
+                os.mkdir(runtime, 0o700)
+                fits = len(f"{runtime}/farjump/store") <= 107
+                folder = f"{runtime}/farjump" if fits else f"{temporary}/farjump-{os.geteuid()}"
+                with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=runtime), FarjumpConnector() as connector:
+                    self.assertEqual(connector.address, f"unix:{folder}/store")
+                    self.assertEqual(connector.get(connector.put(b"x")), b"x")
+                    connector.close(clear=True)
+                shutil.rmtree(runtime)
+
+    @contextlib.contextmanager
+    def temporary(self):
+        """Another folder in the place of /tmp."""
+        with tempfile.TemporaryDirectory(prefix="fj") as folder, mock.patch.object(_owners, "_TEMPORARY", folder):
+            yield folder
+
+    def test_folders_that_cannot_be_made_are_told_with_what_to_do(self):
+        # Of these no user, root included, makes a folder in any.
+        for runtime in ("", "/proc/self"):
+            with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=runtime), mock.patch.object(_owners, "_TEMPORARY", "/proc"):
+                with self.assertRaisesRegex(farjump.ConnectError, "/proc/farjump-.*Set XDG_RUNTIME_DIR to .*give an address"):
+                    FarjumpConnector()
+        with self.assertRaisesRegex(farjump.ConnectError, "owner-lock.*Give an address in a folder"):
+            FarjumpConnector("unix:/proc/store")
+
+
+class LongPaths(WithFolder):
+    def path(self, length):
+        return f"{self.folder}/".ljust(length, "p")
+
+    def test_a_connector_reaches_a_target_wherever_that_can_listen(self):
+        for length in (100, 101, 102, 104, 107):
+            with self.subTest(length=length):
+                address = f"unix:{self.path(length)}"
+                with farjump.Target(address, store=1 << 20) as target:
+                    serving = threading.Thread(target=target.run)
+                    serving.start()
+                    with FarjumpConnector(address) as connector:
+                        key = connector.put(b"x")
+                        self.assertEqual(connector.get(key), b"x")
+                        self.assertEqual(FarjumpStore(connector=connector).proxy([1]), [1])
+                    target.stop()
+                    serving.join()
+
+    def test_an_owner_is_started_wherever_a_target_can_listen(self):
+        for length in (101, 102, 107):
+            with self.subTest(length=length):
+                with FarjumpConnector(f"unix:{self.path(length)}") as connector:
+                    key = connector.put(b"x")
+                    child = self.child(
+                        "with FarjumpConnector(sys.argv[2]) as c:\n"
+                        "    print(bytes(c.get(FarjumpKey(bytes.fromhex(sys.argv[3])))))\n",
+                        connector.address,
+                        key.handle.hex(),
+                    )
+                    self.assertEqual(self.ended(child), b"b'x'\n")
+                    connector.close(clear=True)
+
+    def test_a_longer_path_is_refused_with_the_limit_and_what_to_do(self):
+        for start in (True, False):
+            with self.assertRaisesRegex(farjump.ConnectError, "has 108 bytes, .* 107 at most: give a shorter one"):
+                FarjumpConnector(f"unix:{self.path(108)}", start=start)
+        self.assertEqual(os.listdir(self.folder), [])
 
 
 class Starting(WithFolder):
@@ -430,6 +531,8 @@ class Killed(WithFolder):
             self.recovers(None)
 
     def test_a_stopped_one_does_not_hang_who_clears(self):
+        # Started and reached by another one, for which no time is short.
+        self.connector()
         connector = self.connector(start_timeout=0.3)
         owner = self.owner()
         os.kill(owner, signal.SIGSTOP)

@@ -13,7 +13,10 @@ import farjump
 from children import WithFolder
 from farjump import _arrays
 from farjump.proxystore import FarjumpConnector, FarjumpFactory, FarjumpStore, deserialize, serialize
+from proxystore.connectors.local import LocalConnector
+from proxystore.connectors.multi import MultiConnector, Policy
 from proxystore.proxy import Proxy, ProxyResolveError, get_factory, is_resolved
+from proxystore.serialize import SerializationError, serialize as default_serializer
 from proxystore.store import Store, get_store, unregister_store
 from proxystore.store.exceptions import NonProxiableTypeError, ProxyResolveMissingKeyError
 from proxystore.store.factory import StoreFactory
@@ -117,6 +120,22 @@ class Serializer(WithFolder):
             _arrays.view(b"FJB1" + bytes(100))
 
 
+    def test_what_proxystores_own_serializer_made_comes_back(self):
+        for obj in (b"bytes", "text", numpy.arange(3), [1, None], lambda: 7):
+            for buffer in (default_serializer(obj), memoryview(default_serializer(obj))):
+                back = deserialize(buffer)
+                self.assertIs(type(back), type(obj))
+                if callable(obj):
+                    self.assertEqual(back(), 7)
+                else:
+                    numpy.testing.assert_array_equal(back, obj)
+        for wrong in (b"??\nx", b"05\n\x80"):
+            with self.assertRaisesRegex(ValueError, "not made by"):
+                deserialize(wrong)
+        with self.assertRaises(SerializationError):
+            deserialize(b"PK\nno pickle")
+
+
 class Stores(WithFolder):
     def store(self, **options):
         """A store, closed after the test."""
@@ -208,6 +227,20 @@ class Stores(WithFolder):
         self.assertIs(get_store("made"), store)
         self.assertIsInstance(store, FarjumpStore)
 
+    def test_a_proxy_says_its_class_where_that_is_found_by_name(self):
+        class Local(list):
+            pass
+
+        store = self.store()
+        for obj in ([1], numpy.arange(3), datetime.date(2026, 1, 1), {"a": 1}):
+            proxy = pickle.loads(pickle.dumps(store.proxy(obj, evict=True)))
+            self.assertIsInstance(proxy, type(obj))
+            self.assertFalse(is_resolved(proxy))
+            self.assertEqual(str(proxy), str(obj))
+        proxy = pickle.loads(pickle.dumps(store.proxy(Local([1]))))
+        self.assertFalse(is_resolved(proxy))
+        self.assertEqual(len(proxy), 1)
+
     def test_what_cannot_be_is_told(self):
         store = self.store()
         for obj in (None, True):
@@ -229,6 +262,7 @@ class Stores(WithFolder):
         with self.assertRaises(ProxyResolveError) as raised:
             str(twice)
         self.assertIsInstance(raised.exception.__cause__, ProxyResolveMissingKeyError)
+        self.assertIn("populate_target=True", raised.exception.__cause__.__notes__[0])
 
     def test_other_serializers_metrics_and_connectors_go_the_way_of_proxystore(self):
         for options in (
@@ -243,6 +277,35 @@ class Stores(WithFolder):
         proxy = store.proxy([3], serializer=pickle.dumps, deserializer=pickle.loads)
         self.assertIs(type(get_factory(proxy)), StoreFactory)
         self.assertEqual(pickle.loads(store.connector.get(get_key(proxy))), [3])
+
+    def test_what_a_client_serialized_before_is_resolved(self):
+        # As the Dask client of proxystore-ex does.
+        store = self.store(register=True, name="before")
+        proxy = store.proxy(default_serializer([1, 2]), serializer=lambda done: done, skip_nonproxiable=True)
+        self.assertEqual(pickle.loads(pickle.dumps(get_factory(proxy)))(), [1, 2])
+        unregister_store("before")
+
+    def test_a_store_uses_any_connector_by_its_protocol(self):
+        def multi():
+            return MultiConnector(
+                {
+                    "shared": (self.connector(), Policy(min_size_bytes=1000, priority=1)),
+                    "local": (LocalConnector(), Policy()),
+                }
+            )
+
+        store = FarjumpStore("multi", multi(), register=True)
+        for obj in ("small", numpy.arange(10_000)):
+            proxy = store.proxy(obj)
+            numpy.testing.assert_array_equal(store.get(get_key(proxy)), obj)
+            self.assertEqual(len(proxy), len(obj))
+            owned = store.owned_proxy(obj)
+            self.assertTrue(store.exists(get_key(owned)))
+            del owned
+        self.assertEqual(store.proxy_batch(["a"])[0], "a")
+        unregister_store("multi")
+        with self.assertRaisesRegex(ValueError, "MultiConnector has no address .* give a name"):
+            FarjumpStore(connector=multi())
 
     def test_a_future_waits_and_does_not_poll(self):
         store = self.store()

@@ -1165,9 +1165,6 @@ const _: () = {
         "Offset of field: ibv_ah_attr::port_num",
     ][::std::mem::offset_of!(ibv_ah_attr, port_num) - 30usize];
 };
-pub const IBV_SRQ_MAX_WR: ibv_srq_attr_mask = 1;
-pub const IBV_SRQ_LIMIT: ibv_srq_attr_mask = 2;
-pub type ibv_srq_attr_mask = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ibv_srq_attr {
@@ -1188,25 +1185,6 @@ const _: () = {
     [
         "Offset of field: ibv_srq_attr::srq_limit",
     ][::std::mem::offset_of!(ibv_srq_attr, srq_limit) - 8usize];
-};
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ibv_srq_init_attr {
-    pub srq_context: *mut ::std::os::raw::c_void,
-    pub attr: ibv_srq_attr,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ibv_srq_init_attr"][::std::mem::size_of::<ibv_srq_init_attr>() - 24usize];
-    [
-        "Alignment of ibv_srq_init_attr",
-    ][::std::mem::align_of::<ibv_srq_init_attr>() - 8usize];
-    [
-        "Offset of field: ibv_srq_init_attr::srq_context",
-    ][::std::mem::offset_of!(ibv_srq_init_attr, srq_context) - 0usize];
-    [
-        "Offset of field: ibv_srq_init_attr::attr",
-    ][::std::mem::offset_of!(ibv_srq_init_attr, attr) - 8usize];
 };
 pub const IBV_SRQT_BASIC: ibv_srq_type = 0;
 pub const IBV_SRQT_XRC: ibv_srq_type = 1;
@@ -3580,22 +3558,6 @@ pub struct Library {
         cq: *mut ibv_cq,
         nevents: ::std::os::raw::c_uint,
     ),
-    pub ibv_create_srq: unsafe extern "C" fn(
-        pd: *mut ibv_pd,
-        srq_init_attr: *mut ibv_srq_init_attr,
-    ) -> *mut ibv_srq,
-    pub ibv_modify_srq: unsafe extern "C" fn(
-        srq: *mut ibv_srq,
-        srq_attr: *mut ibv_srq_attr,
-        srq_attr_mask: ::std::os::raw::c_int,
-    ) -> ::std::os::raw::c_int,
-    pub ibv_query_srq: unsafe extern "C" fn(
-        srq: *mut ibv_srq,
-        srq_attr: *mut ibv_srq_attr,
-    ) -> ::std::os::raw::c_int,
-    pub ibv_destroy_srq: unsafe extern "C" fn(
-        srq: *mut ibv_srq,
-    ) -> ::std::os::raw::c_int,
     pub ibv_create_qp: unsafe extern "C" fn(
         pd: *mut ibv_pd,
         qp_init_attr: *mut ibv_qp_init_attr,
@@ -3673,10 +3635,6 @@ impl Library {
         let ibv_destroy_cq = __library.get(b"ibv_destroy_cq\0").map(|sym| *sym)?;
         let ibv_get_cq_event = __library.get(b"ibv_get_cq_event\0").map(|sym| *sym)?;
         let ibv_ack_cq_events = __library.get(b"ibv_ack_cq_events\0").map(|sym| *sym)?;
-        let ibv_create_srq = __library.get(b"ibv_create_srq\0").map(|sym| *sym)?;
-        let ibv_modify_srq = __library.get(b"ibv_modify_srq\0").map(|sym| *sym)?;
-        let ibv_query_srq = __library.get(b"ibv_query_srq\0").map(|sym| *sym)?;
-        let ibv_destroy_srq = __library.get(b"ibv_destroy_srq\0").map(|sym| *sym)?;
         let ibv_create_qp = __library.get(b"ibv_create_qp\0").map(|sym| *sym)?;
         let ibv_modify_qp = __library.get(b"ibv_modify_qp\0").map(|sym| *sym)?;
         let ibv_query_qp = __library.get(b"ibv_query_qp\0").map(|sym| *sym)?;
@@ -3709,10 +3667,6 @@ impl Library {
             ibv_destroy_cq,
             ibv_get_cq_event,
             ibv_ack_cq_events,
-            ibv_create_srq,
-            ibv_modify_srq,
-            ibv_query_srq,
-            ibv_destroy_srq,
             ibv_create_qp,
             ibv_modify_qp,
             ibv_query_qp,
@@ -3864,31 +3818,6 @@ impl Library {
         nevents: ::std::os::raw::c_uint,
     ) {
         (self.ibv_ack_cq_events)(cq, nevents)
-    }
-    pub unsafe fn ibv_create_srq(
-        &self,
-        pd: *mut ibv_pd,
-        srq_init_attr: *mut ibv_srq_init_attr,
-    ) -> *mut ibv_srq {
-        (self.ibv_create_srq)(pd, srq_init_attr)
-    }
-    pub unsafe fn ibv_modify_srq(
-        &self,
-        srq: *mut ibv_srq,
-        srq_attr: *mut ibv_srq_attr,
-        srq_attr_mask: ::std::os::raw::c_int,
-    ) -> ::std::os::raw::c_int {
-        (self.ibv_modify_srq)(srq, srq_attr, srq_attr_mask)
-    }
-    pub unsafe fn ibv_query_srq(
-        &self,
-        srq: *mut ibv_srq,
-        srq_attr: *mut ibv_srq_attr,
-    ) -> ::std::os::raw::c_int {
-        (self.ibv_query_srq)(srq, srq_attr)
-    }
-    pub unsafe fn ibv_destroy_srq(&self, srq: *mut ibv_srq) -> ::std::os::raw::c_int {
-        (self.ibv_destroy_srq)(srq)
     }
     pub unsafe fn ibv_create_qp(
         &self,

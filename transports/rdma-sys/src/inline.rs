@@ -5,8 +5,8 @@ use std::mem::{offset_of, size_of};
 use std::ptr;
 
 use crate::{
-    Verbs, ibv_context, ibv_cq, ibv_gid_entry, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq,
-    ibv_wc, verbs_context,
+    Verbs, ibv_context, ibv_cq, ibv_gid_entry, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc,
+    verbs_context,
 };
 
 /// A provider's result for an unsupported operation (`errno.h`).
@@ -31,20 +31,6 @@ pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut 
 pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     // SAFETY: the caller keeps the header's rules (see Safety).
     unsafe { (*(*qp).context).ops.post_recv.map_or(NOT_THERE, |post| post(qp, wr, bad_wr)) }
-}
-
-/// Posts a list of work requests to a shared receive queue: 0, or a number of `errno`.
-///
-/// # Safety
-/// The rules of [`ibv_post_send`], for a queue `srq`.
-#[inline]
-pub unsafe fn ibv_post_srq_recv(
-    srq: *mut ibv_srq,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: the caller keeps the header's rules (see Safety).
-    unsafe { (*(*srq).context).ops.post_srq_recv.map_or(NOT_THERE, |post| post(srq, wr, bad_wr)) }
 }
 
 /// Takes up to `len` completions off a queue: returns their number, or a negative number.

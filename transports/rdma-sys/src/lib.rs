@@ -23,9 +23,11 @@
 )]
 #[rustfmt::skip]
 mod bindings;
+mod forked;
 mod inline;
 mod open;
 
 pub use bindings::*;
-pub use inline::{ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_post_srq_recv, ibv_req_notify_cq};
-pub use open::{OpenError, Verbs};
+pub use forked::end_in_child;
+pub use inline::{ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_req_notify_cq};
+pub use open::{DataInOrder, OpenError, Optional, Verbs};

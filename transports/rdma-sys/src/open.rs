@@ -15,19 +15,17 @@ const FILE: &str = "libibverbs.so.1";
 
 /// Functions that the library has in several versions, the older ones with other structures: names are not
 /// enough to find them. All others have one version.
-const VERSIONED: [&CStr; 20] = [
+const VERSIONED: [&CStr; 18] = [
     c"ibv_ack_async_event",
     c"ibv_ack_cq_events",
     c"ibv_alloc_pd",
     c"ibv_close_device",
     c"ibv_create_cq",
     c"ibv_create_qp",
-    c"ibv_create_srq",
     c"ibv_dealloc_pd",
     c"ibv_dereg_mr",
     c"ibv_destroy_cq",
     c"ibv_destroy_qp",
-    c"ibv_destroy_srq",
     c"ibv_free_device_list",
     c"ibv_get_async_event",
     c"ibv_get_cq_event",
@@ -62,12 +60,41 @@ pub enum OpenError {
     },
 }
 
-type DataInOrder = unsafe extern "C" fn(*mut ibv_qp, ibv_wr_opcode, u32) -> c_int;
+/// The type of `ibv_query_qp_data_in_order`.
+pub type DataInOrder = unsafe extern "C" fn(*mut ibv_qp, ibv_wr_opcode, u32) -> c_int;
+
+/// Answer of `ibv_is_fork_initialized`: the kernel copies registered pages at a fork (`IBV_FORK_UNNEEDED` of the header).
+const FORK_UNNEEDED: c_int = 2;
 
 /// The verbs library. Its functions are those of [`Library`], to which it dereferences.
 pub struct Verbs {
     library: Library,
-    data_in_order: Option<DataInOrder>,
+    optional: Optional,
+}
+
+/// Functions that a library may lack. Those there are have the types and rules of the header.
+#[derive(Clone, Copy, Default)]
+pub struct Optional {
+    /// `ibv_query_qp_data_in_order`, since rdma-core 41.
+    pub data_in_order: Option<DataInOrder>,
+    /// `ibv_is_fork_initialized`, since rdma-core 35.
+    pub is_fork_initialized: Option<unsafe extern "C" fn() -> c_int>,
+    /// `ibv_fork_init`.
+    pub fork_init: Option<unsafe extern "C" fn() -> c_int>,
+}
+
+impl Optional {
+    fn prepare_for_forks(&self) -> std::io::Result<()> {
+        // SAFETY: the function takes no argument, and may be called at any time.
+        if self.is_fork_initialized.is_some_and(|ask| unsafe { ask() } == FORK_UNNEEDED) {
+            return Ok(());
+        }
+        // SAFETY: the function takes no argument, and may be called at any time.
+        match self.fork_init.map_or(0, |init| unsafe { init() }) {
+            0 => Ok(()),
+            errno => Err(std::io::Error::from_raw_os_error(errno)),
+        }
+    }
 }
 
 impl Verbs {
@@ -89,7 +116,23 @@ impl Verbs {
     /// The rules of `ibv_query_qp_data_in_order` in the header: `qp` is valid.
     pub unsafe fn query_qp_data_in_order(&self, qp: *mut ibv_qp, operation: ibv_wr_opcode) -> bool {
         // SAFETY: the caller keeps the header's rules (see Safety).
-        self.data_in_order.is_some_and(|ask| unsafe { is_in_order(ask, qp, operation) })
+        self.optional.data_in_order.is_some_and(|ask| unsafe { is_in_order(ask, qp, operation) })
+    }
+
+    /// Makes the table of these functions: for a test that plays the devices.
+    pub fn of_functions(library: Library, optional: Optional) -> Verbs {
+        Verbs { library, optional }
+    }
+
+    /// Keeps the memory that a device uses with this process when the process forks. Asks the library first
+    /// (`ibv_is_fork_initialized`): since Linux 5.12 the kernel copies registered pages at a fork, and nothing is done.
+    /// With an older kernel, or a library that cannot be asked (before rdma-core 35), calls `ibv_fork_init`: registered
+    /// pages are then missing in a child. Memory that was registered before the call is not kept.
+    ///
+    /// # Errors
+    /// That of `ibv_fork_init`: `EINVAL` if something in this process has registered memory before.
+    pub fn prepare_for_forks(&self) -> std::io::Result<()> {
+        self.optional.prepare_for_forks()
     }
 
     fn load(path: &OsStr) -> Result<Verbs, OpenError> {
@@ -99,13 +142,18 @@ impl Verbs {
         let file = file.map_err(|error| OpenError::Missing { said: said(&error) })?;
         let incomplete = |said| OpenError::Incomplete { said };
         let file = has_versions(file).map_err(incomplete)?;
-        // SAFETY: the function has always had this type.
-        let data_in_order = unsafe { file.get::<DataInOrder>(b"ibv_query_qp_data_in_order\0") };
-        let data_in_order = data_in_order.ok().map(|found| *found);
+        // SAFETY: the functions have always had these types.
+        let optional = unsafe {
+            Optional {
+                data_in_order: file.get(b"ibv_query_qp_data_in_order\0").ok().map(|found| *found),
+                is_fork_initialized: file.get(b"ibv_is_fork_initialized\0").ok().map(|found| *found),
+                fork_init: file.get(b"ibv_fork_init\0").ok().map(|found| *found),
+            }
+        };
         // SAFETY: the functions exist in the version of the bindings, and the file number says that those
         // with one version have their usual types.
         let library = unsafe { Library::from_library(file) }.map_err(|error| incomplete(said(&error)))?;
-        Ok(Verbs { library, data_in_order })
+        Ok(Verbs { library, optional })
     }
 }
 
@@ -130,7 +178,7 @@ impl Deref for Verbs {
 impl fmt::Debug for Verbs {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Verbs")
-            .field("data_in_order", &self.data_in_order.is_some())
+            .field("data_in_order", &self.optional.data_in_order.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -261,6 +309,38 @@ mod tests {
             let found = unsafe { is_in_order(ask, std::ptr::null_mut(), crate::IBV_WR_RDMA_WRITE) };
             assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn forks_are_prepared_for_where_the_kernel_does_not_copy_registered_pages() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        unsafe extern "C" fn init() -> c_int {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            0
+        }
+        unsafe extern "C" fn too_late() -> c_int {
+            libc::EINVAL
+        }
+        unsafe extern "C" fn disabled() -> c_int {
+            0
+        }
+        unsafe extern "C" fn unneeded() -> c_int {
+            2
+        }
+        let told = |ask: Option<unsafe extern "C" fn() -> c_int>| {
+            let before = CALLS.load(Ordering::Relaxed);
+            let optional =
+                Optional { is_fork_initialized: ask, fork_init: Some(init), ..Optional::default() };
+            optional.prepare_for_forks().unwrap();
+            CALLS.load(Ordering::Relaxed) - before
+        };
+        assert_eq!(told(Some(unneeded)), 0, "Linux 5.12 and later copy them");
+        assert_eq!(told(Some(disabled)), 1);
+        assert_eq!(told(None), 1, "a library that cannot be asked");
+        let late = Optional { fork_init: Some(too_late), ..Optional::default() };
+        assert_eq!(late.prepare_for_forks().unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert!(Optional::default().prepare_for_forks().is_ok(), "a library without the function");
     }
 
     #[test]

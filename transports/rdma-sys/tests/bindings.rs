@@ -11,7 +11,7 @@ const HEADER: &str = "/usr/include/infiniband/verbs.h";
 const VERSION: &str = "Version: 1.14.44.0";
 
 /// What is called, and with it the types that these take.
-const FUNCTIONS: [&str; 34] = [
+const FUNCTIONS: [&str; 30] = [
     "_ibv_query_gid_ex",
     "ibv_ack_async_event",
     "ibv_ack_cq_events",
@@ -20,13 +20,11 @@ const FUNCTIONS: [&str; 34] = [
     "ibv_create_comp_channel",
     "ibv_create_cq",
     "ibv_create_qp",
-    "ibv_create_srq",
     "ibv_dealloc_pd",
     "ibv_dereg_mr",
     "ibv_destroy_comp_channel",
     "ibv_destroy_cq",
     "ibv_destroy_qp",
-    "ibv_destroy_srq",
     "ibv_event_type_str",
     "ibv_free_device_list",
     "ibv_get_async_event",
@@ -34,7 +32,6 @@ const FUNCTIONS: [&str; 34] = [
     "ibv_get_device_list",
     "ibv_get_device_name",
     "ibv_modify_qp",
-    "ibv_modify_srq",
     "ibv_node_type_str",
     "ibv_open_device",
     "ibv_port_state_str",
@@ -42,14 +39,13 @@ const FUNCTIONS: [&str; 34] = [
     "ibv_query_pkey",
     "ibv_query_port",
     "ibv_query_qp",
-    "ibv_query_srq",
     "ibv_reg_mr",
     "ibv_reg_mr_iova2",
     "ibv_wc_status_str",
 ];
 
 /// Types that no function above names, or whose constants are used.
-const TYPES: [&str; 14] = [
+const TYPES: [&str; 13] = [
     "ibv_access_flags",
     "ibv_async_event",
     "ibv_gid_entry",
@@ -59,7 +55,6 @@ const TYPES: [&str; 14] = [
     "ibv_recv_wr",
     "ibv_send_flags",
     "ibv_send_wr",
-    "ibv_srq_attr_mask",
     "ibv_wc",
     "ibv_wc_flags",
     "ibv_wr_opcode",

@@ -33,10 +33,8 @@ impl Doorbell {
     /// Makes a doorbell.
     pub(super) fn create() -> Result<Doorbell, Cause> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (own, button) =
-            socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(|errno| {
-                Cause::System(format!("making a pair of sockets for a doorbell failed: {errno}"))
-            })?;
+        let (own, button) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+            .map_err(|errno| failed("making a pair of sockets for a doorbell", "socketpair", errno))?;
         Ok(Doorbell { own: own.into(), button: Button(button.into()) })
     }
 
@@ -59,11 +57,11 @@ impl Doorbell {
                 Err(Errno::AGAIN) => return Ok(()),
                 // The peer did something to its socket; that counts as a wake-up.
                 Err(Errno::CONNRESET) => continue,
-                Err(errno) => return Err(failed("looking at the doorbell", errno)),
+                Err(errno) => return Err(failed("looking at the doorbell", "recvmsg", errno)),
             }
             match self.receive(RecvFlags::empty()) {
                 Ok(_) | Err(Errno::AGAIN | Errno::CONNRESET) => {}
-                Err(errno) => return Err(failed("silencing the doorbell", errno)),
+                Err(errno) => return Err(failed("silencing the doorbell", "recvmsg", errno)),
             }
         }
         Ok(())
@@ -103,11 +101,12 @@ impl Button {
             Ok(_) | Err(Errno::NOTSOCK | Errno::BADF) => {
                 return wrong("is no Unix datagram socket".to_owned());
             }
-            Err(errno) => return wrong(format!("has no known kind: {errno}")),
+            Err(errno) => return Err(failed("looking at the peer's doorbell", "getsockopt", errno)),
         }
         match getpeername(&descriptor) {
             Ok(_) => Ok(Button(descriptor)),
-            Err(errno) => wrong(format!("rings no process: {errno}")),
+            Err(errno @ (Errno::NOTCONN | Errno::INVAL)) => wrong(format!("rings no process: {errno}")),
+            Err(errno) => Err(failed("looking at the peer's doorbell", "getpeername", errno)),
         }
     }
 
@@ -118,13 +117,13 @@ impl Button {
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             // The peer is gone, which the control connection reports, or has broken its own doorbell.
             Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Ok(()),
-            Err(errno) => Err(failed("ringing the peer's doorbell", errno)),
+            Err(errno) => Err(failed("ringing the peer's doorbell", "sendto", errno)),
         }
     }
 }
 
-fn failed(doing: &str, errno: Errno) -> Cause {
-    Cause::System(format!("{doing} failed: {errno}{}", limits::behind(&errno.into())))
+fn failed(doing: &str, call: &str, errno: Errno) -> Cause {
+    Cause::System(format!("{doing} failed: {errno}{}", limits::behind_call(call, &errno.into())))
 }
 
 /// Repeats a call that a signal interrupted.

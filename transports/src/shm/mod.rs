@@ -9,7 +9,6 @@
 //! (`u64`). Two descriptors travel with it: the region's memfd and the socket that wakes this process.
 
 mod doorbell;
-mod fork;
 mod region;
 
 use std::os::fd::BorrowedFd;
@@ -22,12 +21,14 @@ use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
     Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
+use farjump_os::Owner;
 use farjump_os::deferred_close::DeferredFd;
 
 use doorbell::{Button, Doorbell};
 use region::{Pages, Region};
 
 use crate::executable_alias::ExecutableAlias;
+use crate::fork;
 use crate::membarrier::{self, Barriers};
 
 /// The backend's name.
@@ -134,7 +135,12 @@ impl UnconnectedEndpoint for UnconnectedShm {
                 // The peer decides by the same two flags whether to omit its fence.
                 peer_has_no_fence: membarrier::spares_fence(theirs, ours),
             }),
-            remote: Box::new(ShmRemote { region, bell, no_fence: membarrier::spares_fence(ours, theirs) }),
+            remote: Box::new(ShmRemote {
+                region,
+                bell,
+                no_fence: membarrier::spares_fence(ours, theirs),
+                owner: Owner::this(),
+            }),
         })
     }
 }
@@ -144,6 +150,7 @@ struct ShmRemote {
     region: Region,
     bell: Button,
     no_fence: bool,
+    owner: Owner,
 }
 
 impl ShmRemote {
@@ -204,6 +211,9 @@ unsafe impl RemoteMemory for ShmRemote {
     }
 
     fn wake_peer(&mut self) -> Result<(), TransportError> {
+        if !self.owner.is_this() {
+            return Err(error(Operation::Wake, fork::refused()));
+        }
         self.bell.wake().map_err(|cause| error(Operation::Wake, cause))
     }
 
@@ -235,8 +245,15 @@ unsafe impl LocalMemory for ShmLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: a region is whole pages of shared memory, mapped as long as this value.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.base(), self.region.len()) }
-            .map_err(|cause| error(Operation::Open, cause))
+        unsafe {
+            ExecutableAlias::kept(
+                &mut self.alias,
+                self.region.base(),
+                self.region.len(),
+                Some(self.region.memfd()),
+            )
+        }
+        .map_err(|cause| error(Operation::Open, cause))
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -1,6 +1,6 @@
 //! Regions: memfds mapped here, this process's own and the peer's.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -10,12 +10,11 @@ use farjump_os::{has_ordinary_pages, limits};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
-    memfd_create,
 };
 use rustix::io::Errno;
 
-use super::fork::Listed;
 use super::{MAX_REGION, PAGE};
+use crate::fork::{Inherited, Listed};
 
 /// Length in bytes from which a region is worth huge pages.
 const HUGE: usize = 2 * 1024 * 1024;
@@ -63,27 +62,22 @@ impl Region {
         let grows = pages == Pages::Huge || !may_lack_pages();
         let at_once = if grows { at_once.max(ALLOCATED).min(len) } else { len };
         let failed =
-            |what: &str, errno: Errno| system(&format!("{what} shared memory of {len} bytes"), errno);
+            |what: &str, call, errno| system(&format!("{what} shared memory of {len} bytes"), call, errno);
         // Sizing it would end this process (SIGXFSZ).
         if let Some(advice) = limits::too_long(len as u64) {
             return Err(Cause::System(format!("shared memory of {len} bytes is not allowed: {advice}")));
         }
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let memfd = match memfd_create("farjump", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Linux before 6.3 does not support the flag.
-            Err(Errno::INVAL) => memfd_create("farjump", flags),
-            made => made,
-        }
-        .map_err(|errno| failed("making", errno))?;
-        ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", errno))?;
+        let memfd = farjump_os::memfd(c"farjump", MemfdFlags::ALLOW_SEALING)
+            .map_err(|errno| failed("making", "memfd_create", errno))?;
+        ftruncate(&memfd, len as u64).map_err(|errno| failed("sizing", "ftruncate", errno))?;
         let map = map(memfd.as_fd(), len)?;
         // Before the allocation, so that it can use huge pages.
         advise(&map, at_once, Advice::PopulateWrite, pages);
         fallocate(&memfd, FallocateFlags::empty(), 0, at_once as u64)
-            .map_err(|errno| failed("allocating", errno))?;
+            .map_err(|errno| failed("allocating", "fallocate", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(|errno| failed("sealing", errno))?;
-        Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd: memfd.into() })
+            .map_err(|errno| failed("sealing", "fcntl", errno))?;
+        Ok(Region { _listed: listed(&map, memfd.as_fd(), true), map, memfd: memfd.into() })
     }
 
     /// Maps a region of a peer, whose length it claims to be `len` bytes. Trusts nothing about it.
@@ -91,7 +85,7 @@ impl Region {
         let allocated = check_peers(memfd.as_fd(), len, || ())?;
         let map = map(memfd.as_fd(), len)?;
         advise(&map, allocated, Advice::PopulateRead, pages);
-        Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd })
+        Ok(Region { _listed: listed(&map, memfd.as_fd(), false), map, memfd })
     }
 
     /// Start of the region.
@@ -108,6 +102,12 @@ impl Region {
     pub(super) fn memfd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
     }
+}
+
+/// Lists a region, the process's own or a peer's, for forked children.
+fn listed(map: &MmapRaw, memfd: BorrowedFd<'_>, is_own: bool) -> Listed {
+    let (start, len) = (map.as_ptr().expose_provenance(), map.len());
+    Listed::new(Inherited::Region { start, len, memfd: memfd.as_raw_fd(), is_own })
 }
 
 /// Checks that a region can have this length.
@@ -133,7 +133,7 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
     let seals = match fcntl_get_seals(memfd) {
         Ok(seals) => seals,
         Err(Errno::INVAL | Errno::BADF) => return Err(wrong("is no memfd".to_owned())),
-        Err(errno) => return Err(system("asking for the peer's seals", errno)),
+        Err(errno) => return Err(system("asking for the peer's seals", "fcntl", errno)),
     };
     if !seals.contains(SealFlags::SHRINK) {
         let what = "is not sealed against shrinking: reading it could fault at any time";
@@ -143,11 +143,11 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
         return Err(wrong("is sealed against writing: nothing could be put there".to_owned()));
     }
     between();
-    if !has_ordinary_pages(memfd).map_err(|errno| system("looking at the peer's region", errno))? {
+    if !has_ordinary_pages(memfd).map_err(|errno| system("looking at the peer's region", "fstatfs", errno))? {
         return Err(wrong("is no memfd of ordinary pages".to_owned()));
     }
     between();
-    let stat = fstat(memfd).map_err(|errno| system("looking at the peer's region", errno))?;
+    let stat = fstat(memfd).map_err(|errno| system("looking at the peer's region", "fstat", errno))?;
     if u64::try_from(stat.st_size) != Ok(len as u64) {
         return Err(wrong(format!("is stated to be {len} bytes long and is {}", stat.st_size)));
     }
@@ -166,7 +166,7 @@ fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
     MmapOptions::new().len(len).map_raw(&memfd).map_err(|error| {
         Cause::System(format!(
             "mapping {len} bytes of shared memory failed: {error}{}",
-            limits::behind(&error)
+            limits::behind_call("mmap", &error)
         ))
     })
 }
@@ -181,8 +181,8 @@ fn advise(map: &MmapRaw, len: usize, populate: Advice, pages: Pages) {
     let _ = map.advise_range(populate, 0, len.min(POPULATED));
 }
 
-fn system(doing: &str, errno: Errno) -> Cause {
-    Cause::System(format!("{doing} failed: {errno}{}", limits::behind(&errno.into())))
+fn system(doing: &str, call: &str, errno: Errno) -> Cause {
+    Cause::System(format!("{doing} failed: {errno}{}", limits::behind_call(call, &errno.into())))
 }
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
 
     /// A memfd of `len` bytes, allocated and sealed as requested.
     fn memfd(len: usize, allocated: bool, seals: SealFlags) -> OwnedFd {
-        let memfd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let memfd = farjump_os::memfd(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&memfd, len as u64).unwrap();
         if allocated {
             fallocate(&memfd, FallocateFlags::empty(), 0, len as u64).unwrap();
@@ -299,8 +299,8 @@ mod tests {
     /// Refused because of its type: memory from a pool that may be empty at the next touch of a page.
     #[test]
     fn a_region_in_pages_of_hugetlbfs_is_refused() {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
-        let memfd = match memfd_create("test", flags) {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let memfd = match farjump_os::memfd(c"test", flags) {
             Ok(memfd) => memfd,
             Err(errno) => return println!("skipped: this system makes no memfd in huge pages: {errno}"),
         };

@@ -35,7 +35,8 @@ const SINK: usize = 16 << 10;
 pub(super) fn part(mut parts: Parts) {
     parts.inbound.clear();
     if parts.outbound.is_copy() {
-        return close(parts.socket);
+        // A forked child's, in whose place another one is.
+        return;
     }
     let mut closing = Closing { parts, shut: false, deadline: None };
     if closing.is_over() {

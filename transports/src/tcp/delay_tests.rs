@@ -54,7 +54,7 @@ fn over_a_delay_the_window_grows_and_no_more_is_under_way_than_it_says() {
                 Err(error) if error.is_full() => break,
                 Err(error) => panic!("{error}"),
             }
-            let (consumed, window) = left.whole().windows.send_credit.state();
+            let (consumed, window) = left.parts.windows.send_credit.state();
             let under_way = sent * MESSAGE as u32 - consumed;
             assert!(under_way <= window, "{under_way} B are under way in a window of {window} B");
             if windows.last() != Some(&window) {

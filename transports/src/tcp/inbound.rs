@@ -29,29 +29,31 @@ pub(super) struct Windows {
 }
 
 /// The receiver of a link's records.
+// A poll uses all of it.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Inbound {
     keys: Option<Box<Keys>>,
-    max_frame: u32,
     /// The oldest message: usually the only one.
     first: Option<Ready>,
-    /// The messages behind it, oldest first.
-    behind: VecDeque<Ready>,
     /// The receive buffer. Its bytes `at..end` are records that were not parsed.
     last: Option<Shared>,
-    /// Full buffers with messages that are not released, oldest first.
-    older: VecDeque<Shared>,
+    /// A message of several records that has begun.
+    long: Option<Box<Long>>,
     at: usize,
     end: usize,
     /// Offset in that buffer at which the next message's record would begin without records of credit between
     /// messages. No message lies behind it.
     after: usize,
-    /// A message of several records that has begun.
-    long: Option<Box<Long>>,
+    max_frame: u32,
     /// The socket was empty at the last receive: no message has arrived unseen.
     drained: bool,
+    /// The messages behind the oldest one, oldest first.
+    behind: VecDeque<Ready>,
+    /// Full buffers with messages that are not released, oldest first.
+    older: VecDeque<Shared>,
     /// The reason why nothing more arrives, behind the ready messages.
-    ended: Option<Cause>,
+    ended: Option<Box<Cause>>,
 }
 
 /// A message.
@@ -86,16 +88,16 @@ impl Inbound {
     pub(super) fn new(keys: Option<Keys>, max_frame: u32) -> Inbound {
         Inbound {
             keys: keys.map(Box::new),
-            max_frame,
             first: None,
-            behind: VecDeque::new(),
             last: None,
-            older: VecDeque::new(),
+            long: None,
             at: START,
             end: START,
             after: START,
-            long: None,
+            max_frame,
             drained: true,
+            behind: VecDeque::new(),
+            older: VecDeque::new(),
             ended: None,
         }
     }
@@ -108,7 +110,7 @@ impl Inbound {
 
     /// The reason why nothing more arrives, behind the ready messages.
     pub(super) fn ended(&self) -> Option<&Cause> {
-        self.ended.as_ref()
+        self.ended.as_deref()
     }
 
     /// Whether no message is here: the socket becomes readable at the next one.
@@ -124,11 +126,11 @@ impl Inbound {
     #[inline]
     pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Box<Cause>> {
         if let Some(cause) = &self.ended {
-            return Err(Box::new(cause.clone()));
+            return Err(cause.clone());
         }
         let found = self.look_further(socket, windows);
         if let Err(cause) = &found {
-            self.ended = Some(Cause::clone(cause));
+            self.ended = Some(cause.clone());
         }
         found
     }

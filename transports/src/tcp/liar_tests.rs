@@ -107,7 +107,7 @@ fn a_bit_that_is_flipped_anywhere_in_a_sealed_record_ends_the_link_and_nothing_o
             drop(liar);
             let error = end_of(&mut post);
             assert_ne!(*error.cause(), Cause::PeerGone, "bit {bit} was taken");
-            assert!(post.whole().inbound.front().is_none());
+            assert!(post.parts.inbound.front().is_none());
         }
         let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
         let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
@@ -140,7 +140,7 @@ fn a_long_message_takes_no_memory_before_its_first_record_is_opened() {
         liar.write(&[last]);
         let error = end_of(&mut post);
         assert!(error.to_string().contains("does not open"), "{error}");
-        assert!(post.whole().inbound.held() < 80 << 10, "{seal:?}");
+        assert!(post.parts.inbound.held() < 80 << 10, "{seal:?}");
     }
 }
 
@@ -200,7 +200,7 @@ fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
                 }
             };
             assert!(error.to_string().contains(text), "{seal:?} {text}: {error}");
-            assert!(post.whole().inbound.held() < 3 << 20, "{text}");
+            assert!(post.parts.inbound.held() < 3 << 20, "{text}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A connected endpoint.
 
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -13,12 +14,15 @@ use super::error;
 use super::inbound::{Inbound, Windows};
 use super::outbound::Outbound;
 use super::socket::Socket;
+use crate::fork;
 
 /// A connected endpoint.
+// What a poll uses comes first, in as few lines as can be.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct TcpMessages {
-    /// `None` once it is taken apart.
-    parts: Option<Parts>,
+    /// Taken apart by `drop` alone.
+    parts: ManuallyDrop<Parts>,
     /// The buffer that `reserve` lends, and its length.
     lent: Option<(Buffer, usize)>,
     /// Longest frame that the peer accepts, in bytes.
@@ -31,26 +35,22 @@ pub(super) struct TcpMessages {
 
 /// The parts for sending and receiving.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Parts {
     pub(super) socket: Socket,
-    pub(super) outbound: Outbound,
-    pub(super) inbound: Inbound,
     pub(super) windows: Windows,
+    pub(super) inbound: Inbound,
+    pub(super) outbound: Outbound,
 }
 
 impl TcpMessages {
     pub(super) fn new(parts: Parts, max_frame: usize) -> TcpMessages {
-        TcpMessages { parts: Some(parts), lent: None, max_frame, wanted: None, asked: None }
+        TcpMessages { parts: ManuallyDrop::new(parts), lent: None, max_frame, wanted: None, asked: None }
     }
 
     #[inline]
     fn parts(&mut self) -> &mut Parts {
-        // Only `drop` takes them.
-        self.parts.as_mut().expect("the end is whole until it is dropped")
-    }
-
-    fn whole(&self) -> &Parts {
-        self.parts.as_ref().expect("the end is whole until it is dropped")
+        &mut self.parts
     }
 
     /// Records that there is no credit for a message of `len` bytes. Notifies the peer once for each state of
@@ -128,7 +128,7 @@ impl TcpMessages {
         if let Err(error) = self.work() {
             return error;
         }
-        let parts = self.whole();
+        let parts = &self.parts;
         let cause = match (parts.inbound.front(), parts.outbound.broken()) {
             (Some(_), _) | (None, None) => Cause::Full,
             (None, Some(cause)) => cause.clone(),
@@ -139,7 +139,7 @@ impl TcpMessages {
 
 #[cold]
 fn copied(operation: Operation) -> TransportError {
-    error(operation, Cause::Unsupported("using a link of the process that this one was forked from"))
+    error(operation, fork::refused())
 }
 
 // SAFETY: a reserved buffer belongs to this value and is not used before `commit`. A message is in a buffer
@@ -212,7 +212,7 @@ unsafe impl Messages for TcpMessages {
                 self.work()?;
             }
         }
-        Ok(self.whole().inbound.front())
+        Ok(self.parts.inbound.front())
     }
 
     #[inline]
@@ -234,7 +234,7 @@ unsafe impl Messages for TcpMessages {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.whole().socket.as_fd())
+        Some(self.parts.socket.as_fd())
     }
 
     fn arm(&mut self) -> Result<bool, TransportError> {
@@ -247,11 +247,11 @@ unsafe impl Messages for TcpMessages {
     }
 
     fn wants_write(&self) -> bool {
-        self.whole().outbound.is_waiting()
+        self.parts.outbound.is_waiting()
     }
 
     fn tells_unasked(&self) -> bool {
-        self.whole().inbound.is_empty()
+        self.parts.inbound.is_empty()
     }
 
     fn has_end(&self) -> bool {
@@ -259,7 +259,7 @@ unsafe impl Messages for TcpMessages {
     }
 
     fn path_info(&self) -> PathInfo {
-        let parts = self.whole();
+        let parts = &self.parts;
         let over = match parts.socket.is_unix() {
             true => "unix socket".to_owned(),
             false => match getpeername(&parts.socket).map(|peer| peer.map(SocketAddr::try_from)) {
@@ -285,7 +285,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 impl Drop for TcpMessages {
     fn drop(&mut self) {
         self.lent.take().into_iter().for_each(|(lent, _)| buffers::give(lent));
-        self.parts.take().into_iter().for_each(closing::part);
+        // SAFETY: nothing uses the parts behind this.
+        closing::part(unsafe { ManuallyDrop::take(&mut self.parts) });
     }
 }
 

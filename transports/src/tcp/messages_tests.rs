@@ -330,7 +330,7 @@ fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_thei
                 post.progress().unwrap();
                 // Not each time: it counts all.
                 if most == 0 || sent[at] == total && came[at] % 1024 == 0 {
-                    most = most.max(post.whole().inbound.held());
+                    most = most.max(post.parts.inbound.held());
                 }
                 // Only an endpoint that has sent everything receives.
                 if sent[at] == total
@@ -344,7 +344,7 @@ fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_thei
             assert!(Instant::now() < deadline, "{seal:?} {len}: sent {sent:?}, came {came:?}");
         }
         assert!((1..3 * WINDOW as usize).contains(&most), "{most} bytes were held");
-        assert!(left.arm().unwrap() && left.whole().inbound.held() == 0);
+        assert!(left.arm().unwrap() && left.parts.inbound.held() == 0);
     }
 }
 
@@ -364,7 +364,7 @@ fn a_small_message_and_its_answer_are_one_call_each_at_either_side_and_idle_ends
         assert_eq!(CALLS.get() - before, 4000, "{seal:?}");
         for post in [&mut left, &mut right] {
             assert!(post.arm().unwrap() && post.lent.is_none());
-            assert_eq!(post.whole().inbound.held(), 0);
+            assert_eq!(post.parts.inbound.held(), 0);
         }
         // One call receives many messages, and credit is returned at half a window.
         let before = CALLS.get();

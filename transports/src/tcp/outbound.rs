@@ -11,7 +11,7 @@ use super::credit::RecvCredit;
 use super::head::{BODY, HEAD, Head, TAG, padded};
 use super::keys::Keys;
 use super::socket::Socket;
-use farjump_os::fork_count;
+use farjump_os::Owner;
 
 /// Records of a long message that are encrypted and passed to the system together: 512 KiB.
 const BATCH: usize = 32;
@@ -19,15 +19,17 @@ const BATCH: usize = 32;
 const SLOT: usize = TAG + HEAD;
 
 /// The sender of a link's records.
+// A poll uses the beginning.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Outbound {
-    keys: Option<Box<Keys>>,
     /// Bytes that the socket has not taken yet. Nothing else is sent before them.
     waiting: Option<Waiting>,
     /// The reason why nothing can be sent any more.
     broken: Option<Box<Cause>>,
-    /// Number of forks of the process when the link was made.
-    forks: u64,
+    keys: Option<Box<Keys>>,
+    /// The process that made the link.
+    owner: Owner,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ enum Waiting {
 
 impl Outbound {
     pub(super) fn new(keys: Option<Keys>) -> Outbound {
-        Outbound { keys: keys.map(Box::new), waiting: None, broken: None, forks: fork_count::count() }
+        Outbound { waiting: None, broken: None, keys: keys.map(Box::new), owner: Owner::this() }
     }
 
     pub(super) fn keys(&self) -> Option<&Keys> {
@@ -77,7 +79,7 @@ impl Outbound {
     /// Whether this is a forked child's copy of its parent's link, which has used the keys.
     #[inline]
     pub(super) fn is_copy(&self) -> bool {
-        self.forks != fork_count::count()
+        !self.owner.is_this()
     }
 
     /// Sets another number of records for a key.

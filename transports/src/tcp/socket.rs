@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use farjump_core::transport::Cause;
 use farjump_os::deferred_close::{self, MOST_DELIVERED};
@@ -11,6 +11,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
     recv, recvmsg, send, sendmsg, sockopt,
 };
+
+use crate::fork::{Inherited, Listed};
 
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -33,6 +35,8 @@ pub(super) enum Got {
 /// A stream socket.
 #[derive(Debug)]
 pub(super) struct Socket {
+    /// Before the descriptor, so that it is dropped first.
+    _listed: Listed,
     descriptor: OwnedFd,
     is_unix: bool,
 }
@@ -53,7 +57,8 @@ impl Socket {
             sockopt::set_tcp_keepintvl(&descriptor, PROBE)?;
             sockopt::set_tcp_keepcnt(&descriptor, PROBES)?;
         }
-        Ok(Socket { descriptor, is_unix })
+        let socket = descriptor.as_raw_fd();
+        Ok(Socket { _listed: Listed::new(Inherited::Stream { socket }), descriptor, is_unix })
     }
 
     pub(super) fn is_unix(&self) -> bool {

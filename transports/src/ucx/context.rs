@@ -15,6 +15,7 @@ use farjump_ucx_sys::{
 
 use super::PortClosing;
 use super::am::listeners::listening;
+use super::inherited;
 use super::lanes::printed;
 use super::shared_memory;
 use super::tls;
@@ -58,6 +59,7 @@ impl Context {
             );
             Ok(made)
         };
+        inherited::check()?;
         let place = if tcp { &WITH } else { &WITHOUT };
         place.get_or_init(make).as_ref().map_err(Clone::clone)
     }
@@ -73,6 +75,7 @@ impl Context {
             settings.extend(shared_memory::sizes(&transports, version()?));
             Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, false)
         };
+        inherited::check()?;
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
@@ -81,6 +84,7 @@ impl Context {
     pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         static LOGGED: Once = Once::new();
         let ucx = opened()?;
+        inherited::watch(ucx);
         if ucx.version().is_newer_than_tried() {
             LOGGED.call_once(|| {
                 let (version, (major, minor)) = (ucx.version(), NEWEST);
@@ -156,6 +160,7 @@ fn transport(line: &str) -> Option<&str> {
 
 /// Opens UCX, if there are the descriptors that it needs.
 fn opened() -> Result<&'static Ucx, String> {
+    inherited::check()?;
     if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
         return Err(format!("UCX cannot be started: {limit}"));
     }

@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use crate::memlock;
+use farjump_os::resources::memlock;
 
 /// Bytes that UCX must be able to lock for one worker, with some more for its other registrations.
 const LEAST: u64 = 8 << 20;

@@ -10,8 +10,10 @@ mod address;
 pub mod am;
 mod context;
 mod device_memlock;
+mod inherited;
 mod lanes;
 mod locality;
+mod mapping_query;
 #[doc(hidden)]
 pub mod mappings;
 pub mod put;

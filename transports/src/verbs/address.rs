@@ -1,19 +1,22 @@
-//! The endpoint address: location of the queue pair, and the memory that the peer may write.
+//! The address of a process's endpoints: locations of their queue pairs, and the memory that the peer may write.
 //!
-//! Little-endian: version (`u16`, 1), backend (`u16`: 1 writes, 2 messages), CRC-32 of everything else
-//! (`u32`), and a [`EndpointAddress`] in postcard's encoding. The checksum detects damage; each number is
-//! checked against lies.
+//! Little-endian: version (`u16`, 3), backend (`u16`: 1 writes, 2 messages), CRC-32 of everything else
+//! (`u32`), and an [`Offer`] in postcard's encoding. The checksum detects damage; each number is checked against
+//! lies.
 
 use farjump_core::transport::Cause;
+use farjump_rdma_sys::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2};
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 use super::options::{address_of, bytes_of_mtu, code_of_mtu};
-use super::port::Port;
+use super::port::{Port, kind_of_gid};
 
-const VERSION: u16 = 1;
+const VERSION: u16 = 3;
 const HEAD: usize = 8;
-/// Longest address, in bytes; a real one has about 80.
+/// Most endpoints of an address.
+pub(super) const MOST: usize = 4;
+/// Longest address, in bytes; an endpoint takes about 70 of it, and at most 120.
 const LONGEST: usize = 512;
 /// Bits of the numbers of queue pairs and packets (InfiniBand Architecture Specification, 9.2).
 pub(super) const BITS: u32 = 24;
@@ -26,7 +29,16 @@ pub(super) enum Backend {
     Send = 2,
 }
 
-/// The contents of an endpoint address.
+/// The contents of an address.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// Number of the peer's endpoint to which the first of these belongs. 0 before the peer's are known.
+    pub(super) answers: u8,
+    /// At least one, the preferred one first. The peer takes one.
+    pub(super) endpoints: Vec<EndpointAddress>,
+}
+
+/// The location of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct EndpointAddress {
     /// Number of the queue pair.
@@ -37,6 +49,8 @@ pub(super) struct EndpointAddress {
     pub(super) is_ethernet: bool,
     pub(super) lid: u16,
     pub(super) gid: [u8; 16],
+    /// Kind of the GID (`enum ibv_gid_type`): 0 InfiniBand, 1 RoCE v1, 2 RoCE v2.
+    pub(super) gid_kind: u8,
     /// Whether packets to it need a global header.
     pub(super) is_global: bool,
     /// Longest packet, in bytes.
@@ -72,12 +86,13 @@ impl RemoteRegion {
     }
 }
 
-impl EndpointAddress {
+impl Offer {
     /// Encodes the address for a peer.
-    pub(super) fn to_bytes(&self, backend: Backend) -> Result<Vec<u8>, Cause> {
-        let body = postcard::to_stdvec(self).map_err(|error| {
-            Cause::System(format!("the address of this endpoint cannot be encoded: {error}"))
-        })?;
+    ///
+    /// # Panics
+    /// Never: numbers are encoded into memory.
+    pub(super) fn to_bytes(&self, backend: Backend) -> Vec<u8> {
+        let body = postcard::to_stdvec(self).expect("numbers are encoded into memory");
         let mut bytes = Vec::with_capacity(HEAD + body.len());
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((backend as u16).to_le_bytes());
@@ -85,11 +100,11 @@ impl EndpointAddress {
         bytes.extend(body);
         let sum = sum(&bytes);
         bytes[4..HEAD].copy_from_slice(&sum);
-        Ok(bytes)
+        bytes
     }
 
     /// Decodes a peer's address.
-    pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<EndpointAddress, Cause> {
+    pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<Offer, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return wrong(format!("it has {} bytes, and its head alone {HEAD}", bytes.len()));
@@ -99,24 +114,51 @@ impl EndpointAddress {
         }
         let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         if (short(0), short(2)) != (VERSION, backend as u16) {
-            return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
+            return wrong(format!(
+                "it is of version {} and backend {}, not {VERSION} and {}: run the same version of farjump in both processes",
+                short(0),
+                short(2),
+                backend as u16
+            ));
         }
         if sum(bytes) != head[4..] {
             return wrong("it is damaged: its checksum is wrong".to_owned());
         }
-        match postcard::take_from_bytes::<EndpointAddress>(body) {
-            Ok((address, [])) => address.check(backend).map_err(Cause::Address).map(|()| address),
+        match postcard::take_from_bytes::<Offer>(body) {
+            Ok((offer, [])) => offer.check(backend).map_err(Cause::Address).map(|()| offer),
             Ok((_, rest)) => wrong(format!("{} bytes follow it", rest.len())),
             Err(error) => wrong(format!("it does not decode: {error}")),
         }
     }
 
     fn check(&self, backend: Backend) -> Result<(), String> {
+        if !(1..=MOST).contains(&self.endpoints.len()) {
+            return Err(format!("it has {} endpoints", self.endpoints.len()));
+        }
+        self.endpoints.iter().try_for_each(|endpoint| endpoint.check(backend))
+    }
+
+    /// The endpoint of this number.
+    pub(super) fn endpoint(&self, number: u8) -> Result<EndpointAddress, Cause> {
+        self.endpoints.get(usize::from(number)).cloned().ok_or_else(|| {
+            Cause::Address(format!("it has {} endpoints, and none of number {number}", self.endpoints.len()))
+        })
+    }
+}
+
+impl EndpointAddress {
+    fn check(&self, backend: Backend) -> Result<(), String> {
         if self.queue >> BITS != 0 || self.packet >> BITS != 0 {
             return Err(format!("its queue pair is {:#x}, its first packet {:#x}", self.queue, self.packet));
         }
         if code_of_mtu(self.mtu).is_none() {
             return Err(format!("its packets have {} bytes", self.mtu));
+        }
+        if u32::from(self.gid_kind) > IBV_GID_TYPE_ROCE_V2
+            || self.is_ethernet != (u32::from(self.gid_kind) != IBV_GID_TYPE_IB)
+        {
+            let network = if self.is_ethernet { "Ethernet" } else { "InfiniBand" };
+            return Err(format!("its GID is of kind {} on {network}", self.gid_kind));
         }
         if self.receives == 0 {
             return Err("it receives nothing".to_owned());
@@ -135,7 +177,7 @@ impl EndpointAddress {
         self.meets_port(&own.name, &own.port)
     }
 
-    fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
+    pub(super) fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
         let kind = |is_ethernet| if is_ethernet { "Ethernet" } else { "InfiniBand" };
         if self.is_ethernet != port.is_ethernet {
             return Err(Cause::Address(format!(
@@ -150,6 +192,13 @@ impl EndpointAddress {
         if ours & 0x7fff != theirs & 0x7fff || (ours | theirs) & 0x8000 == 0 {
             return Err(Cause::Address(format!(
                 "the peer is in partition {theirs:#06x} and this process in {ours:#06x}: choose one for both (pkey= in FARJUMP_VERBS)"
+            )));
+        }
+        if port.gid.kind != u32::from(self.gid_kind) {
+            return Err(Cause::Address(format!(
+                "the peer's GID is of {} and that of this process of {}: choose GIDs of one kind (gid= in FARJUMP_VERBS)",
+                kind_of_gid(self.gid_kind.into()),
+                kind_of_gid(port.gid.kind)
             )));
         }
         let (own_address, address) = (address_of(port.gid.raw), address_of(self.gid));
@@ -178,7 +227,7 @@ fn sum(bytes: &[u8]) -> [u8; 4] {
 
 #[cfg(test)]
 mod tests {
-    use farjump_rdma_sys::IBV_GID_TYPE_ROCE_V2;
+    use farjump_rdma_sys::IBV_GID_TYPE_ROCE_V1;
 
     use super::*;
     use crate::verbs::port::Chosen;
@@ -190,6 +239,7 @@ mod tests {
             is_ethernet: true,
             lid: 0,
             gid: [1; 16],
+            gid_kind: 2,
             is_global: true,
             mtu: 1024,
             partition: 0xffff,
@@ -201,31 +251,41 @@ mod tests {
         }
     }
 
+    /// An address with `count` endpoints.
+    fn offer(count: u32) -> Offer {
+        let endpoints = (0..count).map(|number| EndpointAddress { queue: 17 + number, ..sample() });
+        Offer { answers: 1, endpoints: endpoints.collect() }
+    }
+
+    fn alone(endpoint: EndpointAddress) -> Offer {
+        Offer { answers: 0, endpoints: vec![endpoint] }
+    }
+
     #[test]
     fn an_address_is_understood_as_it_was_told_by_the_same_backend_only() {
-        let bytes = sample().to_bytes(Backend::Write).unwrap();
-        assert_eq!(EndpointAddress::from_bytes(&bytes, Backend::Write), Ok(sample()));
-        let error = EndpointAddress::from_bytes(&bytes, Backend::Send).unwrap_err();
+        let most = offer(MOST as u32);
+        let bytes = most.to_bytes(Backend::Write);
+        assert_eq!(Offer::from_bytes(&bytes, Backend::Write).as_ref(), Ok(&most));
+        assert_eq!(most.endpoint(3).unwrap().queue, 20);
+        assert!(most.endpoint(4).unwrap_err().to_string().contains("none of number 4"));
+        let error = Offer::from_bytes(&bytes, Backend::Send).unwrap_err();
         assert!(error.to_string().contains("backend 1"), "{error}");
     }
 
     #[test]
     fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
-        let bytes = sample().to_bytes(Backend::Send).unwrap();
-        assert!(bytes.len() < LONGEST);
+        let bytes = offer(2).to_bytes(Backend::Send);
         for len in 0..bytes.len() {
-            let cut = EndpointAddress::from_bytes(&bytes[..len], Backend::Send);
+            let cut = Offer::from_bytes(&bytes[..len], Backend::Send);
             assert!(matches!(cut, Err(Cause::Address(_))), "{len}");
         }
         for more in [1, LONGEST] {
-            assert!(
-                EndpointAddress::from_bytes(&[&bytes[..], &vec![0; more]].concat(), Backend::Send).is_err()
-            );
+            assert!(Offer::from_bytes(&[&bytes[..], &vec![0; more]].concat(), Backend::Send).is_err());
         }
         for bit in 0..bytes.len() * 8 {
             let mut turned = bytes.clone();
             turned[bit / 8] ^= 1 << (bit % 8);
-            assert!(EndpointAddress::from_bytes(&turned, Backend::Send).is_err(), "bit {bit}");
+            assert!(Offer::from_bytes(&turned, Backend::Send).is_err(), "bit {bit}");
         }
     }
 
@@ -235,6 +295,9 @@ mod tests {
             EndpointAddress { queue: 1 << 24, ..sample() },
             EndpointAddress { packet: u32::MAX, ..sample() },
             EndpointAddress { mtu: 1500, ..sample() },
+            EndpointAddress { gid_kind: 3, ..sample() },
+            EndpointAddress { gid_kind: 0, ..sample() },
+            EndpointAddress { is_ethernet: false, ..sample() },
             EndpointAddress { receives: 0, ..sample() },
             EndpointAddress { credit_word: RemoteRegion { len: 7, ..sample().credit_word }, ..sample() },
             EndpointAddress {
@@ -245,18 +308,20 @@ mod tests {
         ];
         for lie in &lies {
             for backend in [Backend::Write, Backend::Send] {
-                let bytes = lie.to_bytes(backend).unwrap();
-                assert!(
-                    matches!(EndpointAddress::from_bytes(&bytes, backend), Err(Cause::Address(_))),
-                    "{lie:?}"
-                );
+                for mut endpoints in [vec![], vec![sample()]] {
+                    endpoints.push(lie.clone());
+                    let bytes = Offer { answers: 0, endpoints }.to_bytes(backend);
+                    assert!(matches!(Offer::from_bytes(&bytes, backend), Err(Cause::Address(_))), "{lie:?}");
+                }
             }
         }
-        let nowhere =
-            EndpointAddress { region: RemoteRegion::default(), ..sample() }.to_bytes(Backend::Write).unwrap();
-        assert!(EndpointAddress::from_bytes(&nowhere, Backend::Write).is_err());
-        let nothing = EndpointAddress { max_frame: 0, ..sample() }.to_bytes(Backend::Send).unwrap();
-        assert!(EndpointAddress::from_bytes(&nothing, Backend::Send).is_err());
+        let nowhere = alone(EndpointAddress { region: RemoteRegion::default(), ..sample() });
+        assert!(Offer::from_bytes(&nowhere.to_bytes(Backend::Write), Backend::Write).is_err());
+        let nothing = alone(EndpointAddress { max_frame: 0, ..sample() });
+        assert!(Offer::from_bytes(&nothing.to_bytes(Backend::Send), Backend::Send).is_err());
+        for count in [0, MOST as u32 + 1] {
+            assert!(Offer::from_bytes(&offer(count).to_bytes(Backend::Send), Backend::Send).is_err());
+        }
     }
 
     #[test]
@@ -267,7 +332,7 @@ mod tests {
             is_ethernet: true,
             is_global: true,
             lid: 0,
-            gid: Chosen { index: 1, raw: mapped(1), kind: IBV_GID_TYPE_ROCE_V2 },
+            gid: Chosen { index: 1, raw: mapped(1), kind: IBV_GID_TYPE_ROCE_V2, is_foreign: false },
             mtu: 1024,
             max_message: 1 << 23,
             partition: (0, 0xffff),
@@ -293,12 +358,32 @@ mod tests {
             EndpointAddress { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited),
             Ok(())
         );
+        let older = said(EndpointAddress { gid_kind: IBV_GID_TYPE_ROCE_V1 as u8, ..peer.clone() }, &own);
+        assert!(older.contains("of RoCE v1 and that of this process of RoCE v2"), "{older}");
+        assert!(older.contains("gid="), "{older}");
         let local: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
         let kind = said(EndpointAddress { gid: local.octets(), ..peer }, &own);
         assert!(
             kind.contains("fe80::1 and that of this process 10.9.0.1") && kind.contains("gid="),
             "{kind}"
         );
+    }
+
+    #[test]
+    fn the_longest_address_fits() {
+        let region = RemoteRegion { address: u64::MAX, len: u64::MAX, key: u32::MAX };
+        let longest = EndpointAddress {
+            queue: (1 << BITS) - 1,
+            packet: (1 << BITS) - 1,
+            lid: u16::MAX,
+            receives: u32::MAX,
+            max_frame: u64::MAX,
+            credit_word: region,
+            region,
+            ..sample()
+        };
+        let longest = Offer { answers: u8::MAX, endpoints: vec![longest; MOST] };
+        assert!(longest.to_bytes(Backend::Write).len() <= LONGEST);
     }
 
     #[test]

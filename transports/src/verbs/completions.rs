@@ -45,9 +45,11 @@ impl Completions {
             None
         };
         let at = channel.map_or(ptr::null_mut(), NonNull::as_ptr);
-        // SAFETY: the context is open, and the channel belongs to it.
-        let cq =
-            unsafe { device.verbs.ibv_create_cq(device.context(), len as c_int, ptr::null_mut(), at, 0) };
+        let vector = if sleeps { device.next_vector() } else { 0 };
+        // SAFETY: the context is open, the channel belongs to it, and it has this vector.
+        let cq = unsafe {
+            device.verbs.ibv_create_cq(device.context(), len as c_int, ptr::null_mut(), at, vector)
+        };
         let Some(cq) = NonNull::new(cq) else {
             let cause = failed(&format!("completion queue for {len}"));
             if let Some(channel) = channel {
@@ -126,6 +128,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        if self.device.is_parents() {
+            return;
+        }
         // The next call would wait for an unacknowledged event.
         self.disarm();
         // SAFETY: no queue pair uses it any more (see `Queue`). An error of either call has no remedy.

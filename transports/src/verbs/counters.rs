@@ -3,6 +3,7 @@
 //! Each queue pair counts for itself, by plain stores of its one owner. Nothing is shared until a reader
 //! asks.
 
+use farjump_os::PerProcess;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,20 +78,18 @@ fn add(cell: &AtomicU64, more: u64) {
     cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// The counters of all queue pairs.
+/// The counters of all queue pairs of this process.
+#[derive(Default)]
 struct Registry {
     live: Vec<Arc<Cells>>,
     /// The sum of the dropped ones.
     gone: Counts,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    live: Vec::new(),
-    gone: Counts { posts: 0, requests: 0, bytes: 0, completions: 0 },
-});
+static REGISTRY: PerProcess<Mutex<Registry>> = PerProcess::new();
 
 fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A queue pair's entry in the counters of the process. Its counts remain when it is dropped.
@@ -125,8 +124,12 @@ impl Counter {
 impl Drop for Counter {
     fn drop(&mut self) {
         let mut registry = registry();
-        registry.gone = registry.gone.plus(self.0.read());
+        let before = registry.live.len();
         registry.live.retain(|live| !Arc::ptr_eq(live, &self.0));
+        // A forked child has copies of its parent's.
+        if registry.live.len() != before {
+            registry.gone = registry.gone.plus(self.0.read());
+        }
     }
 }
 

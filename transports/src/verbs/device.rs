@@ -1,32 +1,38 @@
-//! An open device, one port of it, and the events that it reports.
+//! An open device, and one port of it.
 
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use farjump_os::{Owner, PerProcess};
 use farjump_rdma_sys::{
-    IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
-    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_QPT_RC, IBV_WR_RDMA_WRITE, Verbs,
-    ibv_async_event, ibv_context, ibv_device_attr, ibv_event_type, ibv_pd, ibv_qp_init_attr, ibv_wc_status,
+    IBV_WR_RDMA_WRITE, Verbs, ibv_async_event, ibv_context, ibv_device_attr, ibv_qp, ibv_wc_status,
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::error::{exhausted, last_error};
-use super::open_device;
-use super::options::Options;
+use super::events::{Events, Since};
+use super::open_device::{self, Found};
+use super::options::{Gid, Options};
+use super::pair::{Capacities, DEPTH, places_in_order};
 use super::port::{self, Port};
+use crate::fork::{Inherited, Listed};
 
-/// Most inline bytes of a work request that are tried. More brings nothing.
-const INLINE: u32 = 512;
-/// Faults that are kept for later readers.
-const KEPT: usize = 64;
+/// Most inline bytes of a work request that are tried. With more, the send queue of a link would be several times as long
+/// (`docs/decisions/verbs.md`).
+const INLINE: u32 = 220;
+/// Receives of the queue pair that shows what the device gives: most of those that a link's has.
+const RECEIVES: u32 = 256;
 
 /// A port of an open device, shared by all endpoints that use it.
 pub(super) struct Device {
     pub(super) verbs: &'static Verbs,
     pub(super) name: String,
+    /// The options that chose it, with its name.
     pub(super) options: Options,
+    /// Its port as it was when the device was opened.
     pub(super) port: Port,
     /// Bytes that fit inside a work request.
     pub(super) max_inline: u32,
@@ -34,8 +40,13 @@ pub(super) struct Device {
     pub(super) in_order: bool,
     limits: ibv_device_attr,
     events: Mutex<Events>,
-    domain: NonNull<ibv_pd>,
+    /// Number of queues that asked for a completion vector.
+    vectors: AtomicU32,
     context: NonNull<ibv_context>,
+    /// The process that opened it.
+    owner: Owner,
+    /// For forked children. Taken before the device is closed.
+    listed: Option<Listed>,
 }
 
 // SAFETY: verbs objects may be used by any thread at any time; mutable state is behind mutexes.
@@ -43,44 +54,37 @@ unsafe impl Send for Device {}
 // SAFETY: verbs objects may be used by any thread at any time; mutable state is behind mutexes.
 unsafe impl Sync for Device {}
 
-/// The reported faults of the device and its objects.
-#[derive(Default)]
-struct Events {
-    /// Number of faults before those that are kept.
-    forgotten: u64,
-    kept: Vec<(Concerns, &'static str)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Concerns {
-    All,
-    /// The object at this address.
-    One(usize),
-}
-
-/// A position in the list of faults, for reading later ones.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Since(u64);
-
 impl Device {
-    /// The device for these options, opened for the first endpoint and closed with the last.
+    /// The device for these options, opened for the first endpoint and closed with the last. Without a name in the
+    /// options, one near this thread is preferred. State and addresses of the port are read again each time: a device whose
+    /// port has changed is opened anew, beside the one that earlier endpoints keep.
     pub(super) fn open(options: &Options) -> Result<Arc<Device>, String> {
-        static OPEN: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
-        let mut open = locked(&OPEN);
+        static OPEN: PerProcess<Mutex<Vec<Weak<Device>>>> = PerProcess::new();
+        let verbs = open_device::library()?;
+        let mut open = locked(OPEN.get());
         open.retain(|device| device.strong_count() > 0);
-        let same = open.iter().filter_map(Weak::upgrade).find(|device| device.options == *options);
-        // A device that is gone or whose port is down is searched for anew.
-        if let Some(device) = same.filter(|device| device.check().is_ok()) {
+        let current = |name: &str| {
+            let pinned = options.clone().named(name);
+            let is_it = |device: &Arc<Device>| ptr::eq(device.verbs, verbs) && device.options == pinned;
+            open.iter().filter_map(Weak::upgrade).find(|device| is_it(device) && device.is_current())
+        };
+        for (name, is_active) in open_device::nearest_first(options) {
+            match current(&name) {
+                Some(device) => return Ok(device),
+                None if is_active => break,
+                None => {}
+            }
+        }
+        let found = open_device::find(verbs, options)?;
+        if let Some(device) = current(&found.name) {
             return Ok(device);
         }
-        let device = Arc::new(Device::find(options)?);
+        let device = Arc::new(Device::create(verbs, options, found)?);
         open.push(Arc::downgrade(&device));
         Ok(device)
     }
 
-    fn find(options: &Options) -> Result<Device, String> {
-        let verbs = Verbs::open().map_err(|error| error.to_string())?;
-        let found = open_device::find(verbs, options)?;
+    fn create(verbs: &'static Verbs, options: &Options, found: Found) -> Result<Device, String> {
         let (name, context, port) = (found.name.clone(), found.context, found.port.clone());
         let mut limits = MaybeUninit::uninit();
         // SAFETY: the context is open, and the output is valid.
@@ -94,58 +98,70 @@ impl Device {
         fcntl_getfl(events)
             .and_then(|flags| fcntl_setfl(events, flags | OFlags::NONBLOCK))
             .map_err(|errno| format!("{name}: its events cannot be looked at without waiting: {errno}"))?;
-        // SAFETY: the context is open.
-        let domain = unsafe { verbs.ibv_alloc_pd(context.as_ptr()) };
-        let Some(domain) = NonNull::new(domain) else {
-            return Err(exhausted(&name, "protection domain", &last_error()));
-        };
         // From here on the device is closed in every case.
         let mut device = Device {
             verbs,
             name,
-            options: options.clone(),
+            options: options.clone().named(&found.name),
             port,
             max_inline: 0,
             in_order: false,
             limits,
             events: Mutex::default(),
-            domain,
+            vectors: AtomicU32::new(0),
             context: found.keep(),
+            owner: Owner::this(),
+            listed: Some(Listed::new(Inherited::Device { context: context.as_ptr().expose_provenance() })),
         };
         device.probe()?;
         Ok(device)
     }
 
-    /// Finds the facts that only a queue pair reveals.
+    /// Finds the facts that only a queue pair reveals: one as links use it, connected to itself. Some devices say of no
+    /// other state whether they place bytes in order.
     fn probe(&mut self) -> Result<(), String> {
+        let (depth, receives) = (self.depth(DEPTH), self.depth(RECEIVES));
         // SAFETY: the context is open.
-        let cq = unsafe { self.verbs.ibv_create_cq(self.context(), 1, ptr::null_mut(), ptr::null_mut(), 0) };
-        if cq.is_null() {
-            return Err(exhausted(&self.name, "completion queue", &last_error()));
+        let domain = unsafe { self.verbs.ibv_alloc_pd(self.context()) };
+        if domain.is_null() {
+            return Err(exhausted(&self.name, "protection domain", &last_error()));
         }
-        let mut created = Err(String::new());
-        for inline in [INLINE, 220, 128, 64, 0] {
-            // SAFETY: pointers and numbers, for which zero is valid.
-            let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-            (asked.send_cq, asked.recv_cq, asked.qp_type) = (cq, cq, IBV_QPT_RC);
-            (asked.cap.max_send_wr, asked.cap.max_send_sge, asked.cap.max_inline_data) = (1, 1, inline);
-            // SAFETY: the domain and the completion queue belong to this context.
-            let qp = unsafe { self.verbs.ibv_create_qp(self.domain(), &mut asked) };
-            if qp.is_null() {
-                created = Err(exhausted(&self.name, "queue pair", &last_error()));
-                continue;
+        let len = depth.max(receives) as i32;
+        // SAFETY: the context is open.
+        let cq =
+            unsafe { self.verbs.ibv_create_cq(self.context(), len, ptr::null_mut(), ptr::null_mut(), 0) };
+        let mut probed = Err(exhausted(&self.name, "completion queue", &last_error()));
+        if !cq.is_null() {
+            for max_inline in [INLINE, 128, 64, 0] {
+                let asked = Capacities { depth, receives, max_inline };
+                // SAFETY: domain and completion queue were made above.
+                let Some((qp, granted)) = (unsafe { asked.create(self.verbs, domain, [cq, cq]) }) else {
+                    probed = Err(exhausted(&self.name, "queue pair", &last_error()));
+                    continue;
+                };
+                // SAFETY: the queue pair was made above, and is not used any more after this.
+                let in_order = unsafe {
+                    let in_order = places_in_order(self, qp);
+                    self.verbs.ibv_destroy_qp(qp.as_ptr());
+                    in_order
+                };
+                probed = Ok((granted, in_order));
+                break;
             }
-            // For writes of a frame, with or without immediate data. SAFETY: the queue pair was made above.
-            let in_order = unsafe { self.verbs.query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE) };
-            created = Ok((asked.cap.max_inline_data.min(INLINE), in_order));
-            // SAFETY: the queue pair was made above and is not used any more.
-            unsafe { self.verbs.ibv_destroy_qp(qp) };
-            break;
+            // SAFETY: made above, and no queue pair uses it any more.
+            unsafe { self.verbs.ibv_destroy_cq(cq) };
         }
-        // SAFETY: made above, and no queue pair uses it any more.
-        unsafe { self.verbs.ibv_destroy_cq(cq) };
-        (self.max_inline, self.in_order) = created?;
+        // SAFETY: made above, and nothing is left in it.
+        unsafe { self.verbs.ibv_dealloc_pd(domain) };
+        (self.max_inline, self.in_order) = probed?;
         Ok(())
+    }
+
+    /// Whether the process that opened it is one that forked this one. Its objects are leaked here: the system would destroy the
+    /// parent's.
+    #[inline]
+    pub(super) fn is_parents(&self) -> bool {
+        !self.owner.is_this()
     }
 
     /// The open context.
@@ -153,9 +169,12 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// The protection domain of all its objects.
-    pub(super) fn domain(&self) -> *mut ibv_pd {
-        self.domain.as_ptr()
+    /// The completion vector of the next queue that something sleeps on: each in turn, so that their interrupts are spread
+    /// over processors.
+    pub(super) fn next_vector(&self) -> c_int {
+        // SAFETY: the context is open.
+        let vectors = unsafe { self.context.as_ref() }.num_comp_vectors.max(1);
+        (self.vectors.fetch_add(1, Ordering::Relaxed) % vectors as u32) as c_int
     }
 
     /// Largest possible length of a queue up to `wanted` work requests, a power of two.
@@ -164,80 +183,100 @@ impl Device {
         wanted.min(1 << most.ilog2())
     }
 
-    /// Largest possible length of a shared receive queue.
-    pub(super) fn max_shared(&self) -> u32 {
-        u32::try_from(self.limits.max_srq_wr).unwrap_or(0)
-    }
-
     /// Most bytes of one operation.
     pub(super) fn max_message(&self) -> usize {
         self.port.max_message as usize
     }
 
-    /// Checks that device and port still work.
-    pub(super) fn check(&self) -> Result<(), String> {
-        port::look(self.verbs, self.context, &self.name, self.port.number).and_then(|state| state.usable())
+    /// Whether the port carries packets, and is still as it was when the device was opened.
+    fn is_current(&self) -> bool {
+        self.port_now(&self.options).is_ok_and(|port| port == self.port)
     }
 
-    /// The position of the faults after now, for the caller.
-    pub(super) fn since(&self) -> Since {
-        let mut events = locked(&self.events);
-        self.read(&mut events);
-        Since(events.forgotten + events.kept.len() as u64)
+    /// The port as these options find it now.
+    fn port_now(&self, options: &Options) -> Result<Port, String> {
+        let state = port::look(self.verbs, self.context, &self.name, self.port.number)?;
+        state.usable()?;
+        Port::of(self.verbs, self.context, &state, options)
     }
 
-    /// The first fault since then of the device, of its port, or of the objects at these addresses, in words.
-    /// Does not wait.
-    pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<String> {
-        let mut events = locked(&self.events);
-        self.read(&mut events);
-        let behind = since.0.saturating_sub(events.forgotten) as usize;
-        let mine = |concerns| match concerns {
-            Concerns::All => true,
-            Concerns::One(object) => objects.contains(&object),
+    /// The reason why packets of links over the port pass no more, if its state or its addresses say one.
+    #[cold]
+    pub(super) fn why_severed(&self) -> Option<String> {
+        let at = |what: String| Some(format!("{}:{}: {what}: connect again", self.name, self.port.number));
+        // Of these links, whatever new ones would choose.
+        let same = Options {
+            gid: Gid::Index(self.port.gid.index),
+            partition: Some(self.port.partition.1),
+            ..self.options.clone()
         };
-        let (_, what) = events.kept.iter().skip(behind).find(|(concerns, _)| mine(*concerns))?;
-        Some(format!("{}:{}: {what}", self.name, self.port.number))
+        let now = match self.port_now(&same) {
+            Ok(now) => now,
+            Err(why) => return Some(why),
+        };
+        if now.gid.raw != self.port.gid.raw || now.gid.kind != self.port.gid.kind {
+            return at(format!("since the link was made, {} became {}", self.port.gid, now.gid));
+        }
+        if now.lid != self.port.lid {
+            return at(format!("since the link was made, LID {} became {}", self.port.lid, now.lid));
+        }
+        if now.partition != self.port.partition {
+            let [before, after] = [self.port.partition, now.partition].map(|(index, _)| index);
+            return at(format!(
+                "since the link was made, its partition moved from index {before} to {after}"
+            ));
+        }
+        None
     }
 
-    /// Takes the device's events.
-    fn read(&self, events: &mut Events) {
+    /// The position of the events after now, for the caller.
+    pub(super) fn since(&self) -> Since {
+        self.events().as_deref().map(Events::now).unwrap_or_default()
+    }
+
+    /// The first fault since then of the device or of the objects at these addresses, in words. Does not wait.
+    pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<String> {
+        self.events()?.fault(since, objects).map(|what| self.of_port(what))
+    }
+
+    /// What happened to the port since then, in words, if it explains why a link ended. Does not wait.
+    #[cold]
+    pub(super) fn explanation(&self, since: Since) -> Option<String> {
+        self.events()?.explanation(since).map(|what| self.of_port(what))
+    }
+
+    fn of_port(&self, what: &str) -> String {
+        format!("{}:{}: {what}", self.name, self.port.number)
+    }
+
+    /// Takes the device's events. Returns all that matter. A forked child takes none of its parent's: each is reported
+    /// once, whichever process takes it.
+    fn events(&self) -> Option<MutexGuard<'_, Events>> {
+        if self.is_parents() {
+            return None;
+        }
+        let mut events = locked(&self.events);
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::uninit();
             // SAFETY: the context is open, and the output is valid. The descriptor does not block.
             if unsafe { self.verbs.ibv_get_async_event(self.context(), event.as_mut_ptr()) } != 0 {
-                return;
+                return Some(events);
             }
             // SAFETY: the call succeeded, so it is written.
             let mut event = unsafe { event.assume_init() };
-            if let (Some(what), Some(concerns)) = (words(event.event_type), self.concerned(&event)) {
-                events.kept.push((concerns, what));
-                if events.kept.len() > KEPT {
-                    events.kept.remove(0);
-                    events.forgotten += 1;
-                }
-            }
+            events.keep(&event, self.port.number);
             // SAFETY: it came from this context and is acknowledged once.
             unsafe { self.verbs.ibv_ack_async_event(&mut event) };
         }
     }
 
-    /// The objects that an event concerns; none if it is of an unused port.
-    fn concerned(&self, event: &ibv_async_event) -> Option<Concerns> {
-        match event.event_type {
-            IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
-                // SAFETY: events of queue pairs name one.
-                Some(Concerns::One(unsafe { event.element.qp }.addr()))
-            }
-            // SAFETY: events of completion queues name one.
-            IBV_EVENT_CQ_ERR => Some(Concerns::One(unsafe { event.element.cq }.addr())),
-            IBV_EVENT_PORT_ERR => {
-                // SAFETY: events of ports name one.
-                let port = unsafe { event.element.port_num };
-                (port == c_int::from(self.port.number)).then_some(Concerns::All)
-            }
-            _ => Some(Concerns::All),
-        }
+    /// Whether the device promises that the bytes of writes into this queue pair become visible in ascending order.
+    ///
+    /// # Safety
+    /// The queue pair is the device's.
+    pub(super) unsafe fn promises_order(&self, qp: NonNull<ibv_qp>) -> bool {
+        // For writes of a frame, with or without immediate data. SAFETY: the caller's (see Safety).
+        unsafe { self.verbs.query_qp_data_in_order(qp.as_ptr(), IBV_WR_RDMA_WRITE) }
     }
 
     /// The library's name of a status.
@@ -249,57 +288,16 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if self.is_parents() {
+            return;
+        }
+        self.listed = None;
         // SAFETY: all objects made of them hold the device, and are gone. An error has no remedy.
-        unsafe {
-            self.verbs.ibv_dealloc_pd(self.domain());
-            self.verbs.ibv_close_device(self.context());
-        }
+        unsafe { self.verbs.ibv_close_device(self.context()) };
     }
-}
-
-/// The meaning of an event for a link, if it is a fault.
-fn words(event: ibv_event_type) -> Option<&'static str> {
-    Some(match event {
-        IBV_EVENT_DEVICE_FATAL => "the device failed or was removed",
-        IBV_EVENT_PORT_ERR => "the port went down: is the link unplugged, or the network interface down?",
-        IBV_EVENT_CQ_ERR => "a completion queue overran or failed",
-        IBV_EVENT_SRQ_ERR => "the shared receive queue failed",
-        IBV_EVENT_QP_FATAL => "the queue pair failed",
-        IBV_EVENT_QP_REQ_ERR => {
-            "the peer sent a request that cannot be carried out, and the queue pair was shut"
-        }
-        IBV_EVENT_QP_ACCESS_ERR => {
-            "the peer requested memory that it may not access (key, range or rights), and the queue pair was shut"
-        }
-        _ => return None,
-    })
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic leaves nothing inconsistent: none happens between two steps that belong together.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use farjump_rdma_sys::{IBV_EVENT_COMM_EST, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_SM_CHANGE};
-
-    use super::*;
-
-    #[test]
-    fn events_that_end_links_are_told_in_words_and_others_are_not() {
-        for (event, said) in [
-            // Soft-RoCE never reports this: its removal waits until no process has it open.
-            (IBV_EVENT_DEVICE_FATAL, "removed"),
-            (IBV_EVENT_PORT_ERR, "port went down"),
-            (IBV_EVENT_QP_FATAL, "queue pair failed"),
-            (IBV_EVENT_CQ_ERR, "completion queue overran"),
-            (IBV_EVENT_SRQ_ERR, "receive queue failed"),
-        ] {
-            assert!(words(event).is_some_and(|text| text.contains(said)), "{event}");
-        }
-        for event in [IBV_EVENT_PORT_ACTIVE, IBV_EVENT_COMM_EST, IBV_EVENT_SM_CHANGE] {
-            assert_eq!(words(event), None, "{event}");
-        }
-    }
 }

@@ -9,13 +9,14 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use farjump_core::transport::Cause;
+use farjump_os::resources::memlock;
 use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::device::Device;
+use super::domain::Domain;
 use super::error::{exhausted, last_error};
-use crate::memlock;
+use crate::fork::{self, Inherited, Listed};
 
 /// Alignment of regions and of their lengths, in bytes.
 pub(super) const PAGE: usize = 4096;
@@ -82,7 +83,7 @@ impl Drop for Pages {
 /// A registration: a device may use the memory until this is dropped.
 pub(super) struct Registration {
     mr: NonNull<ibv_mr>,
-    device: Arc<Device>,
+    domain: Arc<Domain>,
 }
 
 // SAFETY: verbs objects may be used by any thread.
@@ -97,7 +98,7 @@ impl Registration {
     /// The bytes must stay mapped until this is dropped. Unless they are only read, nothing in this process may rely
     /// on their contents.
     pub(super) unsafe fn of(
-        device: &Arc<Device>,
+        domain: &Arc<Domain>,
         start: *const u8,
         len: usize,
         used: Use,
@@ -108,12 +109,16 @@ impl Registration {
             Use::WrittenByPeer => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
             Use::ReadByPeer => IBV_ACCESS_REMOTE_READ,
         };
+        let device = domain.device();
+        if device.is_parents() {
+            return Err(fork::refused());
+        }
         // SAFETY: the domain is the device's, and the caller keeps the memory mapped (see Safety).
         let mr = unsafe {
-            device.verbs.ibv_reg_mr(device.domain(), start.cast_mut().cast::<c_void>(), len, access as c_int)
+            device.verbs.ibv_reg_mr(domain.as_ptr(), start.cast_mut().cast::<c_void>(), len, access as c_int)
         };
         match NonNull::new(mr) {
-            Some(mr) => Ok(Registration { mr, device: Arc::clone(device) }),
+            Some(mr) => Ok(Registration { mr, domain: Arc::clone(domain) }),
             None => Err(Cause::System(refused(&device.name, len, Errno::from_io_error(&last_error())))),
         }
     }
@@ -134,21 +139,25 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if self.domain.device().is_parents() {
+            return;
+        }
         // SAFETY: registered by `of`, and not used any more. An error has no remedy, and costs only memory.
-        let _ = unsafe { self.device.verbs.ibv_dereg_mr(self.mr.as_ptr()) };
+        let _ = unsafe { self.domain.device().verbs.ibv_dereg_mr(self.mr.as_ptr()) };
     }
 }
 
 /// Registered memory of its own, zeroed at first.
 pub(super) struct Memory {
     // Dropped before its pages.
+    _listed: Listed,
     registration: Registration,
     pages: Pages,
 }
 
 impl Memory {
     /// Maps and registers `len` bytes, a positive multiple of [`PAGE`].
-    pub(super) fn create(device: &Arc<Device>, len: usize, used: Use) -> Result<Memory, Cause> {
+    pub(super) fn create(domain: &Arc<Domain>, len: usize, used: Use) -> Result<Memory, Cause> {
         if len == 0 || !len.is_multiple_of(PAGE) {
             let what = format!("a region of {len} bytes is not a positive number of pages of {PAGE} bytes");
             return Err(Cause::System(what));
@@ -156,8 +165,14 @@ impl Memory {
         let pages = Pages::map(len)?;
         // SAFETY: the pages stay until after the registration is dropped, and their contents are never
         // trusted.
-        let registration = unsafe { Registration::of(device, pages.start.as_ptr(), len, used)? };
-        Ok(Memory { registration, pages })
+        let registration = unsafe { Registration::of(domain, pages.start.as_ptr(), len, used)? };
+        let (start, len) = (pages.start.as_ptr().expose_provenance(), pages.len);
+        // A child would write it over what the device sends.
+        let item = match used {
+            Use::Sent => Inherited::Written { start, len },
+            _ => Inherited::PerhapsMissing { start, len },
+        };
+        Ok(Memory { _listed: Listed::new(item), registration, pages })
     }
 
     /// Start of the memory, aligned to a page.

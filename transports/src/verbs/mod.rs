@@ -9,10 +9,17 @@ mod address;
 mod completions;
 mod counters;
 mod device;
+mod domain;
+mod ends;
 mod error;
+mod events;
+#[cfg(test)]
+mod fake;
+mod interfaces;
 mod memory;
 mod open_device;
 mod options;
+mod pair;
 mod port;
 mod port_report;
 mod queue;
@@ -20,6 +27,7 @@ mod reads;
 pub mod send;
 mod send_slots;
 mod sysfs;
+mod towards;
 pub mod write;
 
 pub use counters::{Counts, counts};
@@ -46,13 +54,14 @@ impl Chosen {
         Chosen { options, open: Mutex::new(None) }
     }
 
+    /// The options that choose it.
+    fn wished(&self) -> Result<Options, String> {
+        self.options.clone().map_or_else(Options::of_process, Ok)
+    }
+
     /// The device, or the reason why there is none.
     fn device(&self) -> Result<Arc<Device>, String> {
-        let options = match &self.options {
-            Some(options) => options.clone(),
-            None => Options::of_process()?,
-        };
-        let opened = Device::open(&options);
+        let opened = Device::open(&self.wished()?);
         // Without a device now, an earlier one is closed: a device that is being removed waits until no
         // process has it open.
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = opened.as_ref().ok().map(Arc::clone);
@@ -62,7 +71,7 @@ impl Chosen {
     /// The device that was opened last, if one was or can be opened.
     fn known(&self) -> Option<Arc<Device>> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        known.or_else(|| self.device().ok())
+        known.filter(|device| !device.is_parents()).or_else(|| self.device().ok())
     }
 }
 
@@ -98,6 +107,9 @@ fn path_info(device: &Device, how: &str) -> PathInfo {
     ];
     PathInfo::new(format!("{}:{}", device.name, port.number), notes)
 }
+
+#[cfg(test)]
+mod tests;
 
 /// Calls `done` until it returns `true`; a test in which that never happens is aborted after a minute.
 #[cfg(test)]

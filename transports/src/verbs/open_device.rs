@@ -2,8 +2,13 @@
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
-use farjump_rdma_sys::{Verbs, ibv_context, ibv_device};
+use farjump_os::PerProcess;
+use farjump_rdma_sys::{
+    IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, IBV_TRANSPORT_UNKNOWN, Verbs, ibv_context, ibv_device,
+    ibv_transport_type,
+};
 
 use super::error::last_error;
 use super::options::Options;
@@ -73,7 +78,59 @@ impl Drop for List {
     }
 }
 
-/// Opens the device and port of the options, or the first that carries packets.
+/// The verbs library, ready for forks of this process.
+///
+/// # Errors
+/// The reason why there is none, and a remedy.
+pub(super) fn library() -> Result<&'static Verbs, String> {
+    static PREPARED: PerProcess<OnceLock<()>> = PerProcess::new();
+    #[cfg(test)]
+    if let Some(verbs) = super::fake::verbs() {
+        return Ok(verbs);
+    }
+    let verbs = Verbs::open().map_err(|error| error.to_string())?;
+    PREPARED.get().get_or_init(|| {
+        if let Err(error) = verbs.prepare_for_forks() {
+            log::warn!(
+                "memory that RDMA devices use may change under them when this process forks: {error}: open a link of \
+                 verbs before anything else registers memory, or use Linux 5.12 or later"
+            );
+        }
+    });
+    Ok(verbs)
+}
+
+/// The memory node (NUMA) of the processor that runs this thread.
+fn memory_node() -> Option<u32> {
+    #[cfg(test)]
+    if let Some(node) = super::fake::memory_node() {
+        return Some(node);
+    }
+    let mut node = 0_u32;
+    let unused = std::ptr::null_mut::<u32>();
+    // SAFETY: the output is valid, and the others may be null.
+    let asked = unsafe { libc::syscall(libc::SYS_getcpu, unused, &raw mut node, unused) };
+    (asked == 0).then_some(node)
+}
+
+/// The distance of a device from this thread, for comparison.
+pub(super) fn distance(node: Option<u32>) -> u8 {
+    match node {
+        Some(node) if Some(node) == memory_node() => 0,
+        None => 1,
+        Some(_) => 2,
+    }
+}
+
+/// The devices that the options allow, by their names, nearest first, and whether each has an active port.
+pub(super) fn nearest_first(options: &Options) -> Vec<(String, bool)> {
+    let mut devices = System::own().devices_at_hand();
+    devices.retain(|(name, ..)| options.device.as_ref().is_none_or(|device| device == name));
+    devices.sort_by_key(|(_, node, _)| distance(*node));
+    devices.into_iter().map(|(name, _, is_active)| (name, is_active)).collect()
+}
+
+/// Opens the device and port of the options, or the nearest device with a port that carries packets.
 ///
 /// # Errors
 /// The reason why there is none, for every device that was tried.
@@ -81,7 +138,10 @@ pub(super) fn find(verbs: &'static Verbs, options: &Options) -> Result<Found, St
     let list = List::of(verbs)?;
     let wanted = |name: &str| options.device.as_deref().is_none_or(|device| device == name);
     let mut reasons = Vec::new();
-    for (device, name) in list.devices().filter(|(_, name)| wanted(name)) {
+    let system = System::own();
+    let mut devices: Vec<_> = list.devices().filter(|(_, name)| wanted(name)).collect();
+    devices.sort_by_key(|(_, name)| distance(system.memory_node_of(name)));
+    for (device, name) in devices {
         match open(verbs, device, &name, options) {
             Ok(found) => return Ok(found),
             Err(why) => reasons.push(why),
@@ -106,6 +166,8 @@ fn open(
     name: &str,
     options: &Options,
 ) -> Result<Found, String> {
+    // SAFETY: from the list, which the caller keeps.
+    has_queue_pairs(name, unsafe { (*device).transport_type })?;
     // SAFETY: from the list, which the caller keeps.
     let context = unsafe { verbs.ibv_open_device(device) };
     let Some(context) = NonNull::new(context) else {
@@ -142,6 +204,20 @@ fn open(
     }
 }
 
+/// Checks that a device of this kind connects queue pairs by their numbers, as links do.
+fn has_queue_pairs(name: &str, transport: ibv_transport_type) -> Result<(), String> {
+    match transport {
+        IBV_TRANSPORT_IB | IBV_TRANSPORT_UNKNOWN => Ok(()),
+        IBV_TRANSPORT_IWARP => Err(format!(
+            "{name} is an iWARP device, whose queue pairs only rdma_cm connects, and no link does: use tcp over its \
+             network interface, or another device"
+        )),
+        _ => Err(format!(
+            "{name} has no reliable connections, which links need: use tcp over its network interface, or another device"
+        )),
+    }
+}
+
 /// The error text for a port that a device does not have.
 fn no_port(name: &str, number: u8, ports: u8) -> String {
     match ports {
@@ -161,7 +237,18 @@ fn refused(name: &str, error: &std::io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use farjump_rdma_sys::IBV_TRANSPORT_UNSPECIFIED;
+
     use super::*;
+
+    #[test]
+    fn a_device_that_only_rdma_cm_connects_is_refused_by_name() {
+        assert_eq!(has_queue_pairs("mlx5_0", IBV_TRANSPORT_IB), Ok(()));
+        let error = has_queue_pairs("siw0", IBV_TRANSPORT_IWARP).unwrap_err();
+        assert!(error.contains("siw0 is an iWARP device") && error.contains("use tcp"), "{error}");
+        let error = has_queue_pairs("efa_0", IBV_TRANSPORT_UNSPECIFIED).unwrap_err();
+        assert!(error.contains("efa_0 has no reliable connections"), "{error}");
+    }
 
     #[test]
     fn a_port_that_a_device_has_not_is_answered_with_those_that_it_has() {

@@ -27,6 +27,8 @@ pub struct Options {
     pub service_level: u8,
     /// Traffic class of packets with a global header, which RoCE always has: DSCP and ECN.
     pub traffic_class: u8,
+    /// LID of the router to peers in other InfiniBand subnets. `None`: such peers are refused.
+    pub router: Option<u16>,
     /// Longest packet in bytes: 256, 512, 1024, 2048 or 4096. At most the port's present length; that length
     /// if `None`.
     pub mtu: Option<u16>,
@@ -59,6 +61,7 @@ impl Default for Options {
             partition: None,
             service_level: 0,
             traffic_class: 0,
+            router: None,
             mtu: None,
             timeout: 16,
             retries: 6,
@@ -106,6 +109,11 @@ impl Options {
         }
     }
 
+    /// The same for the device of this name.
+    pub(super) fn named(self, device: &str) -> Options {
+        Options { device: Some(device.to_owned()), ..self }
+    }
+
     /// Sets the device: `rxe0`, or `rxe0:1` with its port.
     ///
     /// # Errors
@@ -129,7 +137,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Applies changes: `gid=INDEX` or `gid=ADDRESS`, `pkey=HEX`, `sl=0..15`, `tclass=0..255`, `mtu=BYTES`,
+    /// Applies changes: `gid=INDEX` or `gid=ADDRESS`, `pkey=HEX`, `sl=0..15`, `tclass=0..255`, `router=LID`, `mtu=BYTES`,
     /// `timeout=1..31`, `retries=0..6`, joined by commas.
     ///
     /// # Errors
@@ -148,6 +156,15 @@ impl Options {
                         Some(key.map_err(|_| wrong(change, "a hexadecimal number, as in 8001"))?);
                 }
                 "sl" => self.service_level = number(change, value, 0..=15)?,
+                "router" => {
+                    let lid = match value.strip_prefix("0x") {
+                        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+                        None => value.parse().ok(),
+                    };
+                    // Above are LIDs of groups of ports.
+                    let lid = lid.filter(|lid| (1..0xc000).contains(lid));
+                    self.router = Some(lid.ok_or_else(|| wrong(change, "a LID from 1 to 49151 (0xbfff)"))?);
+                }
                 "tclass" => self.traffic_class = number(change, value, 0..=255)?,
                 "timeout" => self.timeout = number(change, value, 1..=31)?,
                 "retries" => self.retries = number(change, value, 0..=6)?,
@@ -158,7 +175,7 @@ impl Options {
                 }
                 other => {
                     return Err(format!(
-                        "there is no option `{other}`: there are gid, pkey, sl, tclass, mtu, timeout and retries"
+                        "there is no option `{other}`: there are gid, pkey, sl, tclass, router, mtu, timeout and retries"
                     ));
                 }
             }
@@ -230,12 +247,17 @@ mod tests {
         assert_eq!(options.partition, Some(0x8001));
         assert_eq!((options.service_level, options.traffic_class), (3, 106));
         assert_eq!((options.mtu, options.timeout, options.retries), (Some(1024), 14, 2));
+        for text in ["router=0x31", "router=49"] {
+            assert_eq!(Options::default().with(text).unwrap().router, Some(49));
+        }
         assert_eq!(Options::default().with("gid=1").unwrap().gid, Gid::Index(1));
         for (text, said) in [
             ("retries=7", "from 0 to 6"),
             ("timeout=0", "from 1 to 31"),
             ("sl=16", "from 0 to 15"),
             ("mtu=1500", "1024"),
+            ("router=0", "from 1 to 49151"),
+            ("router=0xc000", "from 1 to 49151"),
             ("gid=eth0", "IP address"),
             ("pkey=xyz", "hexadecimal"),
             ("speed=9", "there is no option `speed`"),

@@ -6,10 +6,12 @@ use std::net::IpAddr;
 use std::ptr::NonNull;
 
 use farjump_rdma_sys::{
-    IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_ARMED,
-    IBV_PORT_DOWN, IBV_PORT_INIT, Verbs, ibv_context, ibv_gid_entry, ibv_port_attr,
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE,
+    IBV_PORT_ARMED, IBV_PORT_DOWN, IBV_PORT_INIT, Verbs, ibv_context, ibv_gid_entry, ibv_port_attr,
 };
 
+use super::address::{EndpointAddress, RemoteRegion};
+use super::interfaces::Interfaces;
 use super::options::{Gid, Options, address_of, bytes_of_mtu};
 use super::sysfs::System;
 
@@ -79,23 +81,31 @@ pub(super) struct Chosen {
     pub(super) index: u8,
     /// Its bytes.
     pub(super) raw: [u8; 16],
-    /// Its type (`enum ibv_gid_type`).
+    /// Its kind (`enum ibv_gid_type`).
     pub(super) kind: u32,
+    /// Whether it is of an interface in another network namespace, whose addresses this process cannot rely on.
+    pub(super) is_foreign: bool,
+}
+
+/// The name of a kind of GIDs.
+pub(super) fn kind_of_gid(kind: u32) -> &'static str {
+    match kind {
+        IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
+        IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
+        IBV_GID_TYPE_IB => "InfiniBand",
+        _ => "an unknown kind",
+    }
 }
 
 impl fmt::Display for Chosen {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
-            IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
-            _ => "InfiniBand",
-        };
-        write!(out, "GID {} {} ({kind})", self.index, address_of(self.raw))
+        let place = if self.is_foreign { ", of another network namespace" } else { "" };
+        write!(out, "GID {} {} ({}{place})", self.index, address_of(self.raw), kind_of_gid(self.kind))
     }
 }
 
 /// The port in use, as the options choose.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Port {
     pub(super) number: u8,
     pub(super) is_ethernet: bool,
@@ -121,7 +131,7 @@ impl Port {
     ) -> Result<Port, String> {
         let State { name, number, attributes } = state;
         let at = |what: String| format!("port {number} of {name}: {what}");
-        let gids = gids(verbs, context, *number, attributes);
+        let gids = gids(verbs, context, name, *number, attributes);
         let gid = choose(&gids, options.gid, state.is_ethernet()).map_err(at)?;
         let keys = (0..attributes.pkey_tbl_len).filter_map(|index| {
             let mut key = 0;
@@ -147,32 +157,77 @@ impl Port {
             partition,
         })
     }
+
+    /// The address of a queue pair of this port, whose first packet has this number. Its owner adds what peers may write.
+    pub(super) fn address(&self, queue: u32, packet: u32) -> EndpointAddress {
+        EndpointAddress {
+            queue,
+            packet,
+            is_ethernet: self.is_ethernet,
+            lid: self.lid,
+            gid: self.gid.raw,
+            // No other kind has a number above 2.
+            gid_kind: self.gid.kind as u8,
+            is_global: self.is_global,
+            mtu: self.mtu,
+            partition: self.partition.1,
+            in_order: false,
+            receives: 0,
+            max_frame: 0,
+            credit_word: RemoteRegion::default(),
+            region: RemoteRegion::default(),
+        }
+    }
 }
 
 /// All GIDs of a port.
-fn gids(verbs: &Verbs, context: NonNull<ibv_context>, number: u8, attributes: &ibv_port_attr) -> Vec<Chosen> {
+fn gids(
+    verbs: &Verbs,
+    context: NonNull<ibv_context>,
+    name: &str,
+    number: u8,
+    attributes: &ibv_port_attr,
+) -> Vec<Chosen> {
+    let (system, interfaces) = (System::own(), system_interfaces());
+    let is_foreign = |entry: &ibv_gid_entry, raw: [u8; 16]| {
+        let interface = || system.interface_of_gid(name, number, entry.gid_index);
+        let own = interfaces.as_ref().filter(|_| entry.ndev_ifindex != 0);
+        own.is_some_and(|own| own.lack(raw, entry.ndev_ifindex, interface().as_deref()))
+    };
     let most = attributes.gid_tbl_len.clamp(0, 256) as u32;
     let entries = (0..most).filter_map(|index| {
         let mut entry = MaybeUninit::<ibv_gid_entry>::uninit();
         // SAFETY: the context is open, and the output is valid.
         let asked = unsafe { verbs.query_gid_ex(context.as_ptr(), number.into(), index, entry.as_mut_ptr()) };
         // SAFETY: the call succeeded, so it is written; all fields of a GID are bytes.
-        (asked == 0).then(|| unsafe {
+        let (entry, raw) = (asked == 0).then(|| unsafe {
             let entry = entry.assume_init();
-            Chosen { index: index as u8, raw: entry.gid.raw, kind: entry.gid_type }
-        })
+            (entry, entry.gid.raw)
+        })?;
+        let chosen = Chosen { index: index as u8, raw, kind: entry.gid_type, is_foreign: false };
+        (raw != [0; 16]).then(|| Chosen { is_foreign: is_foreign(&entry, raw), ..chosen })
     });
-    entries.filter(|gid| gid.raw != [0; 16]).collect()
+    entries.collect()
+}
+
+/// The interfaces of this process's namespace. `None` if the system does not list them.
+pub(super) fn system_interfaces() -> Option<Interfaces> {
+    #[cfg(test)]
+    if let Some(interfaces) = super::fake::interfaces() {
+        return Some(interfaces);
+    }
+    Interfaces::own().ok()
 }
 
 /// The GID that `asked` chooses.
 fn choose(gids: &[Chosen], asked: Gid, is_ethernet: bool) -> Result<Chosen, String> {
     let shown = || gids.iter().map(Chosen::to_string).collect::<Vec<_>>().join(", ");
+    let own = || gids.iter().filter(|gid| !gid.is_foreign);
     let second = |gid: &&Chosen| gid.kind == IBV_GID_TYPE_ROCE_V2;
     let found = match asked {
         Gid::Index(index) => gids.iter().find(|gid| gid.index == index),
         Gid::Address(address) => {
-            gids.iter().find(|gid| address_of(gid.raw) == address && (second(gid) || !is_ethernet))
+            own().find(|gid| address_of(gid.raw) == address && (second(gid) || !is_ethernet))
         }
         Gid::Best if is_ethernet => {
             let mapped = |gid: &&Chosen| second(gid) && address_of(gid.raw).is_ipv4();
@@ -180,13 +235,15 @@ fn choose(gids: &[Chosen], asked: Gid, is_ethernet: bool) -> Result<Chosen, Stri
                 second(gid)
                     && matches!(address_of(gid.raw), IpAddr::V6(long) if !long.is_unicast_link_local())
             };
-            let mut all = gids.iter();
-            let by = |rule: &dyn Fn(&&Chosen) -> bool| gids.iter().find(rule);
-            by(&mapped).or_else(|| by(&global)).or_else(|| by(&second)).or_else(|| all.next())
+            let by = |rule: &dyn Fn(&&Chosen) -> bool| own().find(rule);
+            by(&mapped).or_else(|| by(&global)).or_else(|| by(&second)).or_else(|| own().next())
         }
-        Gid::Best => gids.first(),
+        Gid::Best => own().next(),
     };
     found.copied().ok_or_else(|| match asked {
+        Gid::Best if !gids.is_empty() => {
+            format!("all its GIDs are of interfaces in other network namespaces: run in theirs, or move the interface here (as root: ip link set NAME netns PID); it has {}", shown())
+        }
         Gid::Best => {
             "it has no GID: give its network interface an address, or start a subnet manager".to_owned()
         }
@@ -231,7 +288,20 @@ mod tests {
             IpAddr::V4(short) => Ipv4Addr::to_ipv6_mapped(&short).octets(),
             IpAddr::V6(long) => long.octets(),
         };
-        Chosen { index, raw, kind }
+        Chosen { index, raw, kind, is_foreign: false }
+    }
+
+    #[test]
+    fn gids_of_another_network_namespace_are_passed_over_unless_asked_for_by_index() {
+        let theirs = Chosen { is_foreign: true, ..gid(0, IBV_GID_TYPE_ROCE_V2, "10.9.0.1") };
+        let own = gid(1, IBV_GID_TYPE_ROCE_V2, "fe80::1");
+        assert_eq!(choose(&[theirs, own], Gid::Best, true), Ok(own));
+        assert_eq!(choose(&[theirs, own], Gid::Index(0), true), Ok(theirs));
+        let address = Gid::Address("10.9.0.1".parse().unwrap());
+        for (gids, asked) in [(&[theirs, own][..], address), (&[theirs], Gid::Best)] {
+            let error = choose(gids, asked, true).unwrap_err();
+            assert!(error.contains("GID 0 10.9.0.1 (RoCE v2, of another network namespace)"), "{error}");
+        }
     }
 
     #[test]

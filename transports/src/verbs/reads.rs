@@ -3,13 +3,18 @@
 //! A loan is a registration of its own, so that the peer reaches these bytes and no others, and none after it ended. Its
 //! key is the memory's address, length and remote key, 20 bytes. The reader has one read posted at a time, of a few
 //! megabytes: frames behind it wait for no longer than that.
+//!
+//! A device that has waited too long for the bytes asks for them again. Such a request may still be on its way when the bytes
+//! are here. If it meets a registration that has ended, the owner's device shuts the queue pair. So a read ends with an empty
+//! write, posted once all bytes are here: requests of one queue pair arrive in turn, and when that is acknowledged none is
+//! left on its way.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump_core::transport::{Cause, Lender, Loan, Operation, ReadBytes, TransportError};
 
-use super::device::Device;
+use super::domain::Domain;
 use super::memory::{Memory, PAGE, Registration, Use};
 use super::queue::Queue;
 use crate::read_memory::{ReadMemory, SpareMemory};
@@ -21,21 +26,21 @@ const KEY: usize = 20;
 
 /// Lends memory by registering it with the device.
 pub(super) struct DeviceLender {
-    device: Arc<Device>,
+    domain: Arc<Domain>,
     name: &'static str,
 }
 
 impl DeviceLender {
     /// Makes the lender of an endpoint of the transport with this name.
-    pub(super) fn boxed(device: &Arc<Device>, name: &'static str) -> Box<dyn Lender> {
-        Box::new(DeviceLender { device: Arc::clone(device), name })
+    pub(super) fn boxed(domain: &Arc<Domain>, name: &'static str) -> Box<dyn Lender> {
+        Box::new(DeviceLender { domain: Arc::clone(domain), name })
     }
 }
 
 impl Lender for DeviceLender {
     unsafe fn lend(&mut self, start: NonNull<u8>, len: usize) -> Result<Loan, TransportError> {
         // SAFETY: the caller keeps the bytes mapped until the loan is dropped (`Lender::lend`). They are only read.
-        let registration = unsafe { Registration::of(&self.device, start.as_ptr(), len, Use::ReadByPeer) };
+        let registration = unsafe { Registration::of(&self.domain, start.as_ptr(), len, Use::ReadByPeer) };
         let registration =
             registration.map_err(|cause| TransportError::new(self.name, Operation::Lend, cause))?;
         let lent =
@@ -106,6 +111,8 @@ struct Read {
     done: usize,
     /// The request that is posted, and its length in bytes.
     posted: Option<(u64, usize)>,
+    /// The empty write behind the last part.
+    last: Option<u64>,
 }
 
 impl QueueReads {
@@ -119,10 +126,10 @@ impl QueueReads {
             Some(memory) => memory,
             None => {
                 let pages = len.checked_next_multiple_of(PAGE).ok_or(Cause::Unsupported("so long a read"))?;
-                Memory::create(&queue.device, pages, Use::Received)?
+                Memory::create(&queue.domain, pages, Use::Received)?
             }
         };
-        self.under_way = Some(Read { memory, lent, len, done: 0, posted: None });
+        self.under_way = Some(Read { memory, lent, len, done: 0, posted: None, last: None });
         self.go_on(queue)
     }
 
@@ -138,6 +145,16 @@ impl QueueReads {
         if read.done < read.len {
             self.go_on(queue)?;
             return Ok(None);
+        }
+        match read.last {
+            None if queue.free_slots() > 0 => {
+                read.last = Some(queue.next());
+                // SAFETY: it has no bytes.
+                unsafe { queue.post(&[queue.nothing()]) }?;
+                return Ok(None);
+            }
+            Some(last) if queue.done() > last => {}
+            _ => return Ok(None),
         }
         let read = self.under_way.take();
         // SAFETY: the device is done with the memory, which has at least `len` bytes.

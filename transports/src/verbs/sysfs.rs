@@ -29,6 +29,8 @@ pub struct PortInfo {
     pub interface: Option<String>,
     /// Its GIDs that are not empty, by index.
     pub gids: Vec<GidInfo>,
+    /// The memory node (NUMA) that the device is attached to, if the machine has several.
+    pub memory_node: Option<u32>,
     /// The device's node, or the reason why this process cannot open it.
     pub node: Result<PathBuf, NodeError>,
 }
@@ -44,6 +46,7 @@ impl PortInfo {
             lid: 0,
             interface: None,
             gids: Vec::new(),
+            memory_node: None,
             node: Err(NodeError::NoDriver),
         }
     }
@@ -82,6 +85,14 @@ pub struct GidInfo {
     pub address: String,
     /// Its type in the system's words: `RoCE v2`.
     pub kind: String,
+    /// Its network interface, if it has one.
+    pub interface: Option<String>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The folders that stand for the system's in this thread.
+    static PLAYED: std::cell::RefCell<Option<System>> = const { std::cell::RefCell::new(None) };
 }
 
 /// The folders in which a system lists its devices, and has their nodes.
@@ -94,7 +105,23 @@ pub(super) struct System {
 impl System {
     /// The system that this process runs on.
     pub(super) fn own() -> System {
+        #[cfg(test)]
+        if let Some(system) = PLAYED.with_borrow(Clone::clone) {
+            return system;
+        }
         System { classes: "/sys/class".into(), nodes: "/dev/infiniband".into() }
+    }
+
+    /// Has other folders stand for the system's in this thread; `None` ends it.
+    #[cfg(test)]
+    pub(super) fn play_to_this_thread(system: Option<System>) {
+        PLAYED.set(system);
+    }
+
+    /// A system whose folders are below this one.
+    #[cfg(test)]
+    pub(super) fn below(root: &Path) -> System {
+        System { classes: root.join("class"), nodes: root.join("dev") }
     }
 
     /// All ports of all RDMA devices, by name and number.
@@ -102,17 +129,16 @@ impl System {
         let mut ports = Vec::new();
         for (device, folder) in entries(&self.devices()) {
             let node = self.node_of(&device);
+            let memory_node = self.memory_node_of(&device);
             for (number, folder) in entries(&folder.join("ports")) {
                 let Ok(port) = number.parse() else { continue };
-                // `4: ACTIVE`
-                let state = read(&folder.join("state"));
-                let state = state.split_once(": ").map_or(state.clone(), |(_, word)| word.to_owned());
                 ports.push(PortInfo {
-                    state,
+                    state: state(&folder),
                     link: read(&folder.join("link_layer")),
                     lid: hexadecimal(&read(&folder.join("lid"))).unwrap_or(0),
                     interface: interface(&folder),
                     gids: gids(&folder),
+                    memory_node,
                     node: node.clone(),
                     ..PortInfo::new(&*device, port)
                 });
@@ -125,6 +151,29 @@ impl System {
     /// The network interface of a port, if the system names one.
     pub(super) fn interface_of(&self, device: &str, port: u8) -> Option<String> {
         interface(&self.devices().join(device).join("ports").join(port.to_string()))
+    }
+
+    /// The network interface of a GID, if the system names it.
+    pub(super) fn interface_of_gid(&self, device: &str, port: u8, index: u32) -> Option<String> {
+        let port = self.devices().join(device).join("ports").join(port.to_string());
+        Some(read(&port.join(format!("gid_attrs/ndevs/{index}")))).filter(|name| !name.is_empty())
+    }
+
+    /// The devices: the name of each, its memory node, and whether it has an active port.
+    pub(super) fn devices_at_hand(&self) -> Vec<(String, Option<u32>, bool)> {
+        let devices = entries(&self.devices()).into_iter().map(|(device, folder)| {
+            let mut ports = entries(&folder.join("ports")).into_iter();
+            let is_active = ports.any(|(_, port)| state(&port) == "ACTIVE");
+            let node = self.memory_node_of(&device);
+            (device, node, is_active)
+        });
+        devices.collect()
+    }
+
+    /// The memory node that a device is attached to, if the machine has several.
+    pub(super) fn memory_node_of(&self, device: &str) -> Option<u32> {
+        // -1 if the machine has one, or does not say.
+        read(&self.devices().join(device).join("device/numa_node")).parse().ok()
     }
 
     /// The device's node, or the reason why this process cannot open it.
@@ -169,6 +218,12 @@ impl System {
     }
 }
 
+/// The state of a port, of which the system writes `4: ACTIVE`.
+fn state(port: &Path) -> String {
+    let state = read(&port.join("state"));
+    state.split_once(": ").map_or(state.clone(), |(_, word)| word.to_owned())
+}
+
 fn gids(port: &Path) -> Vec<GidInfo> {
     let mut gids: Vec<_> = entries(&port.join("gids"))
         .into_iter()
@@ -176,7 +231,9 @@ fn gids(port: &Path) -> Vec<GidInfo> {
             let index = index.parse().ok()?;
             let gid: Ipv6Addr = read(&file).parse().ok().filter(|gid| *gid != Ipv6Addr::UNSPECIFIED)?;
             let kind = read(&port.join(format!("gid_attrs/types/{index}")));
-            Some(GidInfo { index, address: address_of(gid.octets()).to_string(), kind })
+            let interface = Some(read(&port.join(format!("gid_attrs/ndevs/{index}"))));
+            let interface = interface.filter(|name| !name.is_empty());
+            Some(GidInfo { index, address: address_of(gid.octets()).to_string(), kind, interface })
         })
         .collect();
     gids.sort_by_key(|gid| gid.index);
@@ -223,7 +280,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        (System { classes: root.path().join("class"), nodes: root.path().join("dev") }, root)
+        (System::below(root.path()), root)
     }
 
     const PORT: [(&str, &str); 10] = [

@@ -20,6 +20,7 @@
 )]
 #[rustfmt::skip]
 mod bindings;
+mod forked;
 mod inline;
 mod log;
 mod named;

@@ -1,5 +1,6 @@
 //! Loading the library: once, never unloaded, and without changing the program's signal handlers.
 
+use std::cell::UnsafeCell;
 use std::env;
 use std::error::Error;
 use std::ffi::{OsStr, c_int, c_uint};
@@ -12,6 +13,7 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as File, RTLD_LOCAL, RTLD_NOW};
 
+use crate::forked;
 use crate::named::{self, path_of};
 use crate::{API, FILE, Library, NEWEST, log};
 
@@ -91,8 +93,11 @@ pub enum OpenError {
 }
 
 /// UCX. Its functions are those of [`Library`], to which it dereferences.
+// The functions lie on the same lines of memory in every program, those that each frame calls on as few as can be.
+#[repr(C, align(64))]
 pub struct Ucx {
-    library: Library,
+    /// Changed in forked children alone.
+    library: UnsafeCell<Library>,
     version: Version,
     file: PathBuf,
 }
@@ -162,15 +167,29 @@ impl Ucx {
         let library = unsafe { Library::from_library(library) };
         let library =
             library.map_err(|error| OpenError::Incomplete { found: version, said: said(&error) })?;
-        Ok(Ucx { library, version, file })
+        Ok(Ucx { library: UnsafeCell::new(library), version, file })
+    }
+
+    /// Ends all use of UCX in a forked child: its functions do nothing from now on, and fail if they can. What the parent
+    /// made of UCX is leaked.
+    ///
+    /// # Safety
+    /// The caller is a handler of `pthread_atfork` in the child, and the thread that forked runs no function of UCX.
+    pub unsafe fn end_in_child(&self) {
+        // SAFETY: the child has no other thread, and no function of this one uses the table (see Safety).
+        forked::replace(unsafe { &mut *self.library.get() });
     }
 }
+
+// SAFETY: the table changes only in `end_in_child`, while the process has one thread.
+unsafe impl Sync for Ucx {}
 
 impl Deref for Ucx {
     type Target = Library;
 
     fn deref(&self) -> &Library {
-        &self.library
+        // SAFETY: `end_in_child` demands that nothing uses the table.
+        unsafe { &*self.library.get() }
     }
 }
 

@@ -3,16 +3,24 @@
 //! The check links a program for this machine that has farjump-core and no std: a panic handler and an
 //! allocator of its own. If any crate below it pulled in std, there would be two panic handlers, and the
 //! compiler refuses that. It is a workspace of its own, so features that other members request do not leak
-//! in. Where the bare-metal target is installed, core is checked for that too, which has no std at all.
+//! in. Core is also checked for machines that have no std at all, by the compiler of the emulated tests.
 
 use std::fs;
 use std::time::Duration;
 
+use crate::debs::Outcome;
+use crate::emulated;
 use crate::process::{Failed, Interrupt, Run};
-use crate::step::{Verdict, cargo};
+use crate::test_report::last;
 use crate::workspace::{Workspace, crate_tree, root};
 
-const BARE: &str = "x86_64-unknown-none";
+/// Platforms without a system: for each, the words of core's refusal, if core refuses it.
+const BARE: [(&str, Option<&str>); 3] = [
+    ("x86_64-unknown-none", None),
+    ("thumbv7em-none-eabihf", Some(REFUSAL)),
+    ("wasm32-unknown-unknown", Some(REFUSAL)),
+];
+const REFUSAL: &str = "farjump-core runs where pointers and atomic operations have 64 bits";
 /// Crates that wrap the operating system's interface.
 const SYSTEM: [&str; 4] = ["libc", "rustix", "nix", "linux-raw-sys"];
 
@@ -41,8 +49,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 "#;
 
-/// Links the program, and searches the dependencies.
-pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
+/// Links the program, searches the dependencies, and checks core for machines without a system.
+pub(crate) fn check(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
     let tree = crate_tree(&["--package", "farjump-core", "--edges", "normal"], "farjump-core", interrupt)?;
     let mut used = tree.iter().filter_map(|line| line.split_whitespace().next());
     if let Some(system) = used.find(|name| SYSTEM.contains(name)) {
@@ -69,14 +77,26 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         return Err(Failed::Because("a program without std cannot link farjump-core".into()));
     }
 
-    let sysroot = Run::new("rustc", interrupt).args(["--print", "sysroot"]).quiet().run()?.output;
-    if std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(BARE).join("lib").is_dir() {
-        cargo(interrupt, &["check", "--package", "farjump-core", "--target", BARE], &[])?;
-        say!("farjump-core builds for {BARE} too");
-    } else {
-        say!("not checked for {BARE}: the target is not installed (rustup target add {BARE})");
+    for (platform, refusal) in BARE {
+        let ended = match emulated::check_core(platform, interrupt)? {
+            Outcome::Here(ended) => ended,
+            Outcome::Missing(why) => return Ok(("skipped", format!("for machines without a system: {why}"))),
+        };
+        judge(platform, refusal, ended.status.success(), &ended.output)?;
     }
-    Ok(())
+    Ok(("ok", format!("for {} too", BARE.map(|(platform, _)| platform).join(", "))))
+}
+
+/// Judges the check of core for `platform`, whose output is `said`.
+fn judge(platform: &str, refusal: Option<&str>, passed: bool, said: &str) -> Result<(), Failed> {
+    let why = match (refusal, passed) {
+        (None, true) => return Ok(()),
+        (Some(refusal), false) if said.contains(refusal) => return Ok(()),
+        (None, false) => "does not build",
+        (Some(_), true) => "builds, and is not meant to",
+        (Some(_), false) => "does not build, and does not say that it needs 64 bits",
+    };
+    Err(Failed::Because(format!("farjump-core {why} for {platform}\n    {}", last(said).join("\n    "))))
 }
 
 fn manifest() -> String {
@@ -86,4 +106,20 @@ fn manifest() -> String {
          [profile.dev]\npanic = \"abort\"\n",
         root().join("core")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_platform_that_core_does_not_take_is_refused_in_cores_own_words() {
+        let refused = format!("error: {REFUSAL}: ...");
+        assert!(judge("a", None, true, "").is_ok() && judge("a", Some(REFUSAL), false, &refused).is_ok());
+        for (refusal, passed, said) in
+            [(None, false, "error"), (Some(REFUSAL), true, ""), (Some(REFUSAL), false, "no AtomicU64")]
+        {
+            assert!(judge("a", refusal, passed, said).is_err(), "{said}");
+        }
+    }
 }

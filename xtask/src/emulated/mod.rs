@@ -17,7 +17,7 @@ use self::tools::Tools;
 use self::wrappers::Wrappers;
 use crate::artifacts::Artifacts;
 use crate::debs::Outcome;
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::suite::{counted, suite};
 use crate::test_programs::TestPrograms;
 use crate::test_report::{Tally, Took};
@@ -49,6 +49,33 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
         tally.add(counted(platform.suite, ran)?);
     }
     Ok(tally)
+}
+
+/// Runs `cargo check` of core for `platform`, which has no operating system and no package of a standard library: cargo checks
+/// that from the compiler's sources. Returns its end and output; or the reason why there is no compiler.
+///
+/// # Errors
+/// When interrupted, or cargo cannot be run.
+pub(crate) fn check_core(platform: &str, interrupt: &Interrupt) -> Result<Outcome<Ended>, Failed> {
+    let folder = Workspace::load(false, interrupt)?.target().join("emulated");
+    let tools = match Tools::get(&folder, interrupt)? {
+        Outcome::Here(tools) => tools,
+        Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
+    };
+    if let Outcome::Missing(why) = tools.sources()? {
+        return Ok(Outcome::Missing(why));
+    }
+    let run = Run::cargo(interrupt)
+        .args(["check", "--package", "farjump-core", "--target", platform, "-Zbuild-std=core,alloc"])
+        .directory(root())
+        .env("CARGO_TARGET_DIR", folder.join("bare"))
+        .env("CARGO_TERM_COLOR", "never")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        // Allows `-Z`.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .limit(BUILDING)
+        .quiet();
+    tools.with_compiler(run).run().map(Outcome::Here)
 }
 
 /// The programs `farjump` with which tests make pairs and chains of machines.

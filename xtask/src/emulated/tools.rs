@@ -129,6 +129,15 @@ impl<'i> Tools<'i> {
         Ok(Outcome::Here(Folders { link, run }))
     }
 
+    /// The compiler's sources, put where the compiler looks for them; or the reason why they are not available.
+    pub(super) fn sources(&self) -> Result<Outcome<PathBuf>, Failed> {
+        let sources = unpacked(&self.own, "sources", &[&["download", SOURCES]])?;
+        if let Outcome::Here(sources) = &sources {
+            self.add_to_compiler(sources, "src")?;
+        }
+        Ok(sources)
+    }
+
     /// The standard library of `platform`, built from the compiler's sources.
     fn built_library(
         &self,
@@ -136,11 +145,10 @@ impl<'i> Tools<'i> {
         folder: &Path,
         interrupt: &Interrupt,
     ) -> Result<Outcome<PathBuf>, Failed> {
-        let sources = match unpacked(&self.own, "sources", &[&["download", SOURCES]])? {
+        let sources = match self.sources()? {
             Outcome::Here(sources) => sources,
             Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
         };
-        self.add_to_compiler(&sources, "src")?;
         let mut version = String::new();
         for name in ["compiler", "sources"] {
             version += &self.own.list(name)?;

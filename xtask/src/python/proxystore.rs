@@ -20,7 +20,7 @@ const VERSION: u32 = 11;
 /// The folder of the plugins, and of the lists of packages.
 const FOLDER: &str = "python/tests/proxystore_suite";
 /// The folder of the downloads. Another number after a change of the lists.
-const KEPT: &str = "proxystore/1";
+const KEPT: &str = "proxystore/2";
 /// Limit for a download on a slow network.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 

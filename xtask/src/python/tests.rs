@@ -31,12 +31,12 @@ const IFUNCS: [&str; 5] = [
     "python/tests/ifuncs/length.c",
     "python/tests/ifuncs/slow.c",
 ];
-/// The minor version of CPython 3 that [`MYPY`] is for.
+/// The minor version of CPython 3 that [`BESIDE`] is for.
 const CHECKED: u32 = 11;
-/// mypy, which checks the stubs, for 64-bit x86.
-const MYPY: Set<'_> = Set {
-    what: "mypy 2.4.1",
-    name: "mypy/1",
+/// mypy, which checks the stubs, and uvloop, in whose event loops calls are awaited, for 64-bit x86.
+const BESIDE: Set<'_> = Set {
+    what: "mypy 2.4.1 and uvloop 0.23.0",
+    name: "mypy-uvloop/1",
     pinned: &[
         ("ast-serialize", "0.13.1", "9f99786e0d62082a5b121b3437f3167562133711df22128de1e9886f57f0b226"),
         ("librt", "0.17.0", "598c5455f07fc182a926b88e63776c49dc4cf47465c998cbc6ba1f010b875b51"),
@@ -44,6 +44,7 @@ const MYPY: Set<'_> = Set {
         ("mypy-extensions", "1.2.0", "993e7a20aa5671eb41a7132cf555af30062da99729601601b9a8382b11cae768"),
         ("pathspec", "1.1.1", "a00ce642f577bf7f473932318056212bc4f8bfdf53128c78bbd5af0b9b20b189"),
         ("typing-extensions", "4.16.0", "481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8"),
+        ("uvloop", "0.23.0", "ab17b3a8aa754be0de0e397f7b95f13b14e56f077a4c6ae295e3d4afd199b325"),
     ],
 };
 /// What an interpreter is tried on: Debian has the module in a package of its own.
@@ -139,15 +140,15 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
                 let run = Run::new(python, interrupt).args(["-W", "ignore", "python/tests/run.py"]);
                 let run = run.args([&libraries, &program]).env("PYTHONDONTWRITEBYTECODE", "1");
                 let run = run.directory(root()).shown_as(format!("python3.{version} python/tests/run.py"));
-                let mypy = match version {
-                    CHECKED => MYPY.folder(|_| Ok(()), interrupt)?.map(Some),
+                let beside = match version {
+                    CHECKED => BESIDE.folder(|_| Ok(()), interrupt)?.map(Some),
                     _ => Ok(None),
                 };
-                let run = match mypy {
+                let run = match beside {
                     Ok(Some(folder)) => run.env("PYTHONPATH", folder),
                     Ok(None) => run,
                     Err(why) => {
-                        tally.skipped.push((format!("{name}, stubs"), why));
+                        tally.skipped.push((format!("{name}, stubs and uvloop"), why));
                         run
                     }
                 };

@@ -5,7 +5,10 @@ export FARJUMP_DEVICE=rxe0:1
 # An emulated machine is a hundred times slower, and shares its processors with its own device.
 export CONFORMANCE_LIBRARIES=/job/libraries CONFORMANCE_VOLUME=2000 CONFORMANCE_LIMIT=240
 over_ucx() { UCX_TLS=rc_v,ud_v,self UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0 "$@"; }
-# The same, where UCX 1.13 may abort a process whose peer went away (docs/vm-test.md): then nothing is known of farjump.
+# Options of a target over UCX. Its source needs seconds for its end of the link where the processors have other work, more
+# than a target allows by default.
+PATIENT='--handshake-timeout 20s'
+# A program over the device, where UCX 1.13 may abort a process whose peer went away (docs/vm-test.md): then nothing is known of farjump.
 unless_ucx_aborts() {
     status=0
     over_ucx "$@" >/tmp/printed 2>/tmp/said || status=$?
@@ -57,7 +60,7 @@ reads_objects() {
     printf %064d 7 >key
     chmod 600 key
     head -c 9000000 /dev/urandom >object
-    $before serves "$1" farjump serve --listen "$owner" --key key --transport "$transport" --objects 64M
+    $before serves "$1" farjump serve $PATIENT --listen "$owner" --key key --transport "$transport" --objects 64M
     $before farjump put object --to "$owner" --key key --transport "$transport" >handle
     for _ in 1 2; do
         $before farjump get handle --key key --transport "$transport" --out copy >shown

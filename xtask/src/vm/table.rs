@@ -130,7 +130,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         "serve and inject, ucx-put over the device",
         On::Each,
-        "over_ucx serves /tmp/target farjump serve --listen unix:/tmp/target --transport ucx-put --data /bin/busybox
+        "over_ucx serves /tmp/target farjump serve $PATIENT --listen unix:/tmp/target --transport ucx-put --data /bin/busybox
          unless_ucx_aborts farjump inject --to unix:/tmp/target --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
@@ -139,7 +139,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         "serve and inject, ucx-put over the device, with a newer UCX",
         On::Each,
         "newer true
-         newer serves /tmp/newer farjump serve --listen unix:/tmp/newer --transport ucx-put --data /bin/busybox
+         newer serves /tmp/newer farjump serve $PATIENT --listen unix:/tmp/newer --transport ucx-put --data /bin/busybox
          newer farjump inject --to unix:/tmp/newer --transport ucx-put --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]
          newer farjump transports --to unix:/tmp/newer --transport ucx-put >shown
@@ -156,7 +156,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         "serve and inject, ucx-am over the device",
         On::Each,
-        "over_ucx serves /tmp/target farjump serve --listen unix:/tmp/target --transport ucx-am --data /bin/busybox
+        "over_ucx serves /tmp/target farjump serve $PATIENT --listen unix:/tmp/target --transport ucx-am --data /bin/busybox
          unless_ucx_aborts farjump inject --to unix:/tmp/target --transport ucx-am --args busybox --repeat 20 libraries/libgrep.so >reply
          [ -s reply ]",
         60,
@@ -219,6 +219,23 @@ const ALONE: &[(&str, On, &str, u32)] = &[
          grep 'ok  *libibverbs  */.*libibverbs.so.1' shown
          grep 'ok  *RDMA devices  *rxe0:1 active, Ethernet' shown
          farjump doctor --json | grep '\"usable_ports\": 1'",
+        60,
+    ),
+    (
+        "a target advertises the address that its port has now, and not the one it had when it started",
+        On::First,
+        "interface=$(cat /sys/class/infiniband/rxe0/parent)
+         serves /tmp/target farjump serve --listen unix:/tmp/target --transport verbs-write --data /bin/busybox
+         same_answers --to unix:/tmp/target --transport verbs-write
+         ip addr del \"$HERE/24\" dev \"$interface\"
+         ip addr add 10.77.0.9/24 dev \"$interface\"
+         for _ in $(seq 100); do grep -q 0a4d:0009 /sys/class/infiniband/rxe0/ports/1/gids/* && break; sleep 0.1; done
+         same_answers --to unix:/tmp/target --transport verbs-write
+         farjump transports --to unix:/tmp/target | grep 10.77.0.9
+         ip addr del 10.77.0.9/24 dev \"$interface\"
+         ip addr add \"$HERE/24\" dev \"$interface\"
+         for _ in $(seq 100); do grep -q 0a09:0001 /sys/class/infiniband/rxe0/ports/1/gids/* && break; sleep 0.1; done
+         same_answers --to unix:/tmp/target --transport verbs-write",
         60,
     ),
     (
@@ -450,54 +467,4 @@ fn longest(limit: u32, whole: bool) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Command as Program;
-
-    use super::*;
-
-    #[test]
-    fn every_script_is_one_that_a_shell_understands() {
-        let mut commands =
-            [alone(KERNELS[1], false), alone(KERNELS[0], true), pair(false), pair(true)].concat();
-        commands.push(Command::asked("true", 1));
-        for command in commands {
-            for script in
-                [Some(command.script), command.serving.map(|(script, _)| script)].into_iter().flatten()
-            {
-                let checked = Program::new("sh").args(["-n", "-c", &script]).output().unwrap();
-                assert!(checked.status.success(), "{}: {checked:?}", command.name);
-            }
-        }
-    }
-
-    #[test]
-    fn no_program_listens_where_the_machines_meet_between_lines() {
-        for command in pair(true) {
-            let (_, port) = command.serving.unwrap();
-            assert_ne!(port, 7000, "{}: init.sh has this port", command.name);
-        }
-    }
-
-    #[test]
-    fn the_whole_has_all_lines_on_each_kernel() {
-        assert_eq!(alone(KERNELS[0], true).len(), ALONE.len());
-        for series in KERNELS {
-            assert!(alone(series, false).len() < alone(series, true).len(), "{series}");
-        }
-    }
-
-    #[test]
-    fn a_line_that_runs_anywhere_is_left_out_on_a_kernel_only_for_the_other_one() {
-        let names = |series| alone(series, false).into_iter().map(|command| command.name);
-        for (name, on, ..) in ALONE {
-            let on_kernels =
-                KERNELS.into_iter().filter(|series| names(series).any(|own| own == *name)).count();
-            let expected = match on {
-                On::Each => 2,
-                On::First | On::Disorder => 1,
-                On::None => 0,
-            };
-            assert_eq!(on_kernels, expected, "{name}");
-        }
-    }
-}
+mod tests;

@@ -114,9 +114,7 @@ fn open_iceoryx(folder: &Path, is_source: bool, layout: &Layout) -> Result<Uncon
 
 #[cfg(not(feature = "iceoryx2"))]
 fn open_iceoryx(_folder: &Path, _is_source: bool, _layout: &Layout) -> Result<Unconnected, Failure> {
-    Err(Failure::new(
-        "this program was built without iceoryx2: build with cargo build --release -p farjump-cli --features iceoryx2",
-    ))
+    Err(Failure::new(crate::perf::not_built_with("iceoryx2")))
 }
 
 #[cfg(feature = "ucx")]
@@ -137,7 +135,7 @@ fn open_ucx(against: Against, layout: Layout) -> Result<Unconnected, Failure> {
 
 #[cfg(not(feature = "ucx"))]
 fn open_ucx(_against: Against, _layout: Layout) -> Result<Unconnected, Failure> {
-    Err(Failure::new("this program was built without UCX: build with --features ucx"))
+    Err(Failure::new(crate::perf::not_built_with("ucx")))
 }
 
 fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
@@ -183,9 +181,7 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
             }))
         }
         #[cfg(not(feature = "ucx"))]
-        Way::Messages | Way::Fetch => {
-            Err(Failure::new("this program was built without UCX: build with --features ucx"))
-        }
+        Way::Messages | Way::Fetch => Err(Failure::new(crate::perf::not_built_with("ucx"))),
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn open(task: Task, is_source: bool) -> Result<Unconnected, Failure> 
         }
         #[cfg(not(feature = "ucx"))]
         Way::Messages | Way::FetchMessages | Way::Fetch => {
-            Err(Failure::new("this program was built without UCX: build with --features ucx"))
+            Err(Failure::new(crate::perf::not_built_with("ucx")))
         }
     }
 }

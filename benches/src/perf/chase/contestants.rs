@@ -130,7 +130,7 @@ impl Contestants {
                 let player = match &no_bitcode {
                     _ if place::is_stream(transport) => Err(NO_STREAMS.to_owned()),
                     _ if is_bitcode && cfg!(not(feature = "bitcode")) => {
-                        Err("this program was built without it: build with --features bitcode".to_owned())
+                        Err(crate::perf::not_built_with("bitcode"))
                     }
                     Some(why) if is_bitcode => Err(why.clone()),
                     _ => match inject(&way, table, &library, &mut server) {
@@ -289,5 +289,5 @@ fn over_ucx(
     _server: &mut Server,
     _most: usize,
 ) -> Result<Player, Failure> {
-    Err(Failure::new("this program was built without UCX: build with --features ucx"))
+    Err(Failure::new(crate::perf::not_built_with("ucx")))
 }

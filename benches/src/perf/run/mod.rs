@@ -33,6 +33,7 @@ use super::ucx_perftest;
 use super::wake_up;
 use super::work::{Function, injected, source};
 use crate::program::failure::Failure;
+use crate::program::signals;
 use crate::program::workspace::Stage;
 
 /// Payload of a measurement, in bytes, unless a number of calls was requested; of work, a sixteenth.
@@ -134,6 +135,11 @@ impl<'a> Bench<'a> {
                 bar.inc(1);
                 if outcome.missing.is_some() {
                     continue;
+                }
+                // A target elsewhere does not end by itself.
+                if signals::is_interrupted() {
+                    measured = Err(Failure::new("the run was interrupted"));
+                    break 'rounds;
                 }
                 match self.one(case, size, firsts, &mut times) {
                     Ok(Ok(round)) => outcome.series.add(round),

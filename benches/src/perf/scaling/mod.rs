@@ -14,7 +14,7 @@ pub(crate) mod table;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::baselines::connect::Paired;
 use super::baselines::ring::Layout;
@@ -65,7 +65,7 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Fail
 
 /// Raises the limit of open files: each link has several descriptors, and the default limit is low.
 fn raise_file_limit() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let Rlimit { maximum, .. } = farjump_os::limits::of(Resource::Nofile);
     // If that is refused, connecting reports the limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -64,9 +64,7 @@ pub(crate) fn sleep(
             sleep_until_ended(talk, || stopper.stop(), || worker.run())
         }
         #[cfg(not(feature = "ucx"))]
-        EndpointSpec::Baseline(Against::UcxWait) => {
-            missing(talk, "this program was built without UCX: build with --features ucx".to_owned())
-        }
+        EndpointSpec::Baseline(Against::UcxWait) => missing(talk, crate::perf::not_built_with("ucx")),
         _ => Err(Failure::new("the second process received an order to sleep for a case that polls")),
     }
 }

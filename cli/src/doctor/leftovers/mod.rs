@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io, process, thread};
 
+use farjump_os::limits;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstatfs, open, statat, unlinkat};
 use serde_json::json;
 
@@ -136,9 +137,14 @@ fn find(folder: &Path) -> io::Result<Found> {
     let files: HashSet<_> = leftovers.iter().map(|leftover| leftover.id).collect();
     let (sender, looked) = mpsc::channel();
     // Ends with this process, should it hang.
-    thread::spawn(move || {
+    let looking = thread::Builder::new().spawn(move || {
         let _ = sender.send(processes::look(Path::new("/proc"), &files, PREFIX, counts));
     });
+    if let Err(error) = looking {
+        leftovers.clear();
+        doubts.push(format!("no thread looks at the processes: {error}{}", limits::behind_thread(&error)));
+        return Ok(Found { folder: folder.to_owned(), leftovers, doubts });
+    }
     match looked.recv_timeout(PATIENCE) {
         Ok(held) => {
             leftovers.retain(|leftover| !held.files.contains(&leftover.id));

@@ -30,8 +30,8 @@ const ASKED: u64 = 100;
 const FLOW: f64 = 0.25;
 /// The temperature above which the others count cells.
 const WARM: f64 = 0.5;
-/// Bytes of each rank's part of the window.
-const POOL: usize = 16 << 20;
+/// Bytes of a mailbox: many queries, and many answers.
+const MAILBOX: usize = 256 << 10;
 /// Longer than any wait takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -167,7 +167,8 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     }
     let expected = expected(ranks);
 
-    let pool = Pool::allocate(world, POOL)?;
+    // Rank 0 has a link of each other rank.
+    let pool = Pool::allocate(world, Pool::bytes_for(ranks - 1, MAILBOX))?;
     let worker = Worker::where_needed(&pool)?;
     let windows = || Box::new(Windows::new(&pool));
     let (library, address) = (Library::open(library)?, format!("unix:{folder}/heat.sock"));
@@ -175,13 +176,13 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     let mut role = if rank == 0 {
         let target =
             Target::listen(&address).with_transport(windows()).transport("mpi-window").args(&mut *slab);
-        let role = Role::Asked(Box::new(target.build()?));
+        let role = Role::Asked(Box::new(target.mailbox_size(MAILBOX).build()?));
         world.barrier();
         role
     } else {
         world.barrier();
         let link = Link::builder(&address).with_transport(windows()).transport("mpi-window");
-        let link = Box::new(link.connect_timeout(PATIENCE).connect()?);
+        let link = Box::new(link.reply_mailbox_size(MAILBOX).connect_timeout(PATIENCE).connect()?);
         Role::Asking { slab, link, calls: Vec::new(), answers: Vec::new() }
     };
 

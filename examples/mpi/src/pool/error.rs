@@ -40,7 +40,10 @@ pub enum PoolError {
     )]
     NoWorker,
     /// A window of useless length, or too large for MPI to count its bytes.
-    #[error("a window of {0} bytes a rank: it takes at least one, and less than 2 GiB")]
+    #[error(
+        "a window of {0} bytes a rank: it takes at least one, and less than 2 GiB; give links smaller mailboxes \
+         (TargetBuilder::mailbox_size, LinkBuilder::reply_mailbox_size)"
+    )]
     Size(usize),
     /// An error of MPI's.
     #[error("{call}: {said}")]
@@ -51,7 +54,9 @@ pub enum PoolError {
         said: String,
     },
     /// So many bytes in a row are not free.
-    #[error("no {0} bytes in a row are free in this rank's part of the window: make it larger")]
+    #[error(
+        "no {0} bytes in a row are free in this rank's part of the window: make it larger (Pool::allocate, Pool::bytes_for)"
+    )]
     Exhausted(usize),
     /// An address that is not that of a region.
     #[error("{0}")]

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use farjump_core::mailbox;
 use mpi::Threading;
 use mpi::ffi::{self, MPI_Aint, MPI_Comm, MPI_Op, MPI_Win};
 use mpi::topology::Communicator;
@@ -120,8 +121,8 @@ impl Pool {
     /// Makes the window, with `bytes` bytes of each rank's for regions: all ranks of `communicator` must call
     /// it with the same number.
     ///
-    /// A link takes a mailbox of each rank's, and a page with it; for a large frame, a large mailbox for as
-    /// long as that is needed. Unwritten parts take no memory in most MPIs.
+    /// [`Pool::bytes_for`] says how many a number of links takes. For a large frame a link takes a large
+    /// mailbox besides, for as long as that is needed. Unwritten parts take no memory in most MPIs.
     ///
     /// # Errors
     /// If MPI was not started for all threads, has no unified memory, or fails; if the program is made of
@@ -185,6 +186,14 @@ impl Pool {
         };
         shared.arrives_unaided = shared.try_unaided()?;
         Ok(Pool(Arc::new(shared)))
+    }
+
+    /// Bytes of a rank's part for `links` links that end in it, with mailboxes of `mailbox` bytes each: those
+    /// of its target's sources (`TargetBuilder::mailbox_size`), and those of its own links to other ranks
+    /// (`LinkBuilder::reply_mailbox_size`).
+    pub fn bytes_for(links: usize, mailbox: usize) -> usize {
+        // With each comes its label.
+        links.saturating_mul(mailbox::region_len(mailbox.next_power_of_two()) + PAGE)
     }
 
     /// Whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while

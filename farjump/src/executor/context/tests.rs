@@ -1,4 +1,4 @@
-//! A store that uses its target's context while it is asked for something.
+//! A store that uses its target's context while it is asked for something; the processor's state behind calls.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -140,4 +140,119 @@ fn a_store_that_fails_stays_the_contexts() {
     assert!(reply.starts_with("NoStore"), "{reply}");
     let (ended, reply, _) = run(requests, true);
     assert_eq!((ended, reply.as_str()), (Ended::Panicked, "the target's store failed: its log says why"));
+}
+
+/// Calls `main` as a poll does. Returns its end, and whether it returned with other modes of arithmetic.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+fn polled(context: &mut Context, main: Main) -> (Ended, bool) {
+    context.note_modes();
+    // SAFETY: `main` is one of the functions below, which take any payload.
+    let ended = unsafe { context.call(main, ptr::null_mut(), 0, ptr::null_mut(), 4096) };
+    let has_strayed = context.has_strayed();
+    context.restore_modes();
+    (ended, has_strayed)
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+#[test]
+fn a_call_that_changes_the_modes_of_arithmetic_leaves_the_programs_however_it_ends() {
+    use std::arch::naked_asm;
+
+    use super::super::services::farjump_panic;
+    use super::enter::tests::{round_up, set, third};
+
+    unsafe extern "C" fn returns(_: *mut c_void, _: usize, _: *mut c_void) {
+        round_up();
+    }
+    // A jump: there is no function of this program in between.
+    #[unsafe(naked)]
+    unsafe extern "C" fn panics(_: *mut c_void, _: usize, _: *mut c_void) {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!(
+            "sub rsp, 8", "call {round_up}", "add rsp, 8", "xor edi, edi", "xor esi, esi", "jmp {panic}",
+            round_up = sym round_up, panic = sym farjump_panic,
+        );
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!(
+            "stp x29, x30, [sp, #-16]!", "bl {round_up}", "ldp x29, x30, [sp], #16", "mov x0, xzr", "mov x1, xzr",
+            "b {panic}", round_up = sym round_up, panic = sym farjump_panic,
+        );
+        #[cfg(target_arch = "riscv64")]
+        naked_asm!(
+            "addi sp, sp, -16", "sd ra, 0(sp)", "call {round_up}", "ld ra, 0(sp)", "addi sp, sp, 16", "li a0, 0", "li a1, 0",
+            "tail {panic}", round_up = sym round_up, panic = sym farjump_panic,
+        );
+    }
+    unsafe extern "C" fn asks_for_work(_: *mut c_void, _: usize, _: *mut c_void) {
+        thread_local!(static SEEN: Cell<u64> = const { Cell::new(0) });
+        assert!(at_call_end(|| SEEN.set(third())));
+        append(LentBytes::from(&SEEN.get().to_ne_bytes()[..]));
+        round_up();
+    }
+    let before = third();
+    let mut context = Context::new();
+    for (main, end, has_strayed) in [
+        (returns as Main, Ended::Returned, true),
+        (panics, Ended::Panicked, false),
+        (asks_for_work, Ended::Returned, false),
+        (asks_for_work, Ended::Returned, false),
+    ] {
+        assert_eq!((polled(&mut context, main), third()), ((end, has_strayed), before));
+    }
+    assert_eq!(context.reply(), before.to_ne_bytes(), "work for the end of a call is the program's");
+    // A call of the program's own, during a poll after a call that has changed them.
+    let own = |context: &mut Context, main| {
+        let outer = context.begin_calls();
+        // SAFETY: as in `polled`.
+        let ended = unsafe { context.call(main, ptr::null_mut(), 0, ptr::null_mut(), 4096) };
+        context.end_calls(outer);
+        ended
+    };
+    for (main, end) in [(returns as Main, Ended::Returned), (panics, Ended::Panicked)] {
+        assert_eq!((own(&mut context, main), third()), (end, before));
+        context.note_modes();
+        round_up();
+        assert_eq!((own(&mut context, main), third()), (end, before + 1));
+        context.restore_modes();
+        assert_eq!(third(), before);
+    }
+    // The program's own modes are kept, too.
+    round_up();
+    for (main, end) in [(returns as Main, Ended::Returned), (panics, Ended::Panicked)] {
+        assert_eq!((polled(&mut context, main), third()), ((end, false), before + 1));
+    }
+    set(ControlWords::DEFAULT);
+}
+
+/// What a function may leave behind that is only its own: flags, and values on the stack of x87.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_panic_leaves_no_flag_and_no_value_of_x87() {
+    use std::arch::{asm, naked_asm};
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn panics(_: *mut c_void, _: usize, _: *mut c_void) {
+        naked_asm!(
+            "fldpi", "fldpi", "fldpi", "fldpi", "fldpi", "fldpi", "fldpi", "fldpi",
+            // Direction, nested task, alignment check.
+            "pushfq",
+            "or dword ptr [rsp], 0x44400",
+            "popfq",
+            "xor edi, edi",
+            "xor esi, esi",
+            "jmp {panic}",
+            panic = sym super::super::services::farjump_panic,
+        )
+    }
+    let mut context = Context::new();
+    assert_eq!(polled(&mut context, panics), (Ended::Panicked, false));
+    let (flags, value): (u64, f64);
+    let mut place = 0.0_f64;
+    // SAFETY: it pushes and pops one value of either stack, and writes `place`.
+    unsafe {
+        asm!("pushfq", "pop {flags}", "fldpi", "fstp qword ptr [{place}]", flags = out(reg) flags, place = in(reg) &raw mut place);
+    }
+    value = place;
+    assert_eq!((flags & 0x44400, value), (0, std::f64::consts::PI));
+    assert_eq!(context.reply(), b"(no message)");
 }

@@ -9,10 +9,10 @@ use std::ffi::c_void;
 use super::Main;
 pub(crate) use super::words::redirect;
 pub(super) use super::words::return_address;
-use super::words::{END, LEFT, LEN};
+use super::words::{END, LEN, RETURN};
 
-/// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
-/// with the stack pointer that this function wrote to `way_out`.
+/// Calls `main(payload, size, target_args)`. Returns when `main` has returned, or when [`leave`] has ended it with the
+/// stack pointer that this function wrote to `way_out`: the caller knows which.
 ///
 /// # Safety
 /// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
@@ -24,20 +24,16 @@ pub(crate) unsafe fn enter(
     size: usize,
     target_args: *mut c_void,
     way_out: *mut usize,
-) -> bool {
-    // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry; both exits take the words off again. Of the
-    // registers that a callee preserves, x29 and x19 are stored, because the compiler does not let them be named as
-    // overwritten, and all others are so named: x20 to x28 one by one, the vector registers and x30 by
-    // `clobber_abi`. A `main` that returns has preserved these two, as its ABI asks: only the way out, which lies
-    // with code that seldom runs, restores them. The caller guarantees `main`.
+) {
+    // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry, and is taken off again. Of the registers that a
+    // callee preserves, x29 and x19 are stored, because the compiler does not let them be named as overwritten, and all
+    // others are so named: x20 to x28 one by one, the vector registers and x30 by `clobber_abi`. A `main` that returns has
+    // preserved these two, as its ABI asks; `leave` restores them. The caller guarantees `main`.
     unsafe {
         asm!(
             "stp x29, x19, [sp, #-{LEN}]!",
-            "adrp x11, 2f",
-            "add x11, x11, :lo12:2f",
             "adr x12, 3f",
-            "stp x11, x12, [sp, #{LEFT}]",
-            "str xzr, [sp, #{END}]",
+            "stp x12, xzr, [sp, #{RETURN}]",
             "mov x11, sp",
             "str x11, [x10]",
             "blr x9",
@@ -48,22 +44,14 @@ pub(crate) unsafe fn enter(
             "5:",
             "add sp, sp, #{LEN}",
             ".pushsection .text.unlikely.farjump_leave, \"ax\", @progbits",
-            "2:",
-            // The hint `bti j`.
-            "hint #36",
-            "ldr x11, [sp, #{END}]",
-            "cbnz x11, 4f",
-            "ldp x29, x19, [sp], #{LEN}",
-            "b {left}",
             "4:",
             // A call, for a function that need not be a target of jumps. It does not return.
             "blr x11",
             "brk #1",
             ".popsection",
             LEN = const LEN,
-            LEFT = const LEFT,
+            RETURN = const RETURN,
             END = const END,
-            left = label { return false },
             inlateout("x9") main => _,
             inlateout("x10") way_out => _,
             inlateout("x0") payload => _,
@@ -81,18 +69,67 @@ pub(crate) unsafe fn enter(
             clobber_abi("C"),
         );
     }
-    true
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns `false`.
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. [`ControlWords`] are the caller's to restore.
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
 /// nothing that would have to be dropped.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
-    // `hint #34` is `bti c`.
-    naked_asm!("hint #34", "ldr x16, [x0, #{LEFT}]", "mov sp, x0", "br x16", LEFT = const LEFT)
+    // `hint #34` is `bti c`. A return needs no landing pad.
+    naked_asm!(
+        "hint #34",
+        "ldr x16, [x0, #{RETURN}]",
+        "mov sp, x0",
+        "ldp x29, x19, [x0]",
+        "ret x16",
+        RETURN = const RETURN,
+    )
+}
+
+/// The modes of arithmetic that a function preserves: FPCR, whose upper half is reserved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlWords {
+    pub(super) fpcr: u32,
+}
+
+impl ControlWords {
+    /// The words as a thread has them that has changed none.
+    pub(crate) const DEFAULT: ControlWords = ControlWords { fpcr: 0 };
+
+    /// Reads this thread's into the words that lie `AT` bytes behind `base`.
+    ///
+    /// # Safety
+    /// `AT` must lead to words that may be written.
+    #[inline(always)]
+    pub(crate) unsafe fn note_at<const AT: usize>(base: *mut u8) {
+        let fpcr: u64;
+        // SAFETY: it reads a register. This function's caller lets the words be written.
+        unsafe {
+            asm!("mrs {}, fpcr", out(reg) fpcr, options(nomem, nostack, preserves_flags));
+            base.add(AT).cast::<ControlWords>().write(ControlWords { fpcr: fpcr as u32 });
+        }
+    }
+
+    /// Makes the words that lie `AT` bytes behind `base` this thread's.
+    ///
+    /// # Safety
+    /// `AT` must lead to words that [`ControlWords::note_at`] has written, or the default.
+    #[inline(always)]
+    pub(crate) unsafe fn set_at<const AT: usize>(base: *const u8) {
+        // SAFETY: the words were read from this register, so no bit of them is reserved.
+        unsafe {
+            let words = base.add(AT).cast::<ControlWords>().read();
+            asm!("msr fpcr, {}", in(reg) words.fpcr as u64, options(nomem, nostack, preserves_flags));
+        }
+    }
+
+    /// Whether the modes of `other` are these.
+    pub(crate) fn is(self, other: ControlWords) -> bool {
+        self.fpcr == other.fpcr
+    }
 }
 
 /// The bytes between the frame record of a function and its frame pointer.

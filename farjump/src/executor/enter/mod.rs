@@ -26,7 +26,7 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
 
-pub(crate) use machine::{enter, leave, redirect};
+pub(crate) use machine::{ControlWords, enter, leave, redirect};
 
 /// `NAME_main`, as the papers define it: payload, its size in bytes, and the target's arguments for all
 /// functions.
@@ -122,4 +122,4 @@ fn object_of(address: usize) -> Option<Object> {
 }
 
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-mod tests;
+pub(super) mod tests;

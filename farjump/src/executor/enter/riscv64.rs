@@ -6,10 +6,10 @@ use std::ffi::c_void;
 use super::Main;
 pub(crate) use super::words::redirect;
 pub(super) use super::words::return_address;
-use super::words::{END, LEFT, LEN, RETURN};
+use super::words::{END, LEN, RETURN};
 
-/// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
-/// with the stack pointer that this function wrote to `way_out`.
+/// Calls `main(payload, size, target_args)`. Returns when `main` has returned, or when [`leave`] has ended it with the
+/// stack pointer that this function wrote to `way_out`: the caller knows which.
 ///
 /// # Safety
 /// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
@@ -21,20 +21,17 @@ pub(crate) unsafe fn enter(
     size: usize,
     target_args: *mut c_void,
     way_out: *mut usize,
-) -> bool {
-    // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry; both exits take the words off again. Of the
-    // registers that a callee preserves, s0 and s1 are stored, because the compiler does not let them be named as
-    // overwritten, and all others are so named: s2 to s11 and fs0 to fs11 one by one, the rest by `clobber_abi`. A
-    // `main` that returns has preserved these two, as its ABI asks: only the way out, which lies with code that seldom
-    // runs, restores them. The caller guarantees `main`.
+) {
+    // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry, and is taken off again. Of the registers that a
+    // callee preserves, s0 and s1 are stored, because the compiler does not let them be named as overwritten, and all
+    // others are so named: s2 to s11 and fs0 to fs11 one by one, the rest by `clobber_abi`. A `main` that returns has
+    // preserved these two, as its ABI asks; `leave` restores them. The caller guarantees `main`.
     unsafe {
         asm!(
             "addi sp, sp, -{LEN}",
             "sd s0, 0(sp)",
             "sd s1, 8(sp)",
-            "lla t1, 2f",
             "lla t2, 3f",
-            "sd t1, {LEFT}(sp)",
             "sd t2, {RETURN}(sp)",
             "sd zero, {END}(sp)",
             "sd sp, 0(t3)",
@@ -46,23 +43,14 @@ pub(crate) unsafe fn enter(
             "5:",
             "addi sp, sp, {LEN}",
             ".pushsection .text.unlikely.farjump_leave, \"ax\", @progbits",
-            "2:",
-            "ld t1, {END}(sp)",
-            "bnez t1, 4f",
-            "ld s0, 0(sp)",
-            "ld s1, 8(sp)",
-            "addi sp, sp, {LEN}",
-            "jump {left}, t1",
             "4:",
             // A call, which does not return.
             "jalr t1",
             "unimp",
             ".popsection",
             LEN = const LEN,
-            LEFT = const LEFT,
             RETURN = const RETURN,
             END = const END,
-            left = label { return false },
             inlateout("t0") main => _,
             inlateout("t3") way_out => _,
             inlateout("a0") payload => _,
@@ -93,17 +81,66 @@ pub(crate) unsafe fn enter(
             clobber_abi("C"),
         );
     }
-    true
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns `false`.
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. [`ControlWords`] are the caller's to restore.
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
 /// nothing that would have to be dropped.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
-    naked_asm!("ld t1, {LEFT}(a0)", "mv sp, a0", "jr t1", LEFT = const LEFT)
+    naked_asm!(
+        "ld t1, {RETURN}(a0)",
+        "mv sp, a0",
+        "ld s0, 0(sp)",
+        "ld s1, 8(sp)",
+        "jr t1",
+        RETURN = const RETURN,
+    )
+}
+
+/// The modes of arithmetic that a function preserves: the rounding mode, of fcsr.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlWords {
+    pub(super) frm: u32,
+}
+
+impl ControlWords {
+    /// The words as a thread has them that has changed none.
+    pub(crate) const DEFAULT: ControlWords = ControlWords { frm: 0 };
+
+    /// Reads this thread's into the words that lie `AT` bytes behind `base`.
+    ///
+    /// # Safety
+    /// `AT` must lead to words that may be written.
+    #[inline(always)]
+    pub(crate) unsafe fn note_at<const AT: usize>(base: *mut u8) {
+        let frm: usize;
+        // SAFETY: it reads a register. This function's caller lets the words be written.
+        unsafe {
+            asm!("frrm {}", out(reg) frm, options(nomem, nostack, preserves_flags));
+            base.add(AT).cast::<ControlWords>().write(ControlWords { frm: frm as u32 });
+        }
+    }
+
+    /// Makes the words that lie `AT` bytes behind `base` this thread's.
+    ///
+    /// # Safety
+    /// `AT` must lead to words that [`ControlWords::note_at`] has written, or the default.
+    #[inline(always)]
+    pub(crate) unsafe fn set_at<const AT: usize>(base: *const u8) {
+        // SAFETY: the words were read from this register, so no bit of them is reserved.
+        unsafe {
+            let words = base.add(AT).cast::<ControlWords>().read();
+            asm!("fsrm {}", in(reg) words.frm as usize, options(nomem, nostack, preserves_flags));
+        }
+    }
+
+    /// Whether the modes of `other` are these.
+    pub(crate) fn is(self, other: ControlWords) -> bool {
+        self.frm == other.frm
+    }
 }
 
 /// The bytes between the frame record of a function and its frame pointer, which is the stack pointer of its caller.

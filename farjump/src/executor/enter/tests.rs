@@ -1,4 +1,5 @@
 use std::arch::{asm, naked_asm};
+use std::hint::black_box;
 
 use super::*;
 
@@ -12,6 +13,7 @@ unsafe extern "C" fn leaves(payload: *mut c_void, size: usize, args: *mut c_void
     unsafe {
         if size > 0 {
             leaves(payload, size - 1, args);
+            *args.cast::<u64>() += 1000;
         } else {
             *args.cast::<u64>() += 1;
             leave(*payload.cast::<usize>())
@@ -23,9 +25,8 @@ unsafe extern "C" fn leaves(payload: *mut c_void, size: usize, args: *mut c_void
 fn a_call_gets_its_arguments_and_returns() {
     let (mut payload, mut args, mut way_out) = (40_u64, 0_u64, 0);
     // SAFETY: `returns` takes pointers to words.
-    let returned =
-        unsafe { enter(returns, (&raw mut payload).cast(), 2, (&raw mut args).cast(), &raw mut way_out) };
-    assert_eq!((returned, args), (true, 42));
+    unsafe { enter(returns, (&raw mut payload).cast(), 2, (&raw mut args).cast(), &raw mut way_out) };
+    assert_eq!(args, 42);
 }
 
 #[test]
@@ -35,12 +36,10 @@ fn a_call_can_be_left_from_any_depth_again_and_again_and_preserves_the_callers_r
     for depth in 0..100 {
         let mut way_out = 0_usize;
         // SAFETY: `leaves` reads the way out that `enter` writes, and owns nothing.
-        let returned = unsafe {
-            enter(leaves, (&raw mut way_out).cast(), depth, (&raw mut args).cast(), &raw mut way_out)
-        };
-        sum += u64::from(!returned) * depth as u64;
+        unsafe { enter(leaves, (&raw mut way_out).cast(), depth, (&raw mut args).cast(), &raw mut way_out) };
+        sum += depth as u64;
     }
-    assert_eq!((args, sum), (100, (0..100).sum()));
+    assert_eq!((args, sum), (100, (0..100).sum()), "each call was left at its deepest");
 }
 
 /// Leaves with all registers changed that it would have to preserve. `payload` is the address of the way out.
@@ -55,8 +54,6 @@ unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usi
         "xor r13d, r13d",
         "xor r14d, r14d",
         "xor r15d, r15d",
-        // The flag of direction too.
-        "std",
         "jmp {leave}",
         leave = sym leave,
     )
@@ -94,8 +91,8 @@ unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usi
     )
 }
 
-/// Calls that function, and returns whether it returned.
-extern "C" fn enters() -> bool {
+/// Calls that function.
+extern "C" fn enters() {
     let mut way_out = 0_usize;
     // SAFETY: the function reads the way out that `enter` writes, and owns nothing.
     unsafe {
@@ -105,7 +102,7 @@ extern "C" fn enters() -> bool {
             0,
             std::ptr::null_mut(),
             &raw mut way_out,
-        )
+        );
     }
 }
 
@@ -269,7 +266,6 @@ fn registers_after() -> Vec<u64> {
 
 #[test]
 fn a_call_that_is_left_gives_back_every_register_that_a_function_preserves() {
-    assert!(!enters(), "it returned");
     let registers = registers_after();
     assert_eq!(registers, (1..=registers.len() as u64).collect::<Vec<_>>());
 }
@@ -309,4 +305,60 @@ fn a_redirected_call_ends_in_the_function_when_it_returns_and_when_it_is_left() 
         assert!(libc::WIFEXITED(status), "{status:#x}");
         assert_eq!(libc::WEXITSTATUS(status), 7);
     }
+}
+
+/// A third in this thread's rounding mode. The compiler may move a division past a change of the mode, but no black box.
+pub(in crate::executor) fn third() -> u64 {
+    black_box(black_box(1.0_f64) / black_box(3.0)).to_bits()
+}
+
+/// This thread's modes of arithmetic.
+fn noted() -> ControlWords {
+    let mut words = ControlWords::DEFAULT;
+    // SAFETY: the words are those above.
+    unsafe { ControlWords::note_at::<0>((&raw mut words).cast()) };
+    words
+}
+
+/// Gives this thread other modes of arithmetic.
+pub(in crate::executor) fn set(words: ControlWords) {
+    // SAFETY: tests pass words that processors have.
+    unsafe { ControlWords::set_at::<0>((&raw const words).cast()) };
+}
+
+/// Has this thread round upward.
+pub(in crate::executor) extern "C" fn round_up() {
+    #[cfg(target_arch = "x86_64")]
+    set(ControlWords { x87: 0xb7f, mxcsr: 0x5f80 });
+    #[cfg(target_arch = "aarch64")]
+    set(ControlWords { fpcr: 1 << 22 });
+    #[cfg(target_arch = "riscv64")]
+    set(ControlWords { frm: 3 });
+}
+
+#[test]
+fn control_words_are_those_of_the_thread_and_can_be_restored() {
+    let (before, words) = (third(), noted());
+    assert!(words.is(ControlWords::DEFAULT), "a thread begins with the default");
+    round_up();
+    let up = noted();
+    assert_eq!((third(), up.is(words)), (before + 1, false));
+    set(words);
+    assert_eq!((third(), noted().is(words), noted().is(up)), (before, true, false));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn both_words_count_and_exceptions_are_no_mode() {
+    let default = ControlWords::DEFAULT;
+    for other in [ControlWords { x87: 0x27f, ..default }, ControlWords { mxcsr: 0x9fc0, ..default }] {
+        set(other);
+        assert!(noted().is(other) && !noted().is(default));
+        set(default);
+        assert!(noted().is(default));
+    }
+    // Inexact.
+    black_box(third());
+    let now = noted();
+    assert!(now.mxcsr & 0x20 != 0 && now.is(default));
 }

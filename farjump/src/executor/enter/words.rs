@@ -3,14 +3,12 @@
 //! They lie from the stack pointer on, which is `way_out`. The first two are the preserved registers that the compiler
 //! does not let `enter` name as overwritten.
 
-/// Offset of the address at which a call continues that is left.
-pub(super) const LEFT: usize = 16;
-/// Offset of the address to which `main` returns.
-pub(super) const RETURN: usize = 24;
+/// Offset of the address to which `main` returns, and at which a call continues that is left.
+pub(super) const RETURN: usize = 16;
 /// Offset of the function in which the call ends, in place of `enter`; 0 if there is none.
-pub(super) const END: usize = 32;
-/// Length of all of them, and of one that keeps the stack aligned to 16.
-pub(super) const LEN: usize = 48;
+pub(super) const END: usize = 24;
+/// Length of all of them, a multiple of 16.
+pub(super) const LEN: usize = 32;
 
 /// Has the call whose `enter` wrote `way_out` continue in `function` when it returns or is left, in place of that
 /// `enter`.

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use super::Main;
 
-/// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
-/// with the stack pointer that this function wrote to `way_out`.
+/// Calls `main(payload, size, target_args)`. Returns when `main` has returned, or when [`leave`] has ended it with the
+/// stack pointer that this function wrote to `way_out`: the caller knows which.
 ///
 /// # Safety
 /// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
@@ -17,29 +17,18 @@ pub(crate) unsafe fn enter(
     size: usize,
     target_args: *mut c_void,
     way_out: *mut usize,
-) -> bool {
-    // SAFETY: the four words pushed keep the stack aligned to 16, as it is on entry; both exits take them off
-    // again. Of the registers, rbp and rbx are pushed, because the compiler does not let them be named as
-    // overwritten, and all others are so named. A `main` that returns has preserved these two, as its ABI asks:
-    // only the way out, which lies with code that seldom runs, restores them. The caller guarantees `main`.
+) {
+    // SAFETY: the two words pushed keep the stack aligned to 16, as it is on entry, and are taken off again. Of the
+    // registers, rbp and rbx are pushed, because the compiler does not let them be named as overwritten, and all others
+    // are so named. A `main` that returns has preserved these two, as its ABI asks; `leave` restores them. The caller
+    // guarantees `main`.
     unsafe {
         core::arch::asm!(
             "push rbp",
             "push rbx",
-            "lea rax, [rip + 2f]",
-            "push rax",
-            "push rax",
             "mov [r11], rsp",
             "call r10",
-            "add rsp, 32",
-            ".pushsection .text.unlikely.farjump_leave, \"ax\", @progbits",
-            "2:",
             "add rsp, 16",
-            "pop rbx",
-            "pop rbp",
-            "jmp {left}",
-            ".popsection",
-            left = label { return false },
             inlateout("r10") main => _,
             inlateout("r11") way_out => _,
             inlateout("rdi") payload => _,
@@ -52,17 +41,20 @@ pub(crate) unsafe fn enter(
             clobber_abi("sysv64"),
         );
     }
-    true
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns `false`.
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns.
+///
+/// The call leaves nothing on the stack of x87, whose exceptions are forgotten. [`ControlWords`] are the caller's to
+/// restore.
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
 /// nothing that would have to be dropped.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
-    core::arch::naked_asm!("mov rsp, rdi", "cld", "jmp [rsp]",)
+    // The word below is the return address of `NAME_main`.
+    core::arch::naked_asm!("mov rsp, rdi", "fninit", "mov rbx, [rsp]", "mov rbp, [rsp + 8]", "jmp [rsp - 8]",)
 }
 
 /// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
@@ -71,21 +63,18 @@ pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
 /// # Safety
 /// That `enter` must not have returned yet, on this thread.
 pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
-    /// Where a call ends: the stack pointer is `way_out`, a multiple of 16, and the function is in the word
-    /// above.
+    /// Where a call ends: the stack pointer is `way_out`, a multiple of 16, and the function is in the word there.
     #[unsafe(naked)]
     unsafe extern "C" fn end() {
-        core::arch::naked_asm!("call [rsp + 8]")
+        core::arch::naked_asm!("call [rsp]")
     }
-    let end = end as *const () as usize;
     let way_out = way_out as *mut usize;
-    // SAFETY: `enter` pushed the word at the way out, where `leave` jumps to, and a copy of it above, which is
-    // only there for the stack's alignment. The call pushed the word below, the return address of `NAME_main`.
-    // The thread is here, deeper in the same stack, so all three are in use, and nothing else reads them.
+    // SAFETY: the call pushed the word below, the return address of `NAME_main`, where `leave` goes, too. The word at the
+    // way out is a register that `enter` pushed, and that nothing restores any more. The thread is here, deeper in the same
+    // stack, so both are in use, and nothing else reads them.
     unsafe {
-        way_out.sub(1).write(end);
-        way_out.write(end);
-        way_out.add(1).write(function as *const () as usize);
+        way_out.sub(1).write(end as *const () as usize);
+        way_out.write(function as *const () as usize);
     }
 }
 
@@ -96,6 +85,56 @@ pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
 pub(super) unsafe fn return_address(way_out: usize) -> usize {
     // SAFETY: the call pushed it, and it is in use as long as `enter` has not returned.
     unsafe { (way_out as *const usize).sub(1).read() }
+}
+
+/// The modes of arithmetic that a function preserves: the control bits of MXCSR, and the control word of x87.
+// Packed to 6 bytes: there is no more room in the line of a context that each call uses.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(2))]
+pub(crate) struct ControlWords {
+    pub(super) x87: u16,
+    pub(super) mxcsr: u32,
+}
+
+/// The bits of MXCSR that say which exceptions there were. A function need not preserve them.
+const FLAGS: u32 = 0x3f;
+
+impl ControlWords {
+    /// The words as a thread has them that has changed none.
+    pub(crate) const DEFAULT: ControlWords = ControlWords { x87: 0x37f, mxcsr: 0x1f80 };
+
+    /// Reads this thread's into the words that lie `AT` bytes behind `base`.
+    ///
+    /// # Safety
+    /// `AT` must lead to words that may be written.
+    // Not by a reference to the words, whose address would take an instruction more.
+    #[inline(always)]
+    pub(crate) unsafe fn note_at<const AT: usize>(base: *mut u8) {
+        // SAFETY: the two instructions write the two fields, which this function's caller lets them.
+        unsafe {
+            core::arch::asm!("fnstcw [{base} + {AT}]", "stmxcsr [{base} + {AT} + 2]", base = in(reg) base, AT = const AT,
+                options(nostack, preserves_flags));
+        }
+    }
+
+    /// Makes the words that lie `AT` bytes behind `base` this thread's. The flags of the exceptions that there were are those of
+    /// then, too.
+    ///
+    /// # Safety
+    /// `AT` must lead to words that [`ControlWords::note_at`] has written, or the default.
+    #[inline(always)]
+    pub(crate) unsafe fn set_at<const AT: usize>(base: *const u8) {
+        // SAFETY: the words were read from these registers, so no bit of them is reserved.
+        unsafe {
+            core::arch::asm!("fldcw [{base} + {AT}]", "ldmxcsr [{base} + {AT} + 2]", base = in(reg) base, AT = const AT,
+                options(nostack, preserves_flags, readonly));
+        }
+    }
+
+    /// Whether the modes of `other` are these.
+    pub(crate) fn is(self, other: ControlWords) -> bool {
+        (self.mxcsr ^ other.mxcsr) <= FLAGS && self.x87 == other.x87
+    }
 }
 
 /// The bytes between the frame record of a function and its frame pointer.

@@ -40,7 +40,7 @@ impl From<&State> for CompiledImage {
 #[non_exhaustive]
 pub enum KeptCause {
     /// There is nothing to compile.
-    #[error("the library carries no source: build it with --carry-source")]
+    #[error("the library carries no source: build it with its source (Options::carry_source)")]
     NoSource,
     /// A second image would begin with variables of its own.
     #[error("its code has writable variables, which would begin anew in another image")]

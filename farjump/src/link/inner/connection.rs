@@ -5,10 +5,12 @@ use std::time::Instant;
 use farjump_control::{Control, Limits, PassedOver, Rights};
 use farjump_core::channel::Channel;
 use farjump_core::cpu::Cpu;
+use farjump_os::Owner;
 
 use super::batching::Several;
 use super::large::LargeMailbox;
 use crate::GoneCause;
+use crate::wait::nanoseconds;
 
 /// A connection to a target, with all state that ends with it: [`Inner::reconnect`](super::Inner::reconnect)
 /// replaces it whole.
@@ -33,10 +35,12 @@ pub(super) struct TargetControl {
     pub(super) unread: bool,
     /// Whether a message was read since the link was last asked to sleep in an event loop.
     pub(super) has_notice: bool,
-    /// When an idle link reads the connection again.
-    pub(super) next_check: Instant,
+    /// When an idle link reads the connection again ([`nanoseconds`]).
+    pub(super) next_check: u64,
     /// Set once the target is gone.
     pub(super) gone: Option<Box<GoneCause>>,
+    /// The process that made the connection. A forked child has a copy, and uses it for nothing.
+    pub(super) owner: Owner,
     /// Refusals read since the link was made.
     pub(super) refusals_read: u64,
     pub(super) stream: Control,
@@ -65,8 +69,9 @@ impl Connection {
             leaving: None,
             unread: false,
             has_notice: false,
-            next_check: Instant::now(),
+            next_check: nanoseconds(),
             gone: None,
+            owner: Owner::this(),
             refusals_read: 0,
             stream,
         };

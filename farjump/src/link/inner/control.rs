@@ -13,6 +13,7 @@ use super::super::forwarded::Wanted;
 use super::super::pending_calls::{MAX_CALLS, one_way_index};
 use super::super::sent_codes::Known;
 use super::Inner;
+use crate::wait::nanoseconds;
 use crate::{CallError, Error, GoneCause, Refusal, WaitError};
 
 /// Most characters kept of a target's text. It may be printed on a terminal, so it is also made safe for one.
@@ -23,17 +24,22 @@ const MESSAGES: usize = 256;
 
 impl Inner {
     pub(super) fn read_control(&mut self) -> Result<(), Error> {
+        self.check_process()?;
+        self.read_own_control()
+    }
+
+    /// [`Inner::read_control`] where this is known to be no forked child.
+    pub(super) fn read_own_control(&mut self) -> Result<(), Error> {
         if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
-        let now = Instant::now();
         if let Some((until, cause)) = self.connection.control.leaving.as_deref() {
             // The control connection has ended.
-            let (late, cause) = (*until <= now, cause.clone());
+            let (late, cause) = (*until <= Instant::now(), cause.clone());
             return if late { Err(self.end(cause)) } else { Ok(()) };
         }
-        self.shrink_if_unused(now)?;
-        self.connection.control.next_check = now + self.settings.control_interval;
+        self.shrink_if_unused()?;
+        self.connection.control.next_check = nanoseconds().saturating_add(self.settings.control_interval);
         self.connection.control.unread = true;
         for _ in 0..MESSAGES {
             match self.connection.control.stream.recv() {
@@ -137,6 +143,7 @@ impl Inner {
     }
 
     pub(super) fn send_control(&mut self, message: &Message) -> Result<(), Error> {
+        self.check_process()?;
         match self.connection.control.stream.send(message, &[]) {
             Ok(()) => Ok(()),
             Err(error) => self.gone(error),
@@ -165,6 +172,12 @@ impl Inner {
 
     // ---- the end ----
 
+    /// Reads the control messages. Returns whether the connection has ended.
+    #[cold]
+    pub(in super::super) fn is_gone(&mut self) -> bool {
+        self.read_control().is_err() || self.connection.control.leaving.is_some()
+    }
+
     /// Handles the end of the control connection: the target is gone. No error where its last replies may
     /// still come.
     #[cold]
@@ -178,6 +191,9 @@ impl Inner {
     fn leaves(&mut self, cause: GoneCause) -> Result<(), Error> {
         if self.connection.control.leaving.is_some() {
             return Ok(());
+        }
+        if !self.is_own() {
+            return Err(self.end(cause));
         }
         self.take_last_outcomes();
         if self.connection.control.gone.is_none()
@@ -233,7 +249,12 @@ impl Inner {
             return self.end(cause);
         }
         let mut cause = GoneCause::Transport(error.clone().with_peer(self.settings.address.clone()));
-        if self.connection.control.gone.is_none() && is_gone(error) && self.connection.channel.has_end() {
+        let is_own = self.is_own();
+        if is_own
+            && self.connection.control.gone.is_none()
+            && is_gone(error)
+            && self.connection.channel.has_end()
+        {
             // The target's last control messages explain more. Until here no reply is waited for.
             self.connection.control.leaving = Some(Box::new((Instant::now(), cause.clone())));
             for _ in 0..MESSAGES {
@@ -255,13 +276,16 @@ impl Inner {
 
     fn end(&mut self, cause: GoneCause) -> Error {
         if self.connection.control.gone.is_none() {
-            if let Some(handler) = &mut self.settings.on_peer_gone {
+            // In a forked child the copy ends, and not the link.
+            let (is_own, parent) = (self.is_own(), self.connection.control.owner.pid());
+            if is_own && let Some(handler) = &mut self.settings.on_peer_gone {
                 handler(&cause.to_string());
             }
             let peer = self.settings.address.clone();
-            self.pending
-                .slots
-                .fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
+            self.pending.slots.fail_all(|| match is_own {
+                true => WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into(),
+                false => WaitError::Forked { peer: peer.clone(), parent }.into(),
+            });
             self.codes.cool();
             self.connection.control.gone = Some(Box::new(cause));
             self.connection.control.leaving = None;
@@ -271,6 +295,9 @@ impl Inner {
 
     #[cold]
     pub(super) fn gone_error(&self) -> Error {
+        if !self.is_own() {
+            return self.forked();
+        }
         let leaving = self.connection.control.leaving.as_deref().map(|(_, cause)| cause);
         let known = self.connection.control.gone.as_deref().or(leaving).cloned();
         let cause = known.unwrap_or(GoneCause::Closed { text: String::new() });

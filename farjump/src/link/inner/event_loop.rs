@@ -35,9 +35,7 @@ impl Inner {
     /// Prepares to sleep on `watch`. Returns the longest time to sleep; `None` if an event has come since the
     /// last time.
     pub(in super::super) fn arm_watch(&mut self, watch: &Watch) -> Result<Option<Duration>, Error> {
-        if self.connection.control.gone.is_some() {
-            return Err(self.gone_error());
-        }
+        self.check_alive()?;
         self.look_everywhere()?;
         if watch.has_news(self.traffic()) | std::mem::take(&mut self.connection.control.has_notice) {
             return Ok(None);
@@ -67,6 +65,10 @@ impl Inner {
     /// Ends the sleep. A failure ends the link, which the next poll reports.
     pub(in super::super) fn disarm_watch(&mut self) {
         self.is_watch_armed = false;
+        // The sleep of a forked child's copy is its parent's.
+        if !self.is_own() {
+            return;
+        }
         if let Err(error) = self.disarm() {
             self.broken(&error);
         }

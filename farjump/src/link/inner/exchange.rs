@@ -19,7 +19,9 @@ impl Inner {
         // A library without an image for the target has nothing to exchange, and its calls fail.
         let Ok(carried) = library.image_for_cpu(&self.connection.target.cpu) else { return };
         if exchanges.find(library).is_none() {
-            let may_bring = may(self.connection.target.rights, Rights::INJECT).is_ok();
+            let may_bring =
+                may(self.connection.target.rights, Rights::INJECT, || self.settings.tcp.key.is_some())
+                    .is_ok();
             exchanges.begin(library, carried, &self.connection.target.cpu, may_bring);
         }
         let Some(exchange) = exchanges.find(library) else { return };

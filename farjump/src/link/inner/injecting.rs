@@ -273,6 +273,15 @@ impl Inner {
         }
     }
 
+    /// Checks that this source may bring code there.
+    #[cold]
+    fn may_bring(&self, library: &Library) -> Result<(), Box<Error>> {
+        let has_key = || self.settings.tcp.key.is_some();
+        may(self.connection.target.rights, Rights::INJECT, has_key).map_err(|Refusal { cause, text }| {
+            Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
+        })
+    }
+
     /// The general path. `max` is the library's limit for this payload in bytes.
     #[inline(never)]
     fn inject_slowly(
@@ -295,11 +304,9 @@ impl Inner {
             return Ok(token as usize);
         }
         if matches!(mode, Mode::Always | Mode::InPlace)
-            && let Err(Refusal { cause, text }) = may(self.connection.target.rights, Rights::INJECT)
+            && !self.connection.target.rights.contains(Rights::INJECT)
         {
-            return Err(
-                Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
-            );
+            self.may_bring(library)?;
         }
         let recent = self.codes.recent_index(library);
         let index = match recent {

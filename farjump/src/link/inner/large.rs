@@ -215,9 +215,9 @@ impl Inner {
     }
 
     /// Gives the large mailbox back if it is empty and was not used for a while.
-    pub(super) fn shrink_if_unused(&mut self, now: Instant) -> Result<(), Error> {
+    pub(super) fn shrink_if_unused(&mut self) -> Result<(), Error> {
         if let LargeMailbox::Open(open) = &mut self.connection.large
-            && now.saturating_duration_since(open.used) >= KEPT
+            && open.used.elapsed() >= KEPT
             && open.is_empty()
         {
             self.connection.large = LargeMailbox::Absent;

@@ -43,8 +43,6 @@ pub(super) struct Inner {
     pending: PendingCalls,
     connection: Connection,
     pub(super) settings: Settings,
-    /// The process that made it.
-    process: u32,
     /// Whether it is armed for a sleep in an event loop.
     is_watch_armed: bool,
     /// The state of a link over which a target forwards calls.
@@ -99,7 +97,6 @@ impl Inner {
             exchanges: settings.compiler.clone().map(|compiler| Box::new(Exchanges::new(*compiler))),
             connection: settings.connect()?,
             settings,
-            process: std::process::id(),
             is_watch_armed: false,
             forwarding: None,
         })
@@ -107,6 +104,7 @@ impl Inner {
 
     /// Connects to the target again. `watch` is the event loop's watch of the link, if there is one.
     pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
+        self.check_process()?;
         let mut next = self.settings.connect()?;
         if let Some(watch) = watch {
             self.move_watch(watch, &next)?;
@@ -132,6 +130,32 @@ impl Inner {
         self.codes.forget_recent();
         self.close_several();
         std::mem::replace(&mut self.settings.mode, mode)
+    }
+
+    /// Whether this process made the connection, and not one that forked this one.
+    #[inline(always)]
+    fn is_own(&self) -> bool {
+        self.connection.control.owner.is_this()
+    }
+
+    /// Checks that this is no forked child: the connection is its parent's.
+    #[inline]
+    fn check_process(&self) -> Result<(), Error> {
+        if self.is_own() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    /// Checks that this is no forked child, and that the target is not known to be gone.
+    #[inline]
+    fn check_alive(&self) -> Result<(), Error> {
+        self.check_process()?;
+        if self.connection.control.gone.is_some() { Err(self.gone_error()) } else { Ok(()) }
+    }
+
+    /// The error of a forked child that uses its parent's link.
+    #[cold]
+    fn forked(&self) -> Error {
+        let (peer, parent) = (self.settings.address.clone(), self.connection.control.owner.pid());
+        WaitError::Forked { peer, parent }.into()
     }
 
     // ---- state ----
@@ -184,9 +208,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A forked child has a copy, which shares the connection with its parent: it closes without a
-        // message.
-        if self.process == std::process::id() {
+        // A forked child's copy shares the connection with its parent: it closes without a message.
+        if self.is_own() {
             self.leave();
         }
     }

@@ -15,7 +15,7 @@ impl Inner {
         let control = &self.connection.control;
         let cause = if len == 0 {
             Cause::Unsupported("a read of no bytes")
-        } else if control.gone.is_some() || control.leaving.is_some() {
+        } else if control.gone.is_some() || control.leaving.is_some() || !self.is_own() {
             Cause::PeerGone
         } else if let Some(reads) = self.connection.channel.reads() {
             return reads.start(key, len);
@@ -27,6 +27,7 @@ impl Inner {
 
     /// Polls for the bytes of a read, for outcomes, and for control messages.
     pub(in crate::link) fn poll_read(&mut self) -> Result<MemoryRead, Error> {
+        self.check_process()?;
         let control = &self.connection.control;
         if control.gone.is_none()
             && control.leaving.is_none()

@@ -27,7 +27,8 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) wait: WaitPolicy,
     /// For tasks, which let others run between their turns.
     pub(in crate::link) task_wait: WaitPolicy,
-    pub(in crate::link) control_interval: Duration,
+    /// In nanoseconds.
+    pub(in crate::link) control_interval: u64,
     pub(in crate::link) on_refused: Option<RefusalHandler>,
     pub(in crate::link) on_peer_gone: Option<PeerGoneHandler>,
     pub(in crate::link) on_code_missing: Option<CodeMissingHandler>,

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::Wake;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farjump_control::plain;
 use farjump_core::channel::{
@@ -20,7 +20,7 @@ use super::Inner;
 use super::codes::refusals_in;
 use super::control::MAX_TEXT;
 use crate::error::system;
-use crate::wait::{LONGEST_SLEEP, TURNS_TO_YIELD, may_share, processor, timespec};
+use crate::wait::{LONGEST_SLEEP, TURNS_TO_YIELD, may_share, nanoseconds, processor, timespec};
 use crate::{Awaited, CallError, Error, InjectError, SystemOperation, WaitError};
 
 /// Longest nap where there is no doorbell.
@@ -105,6 +105,7 @@ impl Inner {
 
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
+        // A forked child finds nothing in these turns, and is refused behind them (`turn`).
         if let Err(error) = self.wake_for_group() {
             return self.last_chance(token, error);
         }
@@ -195,9 +196,7 @@ impl Inner {
 
     /// Takes `turns` turns of a wait that sleeps elsewhere. Returns whether the time for that has come.
     pub(in super::super) fn turn_of_task(&mut self, waiter: &mut Waiter, turns: u32) -> Result<bool, Error> {
-        if self.connection.control.gone.is_some() {
-            return Err(self.gone_error());
-        }
+        self.check_alive()?;
         self.wake_for_group()?;
         for turn in 1..=turns {
             if self.step()? {
@@ -229,9 +228,7 @@ impl Inner {
     }
 
     pub(in super::super) fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
-        if self.connection.control.gone.is_some() {
-            return Err(self.gone_error());
-        }
+        self.check_alive()?;
         self.send_several(timeout).map_err(|error| *error)?;
         let deadline = Deadline::after(timeout);
         let token = self
@@ -291,6 +288,7 @@ impl Inner {
 
     /// Takes some turns of a wait: polls, and if nothing came waits by the policy. Sleeps at most once.
     pub(super) fn turn(&mut self, wait: &mut Wait) -> Result<(), Error> {
+        self.check_process()?;
         self.wake_for_group()?;
         let mut events = 0;
         for turn in 0..TURNS_TO_IDLE {
@@ -326,9 +324,7 @@ impl Inner {
 
     /// Polls for frames without waiting, and for the target's end as often as the interval allows.
     pub(in super::super) fn look(&mut self) -> Result<(), Error> {
-        if self.connection.control.gone.is_some() {
-            return Err(self.gone_error());
-        }
+        self.check_alive()?;
         self.wake_for_group()?;
         self.take_frames()?;
         self.look_around()
@@ -336,10 +332,11 @@ impl Inner {
 
     /// Polls for frames and control messages without waiting.
     pub(in super::super) fn look_everywhere(&mut self) -> Result<(), Error> {
+        self.check_process()?;
         self.wake_for_group()?;
         self.take_frames()?;
         self.progress()?;
-        self.read_control()
+        self.read_own_control()
     }
 
     pub(super) fn take_frames(&mut self) -> Result<(), Error> {
@@ -355,8 +352,8 @@ impl Inner {
     /// end shows nowhere but on the control connection, which takes a system call to see.
     fn look_around(&mut self) -> Result<(), Error> {
         let called = self.progress()?;
-        if called || self.connection.control.unread || self.connection.control.next_check <= Instant::now() {
-            self.read_control()
+        if called || self.connection.control.unread || self.connection.control.next_check <= nanoseconds() {
+            self.read_own_control()
         } else {
             Ok(())
         }

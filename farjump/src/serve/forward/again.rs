@@ -92,7 +92,7 @@ impl Forwards {
         executor.begin_for(&again.caller.principal);
         // SAFETY: `again` holds the code. The payload is its own, or a copy in the scratch buffer, of `len` bytes, and
         // aligned as the code asks.
-        let ended = unsafe { executor.run(&code, payload.cast(), len, limit) };
+        let ended = unsafe { executor.run_alone(&code, payload.cast(), len, limit) };
         // SAFETY: `again` holds the code.
         unsafe { executor.count(code.usage) };
         executor.end_for();

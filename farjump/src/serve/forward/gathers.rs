@@ -14,7 +14,7 @@ use crate::serve::holds::Hold;
 
 /// Why replies are lost that the target may not keep.
 const NO_MEMORY: &[u8] =
-    b"its source may not have the target keep so many bytes of replies (--max-source-memory)";
+    b"its source may not have the target keep so many bytes of replies (TargetBuilder::max_source_memory)";
 
 /// Identity of a call whose replies are gathered.
 pub(in crate::serve) type GatherId = u64;

@@ -275,7 +275,7 @@ impl Session {
                 Ok(())
             }
             Ok(Ready::Needs(id)) => {
-                if let Err(refusal) = may(self.control.rights(), Rights::INJECT) {
+                if let Err(refusal) = may(self.control.rights(), Rights::INJECT, || self.control.has_key()) {
                     // Code that the source may not bring is not requested.
                     return self.refuse_frame(held, refusal, shared);
                 }

@@ -145,6 +145,11 @@ impl SourceControl {
         self.principal.rights()
     }
 
+    /// Whether it came by a key.
+    pub(in crate::serve) fn has_key(&self) -> bool {
+        self.principal.named_key().is_some()
+    }
+
     /// Watches the connection, which is the session's `id`, for writability while messages are queued. That of a
     /// source that is gone is watched for nothing.
     pub(in crate::serve) fn rewatch(&mut self, id: u64, watch: &Watch) -> Result<(), Error> {

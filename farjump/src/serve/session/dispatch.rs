@@ -83,7 +83,9 @@ impl Session {
     /// code is missing.
     pub(super) fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::CallCode | Kind::CallInPlace | Kind::Bind => may(self.control.rights(), Rights::INJECT),
+            Kind::CallCode | Kind::CallInPlace | Kind::Bind => {
+                may(self.control.rights(), Rights::INJECT, || self.control.has_key())
+            }
             _ => Ok(()),
         }
     }

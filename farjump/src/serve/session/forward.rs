@@ -146,7 +146,7 @@ impl Session {
     /// [`Shared::forwards`].
     #[cold]
     pub(in super::super) fn ask(&mut self, wanted: Wanted, shared: &mut Shared) -> Result<(), Stop> {
-        let brings = may(self.control.rights(), Rights::INJECT);
+        let brings = may(self.control.rights(), Rights::INJECT, || self.control.has_key());
         let refused = match wanted {
             _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
             Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),

@@ -323,7 +323,7 @@ impl Session {
     pub(super) fn lost_reply(&self, len: usize) -> Refusal {
         let text = format!(
             "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
-             keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
+             keep it, since the source has {} bytes of memory left there (TargetBuilder::max_source_memory): take replies sooner, or \
              connect with a larger reply mailbox",
             self.codes.table.budget.left()
         );

@@ -43,6 +43,7 @@ use crate::link::summary;
 use crate::wait::Rest;
 
 /// State that all sessions of a target share.
+// The compiler puts the executor first, whose alignment is the largest.
 pub(super) struct Shared {
     pub(super) executor: Executor,
     /// How the program wants sessions to be polled, if not as usual.

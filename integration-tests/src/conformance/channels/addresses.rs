@@ -16,6 +16,8 @@ const DEADLINE_MS: u32 = 200;
 const CUTS: usize = 40;
 /// Number of random addresses.
 const RANDOM: usize = 20;
+/// Most bytes of a random address where the honest one has none.
+const MADE_UP: usize = 64;
 
 /// Addresses that are cut off, too long or random, and addresses without their descriptors or their stream,
 /// are refused by name.
@@ -34,7 +36,8 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     );
     let mut refused = 0;
     // With valid descriptors, so that only the bytes are wrong.
-    let len = honest.bytes.len();
+    let honest = honest.bytes.clone();
+    let len = honest.len();
     for len in (0..len).step_by(len.div_ceil(CUTS).max(1)).chain(len.checked_sub(1)) {
         refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.truncate(len))?;
     }
@@ -42,7 +45,8 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.extend([0xff; 4096]))?;
     let mut rng = fastrand::Rng::with_seed(1);
     for _ in 0..RANDOM {
-        refused += is_refused(&mut *pair.source, &*peer, |address| rng.fill(&mut address.bytes))?;
+        let made_up = random(&mut rng, &honest);
+        refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes = made_up)?;
     }
     let Address { bytes, descriptors, .. } = connect::handed_over(&*peer)?;
     if !descriptors.is_empty() || pair.source.capabilities().stream {
@@ -54,6 +58,18 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     let request = request();
     connect::connect(&mut *pair.source, &mut *pair.target, &request)?;
     Ok(refused)
+}
+
+/// Random bytes that are not the address `honest`: as many as it has, or some if it has none.
+fn random(rng: &mut fastrand::Rng, honest: &[u8]) -> Vec<u8> {
+    loop {
+        let len = if honest.is_empty() { rng.usize(1..=MADE_UP) } else { honest.len() };
+        let mut bytes = vec![0; len];
+        rng.fill(&mut bytes);
+        if bytes != honest {
+            return bytes;
+        }
+    }
 }
 
 fn numbers(address: &LocalAddress<'_>) -> Vec<RawFd> {

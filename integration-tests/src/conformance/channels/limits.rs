@@ -115,10 +115,7 @@ fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize, wakes: 
 
 /// Frames of the limit pass, frames over it are refused with both numbers, and the link stays usable.
 pub(super) fn limits(subject: &Subject) -> Counted {
-    let path = {
-        let pair = subject.make();
-        pair.source.capabilities().max_frame.min(pair.target.capabilities().max_frame)
-    };
+    let path = subject.max_frame()?;
     let mut tried = 0;
     for limit in [LINE, 4096, 10_048, path] {
         if limit <= path.min(LONGEST_TRIED) {

@@ -31,6 +31,8 @@ use socket::Stream;
 use target::serve;
 pub(super) use target::{Args, MAILBOX, MAX_PAYLOAD};
 
+/// Upper bound of the bytes of a frame beside its payload, with the code of any of the suite's functions.
+pub(super) const AROUND: usize = 8 << 10;
 /// Longer than anything honest takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,6 +42,7 @@ pub(super) struct Fixture {
     level: Level,
     folder: TempDir,
     keeps: RefCell<Vec<Keep>>,
+    max_frame: usize,
     pub(super) libraries: &'static Libraries,
 }
 
@@ -49,12 +52,23 @@ impl Fixture {
         if level.mode() == Some(Mode::Local) {
             target::give(folder.path(), &libraries.files)?;
         }
-        Ok(Fixture { subject: subject.clone(), level, folder, keeps: RefCell::default(), libraries })
+        let (subject, max_frame) = (subject.clone(), subject.max_frame()?);
+        Ok(Fixture { subject, level, folder, keeps: RefCell::default(), max_frame, libraries })
     }
 
     /// The mode in which code travels.
     pub(super) fn mode(&self) -> Mode {
         self.level.mode().unwrap_or_default()
+    }
+
+    /// Longest frame of the subject's path in bytes.
+    pub(super) fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    /// `len`, or the longest payload that fits a frame of the path beside code, if that is less.
+    pub(super) fn fitting(&self, len: usize) -> usize {
+        len.min(self.max_frame - AROUND)
     }
 
     pub(super) fn subject(&self) -> &Subject {

@@ -10,7 +10,7 @@ use crate::conformance::libraries::Libraries;
 use crate::conformance::pattern;
 
 const SIZES: [usize; 16] = [0, 1, 8, 31, 32, 33, 39, 40, 41, 63, 64, 65, 127, 1000, 4096, 20_000];
-/// Lengths of replies up to the largest that every transport must support.
+/// Lengths of payloads and replies, as far as the path's frames allow.
 const REPLIES: [usize; 14] = [0, 1, 8, 39, 40, 41, 63, 64, 65, 4095, 4096, 30_000, 65_535, 65_536];
 /// Calls in flight at once.
 const IN_FLIGHT: u64 = 64;
@@ -47,7 +47,8 @@ pub(in crate::conformance) fn calls(fixture: &Fixture) -> Counted {
     for round in 0..ROUNDS {
         let mut pending = Vec::new();
         for number in 0..IN_FLIGHT {
-            let bytes = pattern::bytes(SIZES[rng.usize(0..SIZES.len())], round, number);
+            let len = fixture.fitting(SIZES[rng.usize(0..SIZES.len())]);
+            let bytes = pattern::bytes(len, round, number);
             pending.push((link.inject(echo, &bytes)?, bytes));
         }
         rng.shuffle(&mut pending);
@@ -78,14 +79,14 @@ fn poll(mut call: Pending<'_>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Payloads and replies of every length up to 64 KiB.
+/// Payloads and replies of every length up to 64 KiB, or to the path's limit.
 pub(in crate::conformance) fn replies(fixture: &Fixture) -> Counted {
     let host = fixture.host(Args::Word)?;
     let link = host.link()?;
     let Libraries { echo, fill, .. } = fixture.libraries;
     let mut right = 0;
     for round in 0..3 {
-        for (number, len) in (0..).zip(REPLIES) {
+        for (number, len) in (0..).zip(REPLIES.map(|len| fixture.fitting(len))) {
             let due = pattern::bytes(len, round, number);
             let asked = link.inject(fill, &fill_args(len, round, number))?;
             let sent = link.inject(echo, &due)?;
@@ -101,6 +102,7 @@ pub(in crate::conformance) fn replies(fixture: &Fixture) -> Counted {
 pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let links: Vec<Link> = (0..4).map(|_| host.link()).collect::<Result<_, _>>()?;
+    let sizes = SIZES.map(|len| fixture.fitting(len));
     let replied = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(links)
@@ -108,7 +110,7 @@ pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
                 let echo = &fixture.libraries.echo;
                 scope.spawn(move || -> Counted {
                     for number in 0..EACH {
-                        let bytes = pattern::bytes(SIZES[number as usize % SIZES.len()], seed, number);
+                        let bytes = pattern::bytes(sizes[number as usize % sizes.len()], seed, number);
                         same(&link.inject(echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
                     }
                     Ok(EACH)

@@ -5,10 +5,8 @@ use farjump_core::transport::InboxKind;
 
 use super::one_way_streams::witness_args;
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, Fixture, MAILBOX, MAX_PAYLOAD, PATIENCE};
+use crate::conformance::host::{AROUND, Args, Fixture, MAILBOX, MAX_PAYLOAD, PATIENCE};
 
-/// Upper bound of the bytes of a frame beside its payload, with the code of `witness`.
-const AROUND: usize = 16 << 10;
 /// Longest frame that is tried, in bytes.
 const LONGEST_TRIED: usize = 8 << 20;
 /// Seed of the patterns.
@@ -20,28 +18,25 @@ pub(in crate::conformance) fn large(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
     let witness = &fixture.libraries.witness;
-    let capabilities = fixture.subject().make().source.capabilities();
-    let mailbox = MAILBOX;
-    if capabilities.inbox == InboxKind::TwoSided {
+    let inbox = fixture.subject().make().source.capabilities().inbox;
+    let (path, mailbox) = (fixture.max_frame(), MAILBOX);
+    if inbox == InboxKind::TwoSided {
         let takes = link.max_frame();
-        ensure!(
-            takes >= capabilities.max_frame.min(MAX_PAYLOAD),
-            "frames of {takes} bytes at most are taken"
-        );
+        ensure!(takes >= path.min(MAX_PAYLOAD), "frames of {takes} bytes at most are taken");
     }
-    if capabilities.max_frame <= LONGEST_TRIED {
-        let long = link.inject(witness, &witness_args(SEED, 0, capabilities.max_frame + 1));
+    if path <= LONGEST_TRIED {
+        let long = link.inject(witness, &witness_args(SEED, 0, path + 1));
         ensure!(
             matches!(long, Err(Error::Inject(InjectError::TooLarge { .. }))),
             "a payload over the path's limit gives {long:?}"
         );
     }
-    let most = capabilities.max_frame.min(3 * mailbox) - AROUND;
-    let longest = capabilities.max_frame.min(LONGEST_TRIED) - AROUND;
+    let most = path.min(3 * mailbox) - AROUND;
+    let longest = path.min(LONGEST_TRIED) - AROUND;
     let near = [40, mailbox + 1, 16, 700, most, most - 4096, 24, mailbox - 72, mailbox - 71, 5000, most];
     let mut sent = 0;
     for len in near.into_iter().chain([longest, 40, longest]) {
-        link.send(witness, &witness_args(SEED, sent, len))?;
+        link.send(witness, &witness_args(SEED, sent, fixture.fitting(len)))?;
         sent += 1;
     }
     link.flush(PATIENCE)?;

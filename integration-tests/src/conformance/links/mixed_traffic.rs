@@ -29,6 +29,7 @@ pub(in crate::conformance) fn mix(fixture: &Fixture) -> Counted {
         libraries: fixture.libraries,
         rng: fastrand::Rng::with_seed(SEED),
         in_flight: Vec::new(),
+        longest: fixture.fitting(40_000),
         witnessed: 0,
         step: 0,
         ended: 0,
@@ -51,6 +52,8 @@ struct Mix<'l> {
     libraries: &'static Libraries,
     rng: fastrand::Rng,
     in_flight: Vec<(Pending<'l>, Due)>,
+    /// Length of the longest payload.
+    longest: usize,
     witnessed: u64,
     step: u64,
     ended: u64,
@@ -117,7 +120,7 @@ impl<'l> Mix<'l> {
         match self.rng.u8(0..10) {
             0..7 => self.rng.usize(0..200),
             7..9 => self.rng.usize(0..5000),
-            _ => self.rng.usize(0..40_000),
+            _ => self.rng.usize(0..self.longest),
         }
     }
 

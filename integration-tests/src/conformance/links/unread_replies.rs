@@ -9,7 +9,7 @@ use crate::conformance::pattern;
 
 /// Size of the reply mailbox, in bytes.
 const ROOM: usize = 64 << 10;
-/// Length of one reply.
+/// Length of one reply, where the path has frames of that length.
 const REPLY: usize = 12_000;
 /// Number of calls: far more replies than fit.
 const CALLS: u64 = 40;
@@ -18,11 +18,12 @@ const OTHERS: u64 = 20;
 
 pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
     let one_sided = fixture.subject().make().source.capabilities().inbox == InboxKind::OneSided;
+    let len = fixture.fitting(REPLY);
     let mut host = fixture.host(Args::Word)?;
     let link = host.link_with(|builder| builder.reply_mailbox_size(ROOM))?;
     let other = host.link()?;
     let calls: Vec<_> = (0..CALLS)
-        .map(|number| link.inject(&fixture.libraries.fill, &fill_args(REPLY, 21, number)))
+        .map(|number| link.inject(&fixture.libraries.fill, &fill_args(len, 21, number)))
         .collect::<Result<_, _>>()?;
     for number in 0..OTHERS {
         let bytes = pattern::bytes(500, 22, number);
@@ -30,9 +31,9 @@ pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
     }
     let ran = host.counts()?.calls - OTHERS;
     // A mailbox is the only space. (A source that waits for credit takes replies meanwhile.)
-    ensure!(ran < CALLS || !one_sided, "{ran} replies of {REPLY} bytes went into {ROOM} bytes of space");
+    ensure!(ran < CALLS || !one_sided, "{ran} replies of {len} bytes went into {ROOM} bytes of space");
     for (number, call) in (0..).zip(calls) {
-        same(&call.wait(PATIENCE)?, &pattern::bytes(REPLY, 21, number))?;
+        same(&call.wait(PATIENCE)?, &pattern::bytes(len, 21, number))?;
     }
     Ok(CALLS + OTHERS)
 }

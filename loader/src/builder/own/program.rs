@@ -145,10 +145,6 @@ impl<'a> Program<'a> {
         match self.definitions.get(name) {
             Some(&(home, definition)) => self.defined(home, definition),
             None if name == GOT => Ok(Found::Got),
-            None if [&b"__start_"[..], b"__stop_"].iter().any(|start| name.starts_with(start)) => {
-                let name = String::from_utf8_lossy(name);
-                Err(refused(format!("{label} needs {name}: this linker marks no section's start and end")))
-            }
             None => Ok(Found::Import(name)),
         }
     }

@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::Cause;
+use farjump_os::PerProcess;
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_PTR_IS_PTR};
 
 use super::Sending;
@@ -88,10 +89,10 @@ impl Drop for Closing {
     }
 }
 
-static KEPT: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
+static KEPT: PerProcess<Mutex<Vec<Closing>>> = PerProcess::new();
 
 fn kept() -> MutexGuard<'static, Vec<Closing>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+    KEPT.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps an endpoint until UCX has closed it.

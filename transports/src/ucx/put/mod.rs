@@ -230,7 +230,7 @@ unsafe impl LocalMemory for PutLocal {
             ));
         }
         // SAFETY: a region is whole pages of one mapping; `ways.map` above makes it a shared one.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.base(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.base(), self.region.len(), None) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::region::{PAGE, Region};
 use crate::ucx::context::Context;
+use crate::ucx::inherited;
 use crate::ucx::mappings::Mappings;
 use crate::ucx::worker::Worker;
 
@@ -17,6 +18,7 @@ pub(super) struct Ways {
 /// Returns the available ways; if there are none, the cause and the remedy as a sentence.
 pub(super) fn ways() -> Result<Ways, String> {
     static WAYS: OnceLock<Result<Ways, String>> = OnceLock::new();
+    inherited::check()?;
     WAYS.get_or_init(look).clone()
 }
 

@@ -12,6 +12,7 @@ use farjump_ucx_sys::{
     UCS_ERR_NO_MEMORY, UCS_OK, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucs_status_t,
 };
 
+use crate::fork::{Inherited, Listed};
 use crate::ucx::context::Context;
 use crate::ucx::words;
 
@@ -24,6 +25,8 @@ pub(super) struct Region {
     handle: ucp_mem_h,
     base: NonNull<u8>,
     len: usize,
+    /// Set in a mailbox, for forked children.
+    listed: Option<Listed>,
 }
 
 // SAFETY: the memory belongs to the value alone; all threads may use its context, which is `Sync`.
@@ -59,7 +62,7 @@ impl Region {
             status => return Err(failed("does not allocate", status)),
         }
         // Freed from here on in any case.
-        let mut region = Region { context, handle, base: NonNull::dangling(), len };
+        let mut region = Region { context, handle, base: NonNull::dangling(), len, listed: None };
         // SAFETY: as above.
         let mut attributes: ucp_mem_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
         attributes.field_mask = u64::from(UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH);
@@ -81,6 +84,12 @@ impl Region {
         // SAFETY: UCX allocated `len` bytes there, and no peer has its key yet.
         unsafe { base.write_bytes(0, len) };
         Ok(region)
+    }
+
+    /// Makes it a mailbox: a forked child sends nothing that counts on the peer's state in its control page.
+    pub(super) fn become_mailbox(&mut self) {
+        let start = self.base.as_ptr().expose_provenance();
+        self.listed = Some(Listed::new(Inherited::ControlPage { start }));
     }
 
     /// Returns its start, which is on a page.
@@ -173,6 +182,7 @@ impl Drop for LentMemory {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        self.listed = None;
         // SAFETY: mapped by `create`, and not used again. A failure has no remedy, and costs only memory.
         let _ = unsafe { self.context.ucx.ucp_mem_unmap(self.context.handle, self.handle) };
     }

@@ -1,6 +1,7 @@
 //! A peer's region, reached through UCX.
 
 use std::env;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,9 +9,11 @@ use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
 use super::query::{self, How};
+use crate::fork::{Inherited, Listed};
 use crate::ucx::address::PutAddress;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::locality::Locality;
+use crate::ucx::mapping_query::MappingQuery;
 use crate::ucx::mappings::{self, Mappings};
 use crate::ucx::words;
 use crate::ucx::worker::Worker;
@@ -37,6 +40,8 @@ pub(super) struct Peer {
     pub(super) barriers: u16,
     /// The reason why it may not be mapped, in words.
     pub(super) apart: String,
+    /// The mapping, for forked children.
+    listed: Option<Listed>,
 }
 
 /// Data of the put that shows how UCX puts.
@@ -57,45 +62,31 @@ impl Peer {
             )
         })?;
         // From here on `Peer` or the worker closes it. `PutAddress::check` has checked that the length fits.
-        let len = peer_address.len as usize;
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
+        let unpacked = || Peer::unpacked(ucx, end, peer_address, &key_bytes, &why);
+        // It protects no data that a panic could leave inconsistent.
+        let lock = || REACHING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(query) = MappingQuery::open() {
+            let alone = lock();
+            let (peer, start) = unpacked()?;
+            let Some(start) = start else { return peer.unmapped_as(why()) };
+            let peer = peer.mapped_anew(start, &query, &unpacked)?;
+            drop(alone);
+            if let Some(peer) = peer {
+                return peer.mapped_at(start);
+            }
+        }
+        // The list of all mappings decides.
         let mut tries = 1;
         loop {
-            // It protects no data that a panic could leave inconsistent.
-            let alone = REACHING.lock().unwrap_or_else(PoisonError::into_inner);
+            let alone = lock();
             let before = Mappings::now()?;
-            let mut key = ptr::null_mut();
-            // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version
-            // (`super::address`), with zeros behind it, and `key` is a local for the result.
-            match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
-                UCS_OK => {}
-                status => {
-                    return Err(Cause::System(format!(
-                        "UCX cannot use the peer's key to its memory ({}): {}",
-                        words(ucx, status),
-                        why()
-                    )));
-                }
-            }
-            let (address, barriers) = (peer_address.address, peer_address.barriers);
-            let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() };
-            let mut start = ptr::null_mut();
-            // SAFETY: the key was unpacked above, and `start` is a local for the pointer.
-            let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
-            let Some(start) = NonNull::new(start.cast::<u8>()).filter(|_| mapped) else {
-                peer.apart = why();
-                peer.hear_of_emulation()?;
-                return Ok(peer);
-            };
+            let (peer, start) = unpacked()?;
+            let Some(start) = start else { return peer.unmapped_as(why()) };
             let checked = peer.check(start, &before);
             drop(alone);
             match checked {
-                Ok(()) => {
-                    // SAFETY: `check` found the range mapped and shared, and it stays so as long as the key.
-                    unsafe { mappings::populate(start, peer.len) }?;
-                    peer.mapped = Some(start);
-                    return Ok(peer);
-                }
+                Ok(()) => return peer.mapped_at(start),
                 // The region may lie where another thread freed memory meanwhile. A lie fails every attempt.
                 Err(Cause::Address(_)) if tries < TRIES => tries += 1,
                 Err(cause) => return Err(cause),
@@ -103,13 +94,82 @@ impl Peer {
         }
     }
 
+    /// Makes it one that is mapped at `start`, where a check has found the region.
+    fn mapped_at(mut self, start: NonNull<u8>) -> Result<Peer, Cause> {
+        // SAFETY: the check found the range mapped and shared, and it stays so as long as the key.
+        unsafe { mappings::populate(start, self.len) }?;
+        self.mapped = Some(start);
+        let from = start.as_ptr().expose_provenance();
+        self.listed = Some(Listed::new(Inherited::Written { start: from, len: self.len }));
+        Ok(self)
+    }
+
+    /// Makes it one that is written by puts; `apart` is the reason why it may not be mapped.
+    fn unmapped_as(mut self, apart: String) -> Result<Peer, Cause> {
+        self.apart = apart;
+        self.hear_of_emulation()?;
+        Ok(self)
+    }
+
+    /// Makes the peer from its key. Also returns the start of its region, if UCX maps it.
+    fn unpacked(
+        ucx: &'static Ucx,
+        end: ucp_ep_h,
+        peer_address: &PutAddress,
+        key_bytes: &[u8],
+        why: &dyn Fn() -> String,
+    ) -> Result<(Peer, Option<NonNull<u8>>), Cause> {
+        let mut key = ptr::null_mut();
+        // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version
+        // (`super::address`), with zeros behind it, and `key` is a local for the result.
+        match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
+            UCS_OK => {}
+            status => {
+                return Err(Cause::System(format!(
+                    "UCX cannot use the peer's key to its memory ({}): {}",
+                    words(ucx, status),
+                    why()
+                )));
+            }
+        }
+        let (address, len, barriers) =
+            (peer_address.address, peer_address.len as usize, peer_address.barriers);
+        let apart = String::new();
+        let peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart, listed: None };
+        let mut start = ptr::null_mut();
+        // SAFETY: the key was unpacked above, and `start` is a local for the pointer.
+        let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
+        Ok((peer, NonNull::new(start.cast::<u8>()).filter(|_| mapped)))
+    }
+
+    /// Maps the region a second time, and checks that nothing was mapped in its place between the two mappings. `None` if that
+    /// is not so: the system does not answer, another thread has mapped something, or the peer lies.
+    fn mapped_anew(
+        self,
+        start: NonNull<u8>,
+        query: &MappingQuery,
+        unpacked: &dyn Fn() -> Result<(Peer, Option<NonNull<u8>>), Cause>,
+    ) -> Result<Option<Peer>, Cause> {
+        let range = self.range(start);
+        drop(self);
+        let Some(range) = range.filter(|range| query.is_free(range) == Some(true)) else { return Ok(None) };
+        let (peer, again) = unpacked()?;
+        let is_there = again == Some(start) && query.is_of_one_segment(&range) == Some(true);
+        Ok(is_there.then_some(peer))
+    }
+
+    /// Returns the addresses of the region from `start` on, if it can lie there.
+    fn range(&self, start: NonNull<u8>) -> Option<Range<usize>> {
+        let from = start.addr().get();
+        let end = from.checked_add(self.len).filter(|_| from.is_multiple_of(super::region::PAGE))?;
+        Some(from..end)
+    }
+
     /// Checks that the region lies where UCX says, in memory mapped for it since `before`: the pointer is the
     /// sum of values from the system and from the peer.
     fn check(&self, start: NonNull<u8>, before: &Mappings) -> Result<(), Cause> {
-        let from = start.addr().get();
-        let whole = from.checked_add(self.len).map(|end| from..end);
-        let fits = match &whole {
-            Some(range) => from.is_multiple_of(super::region::PAGE) && before.have_since_got(range)?,
+        let fits = match self.range(start) {
+            Some(range) => before.have_since_got(&range)?,
             None => false,
         };
         if !fits {
@@ -174,12 +234,13 @@ impl Peer {
         }
         let (address, len, barriers) =
             (peer_address.address, peer_address.len as usize, peer_address.barriers);
-        Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() })
+        Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new(), listed: None })
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        self.listed = None;
         // SAFETY: unpacked by `reach`, and not used again.
         unsafe { self.ucx.ucp_rkey_destroy(self.key) };
     }

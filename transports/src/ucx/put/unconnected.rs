@@ -53,7 +53,8 @@ impl UnconnectedPut {
         // SAFETY: the worker is dropped before it in here, in `UnconnectedPut` and in `WriteQueue`.
         unsafe { post.listen(&worker)? };
         let len = request.region_len;
-        let region = Region::create(context, len)?;
+        let mut region = Region::create(context, len)?;
+        region.become_mailbox();
         let barriers = Barriers::of_this_process();
         let own_address = PutAddress {
             address: region.base().addr().get() as u64,

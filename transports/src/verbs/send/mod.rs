@@ -1,11 +1,11 @@
-//! `verbs-send`: each frame is a message, received into buffers that all links of a port share.
+//! `verbs-send`: each frame is a message, received into buffers of the link's.
 //!
 //! A message up to a buffer's length is one send, and runs where it was received. A longer one is sent in
 //! pieces and assembled. Neither peer sends more than the other has buffers for; each writes the number of
 //! returned buffers into a word of the sender's. `docs/decisions/verbs.md` says why it uses no rendezvous.
 
+mod buffers;
 mod reassembly;
-mod receive_pool;
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -22,12 +22,14 @@ use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress};
 use crate::verbs::device::Device;
+use crate::verbs::domain::Domain;
+use crate::verbs::ends::{End, Ends};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
-use crate::verbs::queue::{CHAIN, Queue, Receives, Request};
+use crate::verbs::queue::{CHAIN, Queue, Request};
 use crate::verbs::reads::{DeviceLender, QueueReads};
+use buffers::{Buffers, PIECE, WINDOW};
 use reassembly::Inbox;
-use receive_pool::{PIECE, Pool, WINDOW};
 
 /// The backend's name.
 pub const NAME: &str = "verbs-send";
@@ -83,55 +85,64 @@ impl Transport for Send {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
         }
         let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
-        Ok(Box::new(SendEndpoint::open(&device, request.max_frame.max(LINE)).map_err(failed)?))
+        let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
+        let end = SendEndpoint::open(&device, request.max_frame.max(LINE)).map_err(failed)?;
+        Ok(Box::new(Ends::new(end, wished)))
     }
 }
 
-/// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint.
+/// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint on one port.
 struct SendEndpoint {
-    // Dropped in this order: the queue pair before the pool that it receives from.
+    // Dropped in this order: the queue pair before the buffers that it receives into.
     queue: Queue,
     inbox: Inbox,
-    pool: Arc<Pool>,
-    address: Vec<u8>,
 }
 
 impl SendEndpoint {
     fn open(device: &Arc<Device>, max_frame: usize) -> Result<SendEndpoint, Cause> {
-        let pool = Pool::of(device)?;
-        let queue = Queue::create(device, Receives::Shared(pool.as_ptr(), WINDOW))?;
-        let mut own_address = queue.endpoint_address(WINDOW);
-        own_address.max_frame = max_frame as u64;
-        let address = own_address.to_bytes(Backend::Send)?;
-        pool.join()?;
-        let inbox = Inbox::new(Arc::clone(&pool), max_frame);
-        Ok(SendEndpoint { queue, inbox, pool, address })
+        let domain = Domain::create(device)?;
+        let buffers = Buffers::create(&domain)?;
+        let queue = Queue::create(&domain, WINDOW)?;
+        buffers.post(&queue, &Buffers::all())?;
+        Ok(SendEndpoint { queue, inbox: Inbox::new(buffers, max_frame) })
     }
 }
 
-impl Drop for SendEndpoint {
-    fn drop(&mut self) {
-        // Ends receiving.
-        self.queue.shut();
-        self.inbox.clear(&self.queue);
-        self.pool.leave();
+impl End for SendEndpoint {
+    const BACKEND: Backend = Backend::Send;
+
+    fn on(&self, device: &Arc<Device>) -> Result<Self, Cause> {
+        SendEndpoint::open(device, self.inbox.max_frame())
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn address(&self) -> EndpointAddress {
+        EndpointAddress { max_frame: self.inbox.max_frame() as u64, ..self.queue.endpoint_address(WINDOW) }
     }
 }
 
-impl UnconnectedEndpoint for SendEndpoint {
+impl UnconnectedEndpoint for Ends<SendEndpoint> {
     fn address(&self) -> LocalAddress<'_> {
-        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
+        LocalAddress { bytes: self.describe(), descriptors: Vec::new() }
     }
 
-    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
+        self.adapt_to(peer).map_err(|(operation, cause)| error(operation, cause))?;
+        Ok(ArrivalRules::all())
+    }
+
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| error(Operation::Connect, cause);
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
-        let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Send).map_err(failed)?;
-        self.queue.connect(&peer_address).map_err(failed)?;
+        let (mut endpoint, peer_address) = self.pair_with(&peer.bytes).map_err(failed)?;
+        endpoint.queue.connect(&peer_address).map_err(failed)?;
         Ok(Endpoint::TwoSided(Box::new(SendMessages {
-            endpoint: *self,
+            endpoint,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             receives: u64::from(peer_address.receives),
             taken: 0,
@@ -206,7 +217,7 @@ impl SendMessages {
             // No frame is longer than `MAX_FRAME`.
             immediate: sending.len as u32,
             solicited: is_last || asks_back,
-            has_completion: is_last && len > self.endpoint.queue.device.max_inline as usize,
+            has_completion: is_last && !self.endpoint.queue.is_inline(len),
             frame: sending.frame,
         };
         sending.at += len;
@@ -234,7 +245,7 @@ impl SendMessages {
                 return Ok(false);
             }
             Some(Sending { lent, len, .. }) => {
-                let inside = len <= self.endpoint.queue.device.max_inline as usize;
+                let inside = self.endpoint.queue.is_inline(len);
                 if inside && self.lent.is_none() {
                     // Copied when it was posted.
                     self.lent = Some(lent);
@@ -325,7 +336,7 @@ impl SendMessages {
             return Ok(self.spares.swap_remove(at));
         }
         let len = len.max(PIECE).next_power_of_two();
-        Memory::create(&self.endpoint.queue.device, len, Use::Received)
+        Memory::create(&self.endpoint.queue.domain, len, Use::Received)
     }
 }
 
@@ -446,7 +457,7 @@ unsafe impl Messages for SendMessages {
     }
 
     fn lender(&self) -> Option<Box<dyn Lender>> {
-        Some(DeviceLender::boxed(&self.endpoint.queue.device, NAME))
+        Some(DeviceLender::boxed(&self.endpoint.queue.domain, NAME))
     }
 
     fn reads(&mut self) -> Option<&mut dyn Reads> {

@@ -1,14 +1,12 @@
 //! The receiving half of `verbs-send`: pieces, as completions bring them, and messages made of them.
 
 use std::collections::VecDeque;
-use std::ptr::NonNull;
-use std::sync::Arc;
 
 use farjump_core::frame::FrameError;
 use farjump_core::transport::{Cause, Message};
 use farjump_rdma_sys::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc};
 
-use super::receive_pool::{PIECE, Pool, WINDOW};
+use super::buffers::{Buffers, PIECE, WINDOW};
 use crate::verbs::completions::{BATCH, Batch, failure};
 use crate::verbs::memory::Pages;
 use crate::verbs::queue::Queue;
@@ -16,7 +14,7 @@ use crate::verbs::queue::Queue;
 /// Buffers returned at a time.
 const GIVEN_BACK: usize = 8;
 
-/// A piece of a message, in a buffer of the pool.
+/// A piece of a message, in a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Piece {
     buffer: u32,
@@ -27,7 +25,7 @@ struct Piece {
 
 /// A whole message.
 enum Front {
-    /// In this buffer of the pool.
+    /// In this buffer.
     Short(Message, u32),
     /// Assembled from pieces.
     Long(Pages, usize),
@@ -42,9 +40,7 @@ struct Part {
 
 /// The receiving half of an endpoint.
 pub(super) struct Inbox {
-    pool: Arc<Pool>,
-    /// Starts of the pool's slabs, as far as they were read.
-    slabs: Vec<NonNull<u8>>,
+    buffers: Buffers,
     max_frame: usize,
     /// Oldest first.
     pieces: VecDeque<Piece>,
@@ -59,16 +55,14 @@ pub(super) struct Inbox {
     returned: u64,
 }
 
-// SAFETY: the pointers are to memory of the pool, which the value holds.
+// SAFETY: the pointers are to memory of the buffers, which the value holds.
 unsafe impl Send for Inbox {}
 
 impl Inbox {
-    /// Makes the receiving half of an endpoint that has joined `pool` and accepts frames of up to `max_frame`
-    /// bytes.
-    pub(super) fn new(pool: Arc<Pool>, max_frame: usize) -> Inbox {
+    /// Makes the receiving half of an endpoint that accepts frames of up to `max_frame` bytes.
+    pub(super) fn new(buffers: Buffers, max_frame: usize) -> Inbox {
         Inbox {
-            pool,
-            slabs: Vec::new(),
+            buffers,
             max_frame,
             pieces: VecDeque::new(),
             part: None,
@@ -111,10 +105,10 @@ impl Inbox {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
         let mut wrong = None;
         for done in queue.received.take(&mut batch)? {
-            let piece = Piece::of(done);
             if done.status != IBV_WC_SUCCESS || done.opcode != IBV_WC_RECV {
-                return Err(self.failed(queue, done));
+                return Err(failure(&queue.device, done, queue.beside()));
             }
+            let piece = Piece::of(done);
             if self.front.is_none() && self.pieces.is_empty() && wrong.is_none() {
                 wrong = self.take(piece).err();
             } else {
@@ -128,7 +122,7 @@ impl Inbox {
             self.assemble()?;
         }
         if self.used.len() >= GIVEN_BACK {
-            self.give()?;
+            self.give(queue)?;
         }
         Ok(())
     }
@@ -144,20 +138,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// The cause of a failed receive, whose buffer is returned.
-    #[cold]
-    fn failed(&mut self, queue: &Queue, done: &ibv_wc) -> Cause {
-        if (done.wr_id as usize) < self.slabs.len() * WINDOW as usize {
-            self.used.push(done.wr_id as u32);
-        }
-        failure(&queue.device, done, queue.beside())
-    }
-
     #[inline(always)]
     fn take(&mut self, piece: Piece) -> Result<(), Cause> {
         let is_whole = piece.whole == Some(piece.len as u32) && piece.len != 0;
         if self.part.is_none() && is_whole && piece.len <= PIECE.min(self.max_frame) {
-            self.front = Some(Front::Short(Message::new(self.buffer(piece.buffer), piece.len), piece.buffer));
+            self.front =
+                Some(Front::Short(Message::new(self.buffers.start(piece.buffer), piece.len), piece.buffer));
             return Ok(());
         }
         self.take_part(piece)
@@ -173,8 +159,8 @@ impl Inbox {
                 return Err(cause);
             }
             Ok(Step::Whole) => {
-                self.front =
-                    Some(Front::Short(Message::new(self.buffer(piece.buffer), piece.len), piece.buffer));
+                let start = self.buffers.start(piece.buffer);
+                self.front = Some(Front::Short(Message::new(start, piece.len), piece.buffer));
                 return Ok(());
             }
             Ok(Step::First(len)) => {
@@ -188,7 +174,7 @@ impl Inbox {
             }
             Ok(Step::Next) => {}
         }
-        let from = self.buffer(piece.buffer);
+        let from = self.buffers.start(piece.buffer);
         self.used.push(piece.buffer);
         let Some(mut part) = self.part.take() else { return Ok(()) };
         // SAFETY: the piece lies in its buffer, which only this endpoint has, and is no longer than the
@@ -203,28 +189,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Start of a buffer.
-    #[inline(always)]
-    fn buffer(&mut self, buffer: u32) -> NonNull<u8> {
-        let (slab, at) = ((buffer / WINDOW) as usize, (buffer % WINDOW) as usize * PIECE);
-        let start = match self.slabs.get(slab) {
-            Some(start) => *start,
-            None => self.new_slab(slab),
-        };
-        // SAFETY: inside the slab: numbers of buffers come from the pool.
-        unsafe { start.add(at) }
-    }
-
-    /// Start of a slab that was not read yet.
-    #[cold]
-    fn new_slab(&mut self, slab: usize) -> NonNull<u8> {
-        self.slabs = self.pool.slabs();
-        self.slabs[slab]
-    }
-
     #[inline(never)]
-    fn give(&mut self) -> Result<(), Cause> {
-        self.pool.give(&self.used)?;
+    fn give(&mut self, queue: &Queue) -> Result<(), Cause> {
+        self.buffers.post(queue, &self.used)?;
         self.given += self.used.len() as u64;
         self.used.clear();
         Ok(())
@@ -242,20 +209,9 @@ impl Inbox {
         self.returned = given;
     }
 
-    /// Returns all buffers received through `queue`, which receives nothing more.
-    pub(super) fn clear(&mut self, queue: &Queue) {
-        self.release();
-        self.used.extend(self.pieces.drain(..).map(|piece| piece.buffer));
-        let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
-        while let Ok(done) = queue.received.take(&mut batch)
-            && !done.is_empty()
-        {
-            self.used.extend(done.iter().map(|done| done.wr_id as u32));
-        }
-        // Buffers that are not returned are missing until the last endpoint of the pool is gone.
-        if let Err(cause) = self.give() {
-            log::warn!("{cause}");
-        }
+    /// Longest frame that it accepts, in bytes.
+    pub(super) fn max_frame(&self) -> usize {
+        self.max_frame
     }
 }
 

@@ -22,9 +22,11 @@ use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
+use crate::verbs::domain::Domain;
+use crate::verbs::ends::{End, Ends};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;
-use crate::verbs::queue::{Queue, Receives};
+use crate::verbs::queue::Queue;
 use crate::verbs::reads::DeviceLender;
 use queue::{Failed, WriteQueue, max_frame};
 use receives::Window;
@@ -85,59 +87,76 @@ impl Transport for Write {
         if request.max_frame > max {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max }));
         }
-        Ok(Box::new(UnconnectedWrite::open(&device, request.region_len).map_err(failed)?))
+        let wished = self.chosen.wished().map_err(|why| failed(Cause::System(why)))?;
+        let end = UnconnectedWrite::open(&device, request.region_len).map_err(failed)?;
+        Ok(Box::new(Ends::new(end, wished)))
     }
 }
 
-/// An unconnected endpoint.
+/// An unconnected endpoint on one port.
 struct UnconnectedWrite {
     // The queue pair before the region that is written through it.
     queue: Queue,
     region: Memory,
     window: Window,
-    address: Vec<u8>,
+    address: EndpointAddress,
 }
 
 impl UnconnectedWrite {
     fn open(device: &Arc<Device>, len: usize) -> Result<UnconnectedWrite, Cause> {
-        let region = Memory::create(device, len, Use::WrittenByPeer)?;
+        let domain = Domain::create(device)?;
+        let region = Memory::create(&domain, len, Use::WrittenByPeer)?;
         let receives = device.depth(RECEIVES);
-        let queue = Queue::create(device, Receives::Own(receives))?;
+        let queue = Queue::create(&domain, receives)?;
         let window = Window::of(receives);
         window.post(&queue, receives)?;
-        let mut own_address = queue.endpoint_address(receives);
-        own_address.region = RemoteRegion {
+        let mut address = queue.endpoint_address(receives);
+        address.region = RemoteRegion {
             address: region.start().addr().get() as u64,
             len: region.len() as u64,
             key: region.remote_key(),
         };
-        let address = own_address.to_bytes(Backend::Write)?;
         Ok(UnconnectedWrite { queue, region, window, address })
     }
 }
 
-impl UnconnectedEndpoint for UnconnectedWrite {
+impl End for UnconnectedWrite {
+    const BACKEND: Backend = Backend::Write;
+
+    fn on(&self, device: &Arc<Device>) -> Result<Self, Cause> {
+        UnconnectedWrite::open(device, self.region.len())
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn address(&self) -> EndpointAddress {
+        self.address.clone()
+    }
+}
+
+impl UnconnectedEndpoint for Ends<UnconnectedWrite> {
     fn address(&self) -> LocalAddress<'_> {
-        LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
+        LocalAddress { bytes: self.describe(), descriptors: Vec::new() }
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
-        let peer_address = EndpointAddress::from_bytes(peer, Backend::Write)
-            .map_err(|cause| error(Operation::Connect, cause))?;
+        let peer_address = self.adapt_to(peer).map_err(|(operation, cause)| error(operation, cause))?;
         let mut rules = ArrivalRules::all();
         // The receiver's device guarantees it, and each peer receives.
-        rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.queue.device.in_order);
+        rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.first().queue.device.in_order);
         Ok(rules)
     }
 
-    fn connect(mut self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
+    fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| error(Operation::Connect, cause);
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
-        let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Write).map_err(failed)?;
-        self.queue.connect(&peer_address).map_err(failed)?;
-        let UnconnectedWrite { queue, region, mut window, .. } = *self;
+        let (own, peer_address) = self.pair_with(&peer.bytes).map_err(failed)?;
+        let UnconnectedWrite { mut queue, region, mut window, .. } = own;
+        queue.connect(&peer_address).map_err(failed)?;
         window.open(peer_address.receives);
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
         // Checked when the address was decoded.
@@ -235,9 +254,9 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
         let mut writes = locked(&self.writes);
-        let device = Arc::clone(&writes.queue.device);
+        let domain = Arc::clone(&writes.queue.domain);
         let staging =
-            Memory::create(&device, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
+            Memory::create(&domain, len, Use::Received).map_err(|cause| error(Operation::Connect, cause))?;
         Ok(Some(writes.staging.insert(staging).start()))
     }
 
@@ -284,7 +303,7 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: registered memory is whole pages of one shared mapping.
-        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len(), None) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 
@@ -329,7 +348,7 @@ unsafe impl LocalMemory for WriteLocal {
     }
 
     fn lender(&self) -> Option<Box<dyn Lender>> {
-        Some(DeviceLender::boxed(&locked(&self.writes).queue.device, NAME))
+        Some(DeviceLender::boxed(&locked(&self.writes).queue.domain, NAME))
     }
 }
 

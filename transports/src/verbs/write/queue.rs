@@ -11,14 +11,16 @@ use super::receives::{DOORBELL, FRAME, Window};
 use crate::verbs::address::RemoteRegion;
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Registration, Use};
-use crate::verbs::queue::{CHAIN, DEPTH, Queue, Request};
+use crate::verbs::pair::DEPTH;
+use crate::verbs::queue::{CHAIN, Queue, Request};
 use crate::verbs::reads::QueueReads;
 
 /// Half of the longest ring: a frame of half a ring always fits, whatever precedes it. And as many operations
-/// as a quarter of a send queue, so that it always fits there.
+/// as half of a send queue: at most a quarter of one waits for a completion that was not asked for, so that it
+/// always fits there.
 pub(super) fn max_frame(device: Option<&Device>) -> usize {
     let posted = device
-        .map_or(usize::MAX, |device| device.max_message().saturating_mul(device.depth(DEPTH) as usize / 4));
+        .map_or(usize::MAX, |device| device.max_message().saturating_mul(device.depth(DEPTH) as usize / 2));
     posted.min(MAX_FRAME / 2)
 }
 
@@ -120,7 +122,7 @@ impl WriteQueue {
         // keeps the bytes until the peer has returned credit for them, which is after the put, or until this
         // value is dropped. They are only read.
         let registration =
-            unsafe { Registration::of(&self.queue.device, request.from, request.len, Use::Sent) };
+            unsafe { Registration::of(&self.queue.domain, request.from, request.len, Use::Sent) };
         let registration = registration.map_err(|cause| (cause, Some(request.frame)))?;
         request.key = registration.local_key();
         request.has_completion = true;

@@ -3,13 +3,15 @@
 
 use std::fs;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::Resource;
 use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::limits;
 
 /// Returns the limit of this process (`RLIMIT_MEMLOCK`) in bytes, or `None` if there is none. A process may
 /// be exempt from it ([`is_exempt`]).
 pub fn limit() -> Option<u64> {
-    getrlimit(Resource::Memlock).current
+    limits::of(Resource::Memlock).current
 }
 
 /// Returns whether the limit does not apply to this process. That requires `CAP_IPC_LOCK` outside a user

@@ -1,0 +1,26 @@
+//! Programs that valgrind runs.
+
+use std::process::Command;
+
+use farjump_tools::all_work;
+
+use crate::installation::ifuncs;
+use crate::programs::{Process, Way, compile};
+
+/// The exit code of valgrind for an error that it found.
+const FOUND: &str = "--error-exitcode=99";
+
+#[test]
+fn a_target_and_a_link_run_clean_in_valgrind() {
+    if !all_work(&["valgrind"]) || !Way::Shared.is_open() {
+        return;
+    }
+    let folder = farjump_fixtures::folder();
+    let program = compile("watched", Way::Shared, folder.path());
+    let mut valgrind = Command::new("valgrind");
+    // Injected code lies in a file's memory, where valgrind takes code for unchanging by itself.
+    valgrind.args(["-q", FOUND, "--smc-check=all", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    valgrind.arg("--show-leak-kinds=definite").arg(&program).arg(ifuncs()).arg(folder.path());
+    let done = Process::start(&mut valgrind).finish();
+    assert_eq!((done.code, done.text()), (0, "all is as it should be\n"), "{}", done.err);
+}

@@ -1,0 +1,86 @@
+//! Warnings of values that are lawful, and of no use on this machine.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+use farjump_os::limits;
+
+use super::Serve;
+use farjump_benches::program::output;
+use farjump_benches::program::procfs;
+use farjump_benches::program::units::show_limit;
+
+/// The dynamic linker's list of libraries, and the folders that it searches behind it.
+const CACHE: &str = "/etc/ld.so.cache";
+const FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+
+/// Warns of such values on standard error.
+pub(super) fn of(arguments: &Serve) {
+    let memory = procfs::read("/proc/meminfo").and_then(|text| total_memory(&text));
+    if let (Some(bytes), Some(memory)) = (arguments.objects, memory)
+        && bytes as u64 > memory
+    {
+        // Of a GiB or more, in whole ones.
+        let whole = if memory >> 30 == 0 { memory } else { memory >> 30 << 30 };
+        let (bytes, memory) = (show_limit(bytes), show_limit(whole as usize));
+        warn(&format!(
+            "--objects is {bytes}, and this machine has {memory} of memory: the system ends processes before the store \
+             refuses objects; give less"
+        ));
+    }
+    if let (Some(sources), Some(limit)) = (arguments.max_sources, limits::descriptors())
+        && u64::from(sources) > limit
+    {
+        warn(&format!(
+            "--max-sources is {sources}, and the limit of descriptors, of which each source takes some, is {limit}: raise \
+             that (`ulimit -n`), or give fewer"
+        ));
+    }
+    let missing = arguments.wanted.iter().filter(|name| !is_installed(name));
+    for name in missing {
+        warn(&format!(
+            "--wanted-library: the dynamic linker has no `{name}`: install it; until then code that wants it is refused"
+        ));
+    }
+}
+
+fn warn(text: &str) {
+    output::note(format_args!("warning: {text}"));
+}
+
+/// Returns the machine's memory in bytes, from the text of /proc/meminfo.
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let kib: u64 = procfs::field(meminfo, "MemTotal")?.strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Whether the dynamic linker finds a library by this soname, as far as can be seen without loading it.
+fn is_installed(soname: &str) -> bool {
+    let variable = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let named = env::split_paths(&variable).filter(|folder| !folder.as_os_str().is_empty());
+    let in_folder = |folder: &Path| folder.join(soname).exists();
+    // The list has each soname with a zero byte behind it.
+    let line = [soname.as_bytes(), b"\0"].concat();
+    let is_listed = |cache: Vec<u8>| cache.windows(line.len()).any(|part| part == line);
+    named.into_iter().any(|folder| in_folder(&folder))
+        || FOLDERS.iter().any(|folder| in_folder(folder.as_ref()))
+        || fs::read(CACHE).map_or(true, is_listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_each_system_has_is_found_and_one_that_none_has_is_not() {
+        assert!(is_installed("libc.so.6"));
+        assert!(!is_installed("libnosuch.so.1") || !Path::new(CACHE).exists());
+    }
+
+    #[test]
+    fn the_memory_of_the_machine_is_read_in_bytes() {
+        assert_eq!(total_memory("MemTotal:       24000000 kB\nMemFree: 1 kB"), Some(24_000_000 << 10));
+        assert_eq!(total_memory("MemFree: 1 kB"), None);
+    }
+}

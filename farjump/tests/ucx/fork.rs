@@ -1,0 +1,97 @@
+//! A source that forks: its child uses none of its links, takes nothing from them, and makes links of its own.
+
+use std::process;
+use std::ptr;
+use std::time::Duration;
+
+use farjump::{Error, Link, Mode, WaitError};
+
+use crate::helper::this_test;
+use crate::paths::{Path, on_every_path};
+use crate::support::{PATIENCE, Place, in_child, library, sequence, words};
+
+/// Whether a call failed because the link belongs to the process `parent`.
+fn forked<T>(parent: u32) -> impl Fn(Result<T, Error>) -> bool {
+    move |done| match done {
+        Err(Error::Wait(WaitError::Forked { parent: named, .. })) => named == parent,
+        Err(error) => {
+            eprintln!("not Forked: {error}");
+            false
+        }
+        Ok(_) => {
+            eprintln!("not Forked: it succeeded");
+            false
+        }
+    }
+}
+
+fn call(link: &Link, payload: &[u8]) -> Vec<u8> {
+    link.inject(&library("echo"), payload).unwrap().wait(PATIENCE).unwrap().to_vec()
+}
+
+/// Whether each use of the link fails in this child.
+fn is_of_parent(link: &mut Link, number: u32, parent: u32) -> bool {
+    let (echo, sequence) = (library("echo"), library("sequence"));
+    let mut is_refused =
+        link.pending_from_raw(number).is_some_and(|call| forked(parent)(call.wait(PATIENCE)));
+    for len in [8, 64, 4000, 1 << 20] {
+        is_refused &= forked(parent)(link.inject(&echo, &vec![1; len]).map(drop));
+    }
+    for mode in [Mode::Cached, Mode::Always] {
+        is_refused &= forked(parent)(link.send_in(mode, &sequence, &words(&[0])));
+    }
+    is_refused
+        && forked(parent)(link.flush(PATIENCE))
+        && forked(parent)(link.progress())
+        && forked(parent)(link.arm())
+        && forked(parent)(link.reconnect())
+}
+
+/// A copy of the parent's link, to be dropped in a child.
+fn copy_of(link: &Link) -> Link {
+    // SAFETY: the child ends without dropping the original.
+    unsafe { ptr::read(link) }
+}
+
+/// Whether this child calls by a link of its own. UCX allows none.
+fn has_own_link(path: &Path, place: &Place) -> bool {
+    match path.link(place).connect() {
+        Ok(link) => call(&link, b"child") == b"child",
+        Err(error) => path.transport.starts_with("ucx") && error.to_string().contains("forked"),
+    }
+}
+
+#[test]
+fn a_forked_child_sends_and_takes_nothing_by_its_parents_link_and_makes_its_own() {
+    on_every_path(this_test!(), |path| {
+        let place = Place::new();
+        let _target = path.target(&place);
+        let link = path.link(&place).reply_mailbox_size(1 << 24).connect().unwrap();
+        assert_eq!(call(&link, b"before"), b"before");
+        let ran = sequence(&link);
+        let parent = process::id();
+        // Its outcome is the parent's.
+        let pending = link.inject(&library("echo"), b"parent").unwrap().into_raw();
+        in_child(|| {
+            let mut link = copy_of(&link);
+            is_of_parent(&mut link, pending, parent) && {
+                drop(link);
+                has_own_link(path, &place)
+            }
+        });
+        let reply = link.pending_from_raw(pending).unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(*reply, *b"parent", "{}: the child took a reply", path.name);
+        assert_eq!(sequence(&link), ran, "{}: the child called", path.name);
+        // A first call in a child that drops the link before any, and its exit handlers.
+        in_child(|| {
+            drop(copy_of(&link));
+            true
+        });
+        assert_eq!(call(&link, b"after a drop"), b"after a drop");
+        in_child(|| process::exit(0));
+        for len in [8, 64, 4000, 1 << 20] {
+            assert_eq!(call(&link, &vec![7; len]), vec![7; len], "{}", path.name);
+        }
+        link.flush(Duration::from_secs(60)).unwrap();
+    });
+}

@@ -1,0 +1,106 @@
+//! A resolver, and owners that end: in a process of its own, whose descriptors and mappings are those of the test alone.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use farjump::{Target, TargetThread};
+use farjump_fixtures::helper_process::{HelperProcess, role};
+use farjump_fixtures::this_test;
+use farjump_handles::{Error, GoneWhy, Handle, Resolver, Store};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{library, number};
+
+const CAPACITY: u64 = 64 << 20;
+const OWNERS: usize = 100;
+/// Descriptors that may be open for a moment longer. Without the looks for ended owners there are 6 for each of them.
+const SOME: usize = 40;
+
+/// An owner at an address, with an object.
+fn owner(address: &str) -> (TargetThread, Handle) {
+    let store = Store::options().capacity(CAPACITY).build().unwrap();
+    let target = Target::listen(address).objects(store.service()).build().unwrap().spawn().unwrap();
+    let handle = store.put(&[1; 10]).unwrap();
+    (target, handle)
+}
+
+/// Descriptors of this process, and bytes of owners' memory that it has mapped.
+fn kept() -> (usize, u64) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps.lines().filter(|line| line.contains("memfd:farjump-objects")).map(|line| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        u64::from_str_radix(end, 16).unwrap() - u64::from_str_radix(start, 16).unwrap()
+    });
+    (fs::read_dir("/proc/self/fd").unwrap().count(), mapped.sum())
+}
+
+fn alone(test: &str, part: impl FnOnce()) {
+    if role().is_empty() {
+        return HelperProcess::of_test(test, &["alone"]).end();
+    }
+    let limit = Rlimit { current: Some(256), maximum: getrlimit(Resource::Nofile).maximum };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    part();
+}
+
+#[test]
+fn a_resolver_keeps_neither_descriptors_nor_memory_of_owners_that_ended() {
+    alone(this_test!(), || {
+        let (resolver, sum) = (Resolver::new(), library("sum_at"));
+        let folder = farjump_fixtures::folder();
+        let mut found = Vec::new();
+        for index in 0..OWNERS {
+            let address = format!("unix:{}/{index}", folder.path().display());
+            let (target, handle) = owner(&address);
+            assert_eq!(*resolver.get(&handle).unwrap(), [1; 10]);
+            assert_eq!(number(&resolver.call(&sum, &handle, b"").unwrap()), 10);
+            drop(target);
+            found.push(kept());
+        }
+        // What the last owner left is let go at the next use, and descriptors of ended links by a thread of farjump's.
+        let (descriptors, mapped) = found[1];
+        assert!(found.iter().all(|one| one.0 <= descriptors + SOME && one.1 <= mapped), "{found:?}");
+    });
+}
+
+#[test]
+fn an_ended_owner_is_noticed_at_the_next_use_of_any_other() {
+    alone(this_test!(), || {
+        let resolver = Resolver::new();
+        let folder = farjump_fixtures::folder();
+        let (_living, handle) = owner(&format!("unix:{}/living", folder.path().display()));
+        resolver.get(&handle).unwrap();
+        let before = kept();
+        for index in 0..3 {
+            let (target, other) = owner(&format!("unix:{}/{index}", folder.path().display()));
+            resolver.get(&other).unwrap();
+            drop(target);
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        while kept().0 > before.0 || kept().1 > before.1 {
+            assert!(Instant::now() < end, "{:?} and before {before:?}", kept());
+            resolver.get(&handle).unwrap();
+        }
+    });
+}
+
+#[test]
+fn handles_of_the_next_owner_at_an_address_are_resolved_and_those_of_the_last_are_gone() {
+    let resolver = Resolver::new();
+    let folder = farjump_fixtures::folder();
+    let address = format!("unix:{}/owner", folder.path().display());
+    let mut last: Option<Handle> = None;
+    for _ in 0..4 {
+        let (target, handle) = owner(&address);
+        if let Some(last) = &last {
+            let gone = resolver.get(last).unwrap_err();
+            assert!(matches!(gone, Error::Gone { why: GoneWhy::Restarted { .. }, .. }), "{gone}");
+        }
+        assert_eq!(*resolver.get(&handle).unwrap(), [1; 10]);
+        assert_eq!(*resolver.get(&handle).unwrap(), [1; 10]);
+        drop(target);
+        let unreachable = resolver.get(&handle).unwrap_err();
+        assert!(matches!(unreachable, Error::Link(_) | Error::Unreachable(_)), "{unreachable}");
+        last = Some(handle);
+    }
+}

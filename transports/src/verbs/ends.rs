@@ -1,0 +1,97 @@
+//! The endpoints that a process describes to its peer, and the choice of one.
+//!
+//! A target describes its endpoints before it knows the source. It opens one on each of its ports that is in another
+//! network. The source answers the one that it reaches best, and the target closes the others
+//! (`docs/decisions/verbs.md`).
+
+use std::cell::OnceCell;
+use std::iter::once;
+use std::sync::Arc;
+
+use farjump_core::transport::{Cause, Operation};
+
+use super::address::{Backend, EndpointAddress, Offer};
+use super::device::Device;
+use super::options::Options;
+use super::queue::Queue;
+use super::towards::{best_pair, in_other_networks};
+
+/// An unconnected endpoint of a backend.
+pub(super) trait End: Sized {
+    const BACKEND: Backend;
+
+    /// Opens one like this on another device or port.
+    fn on(&self, device: &Arc<Device>) -> Result<Self, Cause>;
+
+    fn queue(&self) -> &Queue;
+
+    fn address(&self) -> EndpointAddress;
+}
+
+/// The endpoints of a process.
+pub(super) struct Ends<E> {
+    /// The endpoint on the port that the process prefers.
+    first: E,
+    /// Those on other ports. Opened when they are described, unless the peer's are known by then.
+    others: OnceCell<Vec<E>>,
+    /// The options that choose ports.
+    wished: Options,
+    /// Number of the peer's endpoint that this process chose.
+    answers: u8,
+}
+
+impl<E: End> Ends<E> {
+    pub(super) fn new(first: E, wished: Options) -> Ends<E> {
+        Ends { first, others: OnceCell::new(), wished, answers: 0 }
+    }
+
+    /// The endpoint on the port that this process prefers, or has chosen for its peer.
+    pub(super) fn first(&self) -> &E {
+        &self.first
+    }
+
+    /// The bytes that describe the endpoints to the peer.
+    pub(super) fn describe(&self) -> Vec<u8> {
+        let others = self.others.get_or_init(|| self.open_others());
+        let endpoints = once(&self.first).chain(others).map(End::address).collect();
+        Offer { answers: self.answers, endpoints }.to_bytes(E::BACKEND)
+    }
+
+    fn open_others(&self) -> Vec<E> {
+        let opened = |device: Arc<Device>| match self.first.on(&device) {
+            Ok(end) => Some(end),
+            Err(cause) => {
+                log::debug!("{}:{} is not offered: {cause}", device.name, device.port.number);
+                None
+            }
+        };
+        in_other_networks(&self.first.queue().device, &self.wished).into_iter().filter_map(opened).collect()
+    }
+
+    /// Chooses one of the peer's endpoints, and the port of this process that reaches it best.
+    ///
+    /// # Errors
+    /// The failed operation, and its cause.
+    pub(super) fn adapt_to(&mut self, peer: &[u8]) -> Result<EndpointAddress, (Operation, Cause)> {
+        let offer = Offer::from_bytes(peer, E::BACKEND).map_err(|cause| (Operation::Connect, cause))?;
+        let (number, better) = best_pair(&self.first.queue().device, &self.wished, &offer.endpoints);
+        if let Some(device) = better {
+            self.first = self.first.on(&device).map_err(|cause| (Operation::Open, cause))?;
+        }
+        self.answers = number;
+        self.others = OnceCell::from(Vec::new());
+        offer.endpoint(number).map_err(|cause| (Operation::Connect, cause))
+    }
+
+    /// The two endpoints of the link: this process's, and the peer's. Closes the others.
+    pub(super) fn pair_with(self, peer: &[u8]) -> Result<(E, EndpointAddress), Cause> {
+        let offer = Offer::from_bytes(peer, E::BACKEND)?;
+        let theirs = offer.endpoint(self.answers)?;
+        let mut own: Vec<E> = once(self.first).chain(self.others.into_inner().unwrap_or_default()).collect();
+        let (number, count) = (usize::from(offer.answers), own.len());
+        if number >= count {
+            return Err(Cause::Address(format!("it answers endpoint {number} of {count}, counted from 0")));
+        }
+        Ok((own.swap_remove(number), theirs))
+    }
+}
