@@ -77,7 +77,9 @@ impl Inner {
     /// [`Inner::wait`] on a path of the type `P`, or on another one.
     #[inline(always)]
     fn wait_on<P: PlainPath>(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
-        if self.pending.slots.waits(token)
+        // In a forked child the outcome is the parent's, also one that came before the fork.
+        if self.is_own()
+            && self.pending.slots.waits(token)
             && let Some(mut replies) = self.connection.channel.plain_frames::<P>(Kind::Reply)
         {
             for _ in 0..TURNS_TO_IDLE {
@@ -105,7 +107,7 @@ impl Inner {
 
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
-        // A forked child finds nothing in these turns, and is refused behind them (`turn`).
+        self.check_process()?;
         if let Err(error) = self.wake_for_group() {
             return self.last_chance(token, error);
         }
@@ -165,6 +167,7 @@ impl Inner {
     }
 
     pub(in super::super) fn poll_call(&mut self, token: u32) -> Result<Option<ReplyBytes>, Error> {
+        self.check_process()?;
         if let Some(outcome) = self.pending.slots.take(token) {
             return outcome.map(Some);
         }
@@ -191,6 +194,9 @@ impl Inner {
 
     /// Takes an outcome that has come, without a poll.
     pub(in super::super) fn take_outcome(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
+        if let Err(error) = self.check_process() {
+            return Some(Err(error));
+        }
         self.pending.slots.take(token)
     }
 
