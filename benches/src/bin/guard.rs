@@ -26,7 +26,7 @@ use guard::run;
 
 #[cfg(target_arch = "x86_64")]
 #[global_allocator]
-static ALIGNED: guard::aligned::Aligned = guard::aligned::Aligned;
+static LINES: guard::lines::Lines = guard::lines::Lines::new();
 
 /// Reports that nothing can be counted.
 #[cfg(not(target_arch = "x86_64"))]

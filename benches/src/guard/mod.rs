@@ -2,10 +2,10 @@
 //!
 //! A process of its own ([`child`]) makes the counted calls; this one single-steps it ([`trace`]).
 
-pub(crate) mod aligned;
 mod case;
 mod child;
 mod compare;
+pub(crate) mod lines;
 mod maps;
 mod marker;
 mod memory_operands;
