@@ -138,23 +138,8 @@ impl<'w> Package<'w> {
 /// # Errors
 /// They do not build.
 pub(crate) fn built_as_for_tests(chosen: &[&str], interrupt: &Interrupt) -> Result<Artifacts, Failed> {
-    built(chosen, Run::cargo(interrupt))
-}
-
-/// Builds the same parts for an emulator, into a folder of their own. What runs there is stripped.
-///
-/// # Errors
-/// They do not build.
-pub(crate) fn built_for_emulator(
-    chosen: &[&str],
-    folder: &Path,
-    interrupt: &Interrupt,
-) -> Result<Artifacts, Failed> {
-    built(chosen, for_emulator(Run::cargo(interrupt), folder).env("CARGO_PROFILE_DEV_DEBUG", "0"))
-}
-
-fn built(chosen: &[&str], cargo: Run<'_>) -> Result<Artifacts, Failed> {
-    let run = cargo.args(["build", "--workspace", "--example", "store"]).args(packages::features());
+    let run =
+        Run::cargo(interrupt).args(["build", "--workspace", "--example", "store"]).args(packages::features());
     Artifacts::of(run.args(chosen).directory(root()).limit(BUILDING), "the program farjump")
 }
 

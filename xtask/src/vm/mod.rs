@@ -17,7 +17,7 @@ mod table;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::summarise;
 use crate::test_report::{Tally, Took};
-use crate::workspace::{Workspace, built_for_emulator, root};
+use crate::workspace::{Workspace, built_as_for_tests, root};
 use debian::Kernel;
 use initramfs::Archive;
 use log::{Log, Verdict};
@@ -123,7 +123,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
             None
         }
     };
-    let job = Job::prepare(options, &folder, interrupt)?;
+    let job = Job::prepare(options, interrupt)?;
     let (building, begun) = (begun.elapsed().as_secs_f64(), Instant::now());
     let bench = Bench { folder, userland, newer, job, interrupt };
     let mut kernels = Vec::new();
@@ -174,7 +174,7 @@ struct Job {
 
 impl Job {
     /// Builds farjump's programs and the ifuncs that they inject.
-    fn prepare(options: &Options, folder: &Path, interrupt: &Interrupt) -> Result<Job, Failed> {
+    fn prepare(options: &Options, interrupt: &Interrupt) -> Result<Job, Failed> {
         let made =
             tempfile::tempdir().map_err(|error| Failed::Because(format!("a temporary folder: {error}")))?;
         let mut files = Vec::new();
@@ -188,7 +188,7 @@ impl Job {
             return Ok(Job { files, _made: made });
         }
         let chosen: Vec<_> = BUILT.iter().flat_map(|program| ["--bin", *program]).collect();
-        let built = built_for_emulator(&chosen, &folder.join("build"), interrupt)?;
+        let built = built_as_for_tests(&chosen, interrupt)?;
         let mut programs =
             BUILT.iter().map(|program| built.program(program)).collect::<Result<Vec<_>, _>>()?;
         programs.push(guard::build(interrupt)?);
