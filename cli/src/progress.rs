@@ -1,9 +1,8 @@
 //! The progress of a command that moves bytes, on standard error if that is a terminal.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,41 +18,75 @@ pub(crate) const PART: usize = 4 << 20;
 /// Clears the line of a terminal.
 const CLEAR: &str = "\r\x1b[K";
 
+/// A step of a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    doing: &'static str,
+    /// Bytes done, and all of them if that is known. `None` where none are reported before the step ends.
+    bytes: Option<(u64, Option<u64>)>,
+}
+
+impl Step {
+    /// A step that reports its bytes by [`Progress::advance`]. `total` is `None` while it is not known.
+    pub(crate) fn counted(doing: &'static str, total: Option<u64>) -> Step {
+        Step { doing, bytes: Some((0, total)) }
+    }
+
+    /// A step that reports no bytes.
+    pub(crate) fn uncounted(doing: &'static str) -> Step {
+        Step { doing, bytes: None }
+    }
+
+    fn line(&self, elapsed: Duration) -> String {
+        let bytes = self.bytes.map_or(String::new(), |(done, total)| {
+            let of = total.map_or(String::new(), |total| format!(" of {}", show_count(total)));
+            format!("{}{of} B, ", show_count(done))
+        });
+        format!("{}: {bytes}{} s", self.doing, elapsed.as_secs())
+    }
+}
+
 /// The line of a command under way, and its end line.
 pub(crate) struct Progress {
     start: Instant,
-    done: Arc<AtomicU64>,
+    step: Arc<Mutex<Step>>,
     /// The thread that shows the line, and the channel whose end ends it. `None` without a terminal.
     shown: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// Shows `doing` and the bytes done, once the command takes long. `total` is `None` while it is not known.
-    pub(crate) fn begin(doing: &str, total: Option<u64>) -> Progress {
-        let (start, done) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    /// Shows the step under way, once the command takes long. `first` is the first one.
+    pub(crate) fn begin(first: Step) -> Progress {
+        let (start, step) = (Instant::now(), Arc::new(Mutex::new(first)));
         let shown = io::stderr().is_terminal().then(|| {
             let (sender, receiver) = mpsc::channel::<()>();
-            let (doing, counter) = (doing.to_owned(), done.clone());
+            let step = step.clone();
             let show = move || {
                 let mut wait = LONG;
                 while receiver.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     wait = TURN;
-                    let of = total.map_or(String::new(), |total| format!(" of {}", show_count(total)));
-                    let (done, elapsed) =
-                        (show_count(counter.load(Ordering::Relaxed)), start.elapsed().as_secs());
+                    let step = *step.lock().unwrap_or_else(PoisonError::into_inner);
                     // A terminal that cannot be written shows nothing.
-                    let _ = write!(io::stderr().lock(), "{CLEAR}{doing}: {done}{of} B, {elapsed} s");
+                    let _ = write!(io::stderr().lock(), "{CLEAR}{}", step.line(start.elapsed()));
                 }
             };
             let thread = std::thread::Builder::new().name("farjump-progress".into()).spawn(show).ok()?;
             Some((sender, thread))
         });
-        Progress { start, done, shown: shown.flatten() }
+        Progress { start, step, shown: shown.flatten() }
     }
 
-    /// More bytes are done.
+    /// Begins another step.
+    pub(crate) fn go_on(&self, next: Step) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Adds bytes to those that a counted step has done.
     pub(crate) fn advance(&self, bytes: usize) {
-        self.done.fetch_add(bytes as u64, Ordering::Relaxed);
+        let mut step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((done, _)) = &mut step.bytes {
+            *done += bytes as u64;
+        }
     }
 
     /// Ends the line, and prints the end line of a long command: `did`, such as `put`, with bytes, time and rate.

@@ -115,11 +115,25 @@ fn a_terminal_gets_text_and_no_binary_and_long_commands_show_their_progress() {
     command.args(["put", "text", "--to", &bench.address(), "--timeout", "60m"]);
     command.stdout(Stdio::piped()).stderr(terminal.end());
     let putting = Process::spawn(&mut command);
-    wait_for("its progress", || terminal.has("putting: 15 of 15 B, ").then_some(()));
+    wait_for("its progress", || terminal.has("sending: ").then_some(()));
     serving.signal(Signal::CONT);
     putting.finish().worked();
     let shown = terminal.shown(command);
+    // The file was read at once, which is no part of the transfer.
+    assert!(!shown.contains("15 of 15 B"), "{shown}");
     assert!(shown.contains("put 15 B in ") && shown.ends_with(" MB/s)\r\n"), "{shown}");
+
+    // The object's text stays on a terminal that has both.
+    serving.signal(Signal::STOP);
+    let terminal = Terminal::new();
+    let mut command = bench.farjump();
+    command.args(["get", "text.handle", "--timeout", "60m"]).stdout(terminal.end()).stderr(terminal.end());
+    let getting = Process::spawn(&mut command);
+    wait_for("its progress", || terminal.has("fetching: ").then_some(()));
+    serving.signal(Signal::CONT);
+    getting.finish().worked();
+    let shown = terminal.shown(command);
+    assert!(shown.contains("got 15 B in ") && shown.ends_with(" MB/s)\r\nplain\ttext, ä\r\n"), "{shown}");
     serving.stop().worked();
 }
 

@@ -13,7 +13,7 @@ use farjump_handles::Access;
 use serde_json::json;
 
 use super::{OwnerOptions, failure, read_handle};
-use crate::progress::{PART, Progress};
+use crate::progress::{PART, Progress, Step};
 
 /// Write the bytes of an object to standard output, or to a file
 ///
@@ -46,22 +46,34 @@ pub(crate) struct Get {
 
 pub(crate) fn run(arguments: &Get) -> Result<(), Failure> {
     let handle = read_handle(&arguments.handle)?;
+    let progress = Progress::begin(Step::uncounted("fetching"));
     let client = arguments.owner.connect_for(&handle, arguments.to.as_deref())?;
-    let progress = Progress::begin("getting", Some(handle.len()));
     let view = client.get(&handle).map_err(failure)?;
+    let bytes = view.len() as u64;
+    progress.go_on(Step::counted("writing", Some(bytes)));
     match &arguments.out {
-        None if io::stdout().is_terminal() && is_binary(&view) => {
-            return Err(Failure::new(format!(
-                "object {} has bytes that a terminal may take for commands: write them to a file (--out FILE)",
-                handle.number()
-            )));
+        None if io::stdout().is_terminal() => {
+            if is_binary(&view) {
+                return Err(Failure::new(format!(
+                    "object {} has bytes that a terminal may take for commands: write them to a file (--out FILE)",
+                    handle.number()
+                )));
+            }
+            // Before the text: clearing the progress line would clear the last line of it.
+            progress.end("got", bytes);
+            output::print(&*view)?;
         }
-        None => output::print(&*view)?,
-        Some(file) => write(file, &view, &progress)
-            .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", file.display())))?,
+        None => {
+            in_parts(&view, &progress, |part| output::print(part))?;
+            progress.end("got", bytes);
+        }
+        Some(file) => {
+            write(file, &view, &progress)
+                .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", file.display())))?;
+            progress.end("got", bytes);
+        }
     }
-    progress.end("got", view.len() as u64);
-    let (transport, len) = (client.transport(), show_count(view.len() as u64));
+    let (transport, len) = (client.transport(), show_count(bytes));
     if arguments.json {
         let access = match view.access() {
             Access::Mapped => "mapped",
@@ -93,11 +105,20 @@ pub(crate) fn run(arguments: &Get) -> Result<(), Failure> {
     output::print_line(format_args!("{len} B, {way}"))
 }
 
-/// Writes a file, in parts that show as progress.
+/// Writes a file.
 fn write(path: &Path, bytes: &[u8], progress: &Progress) -> io::Result<()> {
     let mut file = File::create(path)?;
+    in_parts(bytes, progress, |part| file.write_all(part))
+}
+
+/// Writes bytes in parts that show as progress.
+fn in_parts<E>(
+    bytes: &[u8],
+    progress: &Progress,
+    mut write: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
     bytes.chunks(PART).try_for_each(|part| {
-        file.write_all(part)?;
+        write(part)?;
         progress.advance(part.len());
         Ok(())
     })

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::progress::{PART, Progress};
+use crate::progress::{PART, Progress, Step};
 use farjump_benches::program::failure::{Exit, Failure};
 use farjump_benches::program::link_options::{KeyFile, parse_transport};
 use farjump_benches::program::units::parse_duration;
@@ -97,7 +97,7 @@ fn read_with(path: &Path, most: u64, progress: &Progress) -> Result<Vec<u8>, Fai
 
 /// Reads a handle from a file, or from standard input if the path is `-`.
 fn read_handle(path: &Path) -> Result<Handle, Failure> {
-    let given = read_with(path, MAX_TEXT + 1, &Progress::begin("reading the handle", None))?;
+    let given = read_with(path, MAX_TEXT + 1, &Progress::begin(Step::counted("reading the handle", None)))?;
     let parsed = match given.len() as u64 > MAX_TEXT {
         true => Err(format!("it holds no handle: it has more than {MAX_TEXT} bytes")),
         false => parse_handle(&given),

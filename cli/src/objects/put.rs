@@ -13,7 +13,7 @@ use farjump_handles::{MAX_TYPE_NAME, Patience};
 use serde_json::json;
 
 use super::{OwnerOptions, failure, read_with, show_handle};
-use crate::progress::Progress;
+use crate::progress::{Progress, Step};
 
 /// Make an object of a file, and print its handle
 ///
@@ -52,8 +52,9 @@ pub(crate) struct Put {
 
 pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let total = fs::metadata(&arguments.file).ok().filter(fs::Metadata::is_file).map(|file| file.len());
-    let progress = Progress::begin("putting", total);
+    let progress = Progress::begin(Step::counted("reading", total));
     let bytes = read_with(&arguments.file, u64::MAX, &progress)?;
+    progress.go_on(Step::uncounted("sending"));
     let client = arguments.owner.connect(&arguments.to)?;
     let mut patience = Patience::of(arguments.owner.timeout);
     let handle = client.put_parts(&arguments.type_name, &[&bytes], &mut patience).map_err(failure)?;
