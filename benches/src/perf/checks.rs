@@ -128,12 +128,15 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
     let metric = arguments.metric;
     let of_images = matches!(metric, Metric::Latency | Metric::Rate);
     let of_messages = "latency, rate and bandwidth";
+    // The functions of these differ from run to run.
+    let builds_others = matches!(metric, Metric::FirstCall | Metric::Work);
     for (option, is_set, metrics, is_for) in [
         ("--image", arguments.image.is_some(), "latency and rate", of_images),
         ("--functions", arguments.functions.is_some(), "work", metric == Metric::Work),
         ("--resident", arguments.resident, "work", metric == Metric::Work),
         ("--slot", arguments.slot.is_some(), of_messages, metric.is_of_messages()),
         ("--target-sleeps", arguments.target_sleeps, of_messages, metric.is_of_messages()),
+        ("--counter", arguments.counter.is_some(), "the other metrics", !builds_others),
         ("--plot", arguments.plot.is_some(), "the other metrics", metric != Metric::Tsi),
         ("--warm", arguments.warm, "first-call", metric == Metric::FirstCall),
         ("--shards", arguments.chase.shards.is_some(), "chase", metric == Metric::Chase),

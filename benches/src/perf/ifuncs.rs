@@ -50,7 +50,7 @@ impl Libraries {
             None => include_str!("../../embedded/samples/counter.c").to_owned(),
         };
         let (library, counter) = match &arguments.counter {
-            Some(path) => open_counter(path, arguments.metric)?,
+            Some(path) => open_counter(path)?,
             None => {
                 let mut built = build(&[Source { name: "counter", text: &text }], stage)?;
                 let library = built.pop().ok_or_else(|| Failure::new("`counter` was not built"))?;
@@ -79,14 +79,8 @@ impl Libraries {
 /// Opens a library of `counter` that was built before, and returns its path for a process in another folder.
 ///
 /// # Errors
-/// The library is another one, or the metric needs functions that have to be built.
-fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failure> {
-    if matches!(metric, Metric::FirstCall | Metric::Work) {
-        return Err(Failure::new(format!(
-            "{} is measured with functions that have to be built: leave --counter out",
-            metric.name()
-        )));
-    }
+/// The library is another one.
+fn open_counter(path: &Path) -> Result<(Library, PathBuf), Failure> {
     let library = open(path)?;
     if library.name() != "counter" {
         return Err(Failure::new(format!(

@@ -185,7 +185,7 @@ pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Option<Cpus>, Failure> 
             return Ok(Some(Cpus { source: usable(source, &allowed)?, target: usable(target, &allowed)? }));
         }
         Some(AskedCpus::One(source)) => {
-            return Err(Failure::new(format!(
+            return Err(Failure::usage(format!(
                 "--cpus {source}: source and target need a processor each: name two"
             )));
         }
@@ -214,7 +214,7 @@ pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<Option<usize>, Fail
     match asked {
         Some(AskedCpus::Any) => Ok(None),
         Some(AskedCpus::One(source)) => usable(source, &allowed).map(Some),
-        Some(AskedCpus::Two(Cpus { source, target })) => Err(Failure::new(format!(
+        Some(AskedCpus::Two(Cpus { source, target })) => Err(Failure::usage(format!(
             "--cpus {source},{target}: with --to the target has a processor of its own elsewhere: name one, the source's"
         ))),
         None => {

@@ -113,6 +113,7 @@ impl From<Error> for Failure {
             Error::Wait(WaitError::PeerGone { .. }) => Exit::NoTarget,
             Error::Connect(error) => of_connect(error),
             Error::Serve(error) => of_serve(error),
+            Error::Library(error) => of_library(error),
             _ => Exit::Failed,
         };
         let text = match advice(&error) {
@@ -158,6 +159,8 @@ fn of_connect(error: &ConnectError) -> Exit {
             HandshakeError::PeerGone { .. }
             | HandshakeError::CutShort { .. }
             | HandshakeError::Silent { .. } => Exit::NoTarget,
+            // The transport that was named never leads to such an address.
+            HandshakeError::NeedsUnixSocket { .. } => Exit::Usage,
             _ => Exit::Failed,
         },
         ConnectError::Unavailable(farjump_transports::Error::UnknownTransport { .. }) => Exit::Usage,
@@ -173,17 +176,26 @@ fn of_serve(error: &ServeError) -> Exit {
     }
 }
 
+/// The exit code of an error about a library or its code.
+fn of_library(error: &farjump_loader::Error) -> Exit {
+    match error {
+        farjump_loader::Error::ArenaLength { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
 impl From<farjump_loader::Error> for Failure {
     fn from(error: farjump_loader::Error) -> Failure {
-        Failure::new(error.to_string())
+        Failure::with_exit(of_library(&error), error.to_string())
     }
 }
 
 #[cfg(feature = "build")]
 impl From<farjump::build::BuildError> for Failure {
     fn from(error: farjump::build::BuildError) -> Failure {
+        use farjump::build::BuildError::{Name, TargetTwice};
         let exit = match &error {
-            farjump::build::BuildError::Name { .. } => Exit::Usage,
+            Name { .. } | TargetTwice { .. } => Exit::Usage,
             _ => Exit::Failed,
         };
         Failure::with_exit(exit, error.to_string())
