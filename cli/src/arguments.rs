@@ -11,7 +11,7 @@ use crate::build::Build;
 #[cfg(feature = "build")]
 use crate::demo::{Demo, target::DemoTarget};
 use crate::doctor::Doctor;
-use crate::environment::VARIABLES;
+use crate::environment::{TRANSPORT, VARIABLES};
 use crate::export::Export;
 use crate::help;
 use crate::inject::Inject;
@@ -130,7 +130,7 @@ fn variables(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, Stri
         let variable = match argument.get_env() {
             Some(variable) => (source == Some(ValueSource::EnvVariable)).then_some(variable)?,
             // Commands that do not always connect read it where they do.
-            None if argument.get_id() == "transport" && source.is_none() => "FARJUMP_TRANSPORT".as_ref(),
+            None if argument.get_id() == "transport" && source.is_none() => TRANSPORT.as_ref(),
             None => return None,
         };
         let value = std::env::var_os(variable)?;

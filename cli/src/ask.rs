@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use farjump::Link;
 
+use crate::environment::TRANSPORT;
+
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
 
@@ -31,7 +33,7 @@ impl Asking<'_> {
             .ucx_tcp(self.ucx.tcp)
             .clear(self.clear.clear);
         // Such a command does not always connect: then the variable has no meaning, so its options do not read it.
-        let transport = self.transport.map(str::to_owned).or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
+        let transport = self.transport.map(str::to_owned).or_else(|| std::env::var(TRANSPORT).ok());
         if let Some(transport) = &transport {
             builder = builder.transport(transport);
         }

@@ -41,6 +41,8 @@ const KNOWN: [&str; 11] = [
     "FARJUMP_DEBUG",
 ];
 const PREFIX: &str = "FARJUMP_";
+/// The variable of the transport.
+pub(crate) const TRANSPORT: &str = "FARJUMP_TRANSPORT";
 
 /// Removes farjump's variables, and TMPDIR, where they are empty: an empty variable is one that is not set, here and in the
 /// processes that this one starts.
@@ -102,7 +104,7 @@ pub(crate) fn warn_of_unknown() {
 const READ_ELSEWHERE: [&str; 5] =
     ["FARJUMP_DEVICE", "FARJUMP_VERBS", "FARJUMP_UCX", "FARJUMP_COMPILER", "FARJUMP_LIBLLVM"];
 
-/// Names the variable whose value a failure speaks of. `options` are the variables that stand for options of the
+/// Names the variable whose value a failure is about. `options` are the variables that stand for options of the
 /// command, with their values.
 pub(crate) fn name_variable(failure: Failure, options: &[(String, String)]) -> Failure {
     let text = failure.to_string();
@@ -113,7 +115,13 @@ pub(crate) fn name_variable(failure: Failure, options: &[(String, String)]) -> F
     };
     let elsewhere = READ_ELSEWHERE.iter().filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?)));
     let known: Vec<_> = options.iter().cloned().chain(elsewhere).collect();
-    match known.iter().find(|(name, value)| !value.is_empty() && !text.contains(name) && is_word(value)) {
+    let is_cause = |name: &str, value: &str| match name {
+        // Names of transports occur in addresses too, and `ucx` stands for others.
+        TRANSPORT => failure.is_about_transport(),
+        _ => is_word(value),
+    };
+    let is_unnamed = |name: &str, value: &str| !value.is_empty() && !text.contains(name);
+    match known.iter().find(|(name, value)| is_unnamed(name, value) && is_cause(name, value)) {
         Some((name, value)) => failure.behind(&format!("{name}={value}")),
         None => failure,
     }

@@ -142,11 +142,13 @@ fn an_error_about_the_value_of_a_variable_names_the_variable() {
     let bench = Workbench::new();
     bench.write("x", "");
     bench.write("no.c", "int no;");
-    let failing: [(&str, &str, &[&str], i32); 6] = [
+    let failing: [(&str, &str, &[&str], i32); 8] = [
         ("FARJUMP_TRANSPORT", "pigeon", &["inject", "x", "--to", "unix:s"], 2),
         ("FARJUMP_TRANSPORT", "pigeon", &["put", "x", "--to", "unix:s"], 2),
         ("FARJUMP_TRANSPORT", "shm,pigeon", &["perf", "latency"], 2),
         ("FARJUMP_TRANSPORT", "pigeon", &["transports", "--to", "unix:s"], 2),
+        ("FARJUMP_TRANSPORT", "verbs-send", &["demo", "no.c"], 1),
+        ("FARJUMP_TRANSPORT", "shm", &["serve", "--listen", "tcp:127.0.0.1:0"], 2),
         ("FARJUMP_KEY", "no.key", &["stats", "--to", "tcp:127.0.0.1:1"], 1),
         ("FARJUMP_CC", "no-such-cc", &["build", "no.c", "-o", "libno.so"], 1),
     ];
@@ -165,6 +167,17 @@ fn an_error_about_the_value_of_a_variable_names_the_variable() {
     let done = finish(bench.farjump().args(by_option).env("FARJUMP_TRANSPORT", "pigeon"));
     done.fails(2, &["'--transport <NAME>'"]);
     assert!(!done.err.contains("FARJUMP_TRANSPORT"), "{}", done.err);
+    // An address has the name of a transport, and is no fault of the variable.
+    let connecting = ["transports", "--to", "tcp:127.0.0.1:1"];
+    let done = finish(bench.farjump().args(connecting).env("FARJUMP_TRANSPORT", "tcp"));
+    done.fails(5, &["no target listens on tcp:127.0.0.1:1"]);
+    assert!(!done.err.contains("FARJUMP_TRANSPORT"), "{}", done.err);
+    // The text has the names of those that `ucx` stands for.
+    let serving = bench.serve(&["--transport", "shm"]);
+    let connecting = ["transports", "--to", &bench.address()];
+    let done = finish(bench.farjump().args(connecting).env("FARJUMP_TRANSPORT", "ucx"));
+    assert!(done.code != 0 && done.err.contains("FARJUMP_TRANSPORT=ucx: "), "{}", done.err);
+    serving.stop().worked();
     let done = finish(bench.farjump().arg("transports").env("FARJUMP_LOG", "foo,debug")).worked();
     assert!(done.err.contains("warning: `foo` in FARJUMP_LOG selects nothing"), "{}", done.err);
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use farjump::{ConnectError, Error, InjectError, ServeError, WaitError};
-use farjump_control::{ConnectError as NoConnection, HandshakeError};
+use farjump_control::{ConnectError as NoConnection, HandshakeError, RejectCause};
 
 use crate::program::rust_names::in_flags;
 
@@ -49,6 +49,8 @@ impl From<Exit> for ExitCode {
 pub struct Failure {
     exit: Exit,
     text: String,
+    /// Whether another transport may be the remedy.
+    is_about_transport: bool,
 }
 
 impl Failure {
@@ -75,7 +77,7 @@ impl Failure {
 
     /// A failure with this exit code. `text` as in [`Failure::new`].
     pub fn with_exit(exit: Exit, text: impl Into<String>) -> Failure {
-        Failure { exit, text: in_flags(text) }
+        Failure { exit, text: in_flags(text), is_about_transport: false }
     }
 
     /// Returns the failure for programs, as the command with `--json` ends standard error with it.
@@ -91,6 +93,11 @@ impl Failure {
     /// Returns the exit code.
     pub fn exit(&self) -> Exit {
         self.exit
+    }
+
+    /// Returns whether the transport that was asked for cannot be used, or not at this address.
+    pub fn is_about_transport(&self) -> bool {
+        self.is_about_transport
     }
 }
 
@@ -120,7 +127,22 @@ impl From<Error> for Failure {
             Some(advice) => format!("{error} ({advice})"),
             None => error.to_string(),
         };
-        Failure::with_exit(exit, text)
+        let is_about_transport = is_about_transport(&error);
+        Failure { is_about_transport, ..Failure::with_exit(exit, text) }
+    }
+}
+
+/// Whether the transport that was asked for cannot be used, or not at this address.
+fn is_about_transport(error: &Error) -> bool {
+    let Error::Connect(error) = error else { return false };
+    match error {
+        ConnectError::Unavailable(_) => true,
+        ConnectError::Handshake(error) => matches!(
+            error,
+            HandshakeError::NeedsUnixSocket { .. }
+                | HandshakeError::Refused { cause: RejectCause::NoCommonTransport, .. }
+        ),
+        _ => false,
     }
 }
 

@@ -96,6 +96,10 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
         None => std::env::current_exe()
             .map_err(|error| Failure::new(format!("cannot find this program's own file: {error}")))?,
     };
+    if let Some(transport) = &arguments.transport {
+        // Here, as a target that cannot start sends a text alone.
+        farjump_transports::make_all(transport, arguments.ucx.options()).map_err(farjump::Error::from)?;
+    }
     let start = start_of(&file)?;
     let functions = functions::all(functions::literal(arguments.literal.as_deref(), &start));
 
