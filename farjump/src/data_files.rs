@@ -12,13 +12,15 @@ use std::sync::{Mutex, PoisonError};
 
 use std::os::unix::ffi::OsStrExt;
 
+use farjump_os::PerProcess;
+
 /// Bytes of a path that are kept: of a longer one the end.
 const KEPT: usize = 256;
 
 /// The entry made last.
 static LAST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 /// Entries without a mapping.
-static VACANT: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+static VACANT: PerProcess<Mutex<Vec<&'static Entry>>> = PerProcess::new();
 
 struct Entry {
     start: AtomicUsize,
@@ -76,7 +78,7 @@ pub(crate) struct Listed(&'static Entry);
 impl Listed {
     /// Lists the `len` bytes of the file at `path`, mapped at `start`.
     pub(crate) fn new(start: *const u8, len: usize, path: &Path) -> Listed {
-        let vacant = VACANT.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let vacant = VACANT.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
         let entry = vacant.unwrap_or_else(Entry::make);
         entry.start.store(start.addr(), Ordering::Relaxed);
         let path = path.as_os_str().as_bytes();
@@ -98,14 +100,14 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.0.len.store(0, Ordering::Release);
-        VACANT.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        VACANT.get().lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 
 impl Entry {
     /// Makes an entry, and adds it to the list.
     fn make() -> &'static Entry {
-        let vacant = VACANT.lock().unwrap_or_else(PoisonError::into_inner);
+        let vacant = VACANT.get().lock().unwrap_or_else(PoisonError::into_inner);
         let entry: &'static Entry = Box::leak(Box::new(Entry {
             start: AtomicUsize::new(0),
             len: AtomicUsize::new(0),

@@ -1,10 +1,12 @@
 //! Resolving handles of any owner: one client for each, made when the first handle of it is used.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farjump::{Key, Library, WaitError};
+use farjump_os::PerProcess;
 
 use crate::awaiting::all_async;
 use crate::calls::all;
@@ -21,14 +23,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Clients for the owners of handles, by the owners' addresses. A clone shares them.
 ///
 /// The client of an owner that has ended is dropped at the next use of any handle, with its descriptors and the mapped memory
-/// that no [`View`] shows.
-#[derive(Clone, Debug, Default)]
-pub struct Resolver(Arc<Mutex<State>>);
+/// that no [`View`] shows. A forked child has the keys, and makes clients of its own.
+#[derive(Clone, Default)]
+pub struct Resolver(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    keys: Mutex<HashMap<String, Key>>,
+    state: PerProcess<Mutex<State>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     clients: HashMap<String, Client>,
-    keys: HashMap<String, Key>,
     /// When ended owners were last looked for.
     looked: Option<Instant>,
 }
@@ -50,6 +57,12 @@ impl State {
     }
 }
 
+impl fmt::Debug for Resolver {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Resolver").field("clients", &self.state().clients).finish_non_exhaustive()
+    }
+}
+
 impl Resolver {
     /// One without clients.
     pub fn new() -> Resolver {
@@ -64,11 +77,15 @@ impl Resolver {
 
     /// Sets the key for an owner at this `tcp:` address.
     pub fn set_key(&self, address: &str, key: Key) {
-        self.state().keys.insert(address.to_owned(), key);
+        self.keys().insert(address.to_owned(), key);
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn keys(&self) -> MutexGuard<'_, HashMap<String, Key>> {
+        self.0.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The client of the owner of `handle`: one that is connected, or a new one at the first of the owner's addresses at which
@@ -84,7 +101,7 @@ impl Resolver {
         let mut restarted = None;
         for address in handle.addresses() {
             let mut builder = Client::builder(address);
-            if let Some(key) = self.state().keys.get(address) {
+            if let Some(key) = self.keys().get(address) {
                 builder = builder.key(key.clone());
             }
             // Without the lock: other owners' handles are resolved meanwhile.

@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use farjump_core::image::CodeId;
+use farjump_os::PerProcess;
 
 use crate::bundle::MAX_NAME;
 
 /// The entry made last.
 static LAST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 /// Entries without a listing.
-static VACANT: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+static VACANT: PerProcess<Mutex<Vec<&'static Entry>>> = PerProcess::new();
 
 struct Entry {
     start: AtomicU64,
@@ -93,7 +94,7 @@ pub(crate) struct Listing(&'static Entry);
 impl Listing {
     /// Lists `len` bytes of code at `start`. `name` has at most [`MAX_NAME`] bytes, none of them zero.
     pub(crate) fn new(start: u64, len: u64, id: CodeId, name: &str) -> Listing {
-        let vacant = VACANT.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let vacant = VACANT.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
         let entry = vacant.unwrap_or_else(Entry::make);
         entry.start.store(start, Ordering::Relaxed);
         for (to, from) in entry.id.iter().zip(id.0) {
@@ -119,7 +120,7 @@ impl Listing {
 impl Drop for Listing {
     fn drop(&mut self) {
         self.0.len.store(0, Ordering::Release);
-        VACANT.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        VACANT.get().lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farjump_core::image::CodeId;
+use farjump_os::PerProcess;
 use libloading::os::unix;
 
 #[cfg(feature = "build")]
@@ -78,13 +79,13 @@ impl Opened {
 }
 
 /// The libraries that stay until the process ends, each once.
-static KEPT: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
+static KEPT: PerProcess<Mutex<Vec<Loaded>>> = PerProcess::new();
 
 impl Loaded {
     /// Keeps it loaded until the process ends.
     pub(crate) fn keep(&self) {
         // Nothing panics while it holds the lock.
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = KEPT.get().lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.iter().any(|other| Arc::ptr_eq(&other.0, &self.0)) {
             kept.push(self.clone());
         }

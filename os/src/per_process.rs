@@ -25,12 +25,12 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     }
 
     /// Returns the value of this process, and makes it at the first call.
-    pub fn get(&self) -> &'static T {
+    pub fn get(&self) -> &T {
         let process = std::process::id();
         let mut found = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null or comes from `Box::into_raw` below. Only the exchange publishes a
-            // box, and a published one is never freed or changed.
+            // box, and a published one is not changed, and freed in `drop` alone, behind the life of `self`.
             if let Some(owned) = unsafe { found.as_ref() }
                 && owned.process == process
             {
@@ -44,6 +44,20 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
                     drop(unsafe { Box::from_raw(new) });
                     found = other;
                 }
+            }
+        }
+    }
+}
+
+/// Drops the value of this process. What a child has of its parent's it leaves alone.
+impl<T> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        let found = *self.0.get_mut();
+        // SAFETY: the pointer is null or comes from `Box::into_raw` (`get`), and nothing else refers to the box: the borrows that
+        // `get` gave have ended.
+        unsafe {
+            if found.as_ref().is_some_and(|owned| owned.process == std::process::id()) {
+                drop(Box::from_raw(found));
             }
         }
     }

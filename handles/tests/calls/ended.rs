@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use farjump::{Target, TargetThread};
+use farjump::{Key, Target, TargetThread};
+use farjump_fixtures::forked::in_child;
 use farjump_fixtures::helper_process::{HelperProcess, role};
 use farjump_fixtures::this_test;
 use farjump_handles::{Error, GoneWhy, Handle, Resolver, Store};
@@ -103,4 +104,25 @@ fn handles_of_the_next_owner_at_an_address_are_resolved_and_those_of_the_last_ar
         assert!(matches!(unreachable, Error::Link(_) | Error::Unreachable(_)), "{unreachable}");
         last = Some(handle);
     }
+}
+
+#[test]
+fn a_forked_child_resolves_handles_by_clients_of_its_own_and_with_its_parents_keys() {
+    alone(this_test!(), || {
+        let folder = farjump_fixtures::folder();
+        let key = Key::draw().unwrap();
+        let store = Store::options().capacity(CAPACITY).build().unwrap();
+        let target = Target::listen("tcp:127.0.0.1:0").objects(store.service()).key(key.clone());
+        let target = target.build().unwrap();
+        let address = target.address();
+        let _target = target.spawn().unwrap();
+        let sealed = store.put(&[1; 10]).unwrap();
+        let (_other, plain) = owner(&format!("unix:{}/owner", folder.path().display()));
+        let (resolver, sum) = (Resolver::of_process(), library("sum_at"));
+        resolver.set_key(&address, key);
+        let sums = || [&sealed, &plain].map(|handle| number(&handle.call(&sum, b"").unwrap()));
+        assert_eq!(sums(), [10, 10]);
+        in_child(|| sums() == [10, 10] && sums() == [10, 10]);
+        assert_eq!(sums(), [10, 10]);
+    });
 }

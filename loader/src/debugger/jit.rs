@@ -10,6 +10,8 @@ use std::hint::black_box;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
+use farjump_os::PerProcess;
+
 global_asm!(
     ".pushsection .text.farjump_jit_changed,\"ax\",@progbits",
     ".globl farjump_jit_changed",
@@ -71,7 +73,7 @@ const REGISTER: u32 = 1;
 const UNREGISTER: u32 = 2;
 
 /// Guards the list: its head, its entries, and the announcement.
-static LOCK: Mutex<()> = Mutex::new(());
+static LOCK: PerProcess<Mutex<()>> = PerProcess::new();
 
 /// Keeps one ELF file in the list.
 pub(super) struct Registration {
@@ -94,7 +96,7 @@ impl Registration {
             file_len: file.len() as u64,
         });
         let entry = NonNull::from(Box::leak(entry));
-        let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
         let list = &raw mut farjump_jit_list;
         // SAFETY: the lock is held, which every use of the list and of its entries takes. Entries in the list
         // are alive: `drop` takes them out before it frees them.
@@ -113,7 +115,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
         let list = &raw mut farjump_jit_list;
         // SAFETY: the lock is held, as in `new`. This entry is in the list, and came from a box in `new`; it
         // is freed once, after the debugger has let go of it and of the file.

@@ -5,14 +5,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_loader::builder::{CarriedSource, Options, Supervisor, build_for_cpu};
 use farjump_loader::{Library, LibraryImage};
-use farjump_os::limits;
+use farjump_os::{PerProcess, limits};
 
 use super::{KeptCause, PeerCompiler};
 
@@ -39,12 +39,11 @@ struct Jobs {
     compiled: VecDeque<(Key, LibraryImage)>,
 }
 
-static JOBS: Mutex<Option<Jobs>> = Mutex::new(None);
+static JOBS: PerProcess<Mutex<Jobs>> = PerProcess::new();
 
 fn with_jobs<T>(act: impl FnOnce(&mut Jobs) -> T) -> T {
     // Nothing panics while it holds the lock.
-    let mut jobs: MutexGuard<'_, Option<Jobs>> = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
-    act(jobs.get_or_insert_default())
+    act(&mut JOBS.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A compilation that runs, or has just ended. Clones share it.
