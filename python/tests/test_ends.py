@@ -7,15 +7,15 @@ import unittest
 from support import WithTarget, python
 
 HEAD = """
-import asyncio, atexit, multiprocessing, os, signal, sys, threading
+import asyncio, atexit, multiprocessing, os, signal, subprocess, sys, threading
 import farjump
 from support import library, milliseconds
-address = sys.argv[1]
+address, transport = sys.argv[1], None
 """
 
 # What a process made before its fork, and all ways to use it.
 MADE = """
-echo, link = library("echo"), farjump.Link(address)
+echo, link = library("echo"), farjump.Link(address, transport=transport)
 target = farjump.Target(address + "-own")
 pending, pendings = link.inject(echo, b"parent"), link.map(echo, [b"1", b"2"])
 replies = iter(pendings)
@@ -77,20 +77,28 @@ class Ends(WithTarget):
         self.assertIn("0 b'parent' [b'1', b'2'] b'still'", output)
         self.assertFalse(os.path.exists(f"{self.folder.name}/target-own"))
 
-    def test_a_child_that_multiprocessing_forks_is_told(self):
-        output = self.ran(
-            MADE,
-            """
-            def child():
-                print("wrong:", tries(), farjump.Link(address).call(echo, b"child", timeout=10), flush=True)
-            process = multiprocessing.get_context("fork").Process(target=child)
-            process.start()
-            process.join()
-            print(process.exitcode, link.call(echo, b"still", timeout=10))
-            """,
-        )
-        self.assertIn("wrong: [] b'child'", output)
-        self.assertIn("0 b'still'", output)
+    def test_a_child_that_multiprocessing_forks_is_told_and_programs_are_started(self):
+        for transport in "shm", "tcp":
+            with self.subTest(transport):
+                output = self.ran(
+                    f"transport = {transport!r}\n",
+                    MADE,
+                    """
+                    def child():
+                        own = farjump.Link(address, transport=transport).call(echo, b"child", timeout=10)
+                        print("wrong:", tries(), own, flush=True)
+                    process = multiprocessing.get_context("fork").Process(target=child)
+                    process.start()
+                    process.join()
+                    print(process.exitcode, link.transport, link.call(echo, b"still", timeout=10))
+                    # With a function for the child Python forks.
+                    subprocess.run(["true"], check=True, preexec_fn=lambda: None)
+                    print(link.call(echo, b"after a program", timeout=10))
+                    """,
+                )
+                self.assertIn("wrong: [] b'child'", output)
+                self.assertIn(f"0 {transport} b'still'", output)
+                self.assertIn("b'after a program'", output)
 
     def test_a_fork_while_threads_and_a_loop_wait_leaves_both_in_order(self):
         output = self.ran(

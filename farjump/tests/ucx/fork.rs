@@ -1,8 +1,11 @@
 //! A source that forks: its child uses none of its links, takes nothing from them, and makes links of its own.
 
+use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process;
 use std::ptr;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farjump::{Error, Link, Mode, WaitError};
 
@@ -29,11 +32,13 @@ fn call(link: &Link, payload: &[u8]) -> Vec<u8> {
     link.inject(&library("echo"), payload).unwrap().wait(PATIENCE).unwrap().to_vec()
 }
 
-/// Whether each use of the link fails in this child.
-fn is_of_parent(link: &mut Link, number: u32, parent: u32) -> bool {
+/// Whether each use of the link fails in this child, and each of the call with this number if there is one.
+fn is_of_parent(link: &mut Link, number: Option<u32>, parent: u32) -> bool {
     let (echo, sequence) = (library("echo"), library("sequence"));
-    let mut is_refused =
-        link.pending_from_raw(number).is_some_and(|call| forked(parent)(call.wait(PATIENCE)));
+    let mut is_refused = true;
+    if let Some(number) = number {
+        is_refused = link.pending_from_raw(number).is_some_and(|call| forked(parent)(call.wait(PATIENCE)));
+    }
     for len in [8, 64, 4000, 1 << 20] {
         is_refused &= forked(parent)(link.inject(&echo, &vec![1; len]).map(drop));
     }
@@ -74,7 +79,7 @@ fn a_forked_child_sends_and_takes_nothing_by_its_parents_link_and_makes_its_own(
         let pending = link.inject(&library("echo"), b"parent").unwrap().into_raw();
         in_child(|| {
             let mut link = copy_of(&link);
-            is_of_parent(&mut link, pending, parent) && {
+            is_of_parent(&mut link, Some(pending), parent) && {
                 drop(link);
                 has_own_link(path, &place)
             }
@@ -94,4 +99,69 @@ fn a_forked_child_sends_and_takes_nothing_by_its_parents_link_and_makes_its_own(
         }
         link.flush(Duration::from_secs(60)).unwrap();
     });
+}
+
+#[test]
+fn a_link_serves_on_after_a_program_was_started() {
+    on_every_path(this_test!(), |path| {
+        let place = Place::new();
+        let _target = path.target(&place);
+        let link = path.link(&place).connect().unwrap();
+        assert_eq!(call(&link, b"before"), b"before");
+        for _ in 0..3 {
+            // With a closure to run in the child the library forks, as Python's `subprocess` does.
+            let mut command = process::Command::new("/bin/true");
+            // SAFETY: the closure does nothing.
+            unsafe { command.pre_exec(|| Ok(())) };
+            assert!(command.status().unwrap().success());
+            for len in [8, 4000, 1 << 20] {
+                assert_eq!(call(&link, &vec![7; len]), vec![7; len], "{}", path.name);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_process_that_becomes_a_daemon_after_opening_makes_links_of_its_own() {
+    on_every_path(this_test!(), |path| {
+        let place = Place::new();
+        let _target = path.target(&place);
+        let done = place.path("done");
+        // As daemon(3) does: the process that opened the link ends, and its child lives on in a session of its own.
+        in_child(|| {
+            let link = path.link(&place).connect().unwrap();
+            let (opened, opener) = (call(&link, b"opened") == b"opened", process::id());
+            // SAFETY: this process has one thread, and its child acts and ends.
+            if unsafe { libc::fork() } == 0 {
+                let answered = is_daemon(opener) && is_of_parent(&mut copy_of(&link), None, opener);
+                drop(copy_of(&link));
+                let answered = answered && has_own_link(path, &place);
+                fs::write(place.path("written"), if answered { "yes" } else { "no" }).unwrap();
+                fs::rename(place.path("written"), &done).unwrap();
+                // SAFETY: it ends this process, without the test program's exit handlers.
+                unsafe { libc::_exit(0) };
+            }
+            opened
+        });
+        let deadline = Instant::now() + PATIENCE;
+        while !done.exists() {
+            assert!(Instant::now() < deadline, "{}: the daemon does not end", path.name);
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(fs::read_to_string(&done).unwrap(), "yes", "{}", path.name);
+        assert_eq!(call(&path.link(&place).connect().unwrap(), b"after"), b"after", "{}", path.name);
+    });
+}
+
+/// Makes this process a leader of a session, and waits until its parent has ended. It is ended if it hangs.
+fn is_daemon(parent: u32) -> bool {
+    // SAFETY: the calls change this process alone.
+    unsafe {
+        libc::alarm(60);
+        let is_leader = libc::setsid() != -1;
+        while libc::getppid() as u32 == parent {
+            thread::yield_now();
+        }
+        is_leader
+    }
 }
