@@ -6,15 +6,15 @@
 //! pass some.
 //!
 //! At most [`THREADS`] closes are under way; further descriptors queue. The system has no nonblocking close,
-//! so a stuck descriptor keeps its thread. A thread ends after one second without work. A forked child starts
-//! with an empty queue: the parent closes the descriptors in its own, and the child's copies stay open.
+//! so a stuck descriptor keeps its thread. A thread ends after one second without work, or when the process exits. A forked
+//! child starts with an empty queue: the parent closes the descriptors in its own, and the child's copies stay open.
 
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::PerProcess;
@@ -33,6 +33,8 @@ pub const MOST_DELIVERED: usize = 253;
 const STALL: Duration = Duration::from_millis(50);
 /// Time for which a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// Time for which the exit of the process waits for threads without work. One with a stuck close stays.
+const EXIT: Duration = Duration::from_millis(100);
 /// Bytes of a thread's stack. The thread calls close(2) alone.
 const STACK: usize = 256 * 1024;
 
@@ -78,7 +80,7 @@ pub fn close(descriptor: OwnedFd) {
         state.progress = Some(Instant::now());
     }
     if state.queue.len() > state.idle && state.threads < THREADS {
-        match spawn("farjump-closer", || closer.run()) {
+        match spawn_until_exit("farjump-closer", end, || closer.run()) {
             // The thread counts as idle from now on, although it has not started yet.
             Ok(()) => (state.threads, state.idle) = (state.threads + 1, state.idle + 1),
             // The next descriptor tries again. Without any thread it stays open, like one with a stuck close.
@@ -117,6 +119,15 @@ struct State {
     threads: usize,
     /// Threads that wait for work, or have just been started.
     idle: usize,
+    /// Whether the process exits: a thread without work ends.
+    ending: bool,
+}
+
+/// Has the threads without work end.
+fn end() {
+    let closer = CLOSER.get();
+    closer.lock().ending = true;
+    closer.work.notify_all();
 }
 
 impl Closer {
@@ -137,9 +148,10 @@ impl Closer {
                 state.progress = Some(Instant::now());
                 continue;
             }
-            let waited = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let idle = if state.ending { Duration::ZERO } else { IDLE };
+            let waited = self.work.wait_timeout(state, idle).unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
-            if waited.1.timed_out() && state.queue.is_empty() {
+            if (waited.1.timed_out() || state.ending) && state.queue.is_empty() {
                 (state.threads, state.idle) = (state.threads - 1, state.idle - 1);
                 return;
             }
@@ -147,15 +159,54 @@ impl Closer {
     }
 }
 
+/// A thread that waits for work, and the function that has it end if it has none.
+type Waiting = (fn(), JoinHandle<()>);
+
+/// Starts a thread that waits for work, as [`spawn`] does. When the process exits, or the library with this code is unloaded,
+/// `end` is called, which has the thread end if it has no work, and the thread is joined if it ends soon. Otherwise a checker of
+/// memory reports that of the thread as perhaps lost.
+///
+/// # Errors
+/// The system's.
+pub fn spawn_until_exit(name: &str, end: fn(), work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    static THREADS: PerProcess<Mutex<Vec<Waiting>>> = PerProcess::new();
+    static WATCH: Once = Once::new();
+    extern "C" fn join() {
+        let threads = std::mem::take(&mut *THREADS.get().lock().unwrap_or_else(PoisonError::into_inner));
+        threads.iter().for_each(|(end, _)| end());
+        let deadline = Instant::now() + EXIT;
+        for (_, thread) in threads {
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_micros(100));
+            }
+            if thread.is_finished() {
+                drop(thread.join());
+            }
+        }
+    }
+    let thread = spawn(name, work)?;
+    WATCH.call_once(|| {
+        // SAFETY: the function stays as long as this library, whose unloading calls it. Without memory for it nothing is joined.
+        unsafe { libc::atexit(join) };
+    });
+    let mut threads = THREADS.get().lock().unwrap_or_else(PoisonError::into_inner);
+    threads.retain(|(_, thread)| !thread.is_finished());
+    threads.push((end, thread));
+    Ok(())
+}
+
 /// Starts a thread that takes no signals: the program's handlers run in the program's threads.
-pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+///
+/// # Errors
+/// The system's.
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are locals that outlive the block; `sigfillset` fills in `all` before it is read.
     let blocked = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
     };
-    let spawned = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop);
+    let spawned = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work);
     if blocked {
         // SAFETY: the call above succeeded, so it has filled in `before`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };

@@ -131,9 +131,18 @@ struct State {
     /// Includes those of the thread.
     count: usize,
     thread: bool,
+    /// Whether the process exits: the thread ends when it has no work.
+    ending: bool,
 }
 
 static THREAD: PerProcess<ClosingThread> = PerProcess::new();
+
+/// Has the thread end if it has no work.
+fn end() {
+    let thread = THREAD.get();
+    thread.lock().ending = true;
+    thread.work.notify_one();
+}
 
 /// Passes `closing` on to the thread.
 fn keep(closing: Closing) {
@@ -144,7 +153,8 @@ fn keep(closing: Closing) {
         return close(closing.parts.socket);
     }
     if !state.thread {
-        if let Err(error) = deferred_close::spawn("farjump-closing", || thread.run()) {
+        let started = deferred_close::spawn_until_exit("farjump-closing", end, || thread.run());
+        if let Err(error) = started {
             drop(state);
             log::warn!("no thread to end a link, whose last frames may be lost: {error}");
             return close(closing.parts.socket);
@@ -168,9 +178,10 @@ impl ClosingThread {
         loop {
             let mut state = self.lock();
             if all.is_empty() && state.new.is_empty() {
-                let waited = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                let idle = if state.ending { Duration::ZERO } else { IDLE };
+                let waited = self.work.wait_timeout(state, idle).unwrap_or_else(PoisonError::into_inner);
                 state = waited.0;
-                if waited.1.timed_out() && state.new.is_empty() {
+                if (waited.1.timed_out() || state.ending) && state.new.is_empty() {
                     state.thread = false;
                     return;
                 }
