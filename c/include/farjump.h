@@ -2202,7 +2202,8 @@ farjump_status_t farjump_store_options_new(farjump_store_options_t **options);
 farjump_status_t farjump_store_options_free(farjump_store_options_t **options);
 
 /**
- * Most bytes of the objects. Only the used part takes memory. Default: 1 GiB.
+ * Most bytes of the objects. Only the used part takes memory. Default: 1 GiB, or half of what the control group and the limits
+ * of the process grant.
  */
 farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options, uint64_t bytes);
 

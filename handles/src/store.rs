@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farjump::objects::{FIRST_PAGE, ObjectListing};
+use farjump_os::resources;
 
 use crate::error::{Error, GoneWhy};
 use crate::handle::{Handle, MAX_TYPE_NAME};
@@ -18,7 +19,7 @@ use crate::spill::Spill;
 use crate::table::{Source, Table};
 use crate::view::View;
 
-/// Bytes of a store of which no more is said.
+/// Bytes of a store of which no more is said, where the process may use twice as many.
 pub const DEFAULT_CAPACITY: u64 = 1 << 30;
 
 /// Choices for a [`Store`].
@@ -32,12 +33,19 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> StoreOptions {
-        StoreOptions { capacity: DEFAULT_CAPACITY, spill: None, addresses: Vec::new() }
+        let capacity = capacity_within(resources::memory());
+        StoreOptions { capacity, spill: None, addresses: Vec::new() }
     }
 }
 
+/// The bytes of a store of which no more is said, where the process may use `memory` bytes.
+fn capacity_within(memory: u64) -> u64 {
+    DEFAULT_CAPACITY.min(memory / 2)
+}
+
 impl StoreOptions {
-    /// Most bytes of the objects, rounded up to pages. Only what is used takes memory. 1 GiB unless set.
+    /// Most bytes of the objects, rounded up to pages. Only what is used takes memory. Unless set 1 GiB, or half of what the
+    /// process may use, by its control group and its limits, where that is less.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
@@ -138,7 +146,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Store {
-    /// A store of up to [`DEFAULT_CAPACITY`] bytes.
+    /// A store of up to [`DEFAULT_CAPACITY`] bytes, or half of what the process may use.
     ///
     /// # Errors
     /// As [`StoreOptions::build`].
@@ -365,5 +373,17 @@ pub(crate) fn check_type_name(type_name: &str) -> Result<(), Error> {
     match type_name.len() {
         len if len > MAX_TYPE_NAME => Err(Error::TypeName { len }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_takes_half_of_what_the_process_may_use_or_its_default_capacity() {
+        assert_eq!(capacity_within(300 << 20), 150 << 20);
+        assert_eq!(capacity_within(64 << 30), DEFAULT_CAPACITY);
+        assert_eq!(StoreOptions::default().capacity, capacity_within(resources::memory()));
     }
 }

@@ -182,7 +182,8 @@ pub unsafe extern "C" fn farjump_store_options_free(
     })
 }
 
-/// Most bytes of the objects. Only the used part takes memory. Default: 1 GiB.
+/// Most bytes of the objects. Only the used part takes memory. Default: 1 GiB, or half of what the control group and the limits
+/// of the process grant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_capacity(
     options: *mut farjump_store_options_t,
