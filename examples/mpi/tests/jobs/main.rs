@@ -1,4 +1,4 @@
-//! Jobs of MPI on this machine: the conformance suite over the transport, the program, and the reuse of
+//! Jobs of MPI on this machine: the conformance suite over the transport, the programs, and the reuse of
 //! regions.
 
 #[cfg(feature = "mpi")]
@@ -64,5 +64,21 @@ fn eight_ranks_ask_another_one_in_the_midst_of_its_simulation() {
     for rank in 1..8 {
         let line = format!("rank {rank}: 20 answers of rank 0 are right, ");
         assert!(output.contains(&line), "{output}");
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn sixteen_ranks_connect_with_each_other_over_each_transport() {
+    // Those of farjump that are built in and usable, and the example's. docs/decisions/mpi-window.md has the times.
+    let own = farjump::transports::available().into_iter().filter(|backend| backend.usable.is_ok());
+    let own = own.map(|backend| backend.name).filter(|name| !name.starts_with("verbs"));
+    for transport in own.chain(["mpi-window"]) {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = [folder.path(), transport.as_ref()];
+        let Some(output) = job::run(&job::MEMORY, 16, env!("CARGO_BIN_EXE_mpi_mesh"), arguments) else {
+            return;
+        };
+        assert!(output.contains(&format!("16 ranks have 240 links over {transport} after ")), "{output}");
     }
 }
