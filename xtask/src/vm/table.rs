@@ -96,7 +96,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         "conformance, verbs-write",
         On::Disorder,
-        "BRIEF CONFORMANCE_THREADS=no; conformance verbs-write",
+        "BRIEF CONFORMANCE_THREADS=no CONFORMANCE_PARTS=channels,always; conformance verbs-write",
         600,
     ),
     (
@@ -111,7 +111,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
         "BRIEF CONFORMANCE_PARTS=channels; conformance 'verbs-write, checked'",
         600,
     ),
-    ("conformance, verbs-send", On::First, "BRIEF CONFORMANCE_THREADS=no; conformance verbs-send", 600),
+    ("conformance, verbs-send", On::First, "BRIEF CONFORMANCE_THREADS=no CONFORMANCE_PARTS=channels,always; conformance verbs-send", 600),
     (
         "conformance, ucx-put over the device",
         On::None,
@@ -263,7 +263,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     ),
     (
         "what keeps a device from being used is said with the mend",
-        On::Each,
+        On::First,
         "try() {
              refuses \"$1\" as_user farjump serve --listen unix:/tmp/none --transport verbs-write
              as_user farjump transports --transport verbs-write >shown
