@@ -27,8 +27,6 @@ pub(super) struct Tests {
     pub(super) package: &'static str,
     /// cargo's options for its test programs: `--lib`, and `--test` with a name each.
     pub(super) programs: &'static [&'static str],
-    /// Its features beside those that it has by default.
-    pub(super) features: &'static [&'static str],
     /// Lists of tests, or modules of them, that do not run, with the reason.
     pub(super) skipped: &'static [Skipped],
 }
@@ -92,11 +90,7 @@ pub(super) const ALL: &[Platform] = &[
         standard_library: StandardLibrary::Packaged,
         tests: AARCH64,
         is_third: true,
-        variables: &[
-            KEEPS_STALE_CODE,
-            // The modes do not depend on the transports, and the tests of links have them all.
-            ("CONFORMANCE_PARTS", "channels,cached"),
-        ],
+        variables: &[KEEPS_STALE_CODE],
     },
     Platform {
         suite: "riscv64, emulated",
@@ -175,19 +169,12 @@ const OS_SKIPPED: Skipped = &[("the_limit_of_a_real_control_group_counts", BY_A_
 
 /// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises.
 const AARCH64: &[Tests] = &[
-    Tests { package: "farjump-core", programs: CORE, features: &[], skipped: &[] },
-    Tests { package: "farjump-loader", programs: LOADER, features: &[], skipped: &[LOADER_SKIPPED] },
-    Tests { package: "farjump-os", programs: &["--lib"], features: &[], skipped: &[OS_SKIPPED] },
-    Tests {
-        package: "farjump-control",
-        programs: &["--lib", "--test", "control"],
-        features: &["farjump-control/key"],
-        skipped: &[],
-    },
+    Tests { package: "farjump-core", programs: CORE, skipped: &[] },
+    Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED] },
+    Tests { package: "farjump-os", programs: &["--lib"], skipped: &[OS_SKIPPED] },
     Tests {
         package: "farjump-transports",
         programs: &["--lib", "--test", "transports"],
-        features: &[],
         skipped: &[&[(
             "a_peer_that_ends_under_a_frame_over_tcp",
             "UCX's endpoint times out under the emulator, before the peer ends",
@@ -196,35 +183,17 @@ const AARCH64: &[Tests] = &[
     Tests {
         package: "farjump",
         programs: &["--lib", "--test", "links"],
-        features: &[],
         skipped: &[&[("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED)]],
-    },
-    Tests {
-        package: "farjump-integration-tests",
-        programs: &["--test", "conformance"],
-        features: &[],
-        skipped: &[&[
-            ("fake", SAME_CODE),
-            ("delayed", SAME_CODE),
-            ("traced", SAME_CODE),
-            ("alone", SAME_CODE),
-            ("another_program", SAME_CODE),
-            ("clear", SAME_CODE),
-            ("checked", SAME_CODE),
-            ("fenced", SAME_CODE),
-            ("namespaces", "programs in a namespace are not started by way of the emulator"),
-        ]],
     },
 ];
 
 /// The tests for riscv64: those of placing code, of entering it, and of a source and a target. What both do besides is
 /// the same on each architecture, and runs for aarch64.
 const RISCV64: &[Tests] = &[
-    Tests { package: "farjump-core", programs: CORE, features: &[], skipped: &[] },
+    Tests { package: "farjump-core", programs: CORE, skipped: &[] },
     Tests {
         package: "farjump-loader",
         programs: LOADER,
-        features: &[],
         skipped: &[
             LOADER_SKIPPED,
             &[
@@ -234,11 +203,10 @@ const RISCV64: &[Tests] = &[
             ],
         ],
     },
-    Tests { package: "farjump-os", programs: &["--lib"], features: &[], skipped: &[OS_SKIPPED] },
+    Tests { package: "farjump-os", programs: &["--lib"], skipped: &[OS_SKIPPED] },
     Tests {
         package: "farjump",
         programs: &["--lib", "--test", "links"],
-        features: &[],
         skipped: &[&[
             ("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED),
             ("eviction::", NOT_TOLD),
@@ -282,10 +250,7 @@ impl Platform {
     pub(super) fn packages(&self) -> impl Iterator<Item = &'static str> {
         let program = self.is_third.then_some("farjump-cli");
         let packages = self.tests.iter().map(|tests| tests.package).chain(program);
-        let features = self.tests.iter().flat_map(|tests| tests.features);
-        packages
-            .flat_map(|package| ["--package", package])
-            .chain(features.flat_map(|feature| ["--features", feature]))
+        packages.flat_map(|package| ["--package", package])
     }
 
     /// cargo's arguments for the test programs of all of them. Each names programs of one package, and the units of all.
