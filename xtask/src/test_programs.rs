@@ -117,6 +117,12 @@ impl TestPrograms {
         self.artifacts.program(name)
     }
 
+    /// The file of the test program `name` (`--test NAME`), if it is among these.
+    pub(crate) fn file_of(&self, name: &str) -> Option<PathBuf> {
+        let mut files = self.selected(&["--test", name]).programs.into_iter().map(|program| program.file);
+        files.next()
+    }
+
     /// Those that cargo's options `selection` select: `--lib`, `--bins` and `--test NAME`.
     pub(crate) fn selected(&self, selection: &[&str]) -> TestPrograms {
         let is_selected = |program: &TestProgram| match program.kind.as_str() {
@@ -218,6 +224,7 @@ mod tests {
         assert_eq!(files(&["--test", "cli"]), ["/t/cli-3"]);
         assert_eq!(files(&["--test", "ucx", "--no-fail-fast"]), [""; 0]);
         assert_eq!(files(&["--lib"]), ["/t/macros-4", "/t/own-1"]);
+        assert_eq!([all.file_of("cli"), all.file_of("ucx")], [Some("/t/cli-3".into()), None]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) use farjump_fixtures::this_test;
 use crate::support::{FOREVER, PATIENCE, library, words};
 
 /// The test that helper processes run.
-const ENTRY: &str = "helper::a_process_plays_the_role_that_it_was_started_for";
+pub(crate) const ENTRY: &str = "helper::a_process_plays_the_role_that_it_was_started_for";
 /// The key of processes on TCP.
 const KEY: [u8; Key::LEN] = [7; Key::LEN];
 
@@ -93,6 +93,7 @@ fn a_process_plays_the_role_that_it_was_started_for() {
         [] => {}
         ["target", address, transport, data] => play_target(address, transport, data),
         ["counting-target", address] => play_counting_target(address),
+        ["forwarding-target", address, transport, next] => play_forwarding_target(address, transport, next),
         ["source", address, transport] => play_source(address, transport),
         _ => panic!("no such role: {args:?}"),
     }
@@ -119,6 +120,19 @@ fn play_target(address: &str, transport: &str, data: &str) {
         stopper.stop();
     });
     say(&format!("ready {}", target.address()));
+    target.run().unwrap();
+}
+
+/// A target with the destination `next` at that address, until its parent ends it.
+fn play_forwarding_target(address: &str, transport: &str, next: &str) {
+    let target = Target::listen(address).transport(transport).destination("next", next);
+    let mut target = target.handshake_timeout(PATIENCE).build().unwrap();
+    let stopper = target.stopper();
+    thread::spawn(move || {
+        commands().for_each(drop);
+        stopper.stop();
+    });
+    say("ready");
     target.run().unwrap();
 }
 

@@ -8,8 +8,10 @@ use std::process::Command;
 
 use farjump::zerocopy::{FromBytes, Immutable, IntoBytes};
 use farjump::{CompiledImage, Library, Machine, PeerCompiler};
+use farjump_fixtures::helper_process::{HelperProcess, as_test};
 use farjump_fixtures::process::Process;
 
+use crate::helper::ENTRY;
 use crate::support::{FOREIGN, PATIENCE, Place, library_path, meanwhile};
 
 /// The transports between processes of one machine. Debian 12 has no UCX for riscv64.
@@ -204,8 +206,10 @@ fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
         let target =
             farjump::Target::listen(&address(2)).transport(transport).destination("next", &address(3));
         let mut target = target.handshake_timeout(PATIENCE).build().unwrap();
-        let next = format!("next={}", address(2));
-        let first = start(serving(&third, &address(1), transport).args(["--destination", &next]));
+        // This test's own program, of the third machine.
+        let role = ["forwarding-target", &address(1), transport, &address(2)];
+        let first = HelperProcess::start(as_test(Command::new(&third), ENTRY, &role));
+        assert_eq!(first.hear(), "ready");
         for call in ["1", "2"] {
             let mut command = Command::new(&other);
             command.arg("inject").arg(&library).args(["--to", &address(1), "--transport", transport]);
@@ -220,7 +224,7 @@ fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
         }
         assert_eq!(target.images().len(), 1, "{transport}: it holds an image that it passed on");
         assert_eq!(target.stats().refusals(), 0);
-        first.stop().worked();
+        first.end();
         last.stop().worked();
     }
 }

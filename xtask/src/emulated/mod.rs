@@ -15,7 +15,6 @@ use std::time::Instant;
 use self::platform::Platform;
 use self::tools::Tools;
 use self::wrappers::Wrappers;
-use crate::artifacts::Artifacts;
 use crate::debs::Outcome;
 use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::suite::{counted, suite};
@@ -78,11 +77,14 @@ pub(crate) fn check_core(platform: &str, interrupt: &Interrupt) -> Result<Outcom
     tools.with_compiler(run).run().map(Outcome::Here)
 }
 
-/// The programs `farjump` with which tests make pairs and chains of machines.
+/// The test program of links, which plays a target.
+const LINKS: &str = "links";
+
+/// The programs with which tests make pairs and chains of machines.
 struct Programs {
-    /// That of this machine.
+    /// `farjump` of this machine.
     own: PathBuf,
-    /// One of a platform whose tests ran before, started by way of its emulator.
+    /// [`LINKS`] of a platform whose tests ran before, started by way of its emulator.
     third: Option<PathBuf>,
 }
 
@@ -157,16 +159,10 @@ fn of_platform(
             .skipped
             .extend(skipped().map(|(name, why)| (format!("{}: {name}", tests.package), (*why).to_owned())));
     }
-    if platform.is_third {
-        // With the example, whose tests' features it has.
-        let build =
-            cargo().args(["build", "--target", platform.rust, "--bin", "farjump", "--example", "store"]);
-        let what = format!("the program for {}", platform.suite);
-        let build = build.args(platform.packages()).limit(BUILDING);
-        match Artifacts::of(build, &what).and_then(|built| built.program("farjump")) {
-            Ok(program) => programs.third = Some(wrappers.start(&program)?),
-            Err(error) => tally.add(counted(&what, Err(error))?),
-        }
+    if platform.is_third
+        && let Some(links) = built.file_of(LINKS)
+    {
+        programs.third = Some(wrappers.start(&links)?);
     }
     Ok(tally)
 }

@@ -15,7 +15,7 @@ pub(super) struct Platform {
     pub(super) standard_library: StandardLibrary,
     /// The tests that run.
     pub(super) tests: &'static [Tests],
-    /// Whether the tests of later platforms have a program `farjump` of this one beside them.
+    /// Whether the tests of later platforms have a target of this one beside them.
     pub(super) is_third: bool,
     /// Variables that tell the tests about the emulator.
     pub(super) variables: &'static [(&'static str, &'static str)],
@@ -248,8 +248,7 @@ impl Platform {
     /// cargo's arguments for the packages whose tests run. One command builds for all of them, and each crate once: the
     /// packages that a command names decide the features of what they depend on.
     pub(super) fn packages(&self) -> impl Iterator<Item = &'static str> {
-        let program = self.is_third.then_some("farjump-cli");
-        let packages = self.tests.iter().map(|tests| tests.package).chain(program);
+        let packages = self.tests.iter().map(|tests| tests.package);
         packages.flat_map(|package| ["--package", package])
     }
 
