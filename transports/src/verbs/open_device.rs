@@ -85,10 +85,10 @@ impl Drop for List {
 pub(super) fn library() -> Result<&'static Verbs, String> {
     static PREPARED: PerProcess<OnceLock<()>> = PerProcess::new();
     #[cfg(test)]
-    if let Some(verbs) = super::fake::verbs() {
-        return Ok(verbs);
-    }
-    let verbs = Verbs::open().map_err(|error| error.to_string())?;
+    let played = super::fake::verbs();
+    #[cfg(not(test))]
+    let played = None;
+    let verbs = played.map_or_else(Verbs::open, Ok).map_err(|error| error.to_string())?;
     PREPARED.get().get_or_init(|| {
         if let Err(error) = verbs.prepare_for_forks() {
             log::warn!(

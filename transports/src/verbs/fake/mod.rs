@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::interfaces::Interfaces;
 use super::sysfs::System;
-pub(in crate::verbs) use queues::{asked_of, ended};
+pub(in crate::verbs) use queues::{asked_of, ended, preparations};
 
 /// A port of a played device.
 #[derive(Clone, Debug)]

@@ -38,6 +38,8 @@ struct All {
     last: u32,
     /// Calls that ended an object.
     ended: usize,
+    /// Calls of `ibv_fork_init`.
+    preparations: usize,
 }
 
 struct Pair {
@@ -84,13 +86,23 @@ pub(in crate::verbs) fn ended() -> usize {
     with(|all| all.ended)
 }
 
-/// Counts such a call.
+/// Calls of `ibv_fork_init` by this process.
+pub(in crate::verbs) fn preparations() -> usize {
+    with(|all| all.preparations)
+}
+
+/// Counts a call that ended an object.
 pub(super) fn end() {
     with(|all| all.ended += 1);
 }
 
 pub(super) fn optional() -> Optional {
-    Optional { data_in_order: Some(data_in_order), ..Optional::default() }
+    Optional { data_in_order: Some(data_in_order), fork_init: Some(fork_init), ..Optional::default() }
+}
+
+unsafe extern "C" fn fork_init() -> c_int {
+    with(|all| all.preparations += 1);
+    0
 }
 
 unsafe extern "C" fn data_in_order(qp: *mut ibv_qp, _: ibv_wr_opcode, _: u32) -> c_int {
