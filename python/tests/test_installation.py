@@ -12,6 +12,11 @@ class Installation(WithTarget):
     def test_the_version_is_that_of_the_installed_package(self):
         self.assertEqual(farjump.__version__, importlib.metadata.version("farjump"))
 
+    def test_a_transport_that_the_wheel_lacks_is_refused_without_a_command_to_build_it(self):
+        with self.assertRaisesRegex(farjump.ConnectError, "this build of farjump lacks it") as caught:
+            farjump.Link(self.address, transport="ucx-put")
+        self.assertNotIn("--features", str(caught.exception))
+
     def test_without_numba_the_rest_works_and_the_decorator_says_what_to_install(self):
         script = (
             "import sys\nsys.modules['numba'] = None\nimport farjump\n"

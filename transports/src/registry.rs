@@ -388,6 +388,21 @@ mod tests {
     }
 
     #[test]
+    fn a_backend_that_this_build_lacks_is_refused_without_a_command_to_build_it() {
+        // The user of a wheel builds nothing.
+        let lacking = Backend { maker: None, ..BACKENDS[0] };
+        let options = BackendOptions::new();
+        assert_eq!(
+            lacking.look(options).usable.unwrap_err(),
+            "this build of farjump lacks it (feature `shm`)"
+        );
+        assert_eq!(
+            lacking.make(options).err().unwrap().to_string(),
+            "transport `shm` cannot be used: this build of farjump lacks it (feature `shm`); choose another one"
+        );
+    }
+
+    #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = make("smoke-signals").err().expect("there is no such transport").to_string();
         assert!(error.contains("smoke-signals") && error.contains("shm, ucx-put"), "{error}");
