@@ -61,7 +61,7 @@ impl KeyFile {
 #[derive(Args, Clone, Debug)]
 pub struct RdmaDevice {
     /// The RDMA device and port for verbs-write and verbs-send: rxe0, rxe0:1 (`farjump transports` lists
-    /// them) [default: the first active one]
+    /// them) [default: the nearest active one, or the one that reaches the peer]
     #[cfg(feature = "verbs")]
     #[arg(id = "device", long, value_name = "NAME[:PORT]")]
     pub name: Option<String>,
@@ -145,6 +145,13 @@ mod tests {
         for wrong in ["0s", "999ms", "32768s", "long"] {
             assert!(parse_timeout(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[cfg(feature = "verbs")]
+    #[test]
+    fn the_help_of_the_device_says_that_the_nearest_is_taken() {
+        let help = RdmaDevice::augment_args(clap::Command::new("serve")).render_long_help().to_string();
+        assert!(help.contains("[default: the nearest active one"), "{help}");
     }
 
     #[test]

@@ -47,16 +47,21 @@ pub(crate) fn as_text(ports: &[PortReport], reported: impl Fn(&str) -> bool) -> 
 
 fn rows(port: &PortReport, reported: impl Fn(&str) -> bool) -> Vec<[String; 2]> {
     let row = |name: &str, text: String| [name.to_owned(), text];
-    let taken = if port.is_taken { ", which is used" } else { "" };
-    let mut rows = vec![row("device", name(port) + taken), row("state", state(port))];
+    let marked = |is_used, is_offered| match () {
+        () if is_used => ", which is used",
+        () if is_offered => ", which a target offers, too",
+        () => "",
+    };
+    let name = name(port) + marked(port.is_taken, !port.offered.is_empty());
+    let mut rows = vec![row("device", name), row("state", state(port))];
     if port.info.lid != 0 {
         rows.push(row("LID", port.info.lid.to_string()));
     }
     let chosen = port.usable.as_ref().ok().map(|usable| usable.gid);
     for (place, gid) in port.info.gids.iter().enumerate() {
-        let taken = if chosen == Some(gid.index) { ", which is used" } else { "" };
+        let marked = marked(chosen == Some(gid.index), port.offered.contains(&gid.index));
         let title = if place == 0 { "GIDs" } else { "" };
-        rows.push(row(title, format!("{}: {} ({}){taken}", gid.index, gid.address, gid.kind)));
+        rows.push(row(title, format!("{}: {} ({}){marked}", gid.index, gid.address, gid.kind)));
     }
     if let Some(node) = port.info.memory_node {
         rows.push(row("memory node", node.to_string()));
@@ -89,6 +94,7 @@ pub(crate) fn as_json(port: &PortReport) -> Value {
         "gids": port.info.gids.iter().map(gid).collect::<Vec<_>>(),
         "node": port.info.node.as_ref().ok().map(|path| path.to_string_lossy()),
         "used": port.is_taken,
+        "offered_gids": port.offered,
         "usable": usable.is_ok(),
         "why": usable.err(),
         "gid_index": usable.ok().map(|usable| usable.gid),
@@ -99,7 +105,7 @@ pub(crate) fn as_json(port: &PortReport) -> Value {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use farjump_transports::verbs::{PortInfo, PortUse};
+    use farjump_transports::verbs::{GidInfo, PortInfo, PortUse};
 
     use super::*;
 
@@ -110,7 +116,7 @@ pub(crate) mod tests {
         info.node = Ok("/dev/infiniband/uverbs0".into());
         let usable = why.map_or(Ok(PortUse::new(1, 1024, 0xffff)), |why| Err(why.to_owned()));
         let mut report = PortReport::new(info, usable);
-        report.is_taken = true;
+        (report.is_taken, report.offered) = (true, vec![1]);
         report
     }
 
@@ -124,7 +130,7 @@ packets    of up to 1024 bytes, in partition 0xffff
 ";
         assert_eq!(as_text(&[port(None)], |_| false), expected);
         let mut infiniband = port(Some("no cable"));
-        (infiniband.info.lid, infiniband.is_taken) = (7, false);
+        (infiniband.info.lid, infiniband.is_taken, infiniband.offered) = (7, false, Vec::new());
         let text = as_text(&[infiniband.clone()], |_| false);
         assert!(text.starts_with("device     rxe0:1\n") && text.contains("\nLID        7\n"), "{text}");
         let mut far = infiniband.clone();
@@ -132,6 +138,28 @@ packets    of up to 1024 bytes, in partition 0xffff
         assert!(as_text(&[far], |_| false).contains("\nmemory node  1\n"));
         assert!(text.ends_with("usable     no: no cable\n"), "{text}");
         assert!(as_text(&[infiniband], |why| why == "no cable").ends_with("no (as above)\n"));
+    }
+
+    #[test]
+    fn ports_and_gids_that_a_target_offers_beside_the_used_ones_are_marked() {
+        let mut two = port(None);
+        two.info.gids = [(1, "10.9.0.1"), (2, "10.77.0.1"), (3, "fe80::1")]
+            .map(|(index, address)| GidInfo::new(index, address, "RoCE v2"))
+            .to_vec();
+        two.offered = vec![1, 2];
+        let mut other = two.clone();
+        other.is_taken = false;
+        let text = as_text(&[two, other], |_| false);
+        let (used, other) = text.split_once("\n\n").unwrap();
+        assert!(used.starts_with("device     rxe0:1, which is used\n"), "{used}");
+        assert!(other.starts_with("device     rxe0:1, which a target offers, too\n"), "{other}");
+        for line in [
+            "1: 10.9.0.1 (RoCE v2), which is used\n",
+            "2: 10.77.0.1 (RoCE v2), which a target offers, too\n",
+            "3: fe80::1 (RoCE v2)\n",
+        ] {
+            assert!(used.contains(line) && other.contains(line), "{text}");
+        }
     }
 
     #[test]
@@ -160,8 +188,8 @@ packets    of up to 1024 bytes, in partition 0xffff
         let expected = json!({
             "device": "rxe0", "port": 1, "state": "ACTIVE", "network": "Ethernet", "interface": "eth0", "lid": 0,
             "memory_node": null,
-            "gids": [], "node": "/dev/infiniband/uverbs0", "used": true, "usable": true, "why": null, "gid_index": 1,
-            "packet_bytes": 1024, "partition": 0xffff,
+            "gids": [], "node": "/dev/infiniband/uverbs0", "used": true, "offered_gids": [1],
+            "usable": true, "why": null, "gid_index": 1, "packet_bytes": 1024, "partition": 0xffff,
         });
         assert_eq!(as_json(&port(None)), expected);
         let broken = as_json(&port(Some("no cable")));

@@ -9,14 +9,15 @@ pub const DEVICE_VARIABLE: &str = "FARJUMP_DEVICE";
 /// The variable for everything else, as [`Options::with`] parses it: `gid=10.9.0.1,timeout=14`.
 pub const OPTIONS_VARIABLE: &str = "FARJUMP_VERBS";
 
-/// Settings of verbs. [`Options::default`] takes the first active port, and times a silent peer out after two
-/// to eight seconds, as the device counts them.
+/// Settings of verbs. [`Options::default`] takes the nearest device with an active port, and times a silent peer out after
+/// two to eight seconds, as the device counts them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The device's name. `None`: the first with an active port.
+    /// The device's name. `None`: the one with an active port that is nearest to this thread (NUMA), or that reaches the
+    /// peer.
     pub device: Option<String>,
-    /// The port's number, from 1. `None`: the first active one.
+    /// The port's number, from 1. `None`: the device's first active one, or the one that reaches the peer.
     pub port: Option<u8>,
     /// The choice among the port's GIDs.
     pub gid: Gid,

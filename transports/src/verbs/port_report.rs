@@ -1,10 +1,14 @@
 //! The ports of this machine, and their use for this process: each is opened and tried like a link would.
 
+use std::iter::once;
+use std::sync::Arc;
+
 use farjump_core::transport::{OpenRequest, Transport};
 
 use super::device::Device;
 use super::options::Options;
 use super::sysfs::{PortInfo, System};
+use super::towards::in_other_networks;
 use super::write::Write;
 
 /// A port, and whether links can be made over it.
@@ -16,14 +20,17 @@ pub struct PortReport {
     /// The parts that a link over it would use, or the reason why there can be none and a remedy, in a
     /// sentence for people.
     pub usable: Result<PortUse, String>,
-    /// Whether links of this process use it, by [`Options::of_process`].
+    /// Whether this process prefers it to its other ports, by [`Options::of_process`].
     pub is_taken: bool,
+    /// Indices of the GIDs by which a target of this process offers it. The source of a link chooses one of the GIDs that
+    /// are offered, of any port. Empty if the port is not offered.
+    pub offered: Vec<u16>,
 }
 
 impl PortReport {
-    /// Makes a report of a port that is not in use.
+    /// Makes a report of a port that is neither preferred nor offered.
     pub fn new(info: PortInfo, usable: Result<PortUse, String>) -> PortReport {
-        PortReport { info, usable, is_taken: false }
+        PortReport { info, usable, is_taken: false, offered: Vec::new() }
     }
 }
 
@@ -54,15 +61,24 @@ pub fn ports(request: &OpenRequest) -> Vec<PortReport> {
         return Vec::new();
     }
     let options = Options::of_process();
-    // Kept open until all ports are tried, so that it is opened once.
-    let taken = options.clone().and_then(|options| Device::open(&options)).ok();
+    // Kept open until all ports are tried, so that each is opened once. The first is the preferred one.
+    let offered = options.clone().and_then(|options| offered(&options)).unwrap_or_default();
     let report = |info: PortInfo| {
         let usable = options.clone().and_then(|options| tried(&info, options, request));
-        let is_taken =
-            taken.as_ref().is_some_and(|taken| (&taken.name, taken.port.number) == (&info.device, info.port));
-        PortReport { is_taken, ..PortReport::new(info, usable) }
+        let is_it = |device: &Device| (&device.name, device.port.number) == (&info.device, info.port);
+        let is_taken = offered.first().is_some_and(|device| is_it(device));
+        let gids = offered.iter().filter(|device| usable.is_ok() && is_it(device));
+        let offered = gids.map(|device| device.port.gid.index.into()).collect();
+        PortReport { is_taken, offered, ..PortReport::new(info, usable) }
     };
     ports.into_iter().map(report).collect()
+}
+
+/// The ports that a target offers, the preferred one first.
+fn offered(options: &Options) -> Result<Vec<Arc<Device>>, String> {
+    let first = Device::open(options)?;
+    let others = in_other_networks(&first, options);
+    Ok(once(first).chain(others).collect())
 }
 
 /// Tries a link over this port.

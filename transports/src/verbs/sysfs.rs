@@ -89,6 +89,13 @@ pub struct GidInfo {
     pub interface: Option<String>,
 }
 
+impl GidInfo {
+    /// Makes an entry without a network interface.
+    pub fn new(index: u16, address: impl Into<String>, kind: impl Into<String>) -> GidInfo {
+        GidInfo { index, address: address.into(), kind: kind.into(), interface: None }
+    }
+}
+
 #[cfg(test)]
 thread_local! {
     /// The folders that stand for the system's in this thread.

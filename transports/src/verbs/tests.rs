@@ -13,7 +13,7 @@ use farjump_rdma_sys::{
 };
 
 use super::address::{Backend, EndpointAddress, Offer};
-use super::fake::{Fake, FakePort, asked_of, ended};
+use super::fake::{Fake, FakePort, asked_of, ended, preparations};
 use super::write::Write;
 use super::*;
 
@@ -236,10 +236,8 @@ fn the_device_near_the_thread_is_taken_and_another_if_it_cannot_be() {
     fake.run_on(1);
     let near = open();
     assert_eq!(told(&near).gid, mapped("10.9.0.1"));
-    let taken: Vec<_> = ports(&OpenRequest::new(8192, 4096))
-        .into_iter()
-        .map(|it| (it.is_taken, it.info.memory_node))
-        .collect();
+    let reports = ports(&OpenRequest::new(8192, 4096));
+    let taken: Vec<_> = reports.iter().map(|it| (it.is_taken, it.info.memory_node)).collect();
     assert_eq!(taken, [(true, Some(1)), (false, Some(0))]);
     let mut down = FakePort::ethernet("10.9.0.1");
     down.is_active = false;
@@ -323,6 +321,25 @@ fn both_processes_choose_though_neither_names_a_port() {
 }
 
 #[test]
+fn the_ports_that_a_target_offers_are_reported() {
+    let fake = mixed();
+    let two = FakePort::ethernet("10.9.0.2").with_gid(2, IBV_GID_TYPE_ROCE_V2, "10.77.0.2");
+    fake.device("eth1", 1, IBV_TRANSPORT_IB, &[two]);
+    let reports = ports(&OpenRequest::new(8192, 4096));
+    let shown: Vec<_> =
+        reports.iter().map(|it| (&*it.info.device, it.info.port, it.is_taken, &it.offered[..])).collect();
+    // At most four, the nearest first: there is no room for the subnet of ib0:2 and ib1.
+    let expected: [(&str, u8, bool, &[u16]); 5] = [
+        ("eth0", 1, true, &[1]),
+        ("eth1", 1, false, &[1, 2]),
+        ("ib0", 1, false, &[0]),
+        ("ib0", 2, false, &[]),
+        ("ib1", 1, false, &[]),
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn a_process_that_names_its_port_offers_no_other() {
     let _fake = mixed();
     assert_eq!(offered(&open_by(on("eth0")).unwrap()).endpoints.len(), 1);
@@ -395,6 +412,18 @@ fn each_endpoint_has_a_domain_and_a_key_of_another_peers_memory_opens_nothing() 
         said.is_some()
     });
     assert!(said.unwrap().to_string().contains("remote access error"));
+}
+
+#[test]
+fn each_process_prepares_for_forks_once_before_it_uses_a_device() {
+    let fake = Fake::new();
+    fake.roce("roce0", "10.9.0.1");
+    // A child, which has no other threads: other tests of this process open devices, too.
+    in_child(|| {
+        let is_first = preparations() == 0;
+        drop((open(), open()));
+        is_first && preparations() == 1
+    });
 }
 
 #[test]
