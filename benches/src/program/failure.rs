@@ -230,3 +230,29 @@ impl From<farjump::inspect::InspectError> for Failure {
         Failure::new(error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_keys_has_one_remedy() {
+        let peer = || "farjump (pid 7)".to_owned();
+        let address = "tcp:192.0.2.1:7471".parse().expect("it is an address");
+        let errors = [
+            Error::from(NoConnection::KeyMissing { address }),
+            HandshakeError::KeyWanted { peer: peer() }.into(),
+            HandshakeError::KeyUnknown { peer: peer() }.into(),
+            HandshakeError::WrongKey { peer: peer() }.into(),
+            HandshakeError::OwnerUnknown { peer: peer() }.into(),
+        ];
+        for error in errors {
+            let text = Failure::from(error).to_string().replace(&peer(), "");
+            assert_eq!(text.matches('(').count(), 1, "{text}");
+            assert!(
+                text.ends_with("(--key FILE on both sides)") || text.ends_with("(`farjump key FILE`)"),
+                "{text}"
+            );
+        }
+    }
+}
