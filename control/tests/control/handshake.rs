@@ -20,6 +20,8 @@ use farjump_fixtures::control::{
 use farjump_os::cpu::detected;
 use farjump_transports::shm::Shm;
 
+use crate::LONG_FUNCTION;
+
 /// `shm` under another name.
 fn named(name: &str) -> Box<dyn Transport> {
     Altered::new(Shm).named(name).boxed()
@@ -269,6 +271,7 @@ fn a_target_that_does_not_answer_is_given_up_at_the_deadline() {
     let _listener = place.listener();
     let error = connect_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
     assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Welcome, .. }), "{error}");
+    assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
 }
 
 #[test]
@@ -288,6 +291,7 @@ fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
     let mut late = Arrival::new(accept(&listener).unwrap(), options);
     let error = late.advance(&mut shm()).expect_err("its time is up");
     assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Hello, .. }), "{error}");
+    assert!(!error.to_string().contains("function"), "{error}");
     assert!(late.as_fd().is_none());
     assert!(matches!(late.advance(&mut shm()), Err(HandshakeError::PeerGone { .. })));
 }

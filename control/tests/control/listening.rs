@@ -8,10 +8,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use farjump_control::{ConnectError, Control, FileKind, HandshakeError, Listener, NoListener, PeerAddress};
+use farjump_control::{
+    Awaited, ConnectError, Control, FileKind, HandshakeError, Listener, NoListener, PeerAddress,
+};
 use farjump_fixtures::control::{Place, far, handshake_over, handshake_pair};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+use crate::LONG_FUNCTION;
 
 /// Leaves the file of a socket that nobody listens on. It never was listened on: a child that another test forks has a
 /// copy of a listening one until it runs its program, and peers reach that.
@@ -207,7 +211,8 @@ fn a_target_that_accepts_nobody_is_waited_for_up_to_the_deadline() {
     listen(&full, 0).unwrap();
     let _first = UnixStream::connect(place.path()).unwrap();
     let error = Control::connect(&place.address(), Instant::now()).unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
+    assert!(matches!(error, ConnectError::TimedOut { awaited: Awaited::Backlog, .. }), "{error}");
+    assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
     // A full backlog is no stale socket.
     assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
 }

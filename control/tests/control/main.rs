@@ -12,3 +12,7 @@ mod processes;
 mod streams;
 mod tcp;
 mod wiped;
+
+/// The likely cause of a target's silence, and the remedy: the end of an error.
+const LONG_FUNCTION: &str =
+    ", perhaps because it runs a long function, and answers when that has returned: wait longer";

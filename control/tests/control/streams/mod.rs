@@ -21,6 +21,7 @@ use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendFlags, sockopt};
 
+use crate::LONG_FUNCTION;
 use crate::tcp::{key, listener};
 use streamed::Streamed;
 
@@ -288,6 +289,7 @@ fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
         }
     };
     assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Stream, .. }), "{error}");
+    assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
     assert!(matches!(next(&mut source.control), Ok(Message::Reject { cause: RejectCause::TooLate, .. })));
     // The token died with it.
     let _stream = connected(&place, &source.opening());
