@@ -19,7 +19,8 @@ fn json_path(payload: &[u8], kv: &mut Kv) {
         fail("the payload has no zero at its end: write KEY and steps, each with a zero behind it")
     };
     let mut words = words.split(|&byte| byte == 0);
-    let key = match kv.key(0) {
+    let key = kv.key(0);
+    let key = match &key {
         Some(key) => key,
         None => words.next().unwrap_or_default(),
     };

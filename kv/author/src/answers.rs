@@ -23,6 +23,20 @@ impl Deref for Text {
     }
 }
 
+/// A key or an argument that came with the call. Stays until the call ends, so that writes may name it.
+#[derive(Clone, Copy)]
+pub struct Word(server::Bytes);
+
+impl Deref for Word {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the module keeps these bytes until the call ends. A word does not outlive the call: only a static would,
+        // and the pointer in a word is not `Sync`.
+        unsafe { self.0.lent() }
+    }
+}
+
 impl Kv {
     /// Takes the payload of a call by a link for keys and arguments: an array of bulk strings in RESP, `numkeys key ... arg ...` as
     /// behind the name in `FJ.CALL`. Does nothing in a call by `FJ.CALL`: so a function that calls it first works both ways.
@@ -33,6 +47,22 @@ impl Kv {
         // SAFETY: the payload's bytes are valid for the call, which copies them.
         let got = unsafe { server::kv_words(self.raw(), payload.as_ptr().cast(), payload.len()) };
         found(got, ()).map(drop)
+    }
+
+    /// A key that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
+    pub fn key(&self, index: usize) -> Option<Word> {
+        let mut key = server::Bytes::EMPTY;
+        // SAFETY: the result is valid for a write.
+        let got = unsafe { server::kv_key(self.raw(), index, &raw mut key) };
+        (got == 0).then_some(Word(key))
+    }
+
+    /// An argument that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
+    pub fn arg(&self, index: usize) -> Option<Word> {
+        let mut arg = server::Bytes::EMPTY;
+        // SAFETY: the result is valid for a write.
+        let got = unsafe { server::kv_arg(self.raw(), index, &raw mut arg) };
+        (got == 0).then_some(Word(arg))
     }
 
     /// Number of the keys that came with the call.

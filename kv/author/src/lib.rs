@@ -1,5 +1,5 @@
 //! What functions may call that run in Redis or Valkey, in Rust. The same as `farjump_kv.h`, with lifetimes: what is lent
-//! cannot outlive the call, or a write.
+//! cannot outlive the call, or a write. The call's own keys and arguments outlive writes.
 //!
 //! ```ignore
 //! #![no_std]
@@ -33,7 +33,7 @@ mod replies;
 use core::ffi::c_int;
 use core::marker::PhantomData;
 
-pub use answers::Text;
+pub use answers::{Text, Word};
 pub use cursors::{Entries, Entry, Names, Pairs, Scores};
 pub use fault::Fault;
 use imports as server;
@@ -267,24 +267,6 @@ impl Kv {
         let got = unsafe { server::kv_command(self.raw(), words.as_ptr(), words.len(), &raw mut reply) };
         found(got, reply)?;
         Ok(Reply::new(self, reply))
-    }
-
-    /// A key that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
-    pub fn key(&self, index: usize) -> Option<&[u8]> {
-        let mut key = server::Bytes::EMPTY;
-        // SAFETY: as in `get`.
-        let got = unsafe { server::kv_key(self.raw(), index, &raw mut key) };
-        // SAFETY: the command's words stay until the call ends.
-        (got == 0).then(|| unsafe { key.lent() })
-    }
-
-    /// An argument that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
-    pub fn arg(&self, index: usize) -> Option<&[u8]> {
-        let mut arg = server::Bytes::EMPTY;
-        // SAFETY: as in `get`.
-        let got = unsafe { server::kv_arg(self.raw(), index, &raw mut arg) };
-        // SAFETY: the command's words stay until the call ends.
-        (got == 0).then(|| unsafe { arg.lent() })
     }
 
     /// Ends the call with the server's sentence to the last error. `fault` shows that there was one.

@@ -1,9 +1,5 @@
 //! The samples.
 
-use std::fs;
-use std::path::Path;
-
-use farjump::build::{Options, build};
 use farjump::{Library, Link};
 use farjump_fixtures::process::PATIENCE;
 
@@ -107,7 +103,7 @@ fn a_bloom_filter_misses_no_item() {
 
 #[test]
 fn a_function_in_rust_adds_up_hashes_by_prefix_without_unsafe_code() {
-    let library = rust_library("filter_aggregate");
+    let library = library("filter_aggregate.rs");
     on_each(|program| {
         let server = Start::new(program).run();
         let mut client = server.client();
@@ -134,29 +130,9 @@ fn sums(link: &Link, library: &Library, words: &str) -> [i64; 2] {
     [number(0), number(8)]
 }
 
-/// The library of a sample in Rust, which is built as a crate of an author's.
-fn rust_library(name: &str) -> Library {
-    let folder = farjump_fixtures::folder();
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let at = |path: &str| package.join(path).display().to_string();
-    let manifest = format!(
-        "[package]\nname = \"{name}\"\nedition = \"2024\"\n[lib]\npath = {:?}\n[dependencies]\n\
-         farjump-ifunc = {{ path = {:?} }}\nfarjump-kv-ifunc = {{ path = {:?} }}\n[workspace]\n",
-        at(&format!("samples/{name}.rs")),
-        at("../ifuncs/rust"),
-        at("author")
-    );
-    fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
-    let output = folder.path().join(format!("lib{name}.so"));
-    let options =
-        Options { inputs: vec![folder.path().into()], output: output.clone(), ..Options::default() };
-    build(&options).unwrap();
-    Library::open(&output).unwrap()
-}
-
 #[test]
 fn a_path_into_json_finds_the_value_that_is_there() {
-    let library = rust_library("json_path");
+    let library = library("json_path.rs");
     on_each(|program| {
         let server = Start::new(program).run();
         let text = br#" {"a": {"b c": [1, "two", {"d": [ ]}, -4.5e3], "e": null}, "quo\"te": 5, "s": "x, ] } \" y" , "last":true}"#;

@@ -7,10 +7,10 @@ use farjump_fixtures::process::PATIENCE;
 
 use crate::protobuf::varint;
 use crate::resp::{Client, Value, encoded};
-use crate::server::{Server, Start, library, library_file, on_each};
+use crate::server::{RUST, Server, Start, library, library_file, on_each};
 
-/// Jobs that people script: a function and a script for each.
-const JOBS: [&str; 4] = ["token_bucket", "leaders", "downsample", "protobuf_sum"];
+/// Jobs that people script: a script for each, and functions in C and Rust.
+const JOBS: [&str; 5] = ["token_bucket", "token_bucket.rs", "leaders", "downsample", "protobuf_sum"];
 
 fn load(client: &mut Client, names: &[&str]) {
     for name in names {
@@ -21,6 +21,7 @@ fn load(client: &mut Client, names: &[&str]) {
 
 /// A job's script.
 fn script(job: &str) -> Vec<u8> {
+    let job = job.trim_end_matches(RUST);
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(format!("{job}.lua"))).unwrap()
 }
 
@@ -67,6 +68,13 @@ fn flat(value: &Value) -> Vec<String> {
     into
 }
 
+/// Whether a time in microseconds is that of the server's clock.
+fn is_now(client: &mut Client, time: i64) -> bool {
+    let server_time = flat(&client.say("TIME"));
+    let [seconds, rest] = [0, 1].map(|part| server_time[part].parse::<i64>().unwrap());
+    (0..PATIENCE.as_micros() as i64).contains(&(seconds * 1_000_000 + rest - time))
+}
+
 /// Runs a job in each way, with the same keys and arguments; before each, `prepare` runs.
 #[track_caller]
 fn same_in_each_way(server: &Server, job: &str, words: &[&[u8]], prepare: &str) -> Vec<String> {
@@ -92,19 +100,28 @@ fn jobs_that_people_script_come_out_the_same_as_functions() {
         load(&mut client, &JOBS);
         fill(&mut client);
 
-        let bucket = |state: &str, arguments: [&str; 4]| {
-            let words = ["1", "bucket"].into_iter().chain(arguments).map(str::as_bytes).collect::<Vec<_>>();
-            let told = same_in_each_way(&server, "token_bucket", &words, state);
-            let mut client = server.client();
-            assert_eq!(client.say("HGET bucket tokens").text().parse::<f64>().unwrap().to_string(), told[1]);
-            assert!(matches!(client.say("PTTL bucket"), Value::Integer(1..)));
-            told
-        };
-        assert_eq!(bucket("DEL bucket", ["10", "3", "4", "5000000"]), ["1", "6"]);
-        let state = "HSET bucket tokens 1.25 time 5000000";
-        assert_eq!(bucket(state, ["10", "3", "4", "5100000"]), ["0", "1.55"]);
-        assert_eq!(bucket(state, ["10", "3", "4", "6000000"]), ["1", "0.25"]);
-        assert_eq!(bucket(state, ["10", "3", "4", "4000000"]), ["0", "1.25"], "time that goes back");
+        for job in ["token_bucket", "token_bucket.rs"] {
+            let bucket = |state: &str, more: &[&str]| {
+                let arguments = ["1", "bucket", "10", "3", "4"].iter().chain(more);
+                let words = arguments.map(|word| word.as_bytes()).collect::<Vec<_>>();
+                let told = same_in_each_way(&server, job, &words, state);
+                let mut client = server.client();
+                let tokens = client.say("HGET bucket tokens").text().parse::<f64>().unwrap();
+                assert_eq!(tokens.to_string(), told[1]);
+                assert!(matches!(client.say("PTTL bucket"), Value::Integer(1..)));
+                told
+            };
+            assert_eq!(bucket("DEL bucket", &["5000000"]), ["1", "6"]);
+            let state = "HSET bucket tokens 1.25 time 5000000";
+            assert_eq!(bucket(state, &["5100000"]), ["0", "1.55"]);
+            assert_eq!(bucket(state, &["6000000"]), ["1", "0.25"]);
+            assert_eq!(bucket(state, &["4000000"]), ["0", "1.25"], "time that goes back");
+            assert_eq!(bucket("DEL bucket", &[]), ["1", "6"]);
+            let time = client.say("HGET bucket time").text().parse().unwrap();
+            assert!(is_now(&mut client, time), "{job}: {time}");
+            let refused = client.say(&format!("FJ.CALL {job} 1 bucket 10 three 4"));
+            assert!(refused.error().contains("number"), "{job}: {refused:?}");
+        }
 
         let leaders =
             same_in_each_way(&server, "leaders", &[b"2", b"scores", b"teams", b"5", b"red"], "PING");
@@ -166,9 +183,7 @@ fn a_function_answers_with_values_of_the_servers_protocol() {
             assert!(answered.error().contains("is no such number"), "{wrong}: {answered:?}");
         }
         let Value::Integer(time) = call("t") else { panic!("the time is a number") };
-        let server_time = flat(&client.say("TIME"));
-        let now = server_time[0].parse::<i64>().unwrap() * 1_000_000 + server_time[1].parse::<i64>().unwrap();
-        assert!((0..PATIENCE.as_micros() as i64).contains(&(now - time)), "{time} and {now}");
+        assert!(is_now(&mut client, time), "{time}");
         // In a script, and in the third version of the protocol.
         let scripted = b"return redis.call('FJ.CALL', 'answers', 0, 'i') + 6";
         assert_eq!(client.run(&[b"EVAL", scripted, b"0"]), Value::Integer(1));

@@ -1,10 +1,10 @@
 //! Servers that a test starts, with the module in them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{env, fs};
 
 use farjump::build::{Options, build};
@@ -17,6 +17,8 @@ use crate::resp::{Client, Value};
 
 /// The variable with the programs of servers, one after the other with colons between.
 const SERVERS: &str = "FARJUMP_KV_SERVERS";
+/// The end of the names of functions in Rust.
+pub(crate) const RUST: &str = ".rs";
 
 /// The programs to test with: those that the environment names, and those of the system.
 fn programs() -> Vec<PathBuf> {
@@ -246,27 +248,54 @@ impl Server {
     }
 }
 
-/// The library of `tests/ifuncs/NAME.c` or `samples/NAME.c`, built once for each run of the tests.
+/// The library of `tests/ifuncs/NAME.c` or `samples/NAME.c`, or of `samples/NAME` if that ends in `.rs`. Built once for each run of
+/// the tests.
 pub(crate) fn library_file(name: &str) -> PathBuf {
-    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    static BUILT: Mutex<BTreeMap<String, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
+    let built =
+        BUILT.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("farjump-kv-ifuncs");
     let output = folder.join(format!("lib{name}.so"));
-    if built.insert(name.to_owned()) {
+    built.get_or_init(|| {
         fs::create_dir_all(&folder).expect("there is space for a folder");
-        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let places = ["tests/ifuncs", "samples"].map(|place| package.join(place).join(format!("{name}.c")));
-        let source = places.into_iter().find(|source| source.is_file()).expect("there is such a source");
+        let (input, function) = match name.strip_suffix(RUST) {
+            Some(function) => (author_crate(&folder, function), function),
+            None => (c_file(name), name),
+        };
         let options = Options {
-            inputs: vec![source],
+            inputs: vec![input],
             output: output.clone(),
+            name: Some(function.to_owned()),
             cflags: vec!["-Wall".to_owned(), "-Wextra".to_owned()],
             ..Options::default()
         };
         let report = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(report.messages, "", "the compiler warns");
-    }
+    });
     output
+}
+
+fn c_file(name: &str) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let places = ["tests/ifuncs", "samples"].map(|place| package.join(place).join(format!("{name}.c")));
+    places.into_iter().find(|source| source.is_file()).expect("there is such a source")
+}
+
+/// Makes a crate of a sample in Rust, as an author does. Returns its folder.
+fn author_crate(folder: &Path, name: &str) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let at = |path: &str| package.join(path).display().to_string();
+    let manifest = format!(
+        "[package]\nname = \"{name}\"\nedition = \"2024\"\n[lib]\npath = {:?}\n[dependencies]\n\
+         farjump-ifunc = {{ path = {:?} }}\nfarjump-kv-ifunc = {{ path = {:?} }}\n[workspace]\n",
+        at(&format!("samples/{name}.rs")),
+        at("../ifuncs/rust"),
+        at("author")
+    );
+    let of_crate = folder.join(name);
+    fs::create_dir_all(&of_crate).expect("there is space for a folder");
+    fs::write(of_crate.join("Cargo.toml"), manifest).expect("there is space for a file");
+    of_crate
 }
 
 /// As [`library_file`], opened.
