@@ -19,3 +19,13 @@ fn a_program_sends_to_itself_into_memory_of_any_kind() {
         }
     }
 }
+
+#[test]
+fn a_poll_leaves_the_programs_rounding_however_its_function_ends() {
+    let Some(fixture) = fixture() else { return };
+    // Frames of both variants are the same: one will do here.
+    fixture.ifunc("tilt", Variant::TwoChains);
+    let program = fixture.program("tilted", Variant::TwoChains, Language::C);
+    let done = finish(fixture.command(&program, Lane::Own, &fixture.libraries()).arg("tilt")).worked();
+    assert_eq!(done.text(), "it rounds as before\n");
+}
