@@ -12,6 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
 use crate::demo::installed;
+use crate::terminal::Terminal;
 use crate::workbench::{
     Done, Process, Workbench, children_of, documented, finish, keys, kill, runs, wait_for,
 };
@@ -377,6 +378,34 @@ pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Process, u32) {
         (is_other && waited.trim().parse::<u32>().ok()? > 100).then_some(other)
     });
     (run, other)
+}
+
+/// Interrupts a run, whose progress is shown to a terminal, when that has these words. Returns its end, and all that was shown.
+pub(crate) fn interrupted_at(mut run: Command, words: &str) -> (Done, String) {
+    let terminal = Terminal::new();
+    run.arg("--json").env("TERM", "xterm").stdout(Stdio::piped()).stderr(terminal.end());
+    let process = Process::spawn(&mut run);
+    wait_for(words, || {
+        assert!(runs(process.pid()), "it has ended: {}", terminal.so_far());
+        terminal.has(words).then_some(())
+    });
+    process.signal(Signal::TERM);
+    let (done, shown) = (process.finish(), terminal.shown(run));
+    assert_eq!(done.code, 143, "{shown}");
+    (done, shown)
+}
+
+#[test]
+fn a_terminal_is_shown_how_long_the_rest_takes_once_that_is_known() {
+    let Some(bench) = measuring() else { return };
+    let mut run = bench.farjump();
+    run.args(["perf", "latency", "--rounds", "10000", "--iterations", "500"]);
+    let (done, shown) = interrupted_at(run, " left  8 B, round 2");
+    assert!(shown.contains(", about ") && !shown.contains("0s left"), "{shown}");
+    assert!(shown.contains(" of 20000 measurements were made, "), "{shown}");
+    let report = done.json();
+    let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+    check_measured(row);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::bitcode::COMPILER;
-use crate::perf::{check_measured, json, measuring_ucx, perf, refused, rows};
+use crate::perf::{check_measured, interrupted_at, json, measuring_ucx, perf, refused, rows};
 
 #[test]
 fn both_forms_are_measured_in_both_modes_and_each_part_of_a_first_call_has_its_time() {
@@ -51,5 +51,36 @@ fn both_forms_are_measured_in_both_modes_and_each_part_of_a_first_call_has_its_t
         .collect();
     assert_eq!(found, expected);
     refused(&bench, &["tsi", "--mode", "always"], 2, "leave --mode out");
+    bench.is_clean();
+}
+
+#[test]
+fn an_interruption_of_either_part_leaves_the_rows_measured_so_far() {
+    let Some(bench) = measuring_ucx() else { return };
+    if !farjump_tools::all_work(&["clang"]) {
+        return;
+    }
+    // In the second part no other process runs whose end could end it.
+    for (rounds, words) in [("10000", ", about "), ("40", "building the functions of first calls")] {
+        let mut run = bench.farjump();
+        run.args([
+            "perf",
+            "tsi",
+            "--transports",
+            "shm",
+            "--rounds",
+            rounds,
+            "--iterations",
+            "70",
+            "--warmup",
+            "3",
+        ]);
+        run.env("FARJUMP_COMPILER", COMPILER);
+        let (done, shown) = interrupted_at(run, words);
+        assert!(shown.contains(" measurements were made, "), "{shown}");
+        let report = done.json();
+        assert_eq!(rows(&report).len(), 2 * 2 * 2, "{report:#}");
+        rows(&report).iter().for_each(check_measured);
+    }
     bench.is_clean();
 }

@@ -6,7 +6,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::demo::installed;
-use crate::perf::{begin, check_measured, json, measuring, measuring_ucx, perf, rows, without_ucx};
+use crate::perf::{
+    begin, check_measured, interrupted_at, json, measuring, measuring_ucx, perf, rows, without_ucx,
+};
 use crate::workbench::{Process, children_of, finish, kill, runs, wait_for};
 
 #[test]
@@ -44,6 +46,17 @@ fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
         let lane = if row["reference"] == "ucx-wait" { "posix".into() } else { Value::Null };
         assert_eq!(row["reference_lane"], lane, "{row}");
     }
+}
+
+#[test]
+fn a_round_of_idle_targets_that_is_interrupted_does_not_count() {
+    let Some(bench) = measuring() else { return };
+    let mut run = bench.farjump();
+    run.args(["perf", "idle", "--sources", "1", "--seconds", "600"]);
+    let (done, shown) = interrupted_at(run, "round 1");
+    assert!(shown.contains("0 of 18 measurements were made, 18 are left out"), "{shown}");
+    let report = done.json();
+    assert!(rows(&report).iter().all(|row| row["median"].is_null()), "{report:#}");
 }
 
 #[test]

@@ -47,9 +47,14 @@ impl Terminal {
         self.end.try_clone().expect("descriptors can be duplicated")
     }
 
+    /// Returns what was written to it so far.
+    pub(crate) fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).into_owned()
+    }
+
     /// Whether these words were written to it.
     pub(crate) fn has(&self, words: &str) -> bool {
-        String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).contains(words)
+        self.so_far().contains(words)
     }
 
     /// Returns all that was written to it. The programs have ended; `command` holds ends no more, either.

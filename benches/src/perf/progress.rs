@@ -1,31 +1,49 @@
 //! The progress of a run, shown on a terminal, and what an interruption leaves out.
 
+use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
+use crate::program::failure::Failure;
 use crate::program::signals;
 
 /// The bar of the run under way.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Returns a bar with this number of steps, which shows the time that is left. A run that is interrupted says how many
-/// of them it left out.
+/// Returns a bar with this number of steps, to be counted as they end. It shows the time that is left. A run that is
+/// interrupted says how many of them it left out.
 pub(super) fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}, {eta} left  {msg}") {
-        bar.set_style(style);
+    if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len}{left}  {msg}") {
+        bar.set_style(style.with_key("left", show_left));
     }
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
     signals::say_at_end(left_out);
     bar
 }
 
+/// Shows the time that the steps left take, if each takes as long as the ones made did on average.
+fn show_left(state: &ProgressState, out: &mut dyn Write) {
+    let (Some(all), made @ 1..) = (state.len(), state.pos()) else { return };
+    let left = state.elapsed().mul_f64(all.saturating_sub(made) as f64 / made as f64);
+    // A terminal that cannot be written shows nothing.
+    let _ = write!(out, ", about {} left", HumanDuration(left));
+}
+
+/// # Errors
+/// A signal has interrupted the run.
+pub(super) fn check_signals() -> Result<(), Failure> {
+    match signals::is_interrupted() {
+        true => Err(Failure::new("the run was interrupted")),
+        false => Ok(()),
+    }
+}
+
 /// Returns what an interruption leaves out; `None` if the run has made all measurements.
 fn left_out() -> Option<String> {
     let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    // The bar counts a measurement when it begins.
-    let (made, all) = (bar.position().saturating_sub(1), bar.length()?);
+    let (made, all) = (bar.position(), bar.length()?);
     let step = bar.message();
     if bar.is_finished() {
         return None;

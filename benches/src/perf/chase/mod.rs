@@ -30,7 +30,7 @@ use indicatif::ProgressBar;
 use super::metric::Against;
 use super::options::Perf;
 use super::place;
-use super::progress::progress;
+use super::progress::{check_signals, progress};
 use super::report::{Report, RoundState};
 use super::setting::Setting;
 use super::statistics::{Round, Series, median};
@@ -165,7 +165,10 @@ impl Contestants {
         for round in 1..=rounds {
             let Step { depth, outstanding, wire, chases } = step;
             bar.set_message(format!("depth {depth}, {outstanding} at a time, {wire} ns, round {round}"));
-            bar.inc(1);
+            // Most contestants end with this process alone.
+            if let Err(failure) = check_signals() {
+                return (results, Err(failure));
+            }
             report.rounds.push(RoundState::of(message::LEN, round, None));
             let chases = table.chases(depth, chases, round);
             let chases = Chases { chases: &chases, outstanding, log2: table.log2() };
@@ -183,6 +186,7 @@ impl Contestants {
                     }
                 }
             }
+            bar.inc(1);
         }
         (results, Ok(()))
     }

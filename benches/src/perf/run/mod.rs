@@ -23,7 +23,7 @@ use super::metric::{Against, Metric};
 use super::options::Perf;
 use super::perftest;
 use super::place;
-use super::progress::progress;
+use super::progress::{check_signals, progress};
 use super::rdma_posts;
 use super::report::{Report, RoundState};
 use super::role::Source;
@@ -33,7 +33,6 @@ use super::ucx_perftest;
 use super::wake_up;
 use super::work::{Function, injected, source};
 use crate::program::failure::Failure;
-use crate::program::signals;
 use crate::program::workspace::Stage;
 
 /// Payload of a measurement, in bytes, unless a number of calls was requested; of work, a sixteenth.
@@ -122,33 +121,28 @@ impl<'a> Bench<'a> {
             states.push(RoundState::of(size, round, line_ns));
             if self.options.metric == Metric::Idle {
                 bar.set_message(format!("round {round}"));
-                bar.inc(cases.len() as u64);
                 measured = self.leave_alone(&cases, outcomes);
                 if measured.is_err() {
                     break;
                 }
+                bar.inc(cases.len() as u64);
                 continue;
             }
             let firsts = *first;
             for (case, outcome) in cases.iter_mut().zip(&mut *outcomes) {
                 bar.set_message(format!("{} B, round {round}: {}", size, case.name()));
-                bar.inc(1);
-                if outcome.missing.is_some() {
-                    continue;
-                }
-                // A target elsewhere does not end by itself.
-                if signals::is_interrupted() {
-                    measured = Err(Failure::new("the run was interrupted"));
-                    break 'rounds;
-                }
-                match self.one(case, size, firsts, &mut times) {
-                    Ok(Ok(round)) => outcome.series.add(round),
-                    Ok(Err(why)) => outcome.missing = Some(why),
-                    Err(failure) => {
-                        measured = Err(failure);
-                        break 'rounds;
+                if outcome.missing.is_none() {
+                    // A target elsewhere does not end by itself.
+                    match check_signals().and_then(|()| self.one(case, size, firsts, &mut times)) {
+                        Ok(Ok(round)) => outcome.series.add(round),
+                        Ok(Err(why)) => outcome.missing = Some(why),
+                        Err(failure) => {
+                            measured = Err(failure);
+                            break 'rounds;
+                        }
                     }
                 }
+                bar.inc(1);
             }
             *first += self.modes.len() * first_call::calls(self.options.warm);
             if let (Counterpart::Pair(pair), Some(state)) = (&mut self.counterpart, states.last_mut()) {

@@ -163,7 +163,6 @@ impl<'a> Field<'a> {
         let mut rounds = |report: &mut Report| {
             for round in 1..=options.rounds {
                 bar.set_message(format!("{transport}, {sources} sources, {size} B, round {round}"));
-                bar.inc(1);
                 let line_ns = measurement::line(pair, endpoints, &mut times)?;
                 report.rounds.push(RoundState::of(size, round, Some(line_ns)));
                 crowd.settle(pair)?;
@@ -183,6 +182,7 @@ impl<'a> Field<'a> {
                         alone.stream(pair, size, 1, messages)?,
                     ],
                 });
+                bar.inc(1);
             }
             Ok(())
         };

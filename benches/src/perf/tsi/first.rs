@@ -3,18 +3,23 @@
 use std::time::{Duration, Instant};
 
 use farjump::{Library, Link, Mode, WaitPolicy};
+use indicatif::ProgressBar;
 
 use super::Form;
 use crate::perf::bitcode::{has_bitcode, takes_bitcode};
 use crate::perf::ifuncs;
 use crate::perf::liveness::PATIENCE;
 use crate::perf::machine::pin;
+use crate::perf::progress::check_signals;
 use crate::perf::report::Report;
 use crate::perf::row::Row;
 use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, Series};
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
+
+/// Steps of a round: first calls in each form, and of bitcode compiling and taking what was kept.
+pub(super) const STEPS: usize = if cfg!(feature = "bitcode") { 4 } else { 2 };
 
 /// A part of a first call, and its time in each round.
 struct Part {
@@ -25,18 +30,21 @@ struct Part {
     series: Series,
 }
 
-/// Measures the parts, and adds their rows.
-pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Failure> {
+/// Measures the parts, and adds their rows, also those before a failure.
+pub(super) fn run(setting: &Setting<'_>, bar: &ProgressBar, report: &mut Report) -> Result<(), Failure> {
     let rounds = setting.options.rounds as usize;
     let names: Vec<_> = (0..rounds).map(|number| format!("tsi{number}")).collect();
     let texts: Vec<_> = names.iter().zip(0..).map(|(name, number)| text(name, number)).collect();
     let sources: Vec<_> = names.iter().zip(&texts).map(|(name, text)| Source { name, text }).collect();
+    bar.set_message("building the functions of first calls");
+    // A bar that was drawn often leaves a draw out, and the next one is far.
+    bar.force_draw();
     let mut libraries = Vec::new();
     for some in sources.chunks(8) {
         libraries.extend(ifuncs::build_with(some, &["--bitcode"], setting.stage)?);
     }
     let mut parts = Vec::new();
-    let missing = measure(setting, &libraries, &mut parts).err();
+    let missing = measure(setting, &libraries, &mut parts, bar).err();
     for Part { name, form, kept, series } in &parts {
         report.rows.push(Row {
             metric: name,
@@ -47,6 +55,7 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Fail
             ..Row::beside(series, None)
         });
     }
+    check_signals()?;
     if let Some(why) = missing {
         let (form, missing) = (Some(Form::Bitcode.name()), Some(why.to_string()));
         report.rows.push(Row {
@@ -91,7 +100,12 @@ fn add(
 
 /// The first calls of native code and of bitcode, from injecting to the reply, each in a target of this process that is
 /// polled by a thread of its own; and the parts of compiling.
-fn measure(setting: &Setting<'_>, libraries: &[Library], parts: &mut Vec<Part>) -> Result<(), Failure> {
+fn measure(
+    setting: &Setting<'_>,
+    libraries: &[Library],
+    parts: &mut Vec<Part>,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
     let folder = setting.stage.folder();
     let listen = |form: Form| {
         let count: &'static mut u64 = Box::leak(Box::new(0));
@@ -115,23 +129,36 @@ fn measure(setting: &Setting<'_>, libraries: &[Library], parts: &mut Vec<Part>) 
     };
     for form in [Form::Native, Form::Bitcode] {
         let (target, link) = listen(form)?;
-        for library in libraries {
+        for (library, round) in libraries.iter().zip(1..) {
+            begin(bar, &format!("first calls, {}", form.name()), round)?;
             add(parts, "tsi-first", form, false, call(&link, library, Mode::Cached)?)?;
             let placing = link.link_time(library, PATIENCE)?.unwrap_or_default();
             add(parts, "tsi-place", form, false, placing)?;
             // The same bytes again, which the target only compares.
             add(parts, "tsi-arrival", form, false, call(&link, library, Mode::Always)?)?;
             add(parts, "tsi-run", form, false, call(&link, library, Mode::Cached)?)?;
+            bar.inc(1);
         }
         drop(link);
         target.stop()?;
     }
-    compile(folder, libraries, parts)
+    compile(folder, libraries, parts, bar)
+}
+
+/// Shows the step that begins. The targets of this part end with this process alone, so each step looks for signals.
+fn begin(bar: &ProgressBar, step: &str, round: usize) -> Result<(), Failure> {
+    bar.set_message(format!("{step}, round {round}"));
+    check_signals()
 }
 
 /// The parts of compiling, for the first tier and the optimised one; and of getting a result that was kept in a folder.
 #[cfg(feature = "bitcode")]
-fn compile(folder: &std::path::Path, libraries: &[Library], parts: &mut Vec<Part>) -> Result<(), Failure> {
+fn compile(
+    folder: &std::path::Path,
+    libraries: &[Library],
+    parts: &mut Vec<Part>,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
     use farjump_compiler::protocol::Tier;
     use farjump_compiler::{Compiler, Options};
 
@@ -159,7 +186,8 @@ fn compile(folder: &std::path::Path, libraries: &[Library], parts: &mut Vec<Part
     };
     let form = Form::Bitcode;
     let mut own = compiler()?;
-    for library in libraries {
+    for (library, round) in libraries.iter().zip(1..) {
+        begin(bar, "compiling", round)?;
         let (times, _) = job(&mut own, Tier::First, library)?;
         for (name, time) in [
             ("tsi-fork", times.fork),
@@ -171,17 +199,20 @@ fn compile(folder: &std::path::Path, libraries: &[Library], parts: &mut Vec<Part
         }
         let (times, _) = job(&mut own, Tier::Optimised, library)?;
         add(parts, "tsi-optimise", form, false, times.compile)?;
+        bar.inc(1);
     }
     // Another compiler, which has nothing in memory.
     let mut own = compiler()?;
-    for library in libraries {
+    for (library, round) in libraries.iter().zip(1..) {
+        begin(bar, "what was kept", round)?;
         let (_, all) = job(&mut own, Tier::Optimised, library)?;
         add(parts, "tsi-compile", form, true, all)?;
+        bar.inc(1);
     }
     Ok(())
 }
 
 #[cfg(not(feature = "bitcode"))]
-fn compile(_: &std::path::Path, _: &[Library], _: &mut Vec<Part>) -> Result<(), Failure> {
+fn compile(_: &std::path::Path, _: &[Library], _: &mut Vec<Part>, _: &ProgressBar) -> Result<(), Failure> {
     Ok(())
 }

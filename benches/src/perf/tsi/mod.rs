@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use farjump::core::frame::{Kind, Plan, PlanCode, Trailer};
 use farjump::{Library, Link, Mode, WaitPolicy};
+use indicatif::ProgressBar;
 
 use super::baselines::connect::{Endpoint, Paired};
 use super::baselines::injection::{self, Calls};
@@ -91,35 +92,41 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Fail
     let library =
         library.and_then(|mut built| built.pop().ok_or_else(|| Failure::new("`counter` was not built")))?;
     let mut paired = Paired::start(setting, &specs, layout, 0)?;
-    let measured = measure(setting, &library, &mut paired, report);
-    paired.end()?;
-    measured?;
-    first::run(setting, report)
+    let rounds = options.rounds as usize;
+    let bar = progress(options.sizes.0.len() * rounds + first::STEPS * rounds);
+    let measured = measure(setting, &library, &mut paired, &bar, report);
+    let measured = measured.and(paired.end()).and_then(|()| first::run(setting, &bar, report));
+    bar.finish_and_clear();
+    measured
 }
 
 fn measure(
     setting: &Setting<'_>,
     library: &Library,
     paired: &mut Paired,
+    bar: &ProgressBar,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let Setting { options, .. } = *setting;
-    let bar = progress(options.sizes.0.len() * options.rounds as usize);
     for &size in &options.sizes.0 {
         let mut cases = cases(setting, library, size, paired)?;
-        for round in 1..=options.rounds {
-            bar.set_message(format!("{size} B, round {round}"));
-            bar.inc(1);
-            let mut times = vec![Duration::ZERO; STATE_CALLS as usize];
-            let line = measurement::line(&mut paired.pair, &mut paired.endpoints, &mut times)?;
-            report.rounds.push(RoundState::of(size, round, Some(line)));
-            for case in cases.iter_mut().filter(|case| case.missing.is_none()) {
-                case.measure(options.iterations, options.warmup, size, library, paired)?;
+        let mut rounds = |report: &mut Report| {
+            for round in 1..=options.rounds {
+                bar.set_message(format!("{size} B, round {round}"));
+                let mut times = vec![Duration::ZERO; STATE_CALLS as usize];
+                let line = measurement::line(&mut paired.pair, &mut paired.endpoints, &mut times)?;
+                report.rounds.push(RoundState::of(size, round, Some(line)));
+                for case in cases.iter_mut().filter(|case| case.missing.is_none()) {
+                    case.measure(options.iterations, options.warmup, size, library, paired)?;
+                }
+                bar.inc(1);
             }
-        }
+            Ok(())
+        };
+        let measured: Result<(), Failure> = rounds(report);
         add_rows(&cases, size, options.iterations, report);
+        measured?;
     }
-    bar.finish_and_clear();
     Ok(())
 }
 

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::source::Waker;
 use crate::perf::clock;
+use crate::perf::progress::check_signals;
 use crate::perf::statistics::Round;
 use crate::program::failure::Failure;
 
 /// Default numbers of sources.
 pub(super) const USUAL: [usize; 2] = [1, 64];
+/// Time between two looks for an interruption.
+const LOOK: Duration = Duration::from_millis(200);
 /// Time for them to fall asleep.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -33,12 +36,25 @@ impl Taken {
     }
 }
 
+/// Lets this time pass.
+///
+/// # Errors
+/// A signal has interrupted the run.
+fn pass(time: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + time;
+    while let Some(rest) = end.checked_duration_since(Instant::now()) {
+        check_signals()?;
+        thread::sleep(rest.min(LOOK));
+    }
+    Ok(())
+}
+
 /// Leaves all of these alone for so many seconds. Returns the round of each.
 pub(crate) fn leave_alone(wakers: &[&Waker<'_>], seconds: u32) -> Result<Vec<Round>, Failure> {
     thread::sleep(SETTLE);
     let look = || wakers.iter().map(|waker| Taken::by(waker.pair.pid())).collect::<Result<Vec<_>, _>>();
     let (before, since) = (look()?, Instant::now());
-    thread::sleep(Duration::from_secs(seconds.into()));
+    pass(Duration::from_secs(seconds.into()))?;
     let (after, seconds) = (look()?, since.elapsed().as_secs_f64());
     // The statistics of a process that is gone can be read as well.
     wakers.iter().try_for_each(|waker| waker.pair.rest(|_, watch| watch.still_there()))?;

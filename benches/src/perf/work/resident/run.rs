@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use farjump::{Link, Machine, Mode, Platform, WaitPolicy};
+use indicatif::ProgressBar;
 
 use super::present::set_present;
 use super::query::Query;
@@ -126,14 +127,11 @@ impl<'a> Run<'a> {
         let resident = &self.setting.libraries.resident;
         let bar = progress(resident.len() * sizes.len() * rounds as usize);
         let mut measured = Ok(());
-        'all: for (number, (query, _)) in resident.iter().enumerate() {
+        'all: for number in 0..resident.len() {
             let mut overheads = vec![None; self.injected.len()];
             for size in &sizes {
                 let mut step = Measured::new(self.injected.len(), self.baselines.len())?;
-                measured = self.rounds(number, *size, &mut step, &mut report.rounds, |round| {
-                    bar.set_message(format!("{query}, {size} B, round {round}"));
-                    bar.inc(1);
-                });
+                measured = self.rounds(number, *size, &mut step, &mut report.rounds, &bar);
                 self.add_rows(number, *size, &step, &mut overheads, report)?;
                 if measured.is_err() {
                     break 'all;
@@ -150,7 +148,7 @@ impl<'a> Run<'a> {
         size: usize,
         step: &mut Measured,
         states: &mut Vec<RoundState>,
-        show: impl Fn(u32),
+        bar: &ProgressBar,
     ) -> Result<(), Failure> {
         let libraries = self.setting.libraries;
         let (query, library) = &libraries.resident[number];
@@ -167,7 +165,7 @@ impl<'a> Run<'a> {
             }
         }
         for round in 1..=self.setting.options.rounds {
-            show(round);
+            bar.set_message(format!("{query}, {size} B, round {round}"));
             let line = measurement::line(self.counterpart.pair()?, &mut self.endpoints, &mut times)?;
             step.lines.push(line);
             states.push(RoundState::of(size, round, Some(line)));
@@ -205,6 +203,7 @@ impl<'a> Run<'a> {
                 }
                 step.baselines[at].add(time, is_stepwise);
             }
+            bar.inc(1);
         }
         Ok(())
     }
