@@ -120,7 +120,7 @@ fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
     for metric in ["work", "scaling", "wake-up", "idle"] {
         refused(&[metric, "--to", "unix:s"], 2, &format!("{metric} needs processes of perf's own"));
     }
-    refused(&["latency", "--to", "unix:s", "--cpus", "0,1"], 1, "name one, the source's");
+    refused(&["latency", "--to", "unix:s", "--cpus", "0,1"], 2, "name one, the source's");
     refused(&["latency", "--to", "unix:s", "--cpus", "1023"], 1, "processor 1023");
     refused(&["latency", "--to", "fe80::1"], 2, "HOST:PORT");
     refused(&["latency", "--to", "unix:s", "--slot", "1K"], 2, "--to");
