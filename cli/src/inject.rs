@@ -330,8 +330,6 @@ impl Figures {
             "path": self.path,
             "arrives_by": self.rule,
             "pid": self.target.pid,
-            // The older name of the same.
-            "target_pid": self.target.pid,
             "frames": self.sent.frames,
             "frames_with_code": self.sent.frames_with_code,
             "code_bytes": self.sent.code_bytes,

@@ -63,8 +63,6 @@ fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
     let serve = |listen: &str, more: &[&str]| bench.run([&["serve", "--listen", listen], more].concat());
     let inject = |to: &str, more: &[&str]| bench.run([&["inject", "libecho.so", "--to", to], more].concat());
     for (done, part) in [
-        (serve("tcp:127.0.0.1:0", &["--transport", "shm"]), "only a Unix socket carries"),
-        (inject("tcp:127.0.0.1:1", &["--transport", "shm"]), "only a Unix socket carries"),
         (serve("tcp:0.0.0.0:0", &["--key", "open.key"]), "chmod 600 open.key"),
         (inject("tcp:127.0.0.1:1", &["--key", "open.key"]), "chmod 600 open.key"),
         (serve("tcp:0.0.0.0:0", &["--key", "no.key"]), "no.key cannot be used as a key: line 1"),
@@ -73,6 +71,8 @@ fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
         assert!(done.error(1).contains(part), "{part}: {}", done.err);
     }
     serve("tcp:node7", &[]).fails(2, &["tcp:HOST:PORT"]);
+    serve("tcp:127.0.0.1:0", &["--transport", "shm"]).fails(2, &["only a Unix socket carries"]);
+    inject("tcp:127.0.0.1:1", &["--transport", "shm"]).fails(2, &["only a Unix socket carries"]);
     // An unneeded key is not read.
     inject("unix:none", &["--key", "missing"]).fails(5, &["no such file"]);
     serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]).fails(2, &["1s to 32767s"]);
@@ -101,7 +101,7 @@ fn everything_works_over_tcp_with_a_key() {
         .worked();
     assert_eq!(done.text(), "hello");
     let figures: Value = serde_json::from_str(&done.err).expect("it is JSON");
-    assert_eq!((&figures["transport"], &figures["target_pid"]), (&"ucx-am".into(), &serving.pid().into()));
+    assert_eq!((&figures["transport"], &figures["pid"]), (&"ucx-am".into(), &serving.pid().into()));
 
     // The key from the variable, with admin requests.
     let by_variable = |args: &[&str]| finish(bench.farjump().args(args).env("FARJUMP_KEY", "k")).worked();
