@@ -130,6 +130,17 @@ fn values_that_are_of_no_use_on_this_machine_get_a_word() {
     }
     let useful = ["--objects", "1M", "--max-sources", "8", "--wanted-library", "libc.so.6"];
     assert!(!bench.serve(&useful).stop().worked().err.contains("warning"));
+    let mut limits = vec!["--objects", "--store-bytes", "--max-source-memory"];
+    if cfg!(feature = "bitcode") {
+        limits.push("--compile-memory");
+    }
+    for limit in limits {
+        // It ends before anything is allocated.
+        let done = finish(&mut bench.serving(&[limit, "4000G", "--data", "missing"]));
+        done.fails(1, &["cannot map `missing`"]);
+        let words = format!("warning: {limit} is 4000 GiB, and this process may use ");
+        assert!(done.err.starts_with(&words) && done.err.lines().count() == 2, "{}", done.err);
+    }
 }
 
 #[test]

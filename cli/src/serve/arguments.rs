@@ -214,9 +214,9 @@ pub(crate) struct Bitcode {
     /// With --bitcode: time limit for compiling one library
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) compile_timeout: Duration,
-    /// With --bitcode: memory limit for compiling one library
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
-    pub(crate) compile_memory: usize,
+    /// With --bitcode: memory limit for compiling one library [default: 1G]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) compile_memory: Option<usize>,
 }
 
 /// Limits for functions that send themselves on.

@@ -157,7 +157,10 @@ impl arguments::Bitcode {
         options.program = self.compiler.clone();
         options.llvm = self.llvm.as_deref().map(path_or_soname);
         options.cache = self.bitcode_cache.clone();
-        (options.deadline, options.memory) = (self.compile_timeout, self.compile_memory as u64);
+        options.deadline = self.compile_timeout;
+        if let Some(bytes) = self.compile_memory {
+            options.memory = bytes as u64;
+        }
         Some((options, when))
     }
 }

@@ -4,11 +4,10 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-use farjump_os::limits;
+use farjump_os::{limits, resources};
 
 use super::Serve;
 use farjump_benches::program::output;
-use farjump_benches::program::procfs;
 use farjump_benches::program::units::show_limit;
 
 /// The dynamic linker's list of libraries, and the folders that it searches behind it.
@@ -17,16 +16,22 @@ const FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 /// Warns of such values on standard error.
 pub(super) fn of(arguments: &Serve) {
-    let memory = procfs::read("/proc/meminfo").and_then(|text| total_memory(&text));
-    if let (Some(bytes), Some(memory)) = (arguments.objects, memory)
-        && bytes as u64 > memory
-    {
+    let memory = resources::memory();
+    for (option, bytes) in [
+        ("--objects", arguments.objects),
+        ("--store-bytes", Some(arguments.store_bytes)),
+        ("--arena-size", Some(arguments.arena_size)),
+        ("--max-source-memory", arguments.max_source_memory),
+        #[cfg(feature = "bitcode")]
+        ("--compile-memory", arguments.bitcode.compile_memory),
+    ] {
+        let Some(bytes) = bytes.filter(|bytes| *bytes as u64 > memory) else { continue };
         // Of a GiB or more, in whole ones.
         let whole = if memory >> 30 == 0 { memory } else { memory >> 30 << 30 };
         let (bytes, memory) = (show_limit(bytes), show_limit(whole as usize));
         warn(&format!(
-            "--objects is {bytes}, and this machine has {memory} of memory: the system ends processes before the store \
-             refuses objects; give less"
+            "{option} is {bytes}, and this process may use {memory} of memory: the system ends processes before that limit \
+             is met; give less"
         ));
     }
     if let (Some(sources), Some(limit)) = (arguments.max_sources, limits::descriptors())
@@ -47,12 +52,6 @@ pub(super) fn of(arguments: &Serve) {
 
 fn warn(text: &str) {
     output::note(format_args!("warning: {text}"));
-}
-
-/// Returns the machine's memory in bytes, from the text of /proc/meminfo.
-fn total_memory(meminfo: &str) -> Option<u64> {
-    let kib: u64 = procfs::field(meminfo, "MemTotal")?.strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib << 10)
 }
 
 /// Whether the dynamic linker finds a library by this soname, as far as can be seen without loading it.
@@ -76,11 +75,5 @@ mod tests {
     fn a_library_that_each_system_has_is_found_and_one_that_none_has_is_not() {
         assert!(is_installed("libc.so.6"));
         assert!(!is_installed("libnosuch.so.1") || !Path::new(CACHE).exists());
-    }
-
-    #[test]
-    fn the_memory_of_the_machine_is_read_in_bytes() {
-        assert_eq!(total_memory("MemTotal:       24000000 kB\nMemFree: 1 kB"), Some(24_000_000 << 10));
-        assert_eq!(total_memory("MemFree: 1 kB"), None);
     }
 }
