@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 #[cfg(feature = "build")]
 use farjump::PeerCompiler;
+use farjump::error::{ConnectError, ConnectionError, ControlOperation, ControlSystemError, HandshakeError};
 use farjump::{CallError, CodeId, Error, Library, Link, LinkBuilder, LinkStats, Mode, PeerIdentity};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::reply_format::Format;
@@ -48,6 +50,7 @@ Examples:
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key
   farjump inject libsum.so --to unix:store.sock --repeat 100000 --compile-for-peer --cc clang
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
+  farjump inject libsum.so --to tcp:node7:7471 --key farm.key --wait 2m   # node7 boots
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --format u64")]
 pub(crate) struct Inject {
     /// The library. It is only read, unless it has payload routines of its own, which then run in this
@@ -92,7 +95,8 @@ pub(crate) struct Inject {
     /// Number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,
-    /// Wait so long for a target to listen, such as 10s [default: fail at once]
+    /// Wait so long for a target to listen, such as 10s, also while its machine does not answer or the name of its host is
+    /// unknown. An attempt to connect takes no longer than --timeout or the rest of this time [default: fail at once]
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
     /// Time limit for connecting and for each call, such as 500ms or 2s
@@ -176,19 +180,45 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
 
 /// Connects to the target, and waits until one listens if that is asked for.
 fn connect(arguments: &Inject) -> Result<Link, Failure> {
-    let deadline = Instant::now() + arguments.wait.unwrap_or_default();
+    let Some(wait) = arguments.wait else { return Ok(builder(arguments)?.connect()?) };
+    let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
-        let failure = match builder(arguments)?.connect() {
+        let limit = wait.saturating_sub(begun.elapsed()).min(arguments.timeout);
+        let error = match builder(arguments)?.connect_timeout(limit).connect() {
             Ok(link) => return Ok(link),
-            Err(error) => Failure::from(error),
+            Err(error) => error,
         };
-        let rest = deadline.saturating_duration_since(Instant::now());
-        if failure.exit() != Exit::NoTarget || rest.is_zero() {
+        if let Error::Connect(ConnectError::Handshake(HandshakeError::TimedOut { .. })) = error
+            && limit < arguments.timeout
+        {
+            // A target listens: the wait is over, and left it too little time.
+            return Ok(builder(arguments)?.connect()?);
+        }
+        let (may_come, failure) = (is_unreachable(&error), Failure::from(error));
+        if !(may_come || failure.exit() == Exit::NoTarget) || wait.saturating_sub(begun.elapsed()) <= pause {
             return Err(failure);
         }
-        std::thread::sleep(pause.min(rest));
+        std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether the target's machine does not answer, or its host is unknown, as while it boots.
+fn is_unreachable(error: &Error) -> bool {
+    let Error::Connect(ConnectError::Connection(error)) = error else { return false };
+    match error {
+        ConnectionError::TimedOut { .. } => true,
+        ConnectionError::System(ControlSystemError { operation, source, .. }) => match operation {
+            // A resolver's own errors have no number of the system.
+            ControlOperation::Resolve => source.raw_os_error().is_none(),
+            ControlOperation::Connect => matches!(
+                Errno::from_io_error(source),
+                Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN)
+            ),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -1,7 +1,11 @@
 //! `inject`: replies, figures and failures.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use farjump_fixtures::process::PATIENCE;
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -175,6 +179,38 @@ fn it_waits_for_a_target_that_listens_later() {
 }
 
 #[test]
+fn it_waits_for_a_machine_that_does_not_answer_yet_and_for_a_host_that_is_not_known_yet() {
+    let bench = Workbench::new();
+    let library = bench.library("echo", ECHO);
+    // The system drops what comes for a listener whose queue of connections is full, as for a machine that is off.
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket can be made");
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("there is a port");
+    rustix::net::listen(&socket, 0).expect("it can listen");
+    let listener = TcpListener::from(socket);
+    let address = listener.local_addr().expect("it is bound");
+    let mut queued = Vec::new();
+    while let Ok(one) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+        queued.push(one);
+    }
+    let waiting = |to: &str, wait: Duration, timeout: &str| {
+        let wait_for_it = format!("{}ms", wait.as_millis());
+        let args = ["--wait", &wait_for_it, "--timeout", timeout, "--transport", "tcp"];
+        let begun = Instant::now();
+        let done = finish(&mut bench.injecting(&library, to, &args));
+        let waited = begun.elapsed();
+        // The last pause ends no later than the wait.
+        assert!(waited * 2 > wait && waited < wait + PATIENCE / 2, "{waited:?}: {}", done.err);
+        done
+    };
+    let address = format!("tcp:{address}");
+    waiting(&address, Duration::from_secs(1), "100ms").fails(4, &["a connection did not come in time"]);
+    waiting(&address, Duration::from_millis(400), "60m").fails(4, &["a connection did not come in time"]);
+    let unknown = waiting("tcp:no-such-host.invalid:1", Duration::from_secs(1), "10s");
+    assert!(unknown.err.contains("no-such-host.invalid"), "{}", unknown.err);
+}
+
+#[test]
 fn an_unknown_transport_is_refused_from_the_option_and_from_the_variable() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
@@ -260,7 +296,8 @@ fn a_target_that_does_not_answer_ends_with_4() {
     let library = bench.library("echo", ECHO);
     let serving = bench.serve(&[]);
     serving.signal(Signal::STOP);
-    bench.inject(&library, &["--timeout", "300ms"]).fails(4, &["took too long"]);
+    let done = bench.inject(&library, &["--timeout", "300ms"]);
+    done.fails(4, &["took too long", "perhaps because it runs a long function"]);
     serving.signal(Signal::CONT);
     bench.inject(&library, &["--args", "again"]).worked();
     serving.stop().worked();
