@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
             .map_err(|error| Failure::new(format!("cannot find this program's own file: {error}")))?,
     };
     if let Some(transport) = &arguments.transport {
-        // Here, as a target that cannot start sends a text alone.
+        // Checked here too: a target that cannot start sends its error as a text, without the kind.
         farjump_transports::make_all(transport, arguments.ucx.options()).map_err(farjump::Error::from)?;
     }
     let start = start_of(&file)?;
