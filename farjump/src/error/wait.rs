@@ -118,3 +118,29 @@ worded! {
         Refusals = "the refusals of a flush",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_target_is_gone_is_said_once() {
+        let text = |error: HandshakeError| {
+            let cause = GoneCause::Control(Arc::new(error));
+            WaitError::PeerGone { peer: "unix:a".to_owned(), cause }.to_string()
+        };
+        let peer = || "farjump (pid 7)".to_owned();
+        for (error, text_of_it) in [
+            (
+                HandshakeError::PeerGone { peer: peer() },
+                "the target unix:a is gone: farjump (pid 7) has ended, or closed the link",
+            ),
+            (
+                HandshakeError::Silent { peer: peer(), seconds: 9 },
+                "the target unix:a is gone: the machine of farjump (pid 7) did not answer for 9 s",
+            ),
+        ] {
+            assert_eq!(text(error), text_of_it);
+        }
+    }
+}
