@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::thread::JoinHandleExt;
 use std::ptr;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -176,11 +177,16 @@ pub fn spawn_until_exit(name: &str, end: fn(), work: impl FnOnce() + Send + 'sta
         threads.iter().for_each(|(end, _)| end());
         let deadline = Instant::now() + EXIT;
         for (_, thread) in threads {
-            while !thread.is_finished() && Instant::now() < deadline {
-                thread::sleep(Duration::from_micros(100));
-            }
-            if thread.is_finished() {
-                drop(thread.join());
+            let thread = thread.into_pthread_t();
+            // SAFETY: the thread is neither joined nor detached before the loop ends. Asking does not wait, for which a system
+            // call would be needed that may be denied here: the C library aborts then.
+            while unsafe { libc::pthread_tryjoin_np(thread, ptr::null_mut()) } == libc::EBUSY {
+                if Instant::now() >= deadline {
+                    // SAFETY: as above, and it is not used again.
+                    unsafe { libc::pthread_detach(thread) };
+                    break;
+                }
+                thread::yield_now();
             }
         }
     }

@@ -10,12 +10,12 @@ HEAD = """
 import asyncio, atexit, multiprocessing, os, signal, subprocess, sys, threading
 import farjump
 from support import library, milliseconds
-address, transport = sys.argv[1], None
+address = sys.argv[1]
 """
 
 # What a process made before its fork, and all ways to use it.
 MADE = """
-echo, link = library("echo"), farjump.Link(address, transport=transport)
+echo, link = library("echo"), farjump.Link(address)
 target = farjump.Target(address + "-own")
 pending, pendings = link.inject(echo, b"parent"), link.map(echo, [b"1", b"2"])
 replies = iter(pendings)
@@ -47,7 +47,7 @@ def tries():
 """
 
 
-class Ends(WithTarget):
+class WithScripts(WithTarget):
     def ran(self, *parts):
         """Runs a script, checks that it ended well, and returns its output."""
         script = "".join(textwrap.dedent(part) for part in (HEAD, *parts))
@@ -56,6 +56,35 @@ class Ends(WithTarget):
             self.assertNotIn(bad, output)
         return output
 
+    def tells_children(self, transport):
+        """Checks what a forked child, and a parent that starts a program, do with a link over this transport."""
+        output = self.ran(
+            MADE,
+            """
+            def child():
+                print("wrong:", tries(), farjump.Link(address).call(echo, b"child", timeout=10), flush=True)
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join()
+            print(process.exitcode, link.transport, link.call(echo, b"still", timeout=10))
+            # With a function for the child Python forks.
+            subprocess.run(["true"], check=True, preexec_fn=lambda: None)
+            print(link.call(echo, b"after a program", timeout=10))
+            """,
+        )
+        self.assertIn("wrong: [] b'child'", output)
+        self.assertIn(f"0 {transport} b'still'", output)
+        self.assertIn("b'after a program'", output)
+
+
+class OverTcp(WithScripts):
+    SERVES = ("--transport", "tcp")
+
+    def test_a_child_that_multiprocessing_forks_is_told_and_programs_are_started(self):
+        self.tells_children("tcp")
+
+
+class Ends(WithScripts):
     def test_a_forked_child_is_told_and_can_make_its_own(self):
         output = self.ran(
             MADE,
@@ -78,27 +107,7 @@ class Ends(WithTarget):
         self.assertFalse(os.path.exists(f"{self.folder.name}/target-own"))
 
     def test_a_child_that_multiprocessing_forks_is_told_and_programs_are_started(self):
-        for transport in "shm", "tcp":
-            with self.subTest(transport):
-                output = self.ran(
-                    f"transport = {transport!r}\n",
-                    MADE,
-                    """
-                    def child():
-                        own = farjump.Link(address, transport=transport).call(echo, b"child", timeout=10)
-                        print("wrong:", tries(), own, flush=True)
-                    process = multiprocessing.get_context("fork").Process(target=child)
-                    process.start()
-                    process.join()
-                    print(process.exitcode, link.transport, link.call(echo, b"still", timeout=10))
-                    # With a function for the child Python forks.
-                    subprocess.run(["true"], check=True, preexec_fn=lambda: None)
-                    print(link.call(echo, b"after a program", timeout=10))
-                    """,
-                )
-                self.assertIn("wrong: [] b'child'", output)
-                self.assertIn(f"0 {transport} b'still'", output)
-                self.assertIn("b'after a program'", output)
+        self.tells_children("shm")
 
     def test_a_fork_while_threads_and_a_loop_wait_leaves_both_in_order(self):
         output = self.ran(
