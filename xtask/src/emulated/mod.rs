@@ -134,7 +134,7 @@ fn of_platform(
         TestPrograms::of_build(built.args(platform.packages()).args(platform.programs()), &what, interrupt)?;
     let building = begun.elapsed().as_secs_f64();
     tally.suites.push(Took { suite: what, building, running: 0.0 });
-    for tests in platform.tests {
+    for tests in platform.tests() {
         let skipped = || tests.skipped.iter().copied().flatten();
         let words = skipped().flat_map(|(name, _)| ["--skip", name]);
         let words: Vec<_> = ["--show-output"].into_iter().chain(words).collect();

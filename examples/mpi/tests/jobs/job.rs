@@ -40,7 +40,7 @@ pub(crate) struct Way {
 pub(crate) const MEMORY: Way = Way {
     component: "mca:btl:vader:",
     parameters: &[["pml", "ob1"], ["btl", "self,vader"]],
-    with_open_mpi: &[],
+    with_open_mpi: &[["CONFORMANCE_PARTS", "channels,cached"]],
     with_mpich: &[
         ["UCX_TLS", "posix,self"],
         ["CONFORMANCE_VOLUME", "2000"],
