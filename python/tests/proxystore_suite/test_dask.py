@@ -65,6 +65,13 @@ from farjump.proxystore import FarjumpConnector, FarjumpStore
 
 LIMIT = 60
 
+
+def cause(error):
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return type(error).__name__
+
+
 if __name__ == "__main__":
     connector = FarjumpConnector(sys.argv[1])
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
@@ -77,9 +84,10 @@ if __name__ == "__main__":
         try:
             print("wrong", client.submit(sum, plain.proxy([1, 2, 3], evict=True)).result(LIMIT))
         except Exception as error:
-            while error.__cause__ is not None:
-                error = error.__cause__
-            print(type(error).__name__)
+            print(cause(error))
+        # With `map` the scheduler fetches it, and so evicts it.
+        (mapped,) = client.map(sum, [populated.proxy([1, 2, 3], evict=True)])
+        print(cause(mapped.exception(LIMIT)))
         print(client.submit(sum, [1, 2]).result(LIMIT))
     connector.close(clear=True)
 """
@@ -138,7 +146,7 @@ class Dask(unittest.TestCase):
         self.assertEqual(self.said["page"], self.shown)
 
     def test_the_documented_settings_give_results_and_what_was_evicted_is_an_error(self):
-        self.assertEqual(self.said["stores"], "6\n6\n6\nGone\n3\n")
+        self.assertEqual(self.said["stores"], "6\n6\n6\nGone\nGone\n3\n")
 
     def test_the_client_of_proxystore_ex_uses_a_store_of_ours(self):
         self.assertEqual(self.said["client"], "True 6\n[1, 4, 9]\n[1, 4, 9]\n")
