@@ -2205,7 +2205,8 @@ farjump_status_t farjump_store_options_free(farjump_store_options_t **options);
  * Most bytes of the objects. Only the used part takes memory. Default: 1 GiB, or half of what the control group and the limits
  * of the process grant.
  */
-farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options, uint64_t bytes);
+farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options,
+                                                    uint64_t bytes);
 
 /**
  * When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
