@@ -254,6 +254,7 @@ static void functions_run_at_the_owners_of_all(farjump_handle_t **all)
     farjump_client_t *resolved, *again;
     farjump_view_t *view;
     uint64_t factor = 1;
+    int status;
     WORKS(farjump_resolver_new(&resolver));
     WORKS(farjump_resolver_map(resolver, sum, handles, 5, &factor, sizeof factor, &outcomes));
     for (size_t index = 0; index < 5; index++) {
@@ -274,7 +275,9 @@ static void functions_run_at_the_owners_of_all(farjump_handle_t **all)
     ask("kill the other");
     WORKS(farjump_resolver_map(resolver, sum, handles, 5, &factor, sizeof factor, &outcomes));
     outcome_works(outcomes, 0, total);
-    outcome_fails(outcomes, 1, FARJUMP_ERROR_PEER_GONE, "");
+    /* The call notices the end, or the look for ended owners before it, if the last look is 100 ms ago. */
+    status = farjump_outcomes_get(outcomes, 1, NULL, NULL);
+    CHECK(status == FARJUMP_ERROR_PEER_GONE || status == FARJUMP_ERROR_CONNECT);
     outcome_works(outcomes, 4, total);
     WORKS(farjump_outcomes_free(&outcomes));
     WORKS(farjump_resolver_map(resolver, sum, handles, 5, &factor, sizeof factor, &outcomes));
