@@ -97,6 +97,11 @@ fn mistakes() -> Vec<Mistake> {
             "",
         ),
         Mistake {
+            code: plain.replace("return n;", "return 64 / n;"),
+            flags: &["-fsanitize=undefined"],
+            ..mistake("payload routines need a sanitizer", "t.c", "", "")
+        },
+        Mistake {
             code: "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(t)\nint t_main = 7;\n".to_owned(),
             ..mistake("`NAME_main` is no function", "t.c", "", "")
         },
