@@ -234,7 +234,7 @@ fn refusals_name_the_cpu() {
     };
     let text = fixture.refusal(for_cpu(&fixture, &cpu, missing, sample("c/sum.c")));
     assert!(text.starts_with(&format!("for the CPU {cpu}: cannot run `no-such-gcc`: ")), "{text}");
-    assert!(text.contains("--target-cc"), "{text}");
+    assert!(text.contains("Options::target_ccs"), "{text}");
 
     let unknown = Cpu::new(Machine(1), Level::BASELINE, "", ["x"]).unwrap();
     let base =
