@@ -192,6 +192,11 @@ pub(crate) fn run_to_its_end(
     Some(Ended { status, output, errors })
 }
 
+/// Whether a rank writes into another one's window by itself, over [`MEMORY`].
+pub(crate) fn has_shared_windows() -> bool {
+    Mpi::linked() == Ok(Mpi::Open)
+}
+
 /// The MPI of such a job and its mpirun, or why there can be none here.
 fn startable(way: &Way) -> Result<(Mpi, &'static str), String> {
     let mpi = Mpi::linked()?;

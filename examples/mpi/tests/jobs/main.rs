@@ -70,6 +70,10 @@ fn eight_ranks_ask_another_one_in_the_midst_of_its_simulation() {
 #[cfg(feature = "mpi")]
 #[test]
 fn sixteen_ranks_connect_with_each_other_over_each_transport() {
+    // Sixteen ranks that carry out each other's writes keep all processors busy for minutes.
+    if !job::has_shared_windows() {
+        return println!("skipped: the windows of this MPI are not in shared memory");
+    }
     // Those of farjump that are built in and usable, and the example's. docs/decisions/mpi-window.md has the times.
     let own = farjump::transports::available().into_iter().filter(|backend| backend.usable.is_ok());
     let own = own.map(|backend| backend.name).filter(|name| !name.starts_with("verbs"));
