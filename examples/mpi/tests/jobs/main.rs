@@ -69,20 +69,18 @@ fn eight_ranks_ask_another_one_in_the_midst_of_its_simulation() {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn sixteen_ranks_connect_with_each_other_over_each_transport() {
+fn sixteen_ranks_connect_with_each_other() {
     // Sixteen ranks that carry out each other's writes keep all processors busy for minutes.
     if !job::has_shared_windows() {
         return println!("skipped: the windows of this MPI are not in shared memory");
     }
-    // Those of farjump that are built in and usable, and the example's. docs/decisions/mpi-window.md has the times.
-    let own = farjump::transports::available().into_iter().filter(|backend| backend.usable.is_ok());
-    let own = own.map(|backend| backend.name).filter(|name| !name.starts_with("verbs"));
-    for transport in own.chain(["mpi-window"]) {
-        let folder = tempfile::tempdir().unwrap();
-        let arguments = [folder.path(), transport.as_ref()];
-        let Some(output) = job::run(&job::MEMORY, 16, env!("CARGO_BIN_EXE_mpi_mesh"), arguments) else {
-            return;
-        };
-        assert!(output.contains(&format!("16 ranks have 240 links over {transport} after ")), "{output}");
+    // The transport that took longest. docs/decisions/mpi-window.md has the times of all.
+    let transport = "ucx-put";
+    if !farjump::transports::available().iter().any(|own| own.name == transport && own.usable.is_ok()) {
+        return println!("skipped: {transport} cannot be used here");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [folder.path(), transport.as_ref()];
+    let Some(output) = job::run(&job::MEMORY, 16, env!("CARGO_BIN_EXE_mpi_mesh"), arguments) else { return };
+    assert!(output.contains(&format!("16 ranks have 240 links over {transport} after ")), "{output}");
 }
