@@ -4,15 +4,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 
 use farjump::build::{Options, build};
 use farjump::{Library, Target};
 use farjump_core::image::ImageView;
-use farjump_fixtures::helper_process::{RUNNER, commands};
+use farjump_fixtures::helper_process::RUNNER;
 use farjump_fixtures::process::Process;
 
-use crate::helper::{HelperProcess, role, say, test_in_role, this_test};
+use crate::helper::{HelperProcess, role, serve_until_ended, test_in_role, this_test};
 use crate::support::{PATIENCE, Pair, Place, eventually, image_of, library, to_words};
 
 /// A gdb that knows other architectures than its own.
@@ -35,14 +34,7 @@ FARJUMP_IFUNC void twice_main(void *payload, size_t payload_size, void *target_a
 
 /// Plays a target that is debugged, until its parent ends it.
 fn play_target(address: &str, symbols: &str) {
-    let mut target = Target::listen(address).debug(true).debug_symbols(symbols).build().unwrap();
-    let stopper = target.stopper();
-    thread::spawn(move || {
-        commands().for_each(drop);
-        stopper.stop();
-    });
-    say("ready");
-    target.run().unwrap();
+    serve_until_ended(Target::listen(address).debug(true).debug_symbols(symbols).build().unwrap());
 }
 
 /// Returns the first line of `gdb` with these words.

@@ -126,7 +126,11 @@ fn play_target(address: &str, transport: &str, data: &str) {
 /// A target with the destination `next` at that address, until its parent ends it.
 fn play_forwarding_target(address: &str, transport: &str, next: &str) {
     let target = Target::listen(address).transport(transport).destination("next", next);
-    let mut target = target.handshake_timeout(PATIENCE).build().unwrap();
+    serve_until_ended(target.handshake_timeout(PATIENCE).build().unwrap());
+}
+
+/// Says that `target` is ready, and runs it until the parent of this process ends it.
+pub(crate) fn serve_until_ended(mut target: Target<'_>) {
     let stopper = target.stopper();
     thread::spawn(move || {
         commands().for_each(drop);

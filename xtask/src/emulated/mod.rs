@@ -16,6 +16,7 @@ use self::platform::Platform;
 use self::tools::Tools;
 use self::wrappers::Wrappers;
 use crate::debs::Outcome;
+use crate::packages;
 use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::suite::{counted, suite};
 use crate::test_programs::TestPrograms;
@@ -158,6 +159,13 @@ fn of_platform(
         tally
             .skipped
             .extend(skipped().map(|(name, why)| (format!("{}: {name}", tests.package), (*why).to_owned())));
+    }
+    if packages::in_ci() {
+        let why = "CI has no time for them: `cargo xtask test emulated` runs them where CI is not set";
+        let left_out = platform.beyond_ci.iter();
+        tally.skipped.extend(
+            left_out.map(|tests| (format!("{} for {}", tests.package, platform.suite), why.to_owned())),
+        );
     }
     if platform.is_third
         && let Some(links) = built.file_of(LINKS)

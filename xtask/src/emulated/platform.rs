@@ -18,7 +18,7 @@ pub(super) struct Platform {
     /// The tests that run.
     tests: &'static [Tests],
     /// Further tests, for which CI has no time.
-    beyond_ci: &'static [Tests],
+    pub(super) beyond_ci: &'static [Tests],
     /// Whether the tests of later platforms have a target of this one beside them.
     pub(super) is_third: bool,
     /// Variables that tell the tests about the emulator.
