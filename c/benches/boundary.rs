@@ -29,13 +29,13 @@ fn run(target: &mut Target<'_>, mut frames: usize) {
     }
 }
 
-/// The median of some times of [`CALLS`] calls, in nanoseconds for one.
+/// Returns the median of some times of [`CALLS`] calls, in nanoseconds for one.
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     times[times.len() / 2].as_nanos() as f64 / CALLS as f64
 }
 
-/// Runs `act` while the target is polled on this thread: connecting waits for that.
+/// Runs `act` on another thread while this one polls the target: connecting waits for those polls.
 fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(act);
@@ -84,8 +84,8 @@ fn main() {
     let args = [7_u8; 8];
     let (mut rust_sends, mut c_sends, mut rust_calls, mut c_calls) = (vec![], vec![], vec![], vec![]);
     let mut buffer = Vec::with_capacity(64);
-    // One call of each link stays untaken. A call that is the only one in flight may take the rest of the
-    // mailbox with it until the target has run it, which it does not while others follow on this thread.
+    // One call of each link stays pending. The only call in flight may take the rest of the mailbox until the target
+    // has run it. The target does not run it while other calls follow on this thread.
     link.inject(&rust_library, &args).expect("there is room").into_raw();
     let mut held = 0;
     // SAFETY: an open link and library, so many bytes, and a variable for the number.

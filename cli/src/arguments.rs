@@ -55,7 +55,7 @@ pub(crate) struct Given {
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// Parses the command line. Ends the program if it is wrong, or asks for help or the version.
+/// Parses the command line. Ends the program if the command line is wrong, or wants help or the version.
 pub(crate) fn parse() -> Given {
     let mut command = help::fitted(Arguments::command());
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -70,7 +70,7 @@ pub(crate) fn parse() -> Given {
     parsed.unwrap_or_else(|error| end(&command, &words, error.format(&mut command.clone())))
 }
 
-/// Ends the program by what clap found: help, or a wrong command line.
+/// Ends the program with clap's message: help, or the error of a wrong command line.
 fn end(command: &clap::Command, words: &[OsString], error: clap::Error) -> ! {
     let is_wrong = error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if !is_wrong {
@@ -129,7 +129,7 @@ fn variables(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, Stri
         let source = matches.value_source(argument.get_id().as_str());
         let variable = match argument.get_env() {
             Some(variable) => (source == Some(ValueSource::EnvVariable)).then_some(variable)?,
-            // Commands that do not always connect read it where they do.
+            // Commands that do not always connect read the variable when they do.
             None if argument.get_id() == "transport" && source.is_none() => TRANSPORT.as_ref(),
             None => return None,
         };

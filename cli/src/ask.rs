@@ -32,7 +32,8 @@ impl Asking<'_> {
             .connect_timeout(self.timeout)
             .ucx_tcp(self.ucx.tcp)
             .clear(self.clear.clear);
-        // Such a command does not always connect: then the variable has no meaning, so its options do not read it.
+        // Such a command does not always connect. Without a link the variable has no meaning, so the options do not
+        // read it.
         let transport = self.transport.map(str::to_owned).or_else(|| std::env::var(TRANSPORT).ok());
         if let Some(transport) = &transport {
             builder = builder.transport(transport);

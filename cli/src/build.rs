@@ -99,7 +99,7 @@ pub(crate) struct Build {
     pub(crate) json: bool,
 }
 
-// The connection to the target whose CPU is asked for.
+// The connection to the target that states its CPU.
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub(crate) struct PeerOptions {

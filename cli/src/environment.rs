@@ -44,7 +44,7 @@ const PREFIX: &str = "FARJUMP_";
 /// The variable of the transport.
 pub(crate) const TRANSPORT: &str = "FARJUMP_TRANSPORT";
 
-/// Removes farjump's variables, and TMPDIR, where they are empty: an empty variable is one that is not set, here and in the
+/// Removes farjump's variables, and TMPDIR, where they are empty: an empty variable counts as not set, here and in the
 /// processes that this one starts.
 ///
 /// # Safety
@@ -104,8 +104,8 @@ pub(crate) fn warn_of_unknown() {
 const READ_ELSEWHERE: [&str; 5] =
     ["FARJUMP_DEVICE", "FARJUMP_VERBS", "FARJUMP_UCX", "FARJUMP_COMPILER", "FARJUMP_LIBLLVM"];
 
-/// Names the variable whose value a failure is about. `options` are the variables that stand for options of the
-/// command, with their values.
+/// Names the variable whose value caused a failure. `options` are the variables that stand for options of the command,
+/// with their values.
 pub(crate) fn name_variable(failure: Failure, options: &[(String, String)]) -> Failure {
     let text = failure.to_string();
     let is_word = |value: &str| {
@@ -143,7 +143,7 @@ fn parts_of_filter(filter: &str) -> (Vec<&str>, Vec<&str>) {
 /// Sends the libraries' log to standard error.
 pub(crate) fn start_log() {
     let filter = env::var("FARJUMP_LOG").unwrap_or_default();
-    // What follows a slash is an expression that lines have to match.
+    // The part behind a slash is an expression that lines have to match.
     let (modules, expression) =
         filter.split_once('/').map_or((&*filter, None), |(first, rest)| (first, Some(rest)));
     let (right, wrong) = parts_of_filter(modules);

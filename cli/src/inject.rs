@@ -136,7 +136,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let format = arguments.format.unwrap_or(if at_terminal { Format::Hex } else { Format::Raw });
     let times = (0..arguments.repeat.max(1)).map(|_| call(&mut reply)).collect::<Result<Vec<_>, _>>();
     let times = times.map_err(|error| {
-        // What came is not lost with the rest.
+        // Prints the replies that came, so that they are not lost with the rest.
         if let Error::Call(CallError::Incomplete(incomplete)) = &error
             && let Err(unprinted) = output::print(format.show(&incomplete.replies).0)
         {
@@ -178,7 +178,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     )))
 }
 
-/// Connects to the target, and waits until one listens if that is asked for.
+/// Connects to the target. With `--wait`, waits until one listens.
 fn connect(arguments: &Inject) -> Result<Link, Failure> {
     let Some(wait) = arguments.wait else { return Ok(builder(arguments)?.connect()?) };
     let begun = Instant::now();
@@ -192,7 +192,7 @@ fn connect(arguments: &Inject) -> Result<Link, Failure> {
         if let Error::Connect(ConnectError::Handshake(HandshakeError::TimedOut { .. })) = error
             && limit < arguments.timeout
         {
-            // A target listens: the wait is over, and left it too little time.
+            // A target listens, but the wait left too little time to connect.
             return Ok(builder(arguments)?.connect()?);
         }
         let (may_come, failure) = (is_unreachable(&error), Failure::from(error));
@@ -204,7 +204,7 @@ fn connect(arguments: &Inject) -> Result<Link, Failure> {
     }
 }
 
-/// Whether the target's machine does not answer, or its host is unknown, as while it boots.
+/// Returns whether the target's machine does not answer, or its host is unknown, as while it boots.
 fn is_unreachable(error: &Error) -> bool {
     let Error::Connect(ConnectError::Connection(error)) = error else { return false };
     match error {
@@ -222,7 +222,7 @@ fn is_unreachable(error: &Error) -> bool {
     }
 }
 
-/// The link's settings.
+/// Returns the link's settings.
 fn builder(arguments: &Inject) -> Result<LinkBuilder, Failure> {
     let mut builder = Link::builder(&arguments.to)
         .mode(arguments.mode)
@@ -255,7 +255,7 @@ fn compiler(arguments: &Inject) -> PeerCompiler {
     }
 }
 
-/// Returns what became of the image for the target's CPU, if that was asked for.
+/// Returns the state of the image for the target's CPU, if the arguments want such an image.
 #[cfg(feature = "build")]
 fn compiled_image(arguments: &Inject, link: &Link, library: &Library) -> Option<Compiled> {
     use farjump::CompiledImage::{InUse, Kept, Unasked};
@@ -283,9 +283,9 @@ fn compiled_image(_: &Inject, _: &Link, _: &Library) -> Option<Compiled> {
 struct Compiled {
     /// `in use`, `kept` or `compiling`.
     state: &'static str,
-    /// Of the image in use.
+    /// The id of the image in use.
     id: Option<CodeId>,
-    /// Why it is not in use.
+    /// The reason why it is not in use.
     reason: Option<String>,
 }
 
@@ -320,7 +320,7 @@ struct Figures {
     link: Option<Duration>,
     later_calls: usize,
     later_call: Option<Duration>,
-    /// `None` if none was asked for.
+    /// `None` if the arguments want no such image.
     compiled: Option<Compiled>,
 }
 

@@ -27,12 +27,12 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A step that reports its bytes by [`Progress::advance`]. `total` is `None` while it is not known.
+    /// Returns a step that reports its bytes by [`Progress::advance`]. `total` is `None` while it is not known.
     pub(crate) fn counted(doing: &'static str, total: Option<u64>) -> Step {
         Step { doing, bytes: Some((0, total)) }
     }
 
-    /// A step that reports no bytes.
+    /// Returns a step that reports no bytes.
     pub(crate) fn uncounted(doing: &'static str) -> Step {
         Step { doing, bytes: None }
     }
@@ -50,7 +50,7 @@ impl Step {
 pub(crate) struct Progress {
     start: Instant,
     step: Arc<Mutex<Step>>,
-    /// The thread that shows the line, and the channel whose end ends it. `None` without a terminal.
+    /// The thread that shows the line, and the channel that ends the thread when it closes. `None` without a terminal.
     shown: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -107,7 +107,7 @@ impl Progress {
     fn hide(&mut self) -> bool {
         let Some((sender, thread)) = self.shown.take() else { return false };
         drop(sender);
-        // It does not panic.
+        // The thread does not panic.
         let _ = thread.join();
         if self.start.elapsed() >= LONG {
             let _ = write!(io::stderr().lock(), "{CLEAR}");

@@ -45,20 +45,20 @@ impl Format {
         }
     }
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
-/// One number a line. Floats have the fewest digits that read back as the same number.
+/// Formats one number a line. Floats have the fewest digits that read back as the same number.
 fn numbers<const N: usize, T: std::fmt::Debug>(reply: &[u8], read: fn([u8; N]) -> T) -> (Vec<u8>, &[u8]) {
     let (whole, rest) = reply.as_chunks::<N>();
     let lines = whole.iter().map(|bytes| format!("{:?}\n", read(*bytes)));
     (lines.collect::<String>().into_bytes(), rest)
 }
 
-/// The form of `hexdump -C`: offset, bytes, and those that are visible ASCII.
+/// Formats a reply in the form of `hexdump -C`: offset, bytes, and those that are visible ASCII.
 fn hex_dump(reply: &[u8]) -> String {
     let mut text = String::new();
     for (line, bytes) in reply.chunks(LINE).enumerate() {
@@ -77,8 +77,8 @@ fn hex_dump(reply: &[u8]) -> String {
     text
 }
 
-/// UTF-8 that no terminal takes for commands: what cannot be shown stands as `\xNN` or `\u{N}`. Ends in a
-/// newline.
+/// Formats a reply as UTF-8 that no terminal takes for commands. Bytes and characters that cannot be shown become
+/// `\xNN` or `\u{N}`. Ends in a newline.
 fn text(reply: &[u8]) -> String {
     let mut text = String::new();
     for chunk in reply.utf8_chunks() {

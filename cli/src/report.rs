@@ -40,7 +40,7 @@ impl AdminOptions {
     }
 }
 
-/// The CPU of a target, for programs.
+/// Returns the CPU of a target, for programs.
 pub(crate) fn cpu(cpu: &Cpu) -> Value {
     json!({
         "machine": cpu.machine().to_string(),
@@ -51,7 +51,7 @@ pub(crate) fn cpu(cpu: &Cpu) -> Value {
     })
 }
 
-/// The forms of code that a target takes, the one that it would rather have first.
+/// Returns the forms of code that a target takes, the preferred one first.
 pub(crate) fn takes(cpu: &Cpu) -> Vec<&'static str> {
     let of = |form, word| cpu.forms().contains(form).then_some(word);
     let mut taken: Vec<_> =

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 /// Descriptors that are enough: programs that are started inherit the limit, and some walk through all numbers.
 const ENOUGH: u64 = 65_536;
 
-/// Raises the limit of descriptors as far as this process may, and has files that grow too long be errors.
+/// Raises the limit of descriptors as far as this process may, and makes it an error if a file grows too long.
 pub(crate) fn prepare() {
     let Rlimit { current, maximum } = limits::of(Resource::Nofile);
     let most = maximum.unwrap_or(ENOUGH).min(ENOUGH);
@@ -14,7 +14,7 @@ pub(crate) fn prepare() {
         // Within the hard limit this cannot fail but by a filter, and then the limit stays.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum });
     }
-    // SAFETY: `SIG_IGN` is no function, and nothing else in this program handles this signal. It would end the
-    // process where the limit of file sizes (`ulimit -f`) is met; ignored, the call fails, and is reported.
+    // SAFETY: `SIG_IGN` is no function, and nothing else in this program handles this signal. The signal would end the
+    // process at the limit of file sizes (`ulimit -f`). As it is ignored, the call fails, and its error is reported.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }

@@ -84,7 +84,7 @@ pub(crate) fn parse_beginning(text: &str) -> Result<Beginning, String> {
     Ok(Beginning(text.to_ascii_lowercase()))
 }
 
-/// Returns the one image whose id begins so.
+/// Returns the one image whose id begins with `beginning`.
 fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<&'a StoredImage, Failure> {
     let meant = |image: &&StoredImage| image.id.to_string().starts_with(beginning);
     let found: Vec<_> = listing.images.iter().filter(meant).collect();

@@ -1,4 +1,4 @@
-//! Bitcode: libraries that carry it, targets that compile it, and what goes wrong with either.
+//! Bitcode: libraries that carry it, targets that compile it, and the failures of either.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -31,14 +31,14 @@ const COUNT: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(count)\nstati
     FARJUMP_IFUNC void count_main(void *p, size_t n, void *a) { (void)p; (void)n; (void)a; calls++;\n\
     farjump_reply(&calls, sizeof calls); }\n";
 
-/// A folder with a library of bitcode; `None` where no compiler writes bitcode.
+/// Returns a folder with a library of bitcode; `None` where no compiler writes bitcode.
 fn with_library(name: &str, source: &str, more: &[&str]) -> Option<(Workbench, PathBuf)> {
     let bench = Workbench::new();
     let library = library(&bench, name, source, more)?;
     Some((bench, library))
 }
 
-/// Whether a compiler for C writes bitcode. If not, says that the test is skipped.
+/// Returns whether a compiler for C writes bitcode. If not, prints that the test is skipped.
 fn writes_bitcode() -> bool {
     Tool::tried("zig cc").is_ok() || all_work(&["clang"])
 }
@@ -54,7 +54,7 @@ fn library(bench: &Workbench, name: &str, source: &str, more: &[&str]) -> Option
     Some(bench.path(&output))
 }
 
-/// The libraries of LLVM that are here, of those that farjump is tested with.
+/// Returns the libraries of LLVM on this machine, of those that farjump is tested with.
 pub(crate) fn llvms() -> Vec<String> {
     let rust = finish(std::process::Command::new("rustc").args(["--print", "sysroot"])).worked();
     let folder = Path::new(rust.text().trim()).join("lib");
@@ -71,7 +71,7 @@ pub(crate) fn llvms() -> Vec<String> {
     found.collect()
 }
 
-/// The stored code of this name, once its image is optimised.
+/// Returns the stored code of this name, once its image is optimised.
 fn stored(bench: &Workbench, name: &str, address: &str) -> Value {
     let find = || {
         let store = bench.json(["store", "--to", address, "--json"]);
@@ -108,7 +108,7 @@ fn a_target_compiles_what_it_prefers_and_exchanges_the_first_image_for_an_optimi
         // It is compiled before it runs, and lies in no mailbox.
         let in_place = bench.inject(&squares, &["--args", "ab", "--mode", "in-place"]);
         in_place.fails(1, &["in place", "as bitcode"]);
-        // A function of the target's own is its image.
+        // In mode local, the target runs the image of its own library.
         let own = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--mode", "local"]).worked();
         assert_eq!(own.text().trim(), (97 * 97 + 98 * 98).to_string());
         // With statics it is optimised at once: they would be lost.
@@ -127,7 +127,7 @@ fn a_target_compiles_what_it_prefers_and_exchanges_the_first_image_for_an_optimi
 
 #[test]
 fn bitcode_takes_the_place_of_an_image_that_is_missing() {
-    // The processor is told to be less than any image of the library is for.
+    // The target claims a CPU below those of all images of the library.
     let v3 = "x86_64-unknown-linux-gnu:v3";
     if cfg!(not(target_arch = "x86_64")) {
         return println!("skipped: only x86-64 has levels");
@@ -175,7 +175,7 @@ fn imports_that_the_target_does_not_offer_are_named() {
     bench.inject(&far, &[]).fails(3, &["`far`", "nobody_offers_this"]);
     // It is refused again, and from another source.
     bench.inject(&far, &[]).fails(3, &["`far`", "nobody_offers_this"]);
-    // What the target offers later is linked.
+    // Symbols that the target offers later are linked.
     bench.plain_library("offers", "int nobody_offers_this(void) { return 0; }\n");
     let offers = bench.path("liboffers.so").display().to_string();
     bench.run(["export", &offers, "--to", &bench.address()]).worked();
@@ -224,7 +224,7 @@ fn what_was_compiled_is_kept_for_later_runs_and_checked() {
     assert!(!run().contains("kept from before"));
     wait_for("both images", || (files().len() == 2).then_some(()));
     assert!(run().contains("O2, kept from before"));
-    // What does not hash to what the file says is made again.
+    // A file whose contents do not match its hash is made again.
     for file in files() {
         let mut bytes = fs::read(&file).expect("it can be read");
         let last = bytes.len() - 1;
@@ -242,19 +242,19 @@ fn a_compiler_that_dies_is_started_again() {
     let program = children_of(serving.pid())[0];
     crate::workbench::kill(program, Signal::KILL);
     wait_for("its end", || (!runs(program)).then_some(()));
-    // The job that finds it dead is lost, and a later one is not.
+    // The job that finds the compiler dead is lost, and a later one is not.
     let answered = wait_for("a compiler", || {
         let done = bench.inject(&squares, &["--args", "ab", "--format", "u64"]);
         (done.code == 0).then_some(done)
     });
     assert_eq!(answered.text().trim(), (97 * 97 + 98 * 98).to_string());
-    // A target that is killed takes it along.
+    // A target that is killed takes the compiler along.
     let program = children_of(serving.pid())[0];
     drop(serving.kill());
     wait_for("its end", || (!runs(program)).then_some(()));
 }
 
-/// The bitcode of a library.
+/// Returns the bitcode of a library.
 fn bitcode_of(library: &Path) -> Vec<u8> {
     let library = Library::open(library).expect("it was built");
     let image = library.images().iter().find(|image| BitcodeView::is_bitcode(image.bytes()));
@@ -286,7 +286,7 @@ fn compile(compiler: &mut Compiler, tier: Tier, bitcode: &[u8]) -> Result<usize,
     results(compiler, 1).remove(0).result.map(|compiled| compiled.image.len()).map_err(|failed| failed.text)
 }
 
-/// The same bitcode with another header or other modules.
+/// Returns the same bitcode with another header or other modules.
 fn altered<'a>(bitcode: &'a [u8], alter: impl FnOnce(&mut BitcodeParts<'a>)) -> Vec<u8> {
     let view = BitcodeView::new_checked(bitcode).expect("it was built");
     let mut parts = BitcodeParts {
@@ -377,7 +377,7 @@ fn what_cannot_be_compiled_is_refused_with_the_reason() {
         let narrow = fs::read(bench.path("narrow.bc")).expect("it was compiled");
         refused(&altered(&bitcode, |parts| parts.modules = vec![&narrow[..]]), "laid out otherwise");
     }
-    // For another machine, of which the header says nothing.
+    // For another machine, which the header does not mention.
     bench.write(
         "other.c",
         "void squares_main(void *p, unsigned long n, void *a) { (void)p; (void)n; (void)a; }\n",
@@ -400,7 +400,7 @@ fn what_cannot_be_compiled_is_refused_with_the_reason() {
     }
 }
 
-/// A library whose function takes long to compile.
+/// Returns a library whose function takes long to compile.
 fn large_library(bench: &Workbench) -> PathBuf {
     let body: String =
         (0..800).map(|n| format!("x = (x ^ {n}u) * 0x9e37u + n; if (x & {n}u) x += y[x % n];\n")).collect();
@@ -497,9 +497,9 @@ fn bitcode_that_differs_from_its_description_is_refused_before_it_is_parsed() {
     let [low, high] = farjump_core::image::Machine(22).0.to_le_bytes();
     let foreign = [&bitcode[..4], &[low, high], &bitcode[6..]].concat();
     refused(&foreign, code_id(&foreign), RefusalCause::WrongMachine, "bitcode for machine 22");
-    // None of these came as far as a job.
+    // None of these became a job.
     assert_eq!(children_of(children_of(serving.pid())[0]), [0; 0]);
-    // The same frame with what it says.
+    // The same frame with the bitcode that it announces.
     let plan =
         Plan { index: 9, token: 9, wants_reply: true, ..call_code("squares", &bitcode, id, hostile.epoch) };
     hostile.send_plan(&plan, b"ab");
@@ -544,7 +544,7 @@ fn a_job_has_one_descriptor_and_no_privileges() {
     let mut own = compiler(|_| {});
     own.start(Duration::from_secs(60)).expect("it starts");
     let program = own.process_id().expect("it runs");
-    // Several, of which one is found at work: each under an id of its own, so that none is kept from another.
+    // Several jobs, of which one is found at work. Each has its own id, so that no result replaces another's job.
     for job in 0..32 {
         own.submit(Tier::Optimised, CodeId([job; 16]), &detected(), &large).expect("it is begun");
     }
@@ -574,7 +574,7 @@ fn bitcode_goes_on_from_target_to_target() {
     let (_first, first) = serve("first", &["--bitcode=prefer", "--destination", &next(&second)]);
     two_hops(&first);
     assert_eq!(stored(&bench, "hop", &second)["id"], stored(&bench, "hop", &first)["id"]);
-    // A target that takes none is sent the image of the same library.
+    // A source sends the image of the same library to a target that takes no bitcode.
     let (_fourth, fourth) = serve("fourth", &[]);
     let (_third, third) = serve("third", &["--bitcode=prefer", "--destination", &next(&fourth)]);
     two_hops(&third);
@@ -608,7 +608,7 @@ fn built(bench: &Workbench, name: &str, inputs: &[&str]) -> Option<PathBuf> {
     Some(bench.path(&output))
 }
 
-/// Runs a function as an image and as bitcode, and returns what both reply.
+/// Runs a function as an image and as bitcode. Checks that both reply the same, and returns the reply.
 #[track_caller]
 fn both_forms(bench: &Workbench, library: &Path, args: &[&str]) -> Vec<u8> {
     let [image, bitcode] = ["--cpu-level=baseline", "--bitcode=prefer"].map(|form| {
@@ -671,7 +671,7 @@ fn rust_replies_the_same_in_both_forms() {
 
 #[test]
 fn several_sources_and_languages_are_compiled_as_one() {
-    // Of `cc` and `c++`, one may be clang's and the other gcc's.
+    // One of `cc` and `c++` may be clang's and the other gcc's.
     if !all_work(&["clang", "clang++"]) {
         return;
     }
@@ -722,7 +722,7 @@ fn bitcode_files_of_other_compilers_are_taken() {
     finish(bench.program("clang").args(clang)).worked();
     let library = built(&bench, "shape", &["julia.bc", "routines.c"]).expect("there is a compiler");
     assert_eq!(both_forms(&bench, &library, &["--args", "abc"]), 294_u64.to_le_bytes());
-    // Inputs of which there is none are named.
+    // The error names an input without bitcode.
     finish(bench.program("cc").args(["-c", "-fPIC", "julia.c"])).worked();
     let build = |input: &str| bench.run(["build", input, "routines.c", "-o", "libshape.so", "--bitcode"]);
     build("julia.o").fails(1, &["no bitcode of `julia.o`, which is machine code"]);

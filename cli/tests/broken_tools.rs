@@ -1,4 +1,4 @@
-//! `build` with compilers and linkers that are there and do not work: what says so are their own words.
+//! `build` with compilers and linkers that exist and do not work: the errors quote their words.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ FARJUMP_IFUNC void count_main(void *payload, size_t size, void *args)
 ";
 const RUST: &str = "#![no_std]\n#[farjump_ifunc::ifunc]\nfn count(of: &[u8]) -> u64 { of.len() as u64 }\n";
 
-/// A command that builds `count` with these programs before the real ones.
+/// Returns a command that builds `count` with these programs before the real ones.
 fn building(bench: &Workbench, fakes: &Fakes, source: &str, more: &[&str]) -> Command {
     bench.write("count.c", COUNT);
     bench.write("count.rs", RUST);
@@ -27,7 +27,7 @@ fn build(bench: &Workbench, fakes: &Fakes, more: &[&str]) -> Done {
     finish(&mut building(bench, fakes, "count.c", more))
 }
 
-/// The refusal of a tool that does not start.
+/// Returns the refusal of a tool that does not start.
 fn refusal(tool: &str) -> String {
     format!(
         "`{tool}` is there and does not run (exit status: 127):\n{}\nRepair it, or use another: ",
@@ -45,7 +45,7 @@ fn a_linker_that_was_named_and_does_not_start_is_refused_in_its_own_words() {
         assert!(!done.err.contains("layout"), "{}", done.err);
         done.fails(1, &[&refusal("ld.lld"), "FARJUMP_LD"]);
     }
-    // One that tells its version is tried, too.
+    // A linker that prints its version is tried, too.
     let fakes = Fakes::new()
         .script("ld.lld", "[ \"$1\" = --version ] && echo LLD 1 && exit\necho no disk >&2\nexit 2");
     let refused = "`ld.lld` is there and does not link a line (exit status: 2):\nno disk\n";
@@ -69,7 +69,7 @@ fn a_compiler_that_does_not_start_is_refused_in_its_own_words_whatever_else_is_t
     let fakes = Fakes::new().broken(&["cc", "no-such-machine-gcc"]);
     build(&bench, &fakes, &[]).fails(1, &[&refusal("cc"), "--cc"]);
     build(&bench, &fakes, &["--cc", "no-such-machine-gcc"]).fails(1, &[&refusal("no-such-machine-gcc")]);
-    // For another machine it is asked for its family first.
+    // For another machine, `build` first determines the compiler's family.
     let target = ["--target", "aarch64-unknown-linux-gnu", "--cc", "no-such-machine-gcc"];
     build(&bench, &fakes, &target).fails(1, &[&refusal("no-such-machine-gcc")]);
     bench.is_clean();
@@ -113,7 +113,7 @@ fn a_compiler_of_rust_that_does_not_start_is_refused_in_its_own_words() {
         finish(building(&bench, fakes, "count.rs", more).env_remove("RUSTC")).fails(1, &[says]);
     };
     refused(&fakes, &[], &refusal("rustc"));
-    // rustup's is there without a toolchain.
+    // The `rustc` of rustup exists without a toolchain.
     let without = "error: rustup could not choose a version of rustc to run";
     let fakes = Fakes::new().script("rustc", &format!("echo '{without}' >&2; exit 1"));
     refused(&fakes, &["--target", "aarch64-unknown-linux-gnu"], without);

@@ -54,7 +54,7 @@ fn for_peer_adds_an_image_for_the_cpu_that_the_target_claims() {
         let needed = images[1]["features"].as_array().expect("a list");
         assert!(needed.iter().all(|feature| claimed.has(feature.as_str().expect("a name"))), "{needed:?}");
         assert!(!needed.is_empty() && images[0]["features"] == serde_json::json!([]));
-        // That image is the one that travels.
+        // A source sends that image.
         bench.inject(&bench.path("libcount.so"), &["--args", "abc"]).worked();
         let held = bench.json(["store", "--to", &address, "--json"]);
         let ids: Vec<_> = held["images"].as_array().expect("a list").iter().map(|one| &one["id"]).collect();
@@ -182,7 +182,7 @@ fn inspect_tells_programs_the_same() {
     assert_eq!(imports, ["bias", "farjump_reply"]);
 }
 
-/// The loader's tests have all refusals (`loader/tests/build_refusals.rs`).
+/// The loader's tests have all refusals (`loader/tests/builder/refusals.rs`).
 #[test]
 fn what_cannot_be_built_is_said_with_the_options_that_matter_and_nothing_is_written() {
     let bench = Workbench::new();
@@ -200,7 +200,7 @@ fn what_cannot_be_built_is_said_with_the_options_that_matter_and_nothing_is_writ
         (&["sum.c", "-o", "libsum.so", "--cc", "no-such-cc"], &[], &no_cc),
         (&["sum.c", "-o", "libsum.so"], &[("FARJUMP_CC", "no-such-cc")], &no_cc),
     ] {
-        // A name that none can have makes no sense on any machine.
+        // A name that no ifunc can have makes no sense on any machine.
         let code = if args.contains(&"--name") { 2 } else { 1 };
         finish(bench.farjump().arg("build").args(args).envs(variables.iter().copied())).fails(code, parts);
         assert!(!bench.path(args[2]).exists(), "{args:?}");

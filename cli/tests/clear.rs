@@ -10,7 +10,7 @@ use crate::workbench::{Process, Workbench, finish, start_target};
 const CLEAR: &str = "tcp, clear";
 const SEALED: &str = "tcp, sealed by ";
 
-/// A target on loopback with the key `k`, and its address.
+/// Returns a target on loopback with the key `k`, and its address.
 fn serve(bench: &Workbench, more: &[&str]) -> (Process, String) {
     let serve = ["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "tcp", "--key", "k"];
     start_target(bench.farjump().args(serve).args(more))

@@ -1,4 +1,4 @@
-//! `inject --compile-for-peer`: the image for the target's CPU comes behind the calls, and nothing of it is left.
+//! `inject --compile-for-peer`: the image for the target's CPU comes while calls run, and no file of it is left.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,20 +12,20 @@ const COUNT: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(count)\n\
     FARJUMP_IFUNC void count_main(void *p, size_t n, void *a) { (void)a; uint64_t sum = 0;\n\
     for (size_t i = 0; i < n; i++) sum += ((unsigned char *)p)[i]; farjump_reply(&sum, sizeof sum); }\n";
 
-/// A library that carries its source.
+/// Returns a library that carries its source.
 fn carrying(bench: &Workbench) -> PathBuf {
     bench.write("count.c", COUNT);
     bench.run(["build", "count.c", "-o", "libcount.so", "--cflag", "-O2", "--carry-source"]).worked();
     bench.path("libcount.so")
 }
 
-/// A compiler that runs this first.
+/// Returns a compiler that runs this first.
 fn compiler(bench: &Workbench, first: &str) -> String {
     let script = bench.write("script", format!("#!/bin/sh\n{first}\nexec cc \"$@\"\n"));
     bench.executable("compiler", &script).display().to_string()
 }
 
-/// What `inject` says of the image, after so many calls.
+/// Returns the report of `inject` on the image, after so many calls.
 #[track_caller]
 fn compiled(bench: &Workbench, calls: u32, more: &[&str]) -> Value {
     let calls = calls.to_string();
@@ -41,7 +41,7 @@ fn the_target_ends_up_with_the_image_for_its_cpu() {
     let bench = Workbench::new();
     carrying(&bench);
     let _serving = bench.serve(&[]);
-    // Calls are faster than compilers by how much depends on the machine.
+    // Machines differ in how much faster calls are than compilers.
     let counts = [1, 8, 64].into_iter().map(|times| times * 150_000);
     let done =
         counts.map(|calls| compiled(&bench, calls, &[])).find(|compiled| compiled["state"] == "in use");
@@ -52,7 +52,7 @@ fn the_target_ends_up_with_the_image_for_its_cpu() {
     assert!(exact.len() == 1 && exact[0]["calls"].as_u64() > Some(0), "{store}");
     assert_eq!(images.len(), 2);
     bench.is_clean();
-    // Without the option nothing is compiled, and nothing is said of it.
+    // Without the option, nothing is compiled, and nothing is reported.
     let plain = bench.inject(&bench.path("libcount.so"), &["--args", "a", "--json"]).worked();
     assert!(!plain.err.contains("compiled"), "{}", plain.err);
 }
@@ -76,7 +76,7 @@ fn the_reason_is_said_where_the_image_is_not_used() {
     let missing = enough(&["--cc", "/nowhere/cc"]);
     assert!(missing.contains("/nowhere/cc"), "{missing}");
     assert!(enough(&["--mode", "always"]).contains("mode always"));
-    // A program without any in its PATH. The first statistics are for people.
+    // A program without a compiler in its PATH. The first statistics are for people.
     let mut command = bench.injecting(&library, &bench.address(), &["--compile-for-peer", "--args", "aaaa"]);
     let said = finish(command.args(["--repeat", "10000"]).env("PATH", "/nowhere")).worked().err;
     assert!(said.contains("image for the target's CPU: not used, "), "{said}");

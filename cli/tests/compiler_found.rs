@@ -1,4 +1,4 @@
-//! Which program `farjump_compiler` a target runs where the user names none.
+//! The choice of the program `farjump_compiler` that a target runs where the user names none.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -25,7 +25,7 @@ impl Tree {
         Tree { bench, farjump, marks }
     }
 
-    /// A command that starts its target, which takes bitcode.
+    /// Returns a command that starts its target, which takes bitcode.
     fn serving(&self) -> Command {
         let mut command = self.bench.program(&self.farjump);
         command.args(["serve", "--bitcode", "--listen", &self.bench.address()]);
@@ -37,7 +37,7 @@ impl Tree {
         self.bench.executable(place, &self.marks)
     }
 
-    /// The places at which it ran.
+    /// Returns the places at which it ran.
     fn ran(&self) -> Vec<PathBuf> {
         let folders = ["", "bin", "libexec/farjump"].map(|folder| self.bench.path(folder));
         let files = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
@@ -82,7 +82,7 @@ fn a_program_that_others_could_have_put_there_is_refused_and_a_named_one_runs() 
     if rustix::process::geteuid().is_root() {
         chown(&compiler, Some(1234), None).expect("root may");
         refused(&["it belongs to user 1234, and must belong to root: chown it", "FARJUMP_COMPILER"]);
-        // As on clusters: who owns the program may own what it runs.
+        // As on clusters: the owner of the program may own the compiler that it runs.
         chown(&tree.farjump, Some(1234), None).expect("root may");
         let said = finish(tree.serving().args(["--llvm", "/nowhere/libLLVM.so"]));
         said.fails(1, &["`/nowhere/libLLVM.so` cannot be opened"]);

@@ -12,7 +12,7 @@ fn a_target_takes_no_bitcode_where_a_job_cannot_be_confined() {
     let bench = Workbench::new();
     let denied = |call, argument| Denied { call, errno: libc::EPERM, argument: Some(argument) };
     let prctl = |option: i32| denied(libc::SYS_prctl, (0, option as u32, true));
-    // Which has a new limit: the upper half of a pointer.
+    // A call that sets a new limit: the upper half of the limit's pointer is not 0.
     let setrlimit = denied(libc::SYS_prlimit64, (5, 0, false));
     for (calls, call) in [
         (prctl(libc::PR_SET_SECCOMP), "prctl(PR_SET_SECCOMP)"),

@@ -197,7 +197,7 @@ fn what_cannot_be_shown_is_said_in_a_sentence() {
     ] {
         bench.run(args).fails(code, &[part]);
     }
-    // What keeps the target from getting ready is said once.
+    // The reason that keeps the target from getting ready is printed once.
     bench.write("prose", "panic");
     let done = bench.run(["demo", "prose", "--listen", "unix:no/such/folder/s"]);
     done.fails(1, &["no/such/folder"]);
@@ -206,7 +206,7 @@ fn what_cannot_be_shown_is_said_in_a_sentence() {
         .fails(1, &["cannot run `no-such-cc`", "Install a C compiler"]);
 }
 
-/// The program in a folder of its own, as if installed there, so that traces of other runs are not found.
+/// Returns the program in a folder of its own, as if installed there, so that traces of other runs are not found.
 pub(crate) fn installed(bench: &Workbench) -> PathBuf {
     let folder = bench.path("installed");
     fs::create_dir(&folder).expect("a folder can be made");
@@ -238,7 +238,7 @@ fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
     assert_eq!(left, [tag, program]);
 }
 
-/// A demo that has begun and takes long, and its target's process id.
+/// Returns a demo that has begun and takes long, and its target's process id.
 fn begun(bench: &Workbench) -> (Process, u32) {
     let program = installed(bench);
     // The computations on this take seconds; noticing that it has begun takes milliseconds.
@@ -255,7 +255,7 @@ fn begun(bench: &Workbench) -> (Process, u32) {
     (demo, target)
 }
 
-/// The same demo, blocked because the target is stopped.
+/// Returns the same demo, blocked because the target is stopped.
 fn held_up(bench: &Workbench) -> (Process, u32) {
     let (demo, target) = begun(bench);
     kill(target, Signal::STOP);

@@ -34,7 +34,7 @@ const DISPENSABLE: [(libc::c_long, &str); 15] = [
     call!(SYS_pidfd_open),
 ];
 
-/// Calls that they need, or for which the C library or UCX may need them.
+/// Calls that sources and targets need, or for which the C library or UCX may need them.
 const OTHERS: [(libc::c_long, &str); 19] = [
     call!(SYS_eventfd2),
     call!(SYS_epoll_create1),
@@ -57,7 +57,7 @@ const OTHERS: [(libc::c_long, &str); 19] = [
     call!(SYS_recvmsg),
 ];
 
-/// Words about causes that are none where a call is denied.
+/// Words about causes that do not apply where a call is denied.
 const WRONG: [&str; 8] = [
     "free memory",
     "the limit of",
@@ -69,7 +69,7 @@ const WRONG: [&str; 8] = [
     "Install",
 ];
 
-/// A target and a source under the filter, and doctor. Returns whether a call of a function came back.
+/// Runs a target and a source under the filter, and doctor. Returns whether a call of a function came back.
 fn try_without(bench: &Workbench, library: &Path, calls: Denied, what: &str) -> bool {
     let error = std::io::Error::from_raw_os_error(calls.errno).to_string();
     let error = error.split(" (os error").next().unwrap_or_default();
@@ -99,7 +99,7 @@ fn try_without(bench: &Workbench, library: &Path, calls: Denied, what: &str) -> 
     assert!(works || said.contains(error), "{what}: the error of the system is not named: {said}");
 
     let mut doctor = bench.farjump();
-    // It compiles nothing: that takes longer than the rest.
+    // `doctor` compiles nothing, because that takes longer than the rest.
     doctor.arg("doctor").env("FARJUMP_CC", "/bin/false").env("FARJUMP_LD", "/bin/false");
     deny(&mut doctor, calls);
     let doctor = finish(&mut doctor);
@@ -122,7 +122,7 @@ fn try_all(calls: &[(libc::c_long, &str)], must_work: bool) {
     let library = bench.sample("crc32");
     for (call, name) in calls {
         for (errno, word) in [(libc::EPERM, "EPERM"), (libc::ENOSYS, "ENOSYS")] {
-            // The test itself asks that the process ends with it.
+            // The test itself uses this option, so that the process ends with it.
             let argument = (*call == libc::SYS_prctl).then_some((0, libc::PR_SET_PDEATHSIG as u32, false));
             let denied = Denied { call: *call, errno, argument };
             let what = format!("{name} gives {word}");

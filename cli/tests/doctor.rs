@@ -224,10 +224,10 @@ FARJUMP_IFUNC void forever_main(void *payload, size_t size, void *args)
     for (;;) __asm__ volatile(\"pause\");
 }";
 
-/// A user of whom nothing else runs: as root, the processes of a test whose files are removed are this user's.
+/// A user with no other process. As root, a test whose files are removed runs its processes as this user.
 const NOBODY_ELSE: u32 = 54_321;
 
-/// A process in a mount namespace with a /dev/shm of its own; others enter the namespace. Takes root.
+/// Returns a process in a mount namespace with its own /dev/shm; other processes enter the namespace. Requires root.
 fn own_shm(bench: &Workbench) -> Option<Process> {
     let script = "mount -t tmpfs tmpfs /dev/shm && echo ready && exec sleep 1000";
     if finish(bench.program("unshare").args(["-m", "sh", "-c", "mount -t tmpfs tmpfs /dev/shm"])).code != 0 {
@@ -238,7 +238,7 @@ fn own_shm(bench: &Workbench) -> Option<Process> {
     Some(holder)
 }
 
-/// The names of UCX's files in /dev/shm that a process maps.
+/// Returns the names of UCX's files in /dev/shm that a process maps.
 fn segments(process: &Process) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it runs");
     let names = maps.lines().filter_map(|line| line.split_once("/dev/shm/ucx_shm_posix_"));

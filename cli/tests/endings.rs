@@ -30,7 +30,7 @@ fn ended(bench: &Workbench, body: &str) -> Done {
     serving.finish()
 }
 
-/// The lines of farjump's in a target's output.
+/// Returns farjump's lines in a target's output.
 fn told(done: &Done) -> Vec<&str> {
     done.err.lines().filter_map(|line| line.strip_prefix("farjump: ")).collect()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::workbench::{Done, Process, Workbench, wait_for};
 
-/// An ifunc `save` whose child runs `body`, and which replies the child's process id.
+/// Returns an ifunc `save` whose child runs `body`, and which replies the child's process id.
 fn save(bench: &Workbench, body: &str) -> PathBuf {
     bench.library(
         "save",
@@ -38,7 +38,7 @@ fn save(bench: &Workbench, body: &str) -> PathBuf {
     )
 }
 
-/// Serves with rights to drop code, and has the target fork. Returns the process id of the child too.
+/// Serves with rights to drop code, and makes the target fork. Returns the process id of the child too.
 fn forked(bench: &Workbench, body: &str) -> (Process, u32) {
     let library = save(bench, body);
     let serving = bench.serve(&["--allow-process-symbols", "--allow", "observe,call,inject,drop"]);
@@ -48,7 +48,7 @@ fn forked(bench: &Workbench, body: &str) -> (Process, u32) {
     (serving, child)
 }
 
-/// The lines of farjump's in a target's output.
+/// Returns farjump's lines in a target's output.
 fn told(done: &Done) -> Vec<&str> {
     done.err.lines().filter_map(|line| line.strip_prefix("farjump: ")).collect()
 }

@@ -46,7 +46,7 @@ mod with_it {
         }
     }
 
-    /// Shared memory whose name begins with `name`.
+    /// Returns the shared memory whose name begins with `name`.
     fn shared(name: &str) -> Vec<String> {
         let entries = fs::read_dir("/dev/shm").expect("it is there");
         let names =
@@ -54,7 +54,7 @@ mod with_it {
         names.filter(|entry| entry.starts_with(name)).collect()
     }
 
-    /// A run of so many rounds that has samples, its other process, and the name of its folder.
+    /// Returns a run of so many rounds that has samples, its other process, and the name of its folder.
     fn under_way(bench: &Workbench, rounds: &str) -> (Process, u32, String) {
         let mut command = bench.program(installed(bench));
         command.args(["perf", "rate", "--against", "iceoryx2", "--rounds", rounds, "--iterations", "5000"]);

@@ -89,7 +89,7 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
     }
 }
 
-/// The last line of standard error, of a command with `--json` that failed.
+/// Returns the last line of standard error, of a command with `--json` that failed.
 #[track_caller]
 fn json_error(done: &Done) -> Value {
     let line = done.err.lines().last().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The samples in other languages than C and Rust, as native code and as bitcode: what both reply is compared with what
-//! is computed here. Languages whose compiler is missing are skipped.
+//! The samples in other languages than C and Rust, as native code and as bitcode. Both replies are compared with
+//! results computed here. Languages whose compiler is missing are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +39,7 @@ fn replies(bench: &Workbench, library: &Path, args: &[u8], expected: &str, has_b
     }
 }
 
-/// The numbers for the samples `sum`, and their sum.
+/// Returns the numbers for the samples `sum`, and their sum.
 fn numbers() -> (Vec<u8>, String) {
     let numbers = (0..5000_u32).map(|number| number.wrapping_mul(2_654_435_761));
     let sum: u64 = numbers.clone().map(u64::from).sum();
@@ -102,7 +102,7 @@ fn fortran_in_native_form_and_by_flang_in_both_says_the_same() {
     bench.is_clean();
 }
 
-/// Rows of four numbers, and a query that is nearest to one of them, packed as `numba_ifunc.py` says.
+/// Returns rows of four numbers, and a query that is nearest to one of them, packed as `numba_ifunc.py` says.
 fn rows() -> Vec<u8> {
     let rows: Vec<f32> =
         (0..4000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 16) as f32 / 65536.0).collect();

@@ -9,7 +9,7 @@ use crate::workbench::Workbench;
 /// Columns of a row.
 const COLUMNS: usize = 4;
 
-/// Rows of numbers that differ between rows and columns, some of them negative.
+/// Returns rows of numbers that differ between rows and columns, some of them negative.
 fn rows() -> Vec<[i32; COLUMNS]> {
     let mut state = 7_u32;
     let mut number = || {
@@ -39,7 +39,7 @@ const EXPRESSIONS: [Meaning; 9] = [
     ("!(a >= 0) == (b != 2147483647)", |[a, b, ..]| (a < 0) == (b != i32::MAX)),
 ];
 
-/// The library of the sample, and its data.
+/// Returns the library of the sample, and its data.
 fn filter(bench: &Workbench) -> PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/samples/c/filter.c");
     bench.run(["build", source, "-o", "libfilter.so"]).worked();

@@ -17,7 +17,7 @@ const TARGET: Side = Side::Right;
 const SOURCE: Side = Side::Left;
 /// Arguments that both sides get besides their own.
 const KEYED: [&str; 4] = ["--key", "k", "--peer-timeout", "1s"];
-/// The same, with UCX choosing the transport.
+/// The same arguments, with UCX choosing the transport.
 const UCX: [&str; 7] = ["--transport", "ucx", "--ucx-tcp", "--key", "k", "--peer-timeout", "1s"];
 
 /// A folder with a key, and two networks between which UCX has only TCP.
@@ -42,7 +42,8 @@ impl Networks {
         }
     }
 
-    /// `farjump` on one side. Both sides run on one machine, whose memory UCX would recognise as shared.
+    /// Returns a command of `farjump` on one side. Both sides run on one machine, whose memory UCX would recognise as
+    /// shared.
     fn farjump(&self, side: Side, args: &[&str]) -> Command {
         let words = self.namespaces.launcher(side);
         let mut command = self.bench.program(&words[0]);
@@ -51,7 +52,7 @@ impl Networks {
         command
     }
 
-    /// A target with these arguments, and its address.
+    /// Returns a target with these arguments, and its address.
     fn serve(&self, more: &[&str]) -> (Process, String) {
         let listen = format!("tcp:{}:0", TARGET.address());
         start_target(&mut self.farjump(TARGET, &[&["serve", "--listen", &listen], more].concat()))

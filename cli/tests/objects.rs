@@ -108,7 +108,7 @@ fn a_terminal_gets_text_and_no_binary_and_long_commands_show_their_progress() {
         assert_eq!(shown, "");
         get(name, &["--out", "copy"]).0.worked();
     }
-    // A target that stands makes a command long.
+    // A stopped target makes a command take long.
     serving.signal(Signal::STOP);
     let terminal = Terminal::new();
     let mut command = bench.farjump();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::workbench::{Done, Process, Workbench, documented, finish, keys, start_target};
 
-/// A target with `transport`, under this setting of UCX_TLS.
+/// Returns a target with `transport`, under this setting of UCX_TLS.
 fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Process {
     serve_with(bench, &["--transport", transport], tls)
 }

@@ -56,12 +56,12 @@ pub(crate) fn refused(bench: &Workbench, args: &[&str], code: i32, part: &str) {
     assert!(done.out.is_empty(), "{args:?}");
 }
 
-/// A folder for measuring, if there are two processors to measure with; otherwise prints the reason.
+/// Returns a folder for measuring, if there are two processors to measure with; otherwise prints the reason.
 pub(crate) fn measuring() -> Option<Workbench> {
     has_processors().then(Workbench::new)
 }
 
-/// The same, where `ucx-am` can be used.
+/// Returns such a folder if `ucx-am` can be used, too.
 pub(crate) fn measuring_ucx() -> Option<Workbench> {
     if has_processors() { Workbench::with_transport("ucx-am") } else { None }
 }
@@ -362,7 +362,7 @@ fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured(
     assert!(["shm", "ucx-am", "tcp"].iter().all(|name| transports.contains(name)), "{transports:?}");
 }
 
-/// A run without an end that has some rounds behind it, and its other process.
+/// Returns a run without an end that has some rounds behind it, and its other process.
 pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Process, u32) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]).args(more);
@@ -380,7 +380,8 @@ pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Process, u32) {
     (run, other)
 }
 
-/// Interrupts a run, whose progress is shown to a terminal, when that has these words. Returns its end, and all that was shown.
+/// Interrupts a run with a terminal for its progress, when the terminal shows these words. Returns the run's end, and
+/// all that the terminal showed.
 pub(crate) fn interrupted_at(mut run: Command, words: &str) -> (Done, String) {
     let terminal = Terminal::new();
     run.arg("--json").env("TERM", "xterm").stdout(Stdio::piped()).stderr(terminal.end());

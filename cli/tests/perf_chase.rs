@@ -60,7 +60,7 @@ fn every_contestant_chases_by_exactly_as_many_messages_as_there_are_steps_betwee
             _ => assert_eq!(row["model_us"], Value::Null),
         }
     }
-    // Two depths, two wires, one and 64 at a time; four ways of farjump's beside three baselines, one of them with its
+    // Two depths, two wires, one and 64 at a time. Four ways of farjump's beside three baselines, one of them with its
     // shards in processes, and the active message beside the gets.
     assert_eq!((found.len(), in_processes), (2 * 2 * 2 * (4 * 3 + 2), 2 * 2 * 2 * 3));
     bench.is_clean();
@@ -115,7 +115,7 @@ fn shards_are_in_processes_for_the_cached_function_alone() {
     assert!(["thread", "processes"].iter().all(|place| out.contains(place)), "{out}");
 }
 
-/// A run without an end, and its processes that are shards.
+/// Returns a run without an end, and its processes that are shards.
 fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "chase", "--json", "--rounds", "10000", "--iterations", "100"]);

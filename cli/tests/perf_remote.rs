@@ -128,7 +128,7 @@ fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
     bench.is_clean();
 }
 
-/// A run against the target that has no end, and some rounds behind it.
+/// Returns a run against the target that has no end, and some rounds behind it.
 fn under_way(bench: &Workbench) -> Process {
     let address = bench.address();
     let mut command = bench.farjump();

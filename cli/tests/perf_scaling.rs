@@ -49,7 +49,7 @@ fn sources_scale_over_messages_of_ucx_too() {
     }
 }
 
-/// A run with four sources that has no end, and its processes once all are there.
+/// Returns a run with four sources that has no end, and its processes once all are there.
 fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "5"]);

@@ -14,8 +14,8 @@ fn sockets(pid: u32) -> BTreeSet<String> {
         .collect()
 }
 
-/// A process's sockets that wait for connections or datagrams, by proc(5): of TCP those that listen, of UDP
-/// and raw IP all, of Unix those that accept.
+/// Returns a process's sockets that wait for connections or datagrams, by proc(5): of TCP those that listen, of UDP and
+/// raw IP all, of Unix those that accept.
 fn listening(pid: u32) -> Vec<String> {
     let own = sockets(pid);
     let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Limits of the process (getrlimit(2)): under each a command works, or says in a sentence which limit it met.
+//! Limits of the process (getrlimit(2)): under each a command works, or names the limit in a sentence.
 
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;

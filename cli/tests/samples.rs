@@ -35,7 +35,7 @@ fn indirect_put_writes_into_the_store_of_the_guide() {
     serving.stop().worked();
 }
 
-/// A target with `bytes` bytes of data that knows the next one in a circle of `count`.
+/// Returns a target with `bytes` bytes of data that knows the next one in a circle of `count`.
 fn shard(bench: &Workbench, number: usize, count: usize) -> Process {
     let address = |number: usize| match number % count {
         0 => bench.address(),

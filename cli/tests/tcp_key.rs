@@ -12,7 +12,7 @@ use crate::inject::ECHO;
 use crate::serve::STUCK;
 use crate::workbench::{Done, Process, Workbench, finish, start_target, wait_for};
 
-/// `farjump` that connects over TCP. Frames go through UCX's shared memory, whatever the address.
+/// Returns a command of `farjump` that connects over TCP. Frames go through UCX's shared memory, whatever the address.
 fn over_tcp(bench: &Workbench, args: &[&str]) -> Command {
     let mut command = bench.farjump();
     command.args(args).env("UCX_TLS", "posix,sysv,self");
@@ -23,7 +23,7 @@ pub(crate) fn make_key(bench: &Workbench, name: &str) {
     bench.run(["key", name]).worked();
 }
 
-/// A target on a port that the system chooses, and its address.
+/// Returns a target on a port that the system chooses, and its address.
 fn serve(bench: &Workbench, more: &[&str]) -> (Process, String) {
     let listen = ["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
     start_target(over_tcp(bench, &[&listen[..], more].concat()).env("FARJUMP_LOG", "info"))

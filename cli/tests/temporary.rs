@@ -21,7 +21,7 @@ fn count(bytes: &[u8]) -> u64 { bytes.len() as u64 }
 ";
 const FINDING: &str = "temporary folder";
 
-/// A folder with what [`commands`] need.
+/// Returns a folder with the files that [`commands`] need.
 fn workbench() -> Workbench {
     let bench = Workbench::new();
     bench.write("count.c", IN_C);
@@ -31,8 +31,8 @@ fn workbench() -> Workbench {
     bench
 }
 
-/// The commands that make temporary files. `demo` is that of a program outside of cargo's folder, which has its files in
-/// TMPDIR.
+/// Returns the commands that make temporary files. `demo` is that of a program outside of cargo's folder, which has its
+/// files in TMPDIR.
 fn commands(bench: &Workbench) -> [Command; 3] {
     let build = |source: &str| {
         let mut command = bench.farjump();
@@ -44,7 +44,7 @@ fn commands(bench: &Workbench) -> [Command; 3] {
     [demo, build("count.c"), build("count.rs")]
 }
 
-/// What `doctor` finds out about the folder.
+/// Returns the finding of `doctor` about the folder.
 fn finding(command: &mut Command) -> Value {
     let report = finish(command.args(["doctor", "--json"])).worked().json();
     assert!(!report.to_string().contains("install gcc"), "{report}");
@@ -90,11 +90,11 @@ fn a_folder_in_which_none_can_be_made_is_named_with_the_variable() {
     }
 }
 
-/// Makes `command` run where `mounting`, a script, has mounted something; `None` if that is not possible here, which is
-/// printed.
+/// Makes `command` run where `mounting`, a script, has mounted something. If that is not possible here, prints it and
+/// returns `None`.
 fn mounted(bench: &Workbench, mounting: &str, command: &Command) -> Option<Command> {
     let enter = |rest: &[&OsStr]| {
-        // What was mounted over the working folder is there under its name.
+        // A mount over the working folder is visible only under the folder's name.
         let mut entering = bench.program("unshare");
         entering
             .args(["-m", "sh", "-c", &format!("{mounting} && cd \"$PWD\" && exec \"$@\""), "sh"])

@@ -17,7 +17,7 @@ pub(crate) struct Terminal {
     /// The programs' end.
     end: File,
     reader: JoinHandle<()>,
-    /// What was read so far.
+    /// The bytes read so far.
     read: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -52,12 +52,13 @@ impl Terminal {
         String::from_utf8_lossy(&self.read.lock().expect("nobody panics with it")).into_owned()
     }
 
-    /// Whether these words were written to it.
+    /// Returns whether these words were written to it.
     pub(crate) fn has(&self, words: &str) -> bool {
         self.so_far().contains(words)
     }
 
-    /// Returns all that was written to it. The programs have ended; `command` holds ends no more, either.
+    /// Returns all that was written to it. The programs have ended, and `command` ends here with its ends of the
+    /// terminal.
     pub(crate) fn shown(self, command: Command) -> String {
         drop((command, self.end));
         self.reader.join().expect("it reads");

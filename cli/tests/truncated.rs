@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
-/// Forwards what the target's library says.
+/// Replies the result of the target's library.
 const QUOTE: &str = "extern int price(void);
     FARJUMP_COPY_ARGS(quote)
     FARJUMP_IFUNC void quote_main(void *payload, size_t size, void *args)

@@ -41,7 +41,7 @@ fn inject(bench: &Workbench, mut command: Command, library: &Path, variables: &V
     finish(command.envs(variables.iter().copied()))
 }
 
-/// A folder with `library` under UCX's name.
+/// Returns a folder with `library` under UCX's name.
 fn folder_with(bench: &Workbench, name: &str, library: &Path) -> PathBuf {
     let folder = bench.path(&format!("{name}-folder"));
     fs::create_dir(&folder).expect("a folder can be made");
@@ -210,8 +210,8 @@ fn what_ucx_logs_goes_to_standard_error_or_where_the_user_wants_it() {
     assert!(log.contains(said), "{log}");
 }
 
-/// `farjump` with another /dev/shm: a small file system with these options, filled up if `full`. `None`, with
-/// a message, where this user may not mount one.
+/// Returns `farjump` with another /dev/shm: a small file system with these options, filled up if `full`. `None`, with a
+/// message, where this user may not mount one.
 fn with_shm(bench: &Workbench, options: &str, full: bool) -> Option<Command> {
     const SCRIPT: &str = r#"
         mount -t tmpfs -o "$1" farjump-test /dev/shm || exit 77

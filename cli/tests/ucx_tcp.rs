@@ -1,4 +1,4 @@
-//! `--ucx-tcp`: what closes UCX's ports is shown, and the option is refused where nothing does.
+//! `--ucx-tcp`: the way in which UCX's ports are closed is shown, and the option is refused where there is none.
 
 use std::thread;
 

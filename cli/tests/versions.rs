@@ -29,7 +29,7 @@ fn installed(bench: &Workbench) -> Option<PathBuf> {
     file
 }
 
-/// That UCX under a later version number, as a library of its own among links to the rest.
+/// Returns that UCX under a later version number: a library of its own among links to the rest.
 fn newer(bench: &Workbench, library: &Path) -> PathBuf {
     let folder = bench.path("newer");
     fs::create_dir(&folder).expect("a folder can be made");

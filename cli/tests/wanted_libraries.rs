@@ -21,7 +21,7 @@ const QUOTE: &str = "extern int price(void);
     FARJUMP_IFUNC void quote_main(void *payload, size_t size, void *args)
     { int found = price(); (void)payload; (void)size; (void)args; farjump_reply(&found, sizeof found); }";
 
-/// A fixture with the library, and an ifunc library that wants it.
+/// Returns a fixture with the library, and an ifunc library that wants it.
 fn bench() -> (Workbench, std::path::PathBuf) {
     let bench = Workbench::new();
     let source = bench.write("prices.c", LIBRARY);

@@ -25,7 +25,7 @@ impl Workbench {
         Workbench(folder)
     }
 
-    /// A folder, if `transport` can be used here; otherwise prints the reason.
+    /// Returns a folder, if `transport` can be used here; otherwise prints the reason.
     pub(crate) fn with_transport(transport: &str) -> Option<Workbench> {
         let found = farjump::transports::available().into_iter().find(|found| found.name == transport);
         if let Err(why) = found.expect("every transport is listed").usable {
@@ -50,13 +50,13 @@ impl Workbench {
         format!("unix:{}", self.path("s").display())
     }
 
-    /// `farjump` in this folder, without any of its environment variables. The tests' compiler of Rust is named: the program
-    /// that compiles bitcode looks for none.
+    /// Returns a command of `farjump` in this folder, without any of its environment variables. It names the tests'
+    /// compiler of Rust, because the program that compiles bitcode looks for none.
     pub(crate) fn farjump(&self) -> Command {
         self.program(env!("CARGO_BIN_EXE_farjump"))
     }
 
-    /// Another program in the same environment.
+    /// Returns a command of another program in the same environment.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.0.path()).env("TMPDIR", self.path("tmp")).stdin(Stdio::null());
@@ -80,7 +80,7 @@ impl Workbench {
         self.run(args).worked().json()
     }
 
-    /// A command that injects a library into the target at `address`.
+    /// Returns a command that injects a library into the target at `address`.
     pub(crate) fn injecting(&self, library: &Path, address: &str, more: &[&str]) -> Command {
         let mut command = self.farjump();
         command.arg("inject").arg(library).args(["--to", address]).args(more);
@@ -139,7 +139,7 @@ impl Workbench {
         start_target(&mut command).0
     }
 
-    /// A command that starts a target at [`Workbench::address`].
+    /// Returns a command that starts a target at [`Workbench::address`].
     pub(crate) fn serving(&self, args: &[&str]) -> Command {
         let mut command = self.farjump();
         command.args(["serve", "--listen", &self.address()]).args(args);
@@ -216,7 +216,7 @@ pub(crate) fn alone() -> fs::File {
     lock
 }
 
-/// Whether gdb could attach to a process, by its output; otherwise prints the reason.
+/// Returns whether gdb could attach to a process, by its output. If not, prints the reason.
 pub(crate) fn gdb_attached(said: &Done) -> bool {
     let refused =
         ["ptrace: Operation not permitted", "Could not attach"].iter().any(|no| said.err.contains(no));

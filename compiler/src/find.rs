@@ -1,4 +1,4 @@
-//! Where the program is.
+//! The search for the program.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt;
@@ -12,19 +12,19 @@ const NAME: &str = "farjump_compiler";
 /// The environment variable that names the program.
 const VARIABLE: &str = "FARJUMP_COMPILER";
 
-/// There is no program, or none that may be run.
+/// The error without a program, or without one that may be run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotFound {
     /// The path that was named is no program.
     #[error("there is no program {NAME} at `{}`: install it there, or name another path", .0.display())]
     Named(PathBuf),
-    /// There is none where it is looked for.
+    /// There is no program in the searched folders.
     #[error(
         "there is no program {NAME} beside this one, nor in `../libexec/farjump` from the folder of farjump's own file: \
          install it there, or name it in {VARIABLE}"
     )]
     Missing,
-    /// One was found, and others could have put it there.
+    /// A program was found, and other users could have put it there.
     #[error("{0}; or name the program to run in {VARIABLE}")]
     Refused(String),
 }
@@ -35,14 +35,14 @@ pub struct Program(Found);
 
 #[derive(Debug)]
 enum Found {
-    /// The user names it, and is asked for nothing else.
+    /// The user names the program, which is not checked.
     Named(PathBuf),
-    /// It was looked for, and is the file that was checked.
+    /// The program was found by a search, and is the file that was checked.
     Installed(Installed),
 }
 
 impl Program {
-    /// Its path.
+    /// The path of the program.
     pub fn path(&self) -> &Path {
         match &self.0 {
             Found::Named(path) => path,
@@ -50,7 +50,7 @@ impl Program {
         }
     }
 
-    /// A command that runs it. The value must live until the command was started.
+    /// A command that runs the program. The value must live until the command has started.
     pub fn command(&self) -> Command {
         match &self.0 {
             Found::Named(path) => Command::new(path),
@@ -59,14 +59,14 @@ impl Program {
     }
 }
 
-/// The program: the named one, that in `FARJUMP_COMPILER`, or one that is installed where [`installed::find`] looks.
+/// Returns the program: the named one, the one in `FARJUMP_COMPILER`, or one that [`installed::find`] finds.
 ///
 /// # Errors
 /// [`NotFound`].
 pub(crate) fn program(named: Option<&Path>) -> Result<Program, NotFound> {
     let variable = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(named) = named.map(Path::to_path_buf).or(variable) {
-        // It is run from another folder, and a bare name would be looked for in `PATH`.
+        // The program is run from another folder, and a bare name would be searched in `PATH`.
         let path = std::path::absolute(&named).unwrap_or_else(|_| named.clone());
         return if is_program(&path) { Ok(Program(Found::Named(path))) } else { Err(NotFound::Named(named)) };
     }

@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Modules
-//! [`client`] is the target's end, [`protocol`] what travels between the two, `program` (feature `program`) the program.
+//! [`client`] is the target's part, [`protocol`] the messages between the two, and `program` (feature
+//! `program`) the program.
 
 #![deny(missing_docs)]
 

@@ -30,9 +30,9 @@ pub const MAX_PATH: usize = 107;
 pub enum PeerAddress {
     /// A Unix socket at this path, absolute or relative to the working directory.
     Unix(PathBuf),
-    /// An abstract Unix socket (unix(7)) of this name, which has no file: it belongs to the network namespace,
-    /// and is gone with its listener. Any process there may take a free name, and connect. So the users that
-    /// the system reports decide alone, in both directions.
+    /// An abstract Unix socket (unix(7)) of this name, which has no file: it belongs to the network
+    /// namespace, and is gone with its listener. Any process there may take a free name, and connect. So the
+    /// users that the system reports are the only check, in both directions.
     Abstract(String),
     /// A TCP port. A peer needs a key, or is a process of the same user over loopback
     /// ([`TcpOptions`](crate::TcpOptions)).

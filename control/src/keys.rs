@@ -80,8 +80,9 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyError::FileMode`] when users other than the file's owner may read or write it, or its owner is
-    /// not this process's user; [`KeyError::File`] when it holds something else, or is a pipe, a terminal or
-    /// another file whose bytes need not come; [`KeyError::System`] when it cannot be read; [`KeyError::FeatureMissing`].
+    /// not this process's user. [`KeyError::File`] when it holds something else, or is a pipe, a terminal or
+    /// another file whose bytes need not come. [`KeyError::System`] when it cannot be read.
+    /// [`KeyError::FeatureMissing`].
     pub fn read(path: &Path) -> Result<Keys, KeyError> {
         Keys::read_stamped(path).map(|(keys, _)| keys)
     }
@@ -166,8 +167,8 @@ impl Keys {
         }
     }
 
-    /// Returns why a peer's earlier key no longer holds; `None` if it is still accepted with the same rights.
-    /// A key without rights of its own has the rights `otherwise`.
+    /// Returns the reason why a peer's earlier key no longer holds; `None` if it is still accepted with the
+    /// same rights. A key without rights of its own has the rights `otherwise`.
     pub fn revokes(&self, before: &NamedKey, otherwise: Rights) -> Option<String> {
         let name =
             before.name.as_deref().map_or_else(|| "its key".to_owned(), |name| format!("its key `{name}`"));

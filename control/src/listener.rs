@@ -47,7 +47,7 @@ pub struct Listener {
     socket: ListeningSocket,
     address: PeerAddress,
     options: TcpOptions,
-    /// A descriptor to give up when there are no more, for telling one process so.
+    /// A spare descriptor: if there are no more, it is closed to accept one process and send it the reason.
     spare: Mutex<Option<OwnedFd>>,
 }
 
@@ -159,7 +159,7 @@ impl Listener {
             Ok(made) => made,
             Err(Errno::ADDRINUSE) => return Err(ConnectError::InUse { address: address.clone() }),
             Err(error) if unrestricted.get() => return Err(failed(Operation::RestrictSocket, error.into())),
-            // The folder is there, so ENOENT is a file system's word for this.
+            // The folder is there, so ENOENT is a file system's error for this.
             Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT)) => {
                 let (address, folder) = (address.clone(), folder.to_owned());
                 return Err(ConnectError::FolderDenied { address, folder, source: error.into() });
@@ -179,8 +179,8 @@ impl Listener {
     /// which is rejected with this cause. [`HandshakeError::OwnerUnknown`] or
     /// [`HandshakeError::OwnUserUnknown`] when its user is not known. [`HandshakeError::NoDescriptors`] for a
     /// process that was rejected because this one has no descriptors left. [`HandshakeError::System`], for
-    /// example when there is not even one to reject it with, or when those that peers passed cannot be closed;
-    /// the listener stays readable.
+    /// example when there is not even a descriptor to reject it with, or when descriptors that peers passed
+    /// cannot be closed; the listener stays readable.
     pub fn accept(&self) -> Result<Option<Control>, HandshakeError> {
         if self.socket.is_unix && deferred_close::is_clogged() {
             let object = format!(
@@ -229,8 +229,8 @@ impl Listener {
         Err(error)
     }
 
-    /// Accepts a process on the spare descriptor, says why it is rejected, and closes. `errno` is the error
-    /// without the spare one.
+    /// Accepts a process on the spare descriptor, sends the reason of the rejection, and closes. `errno` is
+    /// the error without the spare one.
     #[cold]
     fn turn_away(&self, errno: Errno) -> Result<Option<Control>, HandshakeError> {
         let failed = |errno| system(Operation::Accept, &self.address, errno).into();
@@ -395,8 +395,8 @@ fn spare_descriptor() -> Option<OwnedFd> {
 }
 
 /// Locks the directory of a path against other targets that take a path there. The lock ends with the file,
-/// and leaves nothing behind. Returns `None` without the lock: two targets that start at the same instant on
-/// the same stale path may then both believe that they have it, which is no reason not to start.
+/// and leaves nothing behind. Returns `None` without the lock. Two targets that start at the same instant on
+/// the same stale path may then both believe that they have the path, which is no reason not to start.
 fn lock_directory(path: &Path) -> Option<File> {
     let directory = File::open(folder_of(path)).ok()?;
     let deadline = Instant::now() + LOCK_PATIENCE;

@@ -11,8 +11,8 @@ use crate::peer_identity::known;
 const ESTABLISHED: &str = "01";
 
 /// Returns the user id of the process whose socket is bound to `end` and connected to `other`. Returns `None`
-/// in three cases: there is no such connection; it is not accepted yet or closed already (the table names the
-/// user only while a process has the socket); or the system does not know the user here.
+/// in three cases. There is no such connection. It is not accepted yet, or closed already: the table names
+/// the user only while a process has the socket. Or the system does not know the user here.
 pub(crate) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
     // Of this thread: others may be in other network namespaces. A v4 connection is in the v6 table if its
     // socket serves both. Tables change while they are read in pieces; the second reading finds missed lines.

@@ -1,4 +1,4 @@
-//! Identity of a peer, and whether it is admitted.
+//! Identity of a peer, and its admission.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub struct PeerIdentity {
 }
 
 impl PeerIdentity {
-    /// Asks the system for the process connected to `socket` (`SO_PEERCRED` of unix(7)).
+    /// Queries the system for the process connected to `socket` (`SO_PEERCRED` of unix(7)).
     pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, SystemError> {
         let credentials = credentials(socket).map_err(|source| system(Operation::Identify, "", source))?;
         let pid = u32::try_from(credentials.pid).unwrap_or(0);

@@ -60,13 +60,13 @@ impl Rights {
 pub struct MissingRights {
     /// The rights that are missing.
     pub missing: Rights,
-    /// The rights that there are.
+    /// The rights that the process has.
     pub granted: Rights,
-    /// Whether they are those of a key.
+    /// True if `granted` are the rights of a key.
     pub of_key: bool,
 }
 
-/// Rights as an operator writes them: a list, which replaces the rights that there would be, or changes to them.
+/// Rights as an operator writes them: a list, which replaces the default rights, or changes to them.
 ///
 /// A list has names separated by commas (`observe,call`), or is `none`. In changes each name has a sign:
 /// `+drop,-call`.
@@ -74,7 +74,7 @@ pub struct MissingRights {
 pub enum Grant {
     /// Exactly these rights.
     List(Rights),
-    /// The rights that there would be, with some added and others removed.
+    /// The default rights, with some added and others removed.
     Change {
         /// The rights to add.
         added: Rights,
@@ -84,7 +84,7 @@ pub enum Grant {
 }
 
 impl Grant {
-    /// Returns the rights that result where there would be `otherwise`.
+    /// Returns the rights that result if the default is `otherwise`.
     pub fn instead_of(self, otherwise: Rights) -> Rights {
         match self {
             Grant::List(rights) => rights,

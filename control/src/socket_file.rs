@@ -94,10 +94,10 @@ fn lock() -> MutexGuard<'static, Vec<Identity>> {
 
 /// Removes the socket files of this process's targets, and ends the process at once with the exit code `code`.
 ///
-/// It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This
-/// is for a thread that waits for signals or a deadline, where dropping the target could take too long. Other
-/// threads go on meanwhile; none of them makes a further socket file. A signal handler must not call it, as it
-/// takes a lock.
+/// It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced.
+/// This is for a thread that waits for signals or a deadline, where dropping the target could take too long.
+/// Other threads continue meanwhile; none of them makes a further socket file. A signal handler must not call
+/// it, as it takes a lock.
 pub fn end_process(code: i32) -> ! {
     let start = Instant::now();
     // Held to the end: a target that starts now would leave its file.

@@ -232,7 +232,7 @@ pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, SystemErr
     }
 }
 
-/// Converts an error of a connection's socket: systems report a machine that they gave up in several ways.
+/// Converts an error of a connection's socket: systems report a silent machine in several ways.
 pub(crate) fn failure(
     errno: Errno,
     operation: Operation,

@@ -45,9 +45,9 @@ impl WaitPolicy {
         WaitPolicy { spins: u32::MAX, pauses: 0, events: 0, yields: 0 }
     }
 
-    /// Never sleeps before `u32::MAX` turns, but stops the core between them until the awaited word is written: for
-    /// runtimes that own the core and save its power. On aarch64, for a wait of which the word is known: that of a
-    /// source, and of a target with one source, where the peer's memory is mapped. Other waits, and other
+    /// Never sleeps before `u32::MAX` turns, but stops the core between them until the awaited word is
+    /// written: for runtimes that own the core and save its power. This needs aarch64 and a wait whose word
+    /// is known: that of a source, or of a target with one source, over mapped memory. Other waits, and other
     /// architectures, pause instead.
     ///
     /// The caller must know that the system's timer sends events; if not, see [`WaitPolicy::without_events`].
@@ -71,8 +71,8 @@ impl WaitPolicy {
 pub enum Turn {
     /// Poll again; [`Waiter::turn`] has spun or paused already.
     Again,
-    /// Poll again; [`Waiter::turn_awaiting`] has waited for an event. That may have taken a period of the timer's, so
-    /// what is looked at every few hundred turns otherwise is due after a few of these.
+    /// Poll again; [`Waiter::turn_awaiting`] has waited for an event. The wait may have lasted a period of
+    /// the timer. So a check that is otherwise due every few hundred turns is due after a few of these.
     Event,
     /// Yield the processor, then poll again.
     Yield,
@@ -112,8 +112,8 @@ impl Waiter {
         self.turn_awaiting(|| None)
     }
 
-    /// [`Waiter::turn`] for a loop that waits for one word, which `word` gives, if it is known: in turns for events waits
-    /// until it is written.
+    /// [`Waiter::turn`] for a loop that waits for one word. In turns for events, waits until that word is
+    /// written. `word` returns the word, if it is known.
     #[inline]
     pub fn turn_awaiting<'w>(&mut self, word: impl FnOnce() -> Option<AwaitedWord<'w>>) -> Turn {
         let turn = self.turn;

@@ -21,9 +21,9 @@ macro_rules! worded {
     };
 }
 
-/// Makes `Debug` of an error its text, so that a `main` that returns it and `unwrap` print a sentence. The
-/// alternate form, `{:#?}`, shows the variant with its fields, as `#[derive(Debug)]` does. Each variant has to be
-/// listed with its fields; a variant in parentheses has one.
+/// Makes `Debug` of an error its text, so that `unwrap`, and a `main` that returns the error, print a
+/// sentence. The alternate form, `{:#?}`, shows the variant with its fields, as `#[derive(Debug)]` does. Each
+/// variant has to be listed with its fields; a variant in parentheses has one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_in_words {

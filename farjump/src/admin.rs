@@ -1,7 +1,7 @@
 //! Admin requests to a running target, from any process of its user: list or drop stored code, read
 //! statistics, load libraries.
 //!
-//! The same as `farjump store`, `farjump stats` and `farjump export`. A requester makes no link and does not
+//! `farjump store`, `farjump stats` and `farjump export` send the same requests. A requester makes no link and does not
 //! count as a source. The target responds between two frames. Sources notice only the time that this takes
 //! (`docs/operations.md`).
 //!
@@ -39,9 +39,8 @@ use crate::Error;
 /// Default limit for an admin request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends admin requests to the target at an address. Each request is a connection of its own: nothing is kept
-/// open between them, and a restarted target is asked like the old one ([`TargetStats::epoch`] distinguishes
-/// them).
+/// Sends admin requests to the target at an address. Each request opens and closes its own connection, so it also
+/// reaches a target that was restarted ([`TargetStats::epoch`] distinguishes the runs).
 ///
 /// All requests fail with [`crate::ConnectError::Handshake`]: when no process listens there; when the
 /// listener is no target, or another user's; when the target rejects the request or the right to it is
@@ -54,7 +53,7 @@ pub struct Admin {
     tcp: TcpOptions,
 }
 
-/// The memory of a target's store, as the target handed it out.
+/// The memory of a target's store, as the target returned it.
 #[derive(Debug)]
 pub struct ObjectMemory {
     descriptor: DeferredFd,
@@ -73,7 +72,7 @@ impl AsFd for ObjectMemory {
 }
 
 impl Admin {
-    /// For the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
+    /// Returns a requester for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Sends nothing yet.
     ///
     /// # Errors
     /// [`crate::ConnectError::Handshake`] when the address is malformed.
@@ -81,15 +80,15 @@ impl Admin {
         Ok(Admin { address: address.parse()?, timeout: PATIENCE, tcp: TcpOptions::default() })
     }
 
-    /// Limit for each request: a target responds when the function that it is running has returned. Default:
-    /// 10 seconds.
+    /// Sets the time limit of each request. A target responds once the function that it runs has returned. Default: 10
+    /// seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Admin {
         self.timeout = timeout;
         self
     }
 
-    /// The key that the target has too, for one at `tcp:HOST:PORT`. No effect on Unix sockets.
+    /// Sets the key that this process shares with a target at `tcp:HOST:PORT`. It has no effect on Unix sockets.
     #[must_use]
     pub fn key(mut self, key: Key) -> Admin {
         self.tcp.key = Some(key);
@@ -107,9 +106,9 @@ impl Admin {
         }
     }
 
-    /// Drops code from the target's store; its statics are lost. Calls under way are not: a source that has
-    /// called it, or calls it again, is asked for it. Functions of the target's own
-    /// ([`crate::TargetBuilder::local`]) are kept.
+    /// Drops code from the target's store, with its statics. Calls under way are not lost: the target requests the code
+    /// again from a source that has called it or calls it again. Local functions of the target
+    /// ([`crate::TargetBuilder::local`]) stay.
     ///
     /// # Errors
     /// See [`Admin`]. Absence of such code is no error.
@@ -168,7 +167,7 @@ impl Admin {
         }
     }
 
-    /// Requests the memory of the target's store. Nothing about its descriptor is checked.
+    /// Requests the memory of the target's store. Does not check its descriptor.
     ///
     /// # Errors
     /// See [`Admin`]. The target refuses if it has no store, or is on another machine.

@@ -1,10 +1,10 @@
-//! Frames in buffers of the caller's, for runtimes that move bytes themselves.
+//! Frames in the caller's buffers, for runtimes that move bytes themselves.
 //!
 //! A [`FrameWriter`] makes one frame at the start of a buffer; a [`FrameRunner`] polls a buffer and runs the
 //! frame in it. Nothing here waits, connects or moves a byte, and there is no control connection. The caller
 //! that moves the buffer guarantees that it has arrived whole, and supplies missing code by sending it again.
 //!
-//! A [`DirectCaller`] is for interfaces that have frames of their own, and need only the call.
+//! A [`DirectCaller`] is for interfaces with their own frames, which need only the call.
 //!
 //! Writer and runner count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier
 //! frame, or anything else, reads as empty, so buffers need not be cleared between uses.
@@ -47,8 +47,8 @@ use crate::executor::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
 use crate::{Error, InjectError, Refusal};
 
-/// Bytes aligned to 4096, enough for frames with any payload alignment. Any other memory aligned to 64 bytes
-/// will do too, if no function asks for payloads aligned to more than that.
+/// Bytes aligned to 4096, enough for frames with any payload alignment. If no function needs payloads aligned to more
+/// than 64 bytes, any other memory aligned to 64 bytes serves too.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     pages: Vec<Page>,
@@ -60,7 +60,7 @@ pub struct AlignedBuffer {
 struct Page([u8; 4096]);
 
 impl AlignedBuffer {
-    /// `len` zero bytes.
+    /// Allocates `len` zero bytes.
     pub fn new(len: usize) -> Self {
         AlignedBuffer { pages: vec![Page([0; 4096]); len.div_ceil(4096)], len }
     }
@@ -100,8 +100,7 @@ impl FrameWriter {
         FrameWriter { key, epoch, target, written: 0, codes: HashMap::new() }
     }
 
-    /// Writes for a receiver whose CPU is of this platform. Without it the receiver is this kind of machine, with
-    /// any CPU.
+    /// Sets the platform of the receiver's CPU. Without it the receiver is this kind of machine, with any CPU.
     #[must_use]
     pub fn for_platform(mut self, target: Platform) -> Self {
         self.target = target;
@@ -113,7 +112,7 @@ impl FrameWriter {
     /// Returns the frame's length, a multiple of 64: the number of bytes to move.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] when `buffer` is not aligned to 64 bytes or as the payload asks,
+    /// [`Error::Misaligned`] when `buffer` is not aligned to 64 bytes or as the payload requires,
     /// [`crate::InjectError::TooLarge`] when it is too short, and when a payload routine fails. The frame
     /// then does not count.
     pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
@@ -165,10 +164,10 @@ impl FrameWriter {
         Ok(header.frame_len as usize)
     }
 
-    /// Forgets which code was sent, because the receiver does not have it: the next frame of each function
-    /// carries it again. That frame replaces the first of the last `not_run` frames, those that the receiver
-    /// did not consume: after [`RunOutcome::NeedsCode`] the frame in question and all behind it, after
-    /// [`RunOutcome::Refused`] those behind it. The caller writes them again.
+    /// Marks all code as not sent, because the receiver does not have it: the next frame of each function carries its
+    /// code again. That frame replaces the first of the last `not_run` frames, which the receiver did not consume.
+    /// After [`RunOutcome::NeedsCode`] these are the frame in question and all behind it; after
+    /// [`RunOutcome::Refused`], those behind it. The caller writes them again.
     pub fn resend_code(&mut self, not_run: u64) {
         self.codes.clear();
         self.written = self.written.saturating_sub(not_run);
@@ -195,9 +194,9 @@ pub enum RunOutcome<'a> {
         /// The message.
         message: &'a [u8],
     },
-    /// It names code that the executor does not hold. The frame still counts as not run.
+    /// The frame names code that is not in the executor's store. It still counts as not run.
     NeedsCode(CodeId),
-    /// It was refused, counts as consumed, and nothing ran.
+    /// The executor refused the frame, which counts as consumed. Nothing ran.
     Refused(Refusal),
 }
 

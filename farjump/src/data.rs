@@ -34,7 +34,7 @@ use crate::data_files::Listed;
 /// ```
 #[repr(C)]
 pub struct Data {
-    /// End of the C structure: injected code has no business with the fields after `path`.
+    /// End of the C structure: injected code must not use the fields after `path`.
     size: u32,
     reserved: u32,
     bytes: *const u8,
@@ -45,7 +45,7 @@ pub struct Data {
     name: CString,
 }
 
-/// The memory of the bytes. A vector is not touched before it is given back.
+/// The memory of the bytes. Nothing touches a vector until [`Data::into_bytes`] returns it.
 enum Owner {
     Bytes(Vec<u8>),
     /// A mapping, and its place in the list for crash reports, which ends first.
@@ -94,7 +94,7 @@ impl Data {
         Data::new(Owner::Bytes(bytes), CString::default())
     }
 
-    /// Gives back the bytes of [`Data::from_bytes`], not copied. `None` for a mapped file, which is unmapped.
+    /// Returns the bytes of [`Data::from_bytes`] without a copy. `None` for a mapped file, which it unmaps.
     pub fn into_bytes(self) -> Option<Vec<u8>> {
         match self.owner {
             Owner::Bytes(bytes) => Some(bytes),
@@ -103,7 +103,7 @@ impl Data {
     }
 
     fn new(owner: Owner, name: CString) -> Data {
-        // The pointer to the bytes of no vector or mapping is null, also if there are none.
+        // Even an empty vector or mapping has a pointer that is not null.
         let (bytes, len) = match &owner {
             Owner::Bytes(bytes) => (bytes.as_ptr(), bytes.len()),
             Owner::Mapping { mapping, .. } => (mapping.as_ptr(), mapping.len()),
@@ -116,7 +116,7 @@ impl Data {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -139,7 +139,7 @@ impl Data {
         len
     }
 
-    /// The path, as it was given.
+    /// The path, as given to [`Data::open`].
     pub fn path(&self) -> &CStr {
         &self.name
     }

@@ -1,9 +1,8 @@
 //! The mapped data file at an address, for callers that may neither wait nor allocate: signal handlers.
 //!
-//! A list of entries that only grows and is shared by the process, as that of
-//! [`farjump_loader::address_map`]. An entry belongs to one mapping at a time, and is vacant (length 0) in
-//! between. Writers take a lock; readers read only atomics. A reader meets an entry that changes only for an
-//! address in a mapping that is being dropped.
+//! The process shares one list of entries, which only grows, like that of [`farjump_loader::address_map`]. An entry
+//! belongs to one mapping at a time, and is vacant (length 0) in between. Writers take a lock; readers read only
+//! atomics. A reader sees an entry change only if its address lies in a mapping that is being dropped.
 
 use std::path::Path;
 use std::ptr;
@@ -14,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use farjump_os::PerProcess;
 
-/// Bytes of a path that are kept: of a longer one the end.
+/// Most bytes of a path in an entry: of a longer path, the end.
 const KEPT: usize = 256;
 
 /// The entry made last.

@@ -86,8 +86,8 @@ pub use farjump_loader::{builder as build, inspect};
 /// replies. The feature `derive` has the derives, which need `#[zerocopy(crate = "farjump::zerocopy")]`.
 pub use zerocopy;
 
-/// The name of this program's executable. No memory of its path's length is taken, on which the places of what a link
-/// allocates later would depend.
+/// Returns the name of this program's executable. It allocates no memory of the path's length, on which the addresses
+/// of a link's later allocations would depend.
 fn program_name() -> String {
     let mut path = [const { std::mem::MaybeUninit::uninit() }; 4096];
     let path = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self/exe", &mut path);

@@ -1,8 +1,8 @@
 //! The seam between a target and a store of objects: `farjump-handles` implements it.
 //!
 //! Sources send requests to the store as calls of a function that the target has by the name [`NAME`]
-//! ([`Mode::Local`](crate::Mode::Local)): they need no code, no compiler and no right but to call. Injected functions use
-//! it by the services `farjump_object` and `farjump_new_object` of `farjump_ifunc.h`.
+//! ([`Mode::Local`](crate::Mode::Local)). These need no code, no compiler, and only the right to call. Injected
+//! functions use the store by the services `farjump_object` and `farjump_new_object` of `farjump_ifunc.h`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,24 +28,25 @@ pub const NAME: &str = "farjump_objects";
 /// A target's store of objects. Its target calls it on the target's thread, between frames or from the function that
 /// runs.
 ///
-/// It may use what exported functions may ([`at_call_end`](crate::at_call_end), [`caller`](crate::caller)). While it
-/// answers, it is not asked again: a function that uses the store then gets [`ObjectError::NoStore`].
+/// It may use the same functions as exported functions ([`at_call_end`](crate::at_call_end),
+/// [`caller`](crate::caller)). While it handles a request, it gets no other: a function that uses the store then gets
+/// [`ObjectError::NoStore`].
 ///
 /// # Safety
-/// The function that runs reads and writes through the pointers that this trait returns, without asking again. An
+/// The function that runs reads and writes through the pointers that this trait returns, without another request. An
 /// implementation guarantees that
 /// * [`Lent::data`] of [`Objects::resolve`] is aligned to 64 bytes, and valid for reads of [`Lent::len`] bytes until
 ///   [`Objects::call_ended`]; nothing writes them until then;
-/// * that of [`Objects::create`] is aligned to 64 bytes, and valid for reads and writes of as many bytes as were asked
-///   for until [`Objects::call_ended`]; nothing else reads or writes them until then;
+/// * that of [`Objects::create`] is aligned to 64 bytes, and valid for reads and writes of as many bytes as were
+///   requested until [`Objects::call_ended`]; nothing else reads or writes them until then;
 /// * the descriptor of [`Objects::region`] is a memfd that cannot shrink, and the peer that maps it may read all of it,
 ///   and write where it `may_write`, as long as it has the mapping.
 pub unsafe trait Objects: Send + fmt::Debug {
-    /// The target listens at `address` now. Called once, before all else.
+    /// Called once, before all else: the target listens at `address` now.
     fn listening(&mut self, address: &str);
 
-    /// What the store rings when requests that wait may go on ([`Answer::Wait`]). Called once, after
-    /// [`Objects::listening`]. `None` for a store that never has requests wait.
+    /// Returns the bell that the store rings when postponed requests can continue ([`Answer::Wait`]). Called once,
+    /// after [`Objects::listening`]. `None` for a store that never postpones requests.
     ///
     /// # Errors
     /// As [`Bell::new`].
@@ -53,21 +54,22 @@ pub unsafe trait Objects: Send + fmt::Debug {
         Ok(None)
     }
 
-    /// A link to a source was made, with this number. Through `lender`, if its transport has one, memory is lent to the
-    /// source, which reads it by [`Link::start_read`](crate::Link::start_read) without this process taking part. It may
-    /// be dropped at any time; loans are to be, before their memory goes. What the store keeps for the source counts in
-    /// `memory` ([`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory)).
+    /// Called when a link to a source was made, with this number. Through `lender`, if the transport has one, the store
+    /// lends memory to the source. The source reads it by [`Link::start_read`](crate::Link::start_read) without this
+    /// process taking part. The store may drop `lender` at any time, and must drop loans before their memory goes. The
+    /// memory that the store keeps for the source counts in `memory`
+    /// ([`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory)).
     fn source_began(&mut self, source: u64, lender: Option<Box<dyn Lender>>, memory: SourceMemory) {
         let _ = (source, lender, memory);
     }
 
-    /// Answers a request of a source: appends the reply, of at most `limit` bytes, to `reply`. `source` is another number
-    /// for each link of this target.
+    /// Handles a request of a source: appends the reply, of at most `limit` bytes, to `reply`. Each link of this target
+    /// has another `source`.
     ///
-    /// A request takes a bounded time. One that needs more is answered by [`Answer::GoOn`]: the target makes the
-    /// same request again in a later poll, and takes nothing further of this source before. One that cannot go on before
-    /// something else has ended, such as the reading of a file, is answered by [`Answer::Wait`]. Of a source that is
-    /// gone it is not made again.
+    /// A request takes a bounded time. If it needs more, the store returns [`Answer::GoOn`]: the target makes the same
+    /// request again in a later poll, and takes nothing further of this source before. If it must wait for other work,
+    /// such as the reading of a file, the store returns [`Answer::Wait`]. The target does not repeat the request of a
+    /// source that is gone.
     ///
     /// # Errors
     /// A sentence for the source, which gets it in place of the reply.
@@ -79,47 +81,47 @@ pub unsafe trait Objects: Send + fmt::Debug {
         limit: usize,
     ) -> Result<Answer, String>;
 
-    /// The bytes of the object of an encoded handle, for the function that runs. They stay as they are until
+    /// Returns the bytes of the object of an encoded handle, for the function that runs. They stay as they are until
     /// [`Objects::call_ended`].
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     fn resolve(&mut self, handle: Request<'_>) -> Result<Lent, ObjectError>;
 
     /// Makes an object of `len` bytes, which the function that runs writes.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     fn create(&mut self, len: usize) -> Result<Lent, ObjectError>;
 
-    /// The function that used the store has ended. If it `returned`, the objects that it made are kept, and their encoded
-    /// handles are appended to `reply` in their order.
+    /// Called when the function that used the store has ended. If it `returned`, the store keeps the objects that it
+    /// made, and appends their encoded handles to `reply` in their order.
     fn call_ended(&mut self, returned: bool, reply: &mut Vec<u8>);
 
-    /// The link with this number is over at this end. Over a Unix socket, `peer` shows when the process at its other end has let
-    /// go of it too: until then that process, or one that it forked, may read and write the memory of [`Objects::region`].
-    /// What takes longer than a request is left to [`Objects::go_on`].
+    /// Called when the link with this number has ended in this process. Over a Unix socket, `peer` shows when the
+    /// process at its other end has let go of it too. Until then that process, or one that it forked, may read and
+    /// write the memory of [`Objects::region`]. Work that takes longer than a request is left to [`Objects::go_on`].
     fn source_ended(&mut self, source: u64, peer: Option<LingeringPeer>);
 
-    /// Number of peers of [`Objects::source_ended`] whose end the store waits for. The target counts them as sources, so that
-    /// their descriptors are bounded.
+    /// Returns the number of peers of [`Objects::source_ended`] whose end the store waits for. The target counts them
+    /// as sources, so that their descriptors are bounded.
     fn lingering(&mut self) -> usize {
         0
     }
 
     /// Does a part of the work that requests and ended sources have left, as long as a request at most. Returns whether
-    /// there is more: the next poll of the target goes on then. Called after [`Objects::source_ended`], now and then in
+    /// there is more: the next poll of the target continues it. Called after [`Objects::source_ended`], now and then in
     /// polls, and before the target sleeps.
     fn go_on(&mut self) -> bool {
         false
     }
 
-    /// The memory that holds the objects, for a process of this machine that may map it: to write if it `may_write`.
-    /// `None` if there is none to hand out.
+    /// Returns the memory that holds the objects, for a process of this machine that may map it: to write if it
+    /// `may_write`. `None` if there is none to share.
     fn region(&self, may_write: bool) -> Option<Region<'_>>;
 
-    /// Lists objects, those of the latest use first, in pages of at most `most` objects and as the store likes. `from` is
-    /// [`FIRST_PAGE`], or [`ObjectPage::next`] of the page before.
+    /// Lists objects, most recently used first, in pages of at most `most` objects; the store chooses their lengths.
+    /// `from` is [`FIRST_PAGE`], or [`ObjectPage::next`] of the page before.
     fn list(&mut self, from: u64, most: usize) -> ObjectPage;
 }
 
@@ -150,35 +152,35 @@ impl ObjectPage {
 /// The outcome of a request that is no error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// The reply is whole.
+    /// The reply is complete.
     Done,
-    /// The store is at work, and goes on when it is asked again, which the next poll does.
+    /// The store is at work, and continues when the target repeats the request in the next poll.
     GoOn,
-    /// The store waits for work that it does elsewhere. It is asked again when it has rung [`Objects::bell`], and the target
-    /// may sleep until then.
+    /// The store waits for work that it does elsewhere. The target repeats the request when [`Objects::bell`] has rung,
+    /// and may sleep until then.
     Wait,
 }
 
-/// What is left of a request that the store has not answered.
+/// State of a request to which the store has not responded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unanswered {
-    /// It is made again in the next poll.
+    /// The target repeats it in the next poll.
     Goes,
-    /// It is made again when the bell has rung more often than so many times.
+    /// The target repeats it when the bell has rung more than this number of times.
     Waits(u64),
 }
 
-/// Tells a target that requests to its store which wait may go on. It may be rung by any thread.
+/// Wakes a target when postponed requests to its store can continue. Any thread may ring it.
 #[derive(Debug)]
 pub struct Bell {
     /// An eventfd, on which the target sleeps.
     wake: OwnedFd,
-    /// Times that it was rung.
+    /// Number of rings.
     rung: AtomicU64,
 }
 
 impl Bell {
-    /// One that was not rung.
+    /// Returns a bell that has not rung.
     ///
     /// # Errors
     /// When the system has no descriptor for it.
@@ -188,22 +190,22 @@ impl Bell {
         Ok(Bell { wake, rung: AtomicU64::new(0) })
     }
 
-    /// Has the target make requests again that wait. What they wait for is done before.
+    /// Makes the target repeat postponed requests. Complete the work that they wait for before.
     pub fn ring(&self) {
-        // Before the target can wake by the write. `count` is the other side.
+        // Comes before the write, by which the target can wake. Pairs with the load in `count`.
         self.rung.fetch_add(1, Ordering::Release);
         // It fails only if the counter is full, and then the target wakes anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Times that it was rung.
+    /// Returns the number of rings.
     pub(crate) fn count(&self) -> u64 {
         self.rung.load(Ordering::Acquire)
     }
 
-    /// Has the descriptor become readable by the next ring only.
+    /// Makes the descriptor unreadable until the next ring.
     pub(crate) fn silence(&self) {
-        // It fails where it was silent.
+        // Fails if the descriptor is not readable.
         let _ = rustix::io::read(&self.wake, &mut [0_u8; 8][..]);
     }
 
@@ -219,7 +221,7 @@ pub struct Region<'a> {
     pub descriptor: BorrowedFd<'a>,
     /// Its length in bytes.
     pub len: u64,
-    /// A number that tells this store from every other one at the same address, also of an earlier run.
+    /// A number that distinguishes this store from every other one at the same address, also of an earlier run.
     pub epoch: u64,
 }
 
@@ -232,7 +234,7 @@ pub struct Lent {
     pub len: usize,
 }
 
-/// Why a function gets no object. The numbers are those of `farjump_ifunc.h`.
+/// The reason why a function gets no object. The numbers are those of `farjump_ifunc.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum ObjectError {
@@ -250,8 +252,8 @@ pub enum ObjectError {
     Full = -6,
     /// The handle was reserved, and has no contents yet.
     Unset = -7,
-    /// The object lies in the store's file, or others have to be written there before there is memory for a new one. The
-    /// store does that now: ask again in a later call.
+    /// The object lies in the store's file, or the store must write others there before there is memory for a new one.
+    /// The store does that now: try again in a later call.
     Spilled = -8,
 }
 
@@ -275,7 +277,7 @@ impl<'a> Request<'a> {
         self.len
     }
 
-    /// Whether it is empty.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

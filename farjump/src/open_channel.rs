@@ -7,11 +7,11 @@ use farjump_core::mailbox;
 
 use crate::{ConnectError, Error, Mailbox};
 
-/// Bytes of a mailbox that have memory when a link is made, unless it is to have all. Calls that come alone keep to the first
-/// 8 KiB, and some hundreds in flight to this much (`docs/decisions/mailbox-memory.md`).
+/// Bytes of a mailbox that have memory when a link is made, unless all of it gets memory then. Calls that come alone
+/// keep to the first 8 KiB, and some hundreds in flight to this much (`docs/design/shm.md`).
 pub(crate) const AT_ONCE: usize = 256 << 10;
 
-/// Length of the ring for which `len` bytes were asked for: the next power of two.
+/// Returns the length of the ring for a request of `len` bytes: the next power of two.
 pub(crate) fn ring_len(mailbox: Mailbox, len: usize) -> Result<usize, Error> {
     match mailbox::region_len(len).checked_sub(mailbox::CONTROL_LEN) {
         Some(ring) if ring <= MAX_FRAME => Ok(ring),

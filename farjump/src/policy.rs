@@ -1,7 +1,7 @@
-//! A target's policy: which code may come in, how large things may be, how much memory one source may take.
+//! A target's policy: the code that may come in, the limits of sizes, and the memory that one source may take.
 //!
-//! It is consulted where code is bound, where a frame takes the general path, and where memory is taken. None
-//! of it lies on the path of a call of one line.
+//! The target consults it when it binds code, when a frame takes the general path, and when it takes memory. None of it
+//! lies on the path of a call of one line.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::{Error, Limited, Refusal, ServeError};
 pub(crate) struct Policy {
     /// The allow-list; all code may come in if `None`.
     codes: Option<HashSet<CodeId>>,
-    /// Families whose code may come in, and whether their code ids are in `codes` already.
+    /// Families whose code may come in, with `true` if their code ids are in `codes` already.
     families: HashMap<FamilyId, bool>,
     pub(crate) limits: Limits,
 }
@@ -40,8 +40,8 @@ impl Policy {
     }
 
     /// # Errors
-    /// [`crate::ServeError::Limit`] for a limit that lets nothing in; [`crate::ServeError::InPlaceOfAllowed`]
-    /// for an allow-list that the allowed modes could bypass.
+    /// [`crate::ServeError::Limit`] for a limit that admits nothing; [`crate::ServeError::InPlaceOfAllowed`] for an
+    /// allow-list that the allowed modes could bypass.
     pub(crate) fn check(&self, modes: Allowed) -> Result<(), Error> {
         if self.codes.is_some() && modes.has(Mode::InPlace) {
             return Err(Error::Serve(ServeError::InPlaceOfAllowed));
@@ -143,15 +143,15 @@ impl Policy {
 pub(crate) enum ByFamily {
     /// The code may come in.
     Allowed,
-    /// That depends on the manifest of this family, which is not here.
+    /// The manifest of this family decides, which is not here.
     NeedsManifest(FamilyId),
-    /// That depends on the image.
+    /// The image decides.
     NeedsImage,
 }
 
-/// Checks whether a source with `rights` may do an operation that requires `needed`. The target checks each
-/// frame that brings or misses code, and the source checks before it sends one: the words are the same. `of_key`
-/// says whether they are the rights of a key.
+/// Checks whether a source with `rights` may do an operation that requires `needed`. The target checks each frame that
+/// brings or misses code, and the source checks before it sends one: the words are the same. `of_key` returns whether
+/// they are the rights of a key.
 pub(crate) fn may(rights: Rights, needed: Rights, of_key: impl FnOnce() -> bool) -> Result<(), Refusal> {
     match rights.lacks(needed) {
         None => Ok(()),
@@ -159,7 +159,7 @@ pub(crate) fn may(rights: Rights, needed: Rights, of_key: impl FnOnce() -> bool)
     }
 }
 
-/// Whether calls whose payloads fit a line need no check of their length.
+/// Returns whether calls whose payloads fit a line need no check of their length.
 pub(crate) fn takes_lines(limits: &Limits) -> bool {
     limits.payload >= INLINE_PAYLOAD
 }
@@ -244,8 +244,9 @@ impl Default for SourceMemory {
     }
 }
 
-/// Memory that one source may take of its target, in bytes. It counts the source's mailbox, the code that it
-/// brought while that code is placed, replies that wait for credit or are gathered, and what the target's store keeps for it.
+/// Memory that one source may take of its target, in bytes. It counts the source's mailbox, the code that it brought
+/// while that code is placed, replies that wait for credit or are gathered, and memory that the target's store keeps
+/// for it.
 #[derive(Debug)]
 pub(crate) struct Budget {
     memory: SourceMemory,
@@ -259,13 +260,13 @@ impl Budget {
         Budget { memory: SourceMemory::of(limit), code: Vec::new() }
     }
 
-    /// Whether there is a limit.
+    /// Returns whether there is a limit.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.memory.is_limited()
     }
 
-    /// The same memory, for what is charged to the source elsewhere.
+    /// The same memory, for charges to the source elsewhere.
     pub(crate) fn memory(&self) -> SourceMemory {
         self.memory.clone()
     }

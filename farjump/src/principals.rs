@@ -1,4 +1,4 @@
-//! For whom a call runs.
+//! Principals: the parties for which calls run.
 
 use std::any::Any;
 use std::fmt;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farjump_control::{NamedKey, PeerIdentity, Rights};
 use farjump_loader::Domain;
 
-/// For whom a call runs: a source's link, or the program itself.
+/// The party for which a call runs: a source's link, or the program itself.
 ///
-/// A call that waits in a target, to run again or for code, a destination or the program's release, carries its principal, and
-/// runs for it later, also if the link has ended meanwhile. So do the calls that it leads to there. A call that another target
-/// has sent on has that target as its principal.
+/// A call that waits in a target, to run again or for code, a destination or the program's release, carries its
+/// principal. It runs for that principal later, even if the link has ended meanwhile. So do the calls that it leads to
+/// there. A call that another target has forwarded has that target as its principal.
 ///
-/// Functions that a program exports ask for the principal of the running call ([`principal`](crate::principal)).
+/// Functions that a program exports query the principal of the running call ([`principal`](crate::principal)).
 pub struct Principal {
     number: u64,
     link: Option<u64>,
@@ -26,8 +26,8 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Makes a principal for calls of the program's own ([`Target::call_for`](crate::Target::call_for)). `word` is the host's
-    /// word: what functions that the program exports are to know of these calls, such as a user and a database.
+    /// Makes a principal for calls of the program's own ([`Target::call_for`](crate::Target::call_for)). `word` is the
+    /// host's word: information on these calls for functions that the program exports, such as a user and a database.
     pub fn with_word<T: Any + Send + Sync>(word: T) -> Arc<Principal> {
         Arc::new(Principal { word: Some(Box::new(word)), ..Principal::own() })
     }
@@ -56,7 +56,7 @@ impl Principal {
         Principal { link: Some(link), peer: Some(Arc::new(peer)), key, rights, domain, ..Principal::own() }
     }
 
-    /// Gives it the host's word.
+    /// Sets the host's word.
     pub(crate) fn set_word(&mut self, word: Box<dyn Any + Send + Sync>) {
         self.word = Some(word);
     }
@@ -66,8 +66,8 @@ impl Principal {
         self.number
     }
 
-    /// The number of the link that the call came by. Each link of a target has another one, which is never used again.
-    /// `None` for calls of the program's own.
+    /// The number of the call's link. Each link of a target has its own number, which is never used again. `None` for
+    /// calls of the program's own.
     pub fn link(&self) -> Option<u64> {
         self.link
     }
@@ -77,12 +77,12 @@ impl Principal {
         self.peer.as_ref()
     }
 
-    /// The operator's name for the key by which the link came, if it has one.
+    /// The operator's name for the key of the link, if it has one.
     pub fn key(&self) -> Option<&str> {
         self.peer.as_ref()?.key.as_deref()
     }
 
-    /// What it may do. Everything, for calls of the program's own.
+    /// Its rights: all of them, for calls of the program's own.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -93,7 +93,7 @@ impl Principal {
         self.word.as_deref()?.downcast_ref()
     }
 
-    /// The key by which the link came.
+    /// The key of the link.
     pub(crate) fn named_key(&self) -> Option<&NamedKey> {
         self.key.as_deref()
     }

@@ -15,8 +15,8 @@ pub struct Stats {
     pub frames: u64,
     /// Bytes that they took in their mailboxes: headers, code, payload, and unused bytes between them.
     pub bytes: u64,
-    /// Bytes of frames that checksums were computed of: none but under the arrival rule `checked`, where one
-    /// look covers 16 KiB at most.
+    /// Bytes of frames for which checksums were computed: none except under the arrival rule `checked`, where one look
+    /// covers 16 KiB at most.
     pub summed: u64,
     /// Images placed.
     pub images_linked: u64,

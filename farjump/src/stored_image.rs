@@ -1,4 +1,4 @@
-//! Descriptions of stored code, for people and programs.
+//! Descriptions of stored code, for users and programs.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ pub use farjump_control::StoredImage;
 use farjump_core::code::CodeKind;
 use farjump_loader::{LinkedImage, Manifest};
 
-/// Describes `linked`. `now` is the time in nanoseconds by the clock that stamps calls, and `own` whether it
-/// is a function of the target's own.
+/// Describes `linked`. `now` is the time in nanoseconds by the clock that stamps calls. `own` is true for a function of
+/// the target's own.
 pub(crate) fn describe(linked: &LinkedImage, now: u64, own: bool) -> StoredImage {
     let (usage, bytes) = (linked.usage(), linked.image().len());
     let mut image = StoredImage::new(linked.id(), linked.name(), bytes, linked.origin());

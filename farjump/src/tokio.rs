@@ -38,7 +38,7 @@ impl Sleeper {
         Ok(Sleeper { runtime, descriptor, timer: Box::pin(tokio::time::sleep(Duration::ZERO)) })
     }
 
-    /// Whether the current runtime is the one that it was made in.
+    /// Returns whether the current runtime is the one that it was made in.
     pub(crate) fn is_of_this_runtime(&self) -> bool {
         Handle::try_current().is_ok_and(|current| current.id() == self.runtime)
     }
@@ -48,7 +48,7 @@ impl Sleeper {
         self.timer.as_mut().reset(Instant::now() + longest);
     }
 
-    /// Whether the sleep has ended, and if so whether by the descriptor.
+    /// Polls for the end of the sleep. Returns whether the descriptor ended it.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Result<Poll<bool>, Error> {
         match self.poll_descriptor(cx) {
             Poll::Ready(event) => event.map(|()| Poll::Ready(true)).map_err(failed),
@@ -56,13 +56,13 @@ impl Sleeper {
         }
     }
 
-    /// Whether the time of the sleep has passed.
+    /// Polls for the end of the sleep's time.
     pub(crate) fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.as_mut().poll(cx)
     }
 
-    /// The runtime reports once that a descriptor has become readable, and farjump's stays so as long as
-    /// there is work: so its state is queried.
+    /// Polls for readability of the descriptor. The runtime reports only once that a descriptor has become readable,
+    /// and farjump's stays so as long as there is work: so this queries its state.
     fn poll_descriptor(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.descriptor.poll_read_ready(cx))?;
@@ -75,7 +75,7 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until the descriptor is readable, `longest` at most. Returns whether it is.
+    /// Sleeps until the descriptor is readable, for `longest` at most. Returns whether it is readable.
     pub(crate) async fn sleep(&mut self, longest: Duration) -> Result<bool, Error> {
         self.set(longest);
         std::future::poll_fn(|cx| match self.poll(cx) {

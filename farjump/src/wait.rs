@@ -33,13 +33,14 @@ pub(crate) fn processor() -> usize {
     // The system's C library, and not the vDSO as rustix finds it: valgrind hides that.
     // SAFETY: it has no conditions.
     let number = unsafe { libc::sched_getcpu() };
-    // A system without the call has one that is as good as any.
+    // Without the call, any number serves.
     usize::try_from(number).unwrap_or(0)
 }
 
-/// The time of the clock that only goes forward, in nanoseconds. Two such times are compared by the same instructions whatever
-/// they are, and two of `Instant` are not: the count of a turn that looks at the clock would differ from one to the next.
-// With the time on its stack, a caller could not jump to what it calls last.
+/// The time of the monotonic clock, in nanoseconds. Comparing two such times takes the same instructions for all
+/// values, which is not so for two of `Instant`: the count of a turn that reads the clock would differ from one to the
+/// next.
+// Not inlined: with the time on its stack, a caller could not make a tail call.
 #[inline(never)]
 pub(crate) fn nanoseconds() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
@@ -56,9 +57,9 @@ pub(crate) fn nanoseconds_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether the peer of `channel` may be waiting for this thread's processor, `own`. Where the peer's is
-/// not known, a poll is no mere load, so that yielding now and then adds little to it: then any peer on this
-/// machine may be.
+/// Returns whether the peer of `channel` may be waiting for this thread's processor, `own`. If the peer's processor is
+/// unknown, the result is true for any peer on this machine: a poll is then no mere load, so that yielding now and then
+/// adds little to it.
 pub(crate) fn may_share(channel: &mut Channel, peer: &PeerIdentity, own: usize) -> bool {
     channel.shares_processor(own).unwrap_or_else(|| match peer.address {
         Some(address) => address.ip().to_canonical().is_loopback(),
@@ -77,16 +78,17 @@ pub(crate) fn default_wait() -> WaitPolicy {
     WaitPolicy::for_cores(resources::shared_processors(), 2)
 }
 
-/// Returns the waiting of a source for an outcome: it pauses for more than 100 microseconds before it yields and sleeps. The
-/// outcome is under way, and a source that sleeps gets it only when the system has woken it, which takes 50 microseconds where
-/// a virtual processor has been given back. It does not yield earlier: what runs on its processor then runs for milliseconds.
+/// Returns the waiting of a source for an outcome: it pauses for more than 100 microseconds before it yields and
+/// sleeps. The outcome is under way, and a source that sleeps gets it only when the system has woken it. That takes 50
+/// microseconds where a virtual processor has been given back. It does not yield earlier, because another thread on its
+/// processor then runs for milliseconds.
 pub(crate) fn wait_for_outcome() -> WaitPolicy {
     let wait = default_wait();
     WaitPolicy { pauses: 6 * wait.pauses, ..wait }
 }
 
-/// `policy` as this machine can follow it: without events where the timer sends none, as a wait for one could last until
-/// the next interrupt.
+/// Returns `policy` as this machine can follow it: without events if the timer sends none, as a wait for one could last
+/// until the next interrupt.
 pub(crate) fn followed_here(policy: WaitPolicy) -> WaitPolicy {
     match has_event_stream() {
         true => policy,
@@ -94,7 +96,7 @@ pub(crate) fn followed_here(policy: WaitPolicy) -> WaitPolicy {
     }
 }
 
-/// Whether the system has the timer send events, which end the wait for another one.
+/// Returns whether the system makes the timer send events, which end the wait for another one.
 #[cfg(target_arch = "aarch64")]
 fn has_event_stream() -> bool {
     /// `HWCAP_EVTSTRM`, of Linux's `asm/hwcap.h`.

@@ -1,4 +1,5 @@
-//! Requests whose caller gave up before the reply came: what their replies bring is given back to the owner.
+//! Abandoned requests: their caller stopped waiting before the reply came. Whatever such a reply brings goes back to
+//! the owner.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -10,25 +11,25 @@ use crate::handle::Key;
 use crate::stream_wire::{self, StreamOp};
 use crate::wire::{Op, Reader, Status, Writer};
 
-/// Most abandoned requests whose replies are awaited. The replies of further ones are dropped, and what they bring stays
+/// Maximum number of abandoned requests to await. The replies to further ones are dropped, and what those bring stays
 /// with the owner until the link ends.
 const MAX_ABANDONED: usize = 1024;
 
-/// What a reply brings that its caller no longer wants.
+/// The thing that the reply to an abandoned request brings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Brings {
-    /// A claim, of an object that is as long as the reply says.
+    /// A claim to an object. The reply has the object's length.
     Claim,
-    /// An object, a part of one, or a reserved number, which no one else knows.
+    /// An object, a part of one, or a reserved number. No other process knows it.
     Object,
     /// A publisher of a topic.
     Publisher,
-    /// A subscriber to one.
+    /// A subscriber to a topic.
     Subscriber,
 }
 
 impl Brings {
-    /// What the reply to `request` brings. `None` where nothing has to be given back.
+    /// Returns the thing that the reply to `request` brings. `None` if nothing has to go back.
     fn by(request: &[u8]) -> Option<Brings> {
         let mut fields = Reader(request);
         let op = fields.u8()?;
@@ -40,14 +41,14 @@ impl Brings {
         match Op::from_number(op)? {
             Op::Claim | Op::ClaimLent => Some(Brings::Claim),
             Op::Allocate | Op::Reserve => Some(Brings::Object),
-            // With a number these are the contents of a reserved object. Its handle is known to others.
+            // With a number, the request sets the contents of a reserved object, whose handle other processes know.
             Op::Put => (fields.u64()? == 0).then_some(Brings::Object),
             _ => None,
         }
     }
 }
 
-/// How to give back what an abandoned request has brought.
+/// The way to give back the thing that an abandoned request has brought.
 #[derive(PartialEq, Eq)]
 enum Unwanted {
     /// By the release of this claim.
@@ -57,7 +58,7 @@ enum Unwanted {
 }
 
 impl Unwanted {
-    /// Reads it from a reply. `None` if the owner has refused the request, or its reply is malformed.
+    /// Reads the thing from a reply. `None` if the owner has refused the request, or its reply is malformed.
     fn in_reply(reply: &[u8], brings: Brings) -> Option<Unwanted> {
         let mut fields = Reader(reply);
         fields.u8().filter(|status| *status == Status::Done as u8)?;
@@ -66,7 +67,7 @@ impl Unwanted {
             Brings::Claim => Unwanted::Claim(number),
             Brings::Object => Unwanted::By(eviction(number, fields.key()?)),
             Brings::Publisher => {
-                // It has published nothing, so its subscribers miss nothing.
+                // This publisher has published nothing, so its subscribers miss nothing.
                 let mut finish = stream_wire::request(StreamOp::Finish);
                 finish.u64(number).u8(1);
                 Unwanted::By(finish.0)
@@ -80,8 +81,8 @@ impl Unwanted {
     }
 }
 
-/// The abandoned requests of a link, in the order in which they were sent or nearly so. A call's number stays its own until
-/// its outcome is taken, so no later request can get a reply of these.
+/// The abandoned requests of a link, roughly in the order in which they were sent. A call keeps its number until its
+/// outcome is taken, so no later request can get the reply to one of these.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned(VecDeque<(u32, Brings)>);
 
@@ -92,7 +93,8 @@ impl Abandoned {
 }
 
 impl Inner {
-    /// Gives up a request on `link`, whose reply has not come. What the reply brings is given back when it comes.
+    /// Abandons a request on `link` whose reply has not come. When the reply comes, the thing that it brings goes back
+    /// to the owner.
     pub(crate) fn abandon(&self, link: &Link, number: u32, request: &[u8]) {
         let Some(pending) = link.pending_from_raw(number) else { return };
         let Some(brings) = Brings::by(request) else { return };
@@ -108,8 +110,8 @@ impl Inner {
         }
     }
 
-    /// Takes the replies to abandoned requests that have come: notes the claims to be released, and has the owner take back
-    /// what was made.
+    /// Takes the replies to abandoned requests that have come. Notes the claims to release, and makes the owner take
+    /// back the objects and endpoints.
     pub(crate) fn settle(&self, link: &MutexGuard<'_, Link>) {
         let mut abandoned = lock(&self.abandoned);
         // Replies come in the order of the requests, so those behind the first one without a reply have none either.
@@ -117,23 +119,22 @@ impl Inner {
             let unwanted = match poll_once(link, number) {
                 Ok(None) if link.pending_from_raw(number).map(farjump::Pending::into_raw).is_some() => return,
                 Ok(reply) => reply.and_then(|reply| Unwanted::in_reply(&reply, brings)),
-                // Refused, or the link has failed and its claims with it.
+                // The request was refused, or the link has failed and its claims with it.
                 Err(_) => None,
             };
             abandoned.0.pop_front();
             match unwanted {
                 Some(Unwanted::Claim(claim)) => lock(&self.releases).add(claim),
-                // A link that fails has made nothing that stays.
+                // If the link fails, nothing of it stays at the owner.
                 Some(Unwanted::By(request)) => _ = link.send(&self.library, &request),
                 None => {}
             }
         }
     }
 
-    /// Has the owner take back an object that this client has made and whose handle no one has: also one that is not
-    /// finished.
+    /// Makes the owner take back an object that this client has made, finished or not. No other process has its handle.
     pub(crate) fn take_back(&self, number: u64, key: Key) {
-        // Where it fails, the link does.
+        // If this fails, the link has failed.
         let _ = self.tell(&eviction(number, key));
     }
 }

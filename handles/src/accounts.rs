@@ -1,5 +1,5 @@
-//! What a store keeps outside of its region for objects, claims and topics: heap, which counts in its capacity, and in the
-//! memory of the source that has caused it.
+//! Heap memory that a store uses outside its region for objects, claims and topics. It counts in the store's capacity,
+//! and in the memory of the source that caused it.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ pub(crate) const HOLD: u64 = 3 * ENTRY;
 /// Bytes of a loan, with its key.
 pub(crate) const LOAN: u64 = 256;
 
-/// Bytes that the heap takes for `len` bytes.
+/// Returns the bytes that the heap takes for `len` bytes.
 pub(crate) const fn allocated(len: usize) -> u64 {
     // The allocator's own word, and its least block.
     let len = (len as u64 + 8).next_multiple_of(16);
     if len < 32 { 32 } else { len }
 }
 
-/// What one source has.
+/// The memory of one source.
 #[derive(Debug)]
 struct Account {
     memory: SourceMemory,
-    /// Bytes of the objects that it has claimed or not finished.
+    /// Bytes of the objects that the source has claimed or not finished.
     held: u64,
 }
 
@@ -48,19 +48,19 @@ impl Accounts {
         self.sources.remove(&source);
     }
 
-    /// All bytes.
+    /// Returns the bytes of all sources together.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes bytes for `source`. `false` if it may take no more.
+    /// Charges `source` for bytes. Returns `false` if the source may take no more.
     pub(crate) fn charge(&mut self, source: Source, bytes: u64) -> bool {
         let may = self.sources.get(&source).is_none_or(|account| account.memory.try_take(bytes as usize));
         self.bytes += if may { bytes } else { 0 };
         may
     }
 
-    /// Gives bytes back that `source` has taken, which may have ended.
+    /// Gives back bytes that were charged to `source`, which may have ended.
     pub(crate) fn refund(&mut self, source: Source, bytes: u64) {
         self.bytes -= bytes;
         if let Some(account) = self.sources.get(&source) {
@@ -68,21 +68,21 @@ impl Accounts {
         }
     }
 
-    /// `source` has claimed an object of so many bytes, or is to write it.
+    /// Counts an object of `bytes` bytes that `source` has claimed or is about to write.
     pub(crate) fn hold(&mut self, source: Source, bytes: u64) {
         if let Some(account) = self.sources.get_mut(&source) {
             account.held += bytes;
         }
     }
 
-    /// `source` has no more to do with an object of so many bytes.
+    /// Stops counting an object of `bytes` bytes, with which `source` has finished.
     pub(crate) fn let_go(&mut self, source: Source, bytes: u64) {
         if let Some(account) = self.sources.get_mut(&source) {
             account.held -= bytes;
         }
     }
 
-    /// Bytes that `source` has claimed or not finished.
+    /// Returns the bytes that `source` has claimed or not finished.
     pub(crate) fn held(&self, source: Source) -> u64 {
         self.sources.get(&source).map_or(0, |account| account.held)
     }

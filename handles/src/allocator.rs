@@ -1,11 +1,11 @@
-//! The memory of a store: which parts are in use.
+//! The allocator of a store's memory.
 //!
-//! A fresh page costs thirty times the copy into it, so freed memory comes first, the last freed before all: its lines may
-//! still be cached. A larger free block is split before memory is touched that was never used.
-//!
-//! It is a two-level segregated fit (TLSF). Free blocks are listed by the class of their length, a bit for each class says
-//! whether its list has any, and free neighbours are merged as soon as they are freed. So each call takes a constant number
-//! of steps, however many blocks there are. The reasons are in `docs/decisions/store-memory.md`.
+//! A fresh page costs thirty times the copy into it. So the allocator takes freed memory first, beginning with the
+//! block freed last, whose lines may still be cached. It splits a larger free block before it touches memory that was
+//! never used.
+//! It is a two-level segregated fit (TLSF). Free blocks are listed by the class of their length, and a bit for each
+//! class states whether its list has any. Free neighbours are merged as soon as they are freed. So each call takes a
+//! constant number of steps, however many blocks there are. The reasons are in `docs/design/objects.md`.
 
 mod marks;
 
@@ -18,7 +18,7 @@ const STEPS: u64 = 16;
 const STEPS_LOG2: u32 = STEPS.ilog2();
 /// Powers of two of lengths, in units.
 const POWERS: usize = 64 - STEPS_LOG2 as usize + 1;
-/// Free blocks of a request's own class that it looks at: not all of them are long enough.
+/// Maximum number of free blocks to check in a request's own class, where not all are long enough.
 const LOOKS: usize = 4;
 /// No free block.
 const NONE: u32 = u32::MAX;
@@ -31,28 +31,28 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Its offset in the memory, in bytes.
+    /// The block's offset in the memory, in bytes.
     pub(crate) fn offset(self) -> u64 {
         self.offset
     }
 
-    /// Its length in bytes.
+    /// The block's length in bytes.
     pub(crate) fn len(self) -> u64 {
         self.len
     }
 }
 
-/// A free block, in units. All others that were ever used are in use.
+/// A free block, in units. All other blocks that were ever used are in use.
 #[derive(Clone, Copy, Debug)]
 struct Free {
     start: u64,
     units: u64,
-    /// The blocks before and behind it in the list of its class; of an unused entry `next` is the next unused one.
+    /// The blocks before and behind it in the list of its class. In an unused entry, `next` is the next unused one.
     before: u32,
     next: u32,
 }
 
-/// Which parts of a memory are in use.
+/// The used and the free parts of a memory.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// Bytes of a unit.
@@ -66,18 +66,18 @@ pub(crate) struct Allocator {
     free: Vec<Free>,
     /// The first unused entry of `free`.
     unused: u32,
-    /// The first block of each class: that which was freed last.
+    /// The first block of each class: the one freed last.
     first: Box<[[u32; STEPS as usize]; POWERS]>,
     /// A bit for each class that has blocks, and one for each power that has such classes.
     classes: [u16; POWERS],
     powers: u64,
     /// The free blocks by their first units, and by their last ones.
     marks: Marks,
-    /// Blocks that were looked at or changed since it was made.
+    /// Blocks visited since the allocator was made.
     visits: u64,
 }
 
-/// The class of blocks of so many units: a power, and a step from there to the next one.
+/// Returns the class of blocks of `units` units: a power, and a step from there to the next one.
 fn class_of(units: u64) -> (usize, usize) {
     if units < STEPS {
         return (0, units as usize);
@@ -87,7 +87,7 @@ fn class_of(units: u64) -> (usize, usize) {
 }
 
 impl Allocator {
-    /// One of `capacity` bytes, in units of `unit` bytes.
+    /// Makes an allocator of `capacity` bytes, in units of `unit` bytes.
     pub(crate) fn new(capacity: u64, unit: u64) -> Allocator {
         Allocator {
             unit,
@@ -104,27 +104,27 @@ impl Allocator {
         }
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(crate) fn used(&self) -> u64 {
         self.used * self.unit
     }
 
-    /// All bytes.
+    /// Returns the bytes in all.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity * self.unit
     }
 
-    /// Bytes of the heap that it takes for free blocks.
+    /// Returns the bytes of the heap that the allocator takes for free blocks.
     pub(crate) fn heap(&self) -> u64 {
         (self.free.capacity() * size_of::<Free>()) as u64 + self.marks.heap()
     }
 
-    /// Blocks that were looked at or changed since it was made.
+    /// Returns the number of blocks visited since the allocator was made.
     pub(crate) fn visits(&self) -> u64 {
         self.visits
     }
 
-    /// The largest object that would find memory now, in bytes.
+    /// Returns the length of the largest object that would find memory, in bytes.
     pub(crate) fn largest(&self) -> u64 {
         let freed = self.powers.checked_ilog2().map_or(0, |power| {
             let step = self.classes[power as usize].ilog2();
@@ -134,7 +134,7 @@ impl Allocator {
         freed.max(self.capacity - self.fresh + self.tail().map_or(0, |(_, block)| block.units)) * self.unit
     }
 
-    /// Takes memory for `len` bytes; `None` if nowhere is so much in one piece.
+    /// Takes memory for `len` bytes. Returns `None` if no free part is long enough.
     pub(crate) fn take(&mut self, len: u64) -> Option<Block> {
         let units = len.div_ceil(self.unit).max(1);
         if units > self.capacity {
@@ -148,7 +148,7 @@ impl Allocator {
         Some(Block { offset: start * self.unit, len: units * self.unit })
     }
 
-    /// Gives memory back. It merges with its free neighbours.
+    /// Frees a block, and merges it with its free neighbours.
     pub(crate) fn give_back(&mut self, block: Block) {
         let (mut start, mut units) = (block.offset / self.unit, block.len / self.unit);
         self.used -= units;
@@ -163,7 +163,7 @@ impl Allocator {
         self.insert(start, units);
     }
 
-    /// A free block that has `units` units or more.
+    /// Returns a free block of `units` units or more.
     fn find(&mut self, units: u64) -> Option<u32> {
         let (power, step) = class_of(units);
         let mut id = self.first[power][step];
@@ -175,7 +175,7 @@ impl Allocator {
             }
             id = block.next;
         }
-        // Of the next class on, all are long enough.
+        // From the next class on, all blocks are long enough.
         let longer = self.classes[power] & u16::MAX.checked_shl(step as u32 + 1).unwrap_or(0);
         if longer != 0 {
             return Some(self.first[power][longer.trailing_zeros() as usize]);
@@ -185,7 +185,7 @@ impl Allocator {
         Some(self.first[power][self.classes[power].trailing_zeros() as usize])
     }
 
-    /// Takes the first `units` units of a free block, whose rest stays free.
+    /// Takes the first `units` units of a free block. The rest stays free.
     fn cut(&mut self, id: u32, units: u64) -> u64 {
         let block = self.remove(id);
         if block.units > units {
@@ -194,13 +194,13 @@ impl Allocator {
         block.start
     }
 
-    /// The last free block, if only memory that was never used is behind it.
+    /// Returns the last free block, if only memory that was never used is behind it.
     fn tail(&self) -> Option<(u32, Free)> {
         let id = self.marks.get(self.fresh.checked_sub(1)?)?;
         Some((id, self.free[id as usize]))
     }
 
-    /// Takes memory that was never used, and what is free right before it.
+    /// Takes memory that was never used, and the free block right before it.
     fn take_fresh(&mut self, units: u64) -> Option<u64> {
         let tail = self.tail();
         let freed = tail.map_or(0, |(_, block)| block.units);

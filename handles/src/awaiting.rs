@@ -15,11 +15,11 @@ use crate::handle::Handle;
 
 /// Awaits the function's reply, without a time limit: use the executor's, or drop the call.
 ///
-/// It works on every executor. The first call that is awaited starts a thread of the client's, which wakes the tasks; it
-/// sleeps while no call is awaited, and ends with the client.
+/// The call works on every executor. The first awaited call starts a thread of the client's, which wakes the tasks. The
+/// thread sleeps while no call is awaited, and ends with the client.
 ///
 /// # Errors
-/// As [`Client::call`], but for the time limit; also when its outcome was taken before.
+/// As [`Client::call`], except for the time limit. Also fails if the outcome was taken before.
 impl Future for PendingCall {
     type Output = Result<Vec<u8>, Error>;
 
@@ -29,13 +29,14 @@ impl Future for PendingCall {
 }
 
 impl Client {
-    /// As [`Client::call`], for tasks: awaits credit and the reply, without a time limit. It does nothing until it is
-    /// awaited. If it is dropped before its end, the function may still run. See [`PendingCall`] for what wakes the task.
+    /// As [`Client::call`], for tasks: awaits credit and the reply, without a time limit. The future does nothing until
+    /// it is awaited. If it is dropped before its end, the function may still run. [`PendingCall`] describes the thread
+    /// that wakes the task.
     ///
     /// The first call of a client connects a link for functions, which blocks the thread.
     ///
     /// # Errors
-    /// As [`Client::call`], but for the time limit.
+    /// As [`Client::call`], except for the time limit.
     pub async fn call_async(
         &self,
         library: &Library,
@@ -65,7 +66,7 @@ impl Client {
     }
 }
 
-/// The outcomes of calls at the owners of handles, of which at most [`UNDER_WAY`] are under way.
+/// Returns the outcomes of calls at the owners of handles. At most [`UNDER_WAY`] calls are under way at a time.
 pub(crate) async fn all_async<'h>(
     library: &Library,
     handles: impl Iterator<Item = (Result<Client, Error>, &'h Handle)>,

@@ -1,8 +1,8 @@
 //! The link of a client for functions: threads wait for its calls, and tasks await them.
 //!
 //! A thread that waits polls the link and sleeps on it itself. Tasks are woken by a *driver*: a thread that polls the link
-//! and sleeps on it for them. It starts when the first call is awaited, and sleeps without a time limit while none is. The
-//! driver alone arms the link, so from then on threads that wait are woken by it, too.
+//! and sleeps on it for them. The driver starts when the first call is awaited, and sleeps without a time limit while
+//! no call is awaited. Only the driver arms the link, so it also wakes waiting threads from then on.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -22,7 +22,7 @@ use crate::connection::{LOOKS, NAP, lock, poll_once, sleep_on};
 use crate::error::Error;
 use crate::patience::Patience;
 
-/// Looks for an outcome under one lock of the link.
+/// Number of looks for an outcome under one lock of the link.
 const LOOKS_AT_ONCE: u32 = 50;
 
 /// The link, and its driver once there is one.
@@ -32,14 +32,15 @@ pub(crate) struct CallLink {
     driver: Mutex<Option<Arc<Driver>>>,
 }
 
-/// A request that claims the object of the call behind it, so that it has come from the owner's file before.
+/// A request that claims the object of the call behind it, so that the object comes from the owner's file before that
+/// call.
 pub(crate) struct Hold<'c> {
     /// The owner's store as a function.
     pub(crate) store: &'c Library,
     pub(crate) request: Vec<u8>,
 }
 
-/// How a wait ended without an outcome.
+/// The reason why a wait ended without an outcome.
 pub(crate) enum Ended {
     Interrupted,
     TimedOut,
@@ -57,7 +58,7 @@ impl CallLink {
         CallLink { link: SharedLink::new(link), driver: Mutex::default() }
     }
 
-    /// Injects a call, behind a request that holds its object. Returns its number; waits for credit.
+    /// Injects a call, behind a request that holds its object. Waits for credit, and returns the call's number.
     pub(crate) fn start(
         &self,
         hold: Option<Hold<'_>>,
@@ -73,12 +74,12 @@ impl CallLink {
         Ok(started?)
     }
 
-    /// The outcome of a call, if it has come.
+    /// Returns the outcome of a call, if it has come.
     pub(crate) fn poll(&self, number: u32) -> Result<Option<Reply>, Error> {
         self.link.with(|link| poll_once(link, number))?
     }
 
-    /// As [`CallLink::poll`], and looks some times.
+    /// As [`CallLink::poll`], but looks several times.
     fn look(&self, number: u32) -> Result<Option<Reply>, Error> {
         self.link.with(|link| {
             for _ in 0..LOOKS_AT_ONCE {
@@ -91,13 +92,13 @@ impl CallLink {
         })?
     }
 
-    /// Drops the outcome of a call, also of one that has not come.
+    /// Drops the outcome of a call, whether it has come or not.
     pub(crate) fn cancel(&self, number: u32) {
-        // A link that this very thread is using is one in a handler, of which this client has none.
+        // This thread can only be using the link itself inside a handler, and this client has no handlers.
         let _ = self.link.with(|link| drop(link.pending_from_raw(number)));
     }
 
-    /// The descriptor on which an event loop sleeps, open as long as this is.
+    /// Returns the descriptor on which an event loop sleeps. It stays open as long as this link.
     pub(crate) fn descriptor(&self) -> Result<RawFd, Error> {
         let descriptor = self.link.with(|link| link.as_fd().map(|descriptor| descriptor.as_raw_fd()))?;
         Ok(descriptor?)
@@ -108,12 +109,12 @@ impl CallLink {
         Ok(self.link.with(Link::arm)??)
     }
 
-    /// Ends it.
+    /// Ends an event loop's sleep.
     pub(crate) fn disarm(&self) -> Result<(), Error> {
         Ok(self.link.with(Link::disarm)?)
     }
 
-    /// Waits for the outcome of a call. One that has not come is dropped.
+    /// Waits for the outcome of a call. Drops the outcome if it does not come in time.
     pub(crate) fn wait(&self, number: u32, patience: &mut Patience<'_>) -> Result<Reply, Ended> {
         for _ in 0..LOOKS / LOOKS_AT_ONCE {
             if let Some(reply) = self.look(number)? {
@@ -162,12 +163,13 @@ impl CallLink {
         }
     }
 
-    /// The outcome of a call, or has the task woken when it has come. The caller keeps an [`Awaited`] meanwhile.
+    /// Returns the outcome of a call, or wakes the task when the outcome comes. The caller keeps an [`Awaited`]
+    /// meanwhile.
     pub(crate) fn poll_task(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Reply, Error>> {
         let polled = self.link.with(|link| {
             let mut pending = link.pending_from_raw(number)?;
             let polled = Pin::new(&mut pending).poll(cx);
-            // Of an outcome nothing is left to cancel.
+            // After an outcome, nothing is left to cancel.
             let _ = pending.into_raw();
             Some(polled)
         });
@@ -195,7 +197,7 @@ impl CallLink {
         Ok(Begun { pending: self.link.inject(library, payload).await?, _awaited: awaited })
     }
 
-    /// Has the link driven for as long as the value is kept.
+    /// Makes the driver drive the link for as long as the value is kept.
     pub(crate) fn awaited(&self) -> Result<Awaited, Error> {
         let mut driver = lock(&self.driver);
         let driver = match &*driver {
@@ -216,7 +218,7 @@ impl CallLink {
 
 impl Drop for CallLink {
     fn drop(&mut self) {
-        // Without the lock, which a thread of the parent may hold for ever in a forked child.
+        // Without the lock: in a forked child, a thread of the parent may hold it for ever.
         let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(driver) = driver {
             driver.is_closed.store(true, Ordering::Release);
@@ -225,7 +227,7 @@ impl Drop for CallLink {
     }
 }
 
-/// A call that was injected by a task.
+/// A call injected by a task.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pending: SharedPending,
@@ -247,7 +249,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Has the link driven until it is dropped.
+/// Keeps the link driven until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Awaited(Arc<Driver>);
 
@@ -262,21 +264,21 @@ impl Awaited {
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        // The driver notices it when it wakes, within a second.
+        // The driver notices this when it wakes, within a second.
         self.0.awaited.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// What the thread that drives a link shares with those that it drives it for.
+/// State that the driver thread shares with the callers for which it drives a link.
 #[derive(Debug)]
 struct Driver {
     /// Calls that are awaited.
     awaited: AtomicUsize,
-    /// The client is gone.
+    /// True if the client is gone.
     is_closed: AtomicBool,
-    /// The thread has ended, as the link failed.
+    /// True if the thread has ended because the link failed.
     has_ended: AtomicBool,
-    /// Becomes readable when one of the others has changed.
+    /// Becomes readable when another field has changed.
     event: OwnedFd,
 }
 
@@ -302,7 +304,7 @@ impl Driver {
         let run = move || {
             let _ends = ends;
             let mut driven = pin!(driven);
-            // It is pending only to let others have their turn: its sleep blocks.
+            // The future is pending only to let other threads have their turn: its sleep blocks.
             while driven.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
                 std::thread::yield_now();
             }
@@ -319,19 +321,19 @@ impl Driver {
     }
 
     fn ring(&self) {
-        // It fails only where the event has been rung 2^64 times.
+        // The write fails only after 2^64 earlier ones.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until the link has an event, for `longest` at most; without a limit while no call is awaited. Fails when the
-    /// client is gone.
+    /// Sleeps until the link has an event, for `longest` at most, or without a limit while no call is awaited. Fails
+    /// when the client is gone.
     fn sleep(&self, link: &SharedLink, descriptor: &OwnedFd, longest: Duration) -> io::Result<()> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(io::Error::other("the client was dropped"));
         }
         let event = PollFd::new(&self.event, PollFlags::IN);
         let slept = if self.awaited.load(Ordering::Acquire) == 0 {
-            // The target need not wake anyone: threads that wait poll, or arm the link themselves.
+            // The target need not wake this thread: threads that wait poll, or arm the link themselves.
             link.with(Link::disarm).map_err(io::Error::other)?;
             poll(&mut [event], None)
         } else {

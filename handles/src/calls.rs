@@ -1,5 +1,5 @@
-//! Functions at the data: calls at an object's owner, objects that are made of others there, and the choice between a call
-//! and a fetch.
+//! Functions at the data: calls at an object's owner, objects made there from other objects, and the choice between a
+//! call and a fetch.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,9 +21,9 @@ use crate::patience::Patience;
 use crate::placement::{Placement, Work};
 use crate::view::View;
 
-/// Calls of [`Client::map`] and [`Client::map_async`] that are under way at a time.
+/// Maximum number of calls of [`Client::map`] and [`Client::map_async`] under way at a time.
 pub(crate) const UNDER_WAY: usize = 1024;
-/// What a payload's arguments start at a multiple of.
+/// Alignment of the arguments in a payload, in bytes.
 const ALIGN: usize = 64;
 
 /// The payload of a call at an object: two words (length of the handle, offset of the arguments), the handle, padding, the
@@ -40,15 +40,15 @@ pub(crate) fn payload(handle: &Handle, args: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A call at an object that was sent: to be waited for, polled or awaited. Dropping it drops its outcome; the function still
-/// runs.
+/// A call at an object that was sent. Wait for it, poll it or await it. Dropping it drops its outcome, but the function
+/// still runs.
 #[derive(Debug)]
 #[must_use = "its outcome is dropped with it"]
 pub struct PendingCall {
     client: Client,
     /// Its number on the client's link for functions, until its outcome is taken.
     number: Option<u32>,
-    /// Has the link driven, once a task awaits it.
+    /// Keeps the link driven, once a task awaits the call.
     awaited: Option<Awaited>,
 }
 
@@ -73,7 +73,7 @@ impl PendingCall {
     /// Returns the function's reply if it has come. Never waits.
     ///
     /// # Errors
-    /// As [`Client::call`]; also when its outcome was taken before.
+    /// As [`Client::call`]. Also fails if the outcome was taken before.
     pub fn poll(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let Some(number) = self.number else { return Err(self.taken()) };
         self.client.0.check_process()?;
@@ -84,7 +84,7 @@ impl PendingCall {
         Ok(polled?.map(farjump::Reply::into_vec))
     }
 
-    /// As [`PendingCall::poll`], and has the task woken if the reply has not come.
+    /// As [`PendingCall::poll`], and wakes the task later if the reply has not come.
     pub(crate) fn poll_task(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, Error>> {
         if let Some(outcome) = self.poll().transpose() {
             return Poll::Ready(outcome);
@@ -121,7 +121,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// The outcomes of calls, of which at most [`UNDER_WAY`] are under way.
+/// Returns the outcomes of calls. At most [`UNDER_WAY`] calls are under way at a time.
 pub(crate) fn all(calls: impl Iterator<Item = Result<PendingCall, Error>>) -> Vec<Result<Vec<u8>, Error>> {
     let (mut begun, mut ended) = (VecDeque::new(), Vec::new());
     let end = |call: Result<PendingCall, Error>| {
@@ -146,15 +146,15 @@ pub(crate) fn all(calls: impl Iterator<Item = Result<PendingCall, Error>>) -> Ve
 pub struct Placed {
     /// The function's reply.
     pub reply: Vec<u8>,
-    /// Where it ran, and what either place was expected to take.
+    /// The place where the function ran, and the expected time at either place.
     pub choice: Choice,
     /// The function, and the lengths of its object and arguments.
     pub work: Work,
-    /// The way to the owner, as it was measured or set.
+    /// The wire to the owner, as it was measured or set.
     pub wire: Wire,
 }
 
-/// A sentence that says where the function ran, and why.
+/// A sentence with the place where the function ran, and the reason.
 impl fmt::Display for Placed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Placed { choice, work: Work { len, args, .. }, wire, .. } = self;
@@ -172,12 +172,12 @@ impl fmt::Display for Placed {
 
 impl Client {
     /// Runs the function of `library` at the owner of `handle`, on its object: the arguments travel, the object does not.
-    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply. An object that lies in
-    /// the owner's file comes from there before the function starts.
+    /// The function finds both by `farjump_open_at` (C) or `farjump_ifunc::at` (Rust). Returns its reply. If the object
+    /// lies in the owner's file, the owner reads it back before the function starts.
     ///
     /// # Errors
-    /// [`Error::Link`] for all that is an error of a call: refused, panicked, the owner gone. [`Error::TimedOut`];
-    /// [`Error::Gone`] for a handle of before the owner's restart.
+    /// [`Error::Link`] for every error of a call: it was refused, it panicked, the owner is gone. [`Error::TimedOut`];
+    /// [`Error::Gone`] for a handle from before the owner's restart.
     pub fn call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<Vec<u8>, Error> {
         self.call_with(library, handle, args, &mut self.0.patience())
     }
@@ -196,11 +196,11 @@ impl Client {
         self.start_call(library, handle, args)?.wait(patience)
     }
 
-    /// As [`Client::call`], without waiting for the outcome. It waits for credit if many calls are under way; a task that
-    /// must not uses [`Client::call_async`].
+    /// As [`Client::call`], without waiting for the outcome. It waits for credit if many calls are under way. A task
+    /// that must not wait uses [`Client::call_async`].
     ///
     /// # Errors
-    /// As [`Client::call`]; nothing was sent then.
+    /// As [`Client::call`]. After an error, nothing was sent.
     pub fn start_call(&self, library: &Library, handle: &Handle, args: &[u8]) -> Result<PendingCall, Error> {
         self.0.check(handle)?;
         self.0.check_process()?;
@@ -208,9 +208,9 @@ impl Client {
         Ok(PendingCall { client: self.clone(), number: Some(number), awaited: None })
     }
 
-    /// Makes an object of another one, where that lies: runs the function of `library` on it, which makes the new one by
-    /// `farjump_new_object`. No bytes of either move. Returns the new object's handle; the function must reply nothing
-    /// itself.
+    /// Makes a new object from another one, at the owner. Runs the function of `library` on the object, and the
+    /// function makes the new one by `farjump_new_object`. No bytes of either object move. Returns the new object's
+    /// handle. The function must reply nothing itself.
     ///
     /// # Errors
     /// As [`Client::call`], and [`Error::Protocol`] if the function has made no object, or several.
@@ -238,14 +238,14 @@ impl Client {
         all(handles.into_iter().map(|handle| self.start_call(library, handle, args)))
     }
 
-    /// Runs the function of `library` on an object where that takes less time: at the owner, or here on the object's
+    /// Runs the function of `library` on an object where it takes less time: at the owner, or here on the object's
     /// bytes. `placement` decides, and learns from the outcome; keep one for a program.
     ///
     /// # Errors
     /// As [`Client::call`] and [`Client::get`].
     ///
     /// # Safety
-    /// The function may run in this process: it is native code, which the caller must trust, and must accept these
+    /// The function may run in this process. It is native code, which the caller must trust, and it must accept these
     /// arguments.
     pub unsafe fn call_auto(
         &self,
@@ -294,16 +294,17 @@ impl Client {
     pub fn as_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.0.check_process()?;
         let descriptor = self.0.calls()?.descriptor()?;
-        // SAFETY: the descriptor is the link's for that one's whole life, and `self` keeps the link: it is never replaced.
+        // SAFETY: the link keeps this descriptor for its whole life, and `self` keeps the link, which is never
+        // replaced.
         Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
-    /// Prepares to sleep on [`Client::as_fd`] in an event loop of the caller's that holds started calls. Returns the longest
-    /// time to sleep, at most a second; `None` if an event has come since the last time: poll the calls then
-    /// ([`PendingCall::poll`]). [`Client::disarm`] follows in any case.
+    /// Prepares to sleep on [`Client::as_fd`] in the caller's event loop, which has started calls. Returns the longest
+    /// time to sleep, at most a second. Returns `None` if an event has come since the last time: then poll the calls
+    /// ([`PendingCall::poll`]). Call [`Client::disarm`] afterwards in either case.
     ///
-    /// A call by which another thread waits with the same client may consume the event that would have ended the sleep. The
-    /// sleep then lasts its longest time. Give an event loop a client of its own.
+    /// If another thread waits for a call of the same client, it may consume the event that would have ended the sleep.
+    /// The sleep then lasts its longest time. Give an event loop a client of its own.
     ///
     /// # Errors
     /// As [`Client::as_fd`]. Outcomes that came before the owner's end can still be taken.
@@ -324,7 +325,7 @@ impl Client {
         }
     }
 
-    /// Measures the way to the owner: the least time of a request, and what its bytes take.
+    /// Measures the wire to the owner: the least time of a request, and the time of its bytes.
     fn measure(&self) -> Result<Wire, Error> {
         const TRIES: usize = 20;
         const BYTES: usize = 64 << 10;
@@ -350,7 +351,7 @@ impl Client {
     }
 }
 
-/// A process's place for functions that run here, and the one that it ran last.
+/// The executor for functions that run in this process, and the function that it ran last.
 struct Here {
     executor: Executor,
     last: Option<(CodeId, String)>,
@@ -372,7 +373,7 @@ unsafe fn run_here(
     thread_local! {
         static HERE: Cell<Option<Here>> = const { Cell::new(None) };
     }
-    // Taken out, so that a call inside a call makes another.
+    // Taken out, so that a nested call makes another executor.
     let mut here = match HERE.take() {
         Some(here) => here,
         None => Here { executor: Executor::builder().arena_size(ARENA).build()?, last: None },
@@ -386,7 +387,7 @@ unsafe fn run_here(
     here.executor.set_objects(Box::new(Fetched { handle: handle.to_bytes(), view: Some(view) }));
     // SAFETY: the caller trusts the function (see Safety).
     let ran = unsafe { here.executor.call_local(library.name(), &payload(handle, args), reply) };
-    // The view goes, also where no other call follows.
+    // Drops the view, even if no other call follows.
     here.executor.set_objects(Box::new(Fetched { handle: Vec::new(), view: None }));
     HERE.set(Some(here));
     Ok(ran?)
@@ -399,8 +400,8 @@ struct Fetched {
     view: Option<View>,
 }
 
-// SAFETY: the bytes of a view stay as they are as long as it, and `self` keeps it until the executor gets another store,
-// which is after the call. There are no others, and no region.
+// SAFETY: the bytes of a view do not change while it exists, and `self` keeps it until the executor gets another store,
+// which is after the call. There are no other objects, and no region.
 unsafe impl Objects for Fetched {
     fn listening(&mut self, _address: &str) {}
 

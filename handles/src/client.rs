@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::wire::Op;
 
-/// Time limit where the caller gave none.
+/// Time limit if the caller sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Choices for a [`Client`].
+/// Options of a [`Client`].
 #[derive(Debug)]
 #[must_use]
 pub struct ClientBuilder {
@@ -33,13 +33,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Time limit of requests that are given none of their own. [`DEFAULT_TIMEOUT`] unless set.
+    /// Time limit of requests without one of their own. [`DEFAULT_TIMEOUT`] unless set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The transport, by its name; the best that both have unless set.
+    /// The transport, by its name. Unless set, the best one that both processes have.
     pub fn transport(mut self, name: &str) -> Self {
         self.transport = Some(name.to_owned());
         self
@@ -51,13 +51,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether the owner's memory is mapped if it can be. Without that all bytes travel in frames. On unless turned off.
+    /// Sets whether to map the owner's memory if possible. Without that all bytes travel in frames. On unless turned
+    /// off.
     pub fn mapped(mut self, mapped: bool) -> Self {
         self.is_mapped = mapped;
         self
     }
 
-    /// A link to the owner.
+    /// Connects a link to the owner.
     pub(crate) fn link(&self) -> Result<Link, Error> {
         let mut builder = Link::builder(&self.address).connect_timeout(self.connect_timeout);
         if let Some(transport) = &self.transport {
@@ -96,9 +97,9 @@ impl ClientBuilder {
     }
 }
 
-/// A connection to the owner of objects. A clone is another handle on it; any number of threads may use it.
+/// A connection to the owner of objects. Clones share the connection, and any number of threads may use it.
 ///
-/// Errors of a link that failed are [`Error::Link`]. A client of an owner that restarted is of no use: connect again.
+/// If the link fails, errors are [`Error::Link`]. A client of an owner that restarted is of no use: connect again.
 #[derive(Clone, Debug)]
 pub struct Client(pub(crate) Arc<Inner>);
 
@@ -111,7 +112,7 @@ impl Client {
         Client::builder(address).connect()
     }
 
-    /// Begins a connection with choices.
+    /// Returns a builder with options.
     pub fn builder(address: &str) -> ClientBuilder {
         ClientBuilder {
             address: address.to_owned(),
@@ -129,18 +130,19 @@ impl Client {
         lock(&self.0.link).transport()
     }
 
-    /// The address that it is connected to.
+    /// The address that the client is connected to.
     pub fn address(&self) -> &str {
         self.0.address()
     }
 
-    /// Whether it can be used for this handle in this process.
+    /// Returns whether this client can be used for this handle in this process.
     pub(crate) fn serves(&self, handle: &Handle) -> bool {
         self.epoch() == handle.epoch && self.0.check_process().is_ok()
     }
 
-    /// Whether the owner has ended, as this process can see at once, without waiting: a client of it is of no more use. Also
-    /// `true` in a forked child of the process that connected. `false` while another thread uses the connection.
+    /// Returns whether the owner is known to have ended, without waiting. A client of such an owner is of no more use.
+    /// Also returns `true` in a forked child of the process that connected, and `false` while another thread uses the
+    /// connection.
     pub fn is_gone(&self) -> bool {
         if self.0.check_process().is_err() {
             return true;
@@ -157,12 +159,12 @@ impl Client {
         self.0.hello.epoch
     }
 
-    /// Whether the owner's store has a file, in which objects may lie ([`Handle::hold`]).
+    /// Returns whether the owner's store has a file, in which objects may lie ([`Handle::hold`]).
     pub fn spills(&self) -> bool {
         self.0.hello.spills
     }
 
-    /// Evicts an object: it is gone for all who come later, and stays for those who read it. Whether it was there.
+    /// Evicts an object: later readers find it gone, and present readers keep it. Returns whether the object existed.
     ///
     /// # Errors
     /// [`Error::WrongKey`]; [`Error::TimedOut`], [`Error::Link`].
@@ -170,7 +172,7 @@ impl Client {
         self.ask_whether(Op::Evict, handle)
     }
 
-    /// Whether an object is there, or reserved.
+    /// Returns whether an object exists or is reserved.
     ///
     /// # Errors
     /// As [`Client::evict`].
@@ -187,7 +189,8 @@ impl Client {
         Ok(fields.u8().ok_or_else(|| self.0.malformed())? != 0)
     }
 
-    /// Evicts the object when `time` is over; `None` takes the limit away. Whole milliseconds count, and at least one.
+    /// Evicts the object when `time` is over. `None` removes the limit. `time` counts in whole milliseconds, and at
+    /// least one.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::WrongKey`]; [`Error::TimedOut`], [`Error::Link`].
@@ -200,8 +203,8 @@ impl Client {
         self.0.fields(&reply, handle.number).map(drop)
     }
 
-    /// Adds `difference` to the object's count of references, which begins at 0, and returns it. The object is evicted when
-    /// that comes to 0. See [`Counted`](crate::Counted).
+    /// Adds `difference` to the object's count of references, which begins at 0, and returns the new count. The owner
+    /// evicts the object when the count comes to 0. See [`Counted`](crate::Counted).
     ///
     /// # Errors
     /// As [`Client::lease`].

@@ -27,12 +27,12 @@ pub(crate) mod stepping {
         Instant::now() + AHEAD.get()
     }
 
-    /// Has so much time pass with each reading on this thread.
+    /// Makes `step` pass with each reading on this thread.
     pub(crate) fn step_by(step: Duration) {
         STEP.set(step);
     }
 
-    /// Readings on this thread so far.
+    /// Returns the number of readings on this thread so far.
     pub(crate) fn readings() -> u32 {
         READINGS.get()
     }

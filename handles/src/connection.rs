@@ -1,4 +1,4 @@
-//! The connection of a client: requests and their replies, claims that are given back, and the owner's memory.
+//! The connection of a client: requests and their replies, released claims, and the owner's memory.
 
 use std::fmt;
 use std::os::fd::AsRawFd;
@@ -23,16 +23,16 @@ use crate::releases::Releases;
 use crate::table::Claimed;
 use crate::wire::{MAX_CLAIMS, Op, Reader, Status, VERSION, Writer};
 
-/// Looks for a reply before the thread sleeps.
+/// Number of looks for a reply before the thread sleeps.
 pub(crate) const LOOKS: u32 = 4000;
-/// Claims that are released without waiting for the next request.
+/// Number of claims that the client releases without waiting for the next request.
 const RELEASES: usize = MAX_CLAIMS;
-/// The length of an object, in bytes, whose claim is released without waiting.
+/// Least length of an object, in bytes, whose claim the client releases without waiting.
 const LARGE: usize = 256 << 10;
 /// Longest sleep between two looks.
 pub(crate) const NAP: Duration = Duration::from_millis(10);
 
-/// What clones and views share.
+/// State that clones and views share.
 pub(crate) struct Inner {
     pub(crate) hello: Hello,
     /// For requests, in mode local.
@@ -43,26 +43,26 @@ pub(crate) struct Inner {
     pub(crate) library: Library,
     /// Claims to be released with the next request.
     pub(crate) releases: Mutex<Releases>,
-    /// Requests on `link` whose callers gave up. Locked after `link`, and before `releases`.
+    /// Requests on `link` whose callers stopped waiting. Locked after `link`, and before `releases`.
     pub(crate) abandoned: Mutex<Abandoned>,
-    /// The owner's memory, or why it is not mapped.
+    /// The owner's memory, or the reason why it is not mapped.
     pub(crate) region: OnceLock<Result<Region, String>>,
-    /// Whether the transport of `link` reads memory that the owner lends.
+    /// True if the transport of `link` reads memory that the owner lends.
     pub(crate) reads_memory: bool,
-    /// Its reads. Locked after `link`.
+    /// The reads of `link`. Locked after `link`.
     pub(crate) reading: Mutex<Reads>,
     /// The process that made it.
     pub(crate) owner: Owner,
     pub(crate) choices: ClientBuilder,
 }
 
-/// What the owner says of its store.
+/// The owner's description of its store.
 #[derive(Default, Debug)]
 pub(crate) struct Hello {
     pub(crate) epoch: u64,
     pub(crate) capacity: u64,
     pub(crate) addresses: Arc<[String]>,
-    /// The store has a file for objects, from which those of calls come first.
+    /// True if the store has a file. The object of a call then comes from the file before the call.
     pub(crate) spills: bool,
 }
 
@@ -119,7 +119,7 @@ impl Inner {
         Ok((link, number))
     }
 
-    /// Sends a request, and calls `turn` until the reply is there. Gives up when that returns `false`.
+    /// Sends a request, and calls `turn` until the reply is there. Stops waiting when `turn` returns `false`.
     fn ask_driving(&self, request: &[u8], mut turn: impl FnMut() -> bool) -> Result<farjump::Reply, Error> {
         let (mut link, number) = self.start(request)?;
         loop {
@@ -136,7 +136,7 @@ impl Inner {
         }
     }
 
-    /// Sends a request that is not replied to, or whose reply concerns no caller.
+    /// Sends a request without a reply, or whose reply concerns no caller.
     pub(crate) fn tell(&self, request: &[u8]) -> Result<(), Error> {
         self.check_process()?;
         Ok(lock(&self.link).send(&self.library, request)?)
@@ -152,7 +152,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for a reply to a call on `link`, which is locked as it was sent; without the lock while it sleeps. If the
+    /// Waits for a reply to a call on `link`, which is locked since the call was sent. Sleeps without the lock. If the
     /// caller's patience ends first, `give_up` gets the link, on which the call is still pending.
     pub(crate) fn await_reply<'l>(
         &self,
@@ -202,7 +202,7 @@ impl Inner {
         }
     }
 
-    /// The request before a call at the object, if its owner has a file that it may lie in.
+    /// Returns the request that precedes a call at the object, if the owner has a file in which the object may lie.
     pub(crate) fn hold(&self, handle: &Handle) -> Option<Hold<'_>> {
         let request = self.hello.spills.then(|| hold_request(handle))?;
         Some(Hold { store: &self.library, request })
@@ -231,7 +231,7 @@ impl Inner {
                 let len = fields.u16()?;
                 addresses.push(std::str::from_utf8(fields.bytes(len.into())?).ok()?.to_owned());
             }
-            // Earlier versions tell of no file.
+            // Earlier versions do not send this field.
             let spills = fields.u8() == Some(1);
             Some((version, Hello { epoch, capacity, addresses: addresses.into(), spills }))
         })();
@@ -244,7 +244,7 @@ impl Inner {
         }
     }
 
-    /// The owner's memory, if it can be mapped here.
+    /// Returns the owner's memory, if it can be mapped here.
     pub(crate) fn region(&self) -> Result<&Region, &str> {
         let region = self.region.get_or_init(|| self.map());
         region.as_ref().map_err(|why| why.as_str())
@@ -260,7 +260,8 @@ impl Inner {
         let admin = Admin::new(self.address()).map_err(|error| error.to_string())?;
         let admin = admin.timeout(self.choices.connect_timeout);
         let memory = admin.object_memory().map_err(|error| error.to_string())?;
-        // Another owner may have taken the place of the one that the link leads to, whose claims this one does not know.
+        // Another owner may have taken the place of the one that the link leads to, and does not know that one's
+        // claims.
         if (memory.epoch, memory.len) != (self.hello.epoch, self.hello.capacity) {
             return Err("the memory is that of another store: the owner has restarted since".to_owned());
         }
@@ -268,12 +269,12 @@ impl Inner {
         Region::of_owner(std::os::fd::AsFd::as_fd(&memory), memory.len, memory.may_write)
     }
 
-    /// Notes a claim that is no longer needed, of an object that is not mapped.
+    /// Notes a claim to release, of an object that is not mapped.
     pub(crate) fn release(&self, claim: u64, len: usize) {
         self.release_by(len, |releases| releases.add(claim));
     }
 
-    /// Notes the claim of a mapped view that is no longer needed here. The view was made after `forks` forks.
+    /// Notes the claim of a mapped view to release. The view was made after `forks` forks.
     pub(crate) fn release_view(&self, claim: u64, len: usize, forks: u64) {
         self.release_by(len, |releases| releases.add_of_view(claim, forks));
     }
@@ -290,12 +291,12 @@ impl Inner {
             (len >= LARGE && due != 0) || due >= RELEASES
         };
         let has_abandoned = !lock(&self.abandoned).is_empty();
-        // If another thread has the link, its next request takes them along.
+        // If another thread has the link, its next request takes the releases along.
         if (is_due || has_abandoned)
             && let Ok(link) = self.link.try_lock()
         {
             self.settle(&link);
-            // A link that fails has no claims any more.
+            // A failed link has no claims left.
             let _ = self.send_releases(&link);
         }
     }
@@ -328,7 +329,7 @@ impl Inner {
         })
     }
 
-    /// Checks that a handle is of the owner as it runs now.
+    /// Checks that a handle belongs to the owner's present epoch.
     pub(crate) fn check(&self, handle: &Handle) -> Result<(), Error> {
         if handle.epoch == self.hello.epoch {
             return Ok(());
@@ -337,7 +338,7 @@ impl Inner {
         Err(Error::Gone { number: handle.number, why })
     }
 
-    /// A request about one object.
+    /// Returns a request about one object.
     pub(crate) fn about(op: Op, handle: &Handle) -> Writer {
         let mut request = Writer::request(op);
         request.u64(handle.number).bytes(&handle.key.0);
@@ -352,8 +353,8 @@ impl Inner {
         Handle { epoch: self.hello.epoch, number, len, key, type_name: type_name.into(), addresses }
     }
 
-    /// Claims an object; with the key of its loan if it is lent, and nothing otherwise. With [`Status::Unset`] the offset of
-    /// the word to wait for.
+    /// Claims an object. Returns the claim and the key of its loan, which is empty if the object is not lent. With
+    /// [`Status::Unset`], returns the offset of the word to wait for.
     pub(crate) fn claim(
         &self,
         handle: &Handle,
@@ -362,7 +363,7 @@ impl Inner {
         self.claimed(handle, &self.ask(&self.claim_request(handle)?.0, patience)?)
     }
 
-    /// As [`Inner::claim`]; calls `turn` until the owner has answered.
+    /// As [`Inner::claim`], but calls `turn` until the owner's reply has come.
     pub(crate) fn claim_driving(
         &self,
         handle: &Handle,
@@ -398,10 +399,10 @@ fn hold_request(handle: &Handle) -> Vec<u8> {
 }
 
 impl Handle {
-    /// Claims the object for a call by `link`, a link to its owner, that follows and names it: the object comes from the owner's
-    /// file before the function starts, which otherwise gets `FARJUMP_SPILLED`. [`Client::call`](crate::Client::call) does so
-    /// by itself. For calls that a program injects, with handles among their arguments. `store` is the function
-    /// [`farjump::objects::NAME`].
+    /// Claims the object for a following call by `link`, a link to its owner, that names the object. The object then
+    /// comes from the owner's file before the function starts. Otherwise the function gets `FARJUMP_SPILLED`.
+    /// [`Client::call`](crate::Client::call) does so itself. Use this for calls that a program injects, with handles
+    /// among their arguments. `store` is the function [`farjump::objects::NAME`].
     ///
     /// # Errors
     /// [`Error::Link`], as [`Link::send`].
@@ -409,7 +410,7 @@ impl Handle {
         Ok(link.send_in(Mode::Local, store, &hold_request(self))?)
     }
 
-    /// As [`Handle::hold`], and does not wait for credit.
+    /// As [`Handle::hold`], but does not wait for credit.
     ///
     /// # Errors
     /// [`Error::Link`], as [`Link::try_send`].
@@ -425,9 +426,10 @@ pub(crate) fn poll_once(link: &Link, number: u32) -> Result<Option<farjump::Repl
     Ok(polled)
 }
 
-/// Sleeps until the descriptor of a link, which stays open as long as that, is readable, or the time is over.
+/// Sleeps until the descriptor of a link is readable, or the time is over. The descriptor stays open as long as the
+/// link.
 pub(crate) fn sleep_on(descriptor: i32, time: Duration) {
-    // SAFETY: the link is the client's, which the caller borrows.
+    // SAFETY: the descriptor's link is the client's, which the caller borrows.
     let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
     let time = Timespec::try_from(time).ok();
     // A failure shortens the sleep, and the caller looks again.

@@ -9,19 +9,19 @@ use farjump_os::limits;
 use crate::handle::HandleFault;
 use crate::streams::StreamFault;
 
-/// What went wrong.
+/// An error of a store, a handle or a stream.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Bytes that are no handle.
     #[error("the bytes are no handle: {0}")]
     Handle(#[from] HandleFault),
-    /// The object is gone, as is known for certain.
+    /// The object is certainly gone.
     #[error("object {number} is gone: {why}")]
     Gone {
-        /// Its number.
+        /// The object's number.
         number: u64,
-        /// Why.
+        /// The reason.
         why: GoneWhy,
     },
     /// The owner has the object, and the handle has another key.
@@ -38,7 +38,7 @@ pub enum Error {
         /// The object's number.
         number: u64,
     },
-    /// The object was not reserved, so that it has its contents for ever.
+    /// The object was not reserved, so it keeps its contents for ever.
     #[error("object {number} has its contents already: only a reserved one can be set")]
     NotReserved {
         /// The object's number.
@@ -51,7 +51,7 @@ pub enum Error {
         in_quarantine(*quarantined, keepers), of_file(*file_failed)
     )]
     Full {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// Bytes in use.
         used: u64,
@@ -61,36 +61,36 @@ pub enum Error {
         largest: u64,
         /// Used bytes in quarantine: of ended links, whose processes may still read or write them.
         quarantined: u64,
-        /// The first of these processes, in words.
+        /// The first of these processes, as text.
         keepers: String,
-        /// Whether objects could not be written to the store's file.
+        /// True if the store failed to write objects to its file.
         file_failed: bool,
     },
-    /// The owner's target keeps no more for this client.
+    /// The owner's target allows this client no more memory.
     #[error(
         "the owner's target allows this client no {asked} bytes more for the records of objects and claims: evict objects that it \
          has put, drop views, or have the target allow more (TargetBuilder::max_source_memory)"
     )]
     SourceFull {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
     },
     /// The name of a type is too long.
     #[error("the name of a type has {len} bytes, and 255 are allowed")]
     TypeName {
-        /// Its length in bytes.
+        /// The name's length in bytes.
         len: usize,
     },
-    /// The bytes of an object are not those of a value of the type that was asked for.
+    /// The bytes of an object are not those of a value of the requested type.
     #[error("object {number} is of type `{found}`, and was asked for as `{asked}`: {why}")]
     Type {
         /// The object's number.
         number: u64,
         /// The type's name in the handle.
         found: String,
-        /// The type asked for.
+        /// The requested type.
         asked: String,
-        /// What does not fit.
+        /// The mismatch.
         why: String,
     },
     /// A value could not be encoded.
@@ -98,33 +98,33 @@ pub enum Error {
     Encode {
         /// The type's name.
         of: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Memory of a store could not be had.
+    /// An operation on the memory of a store failed.
     #[error("{doing} the store's memory of {len} bytes failed: {source}{advice}")]
     Memory {
-        /// What failed.
+        /// The failed operation.
         doing: &'static str,
         /// Length in bytes.
         len: u64,
         /// The system's error.
         source: io::Error,
-        /// What to do about it, if that is known.
+        /// A remedy, if one is known.
         advice: String,
     },
     /// A file could not be read or written.
     #[error("{}: {source}{}", path.display(), limits::behind(source))]
     File {
-        /// Its path.
+        /// The file's path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// The owner did not answer in time.
+    /// The owner did not reply in time.
     #[error("the owner at {address} did not answer within {timeout:?}")]
     TimedOut {
-        /// Its address.
+        /// The owner's address.
         address: String,
         /// The limit.
         timeout: Duration,
@@ -132,12 +132,12 @@ pub enum Error {
     /// The caller's check ended the wait.
     #[error("the wait was interrupted")]
     Interrupted,
-    /// The owner answered something that no store answers.
+    /// The owner sent a reply that no store sends.
     #[error("the owner at {address} broke the protocol: {what}")]
     Protocol {
-        /// Its address.
+        /// The owner's address.
         address: String,
-        /// What it did.
+        /// The violation.
         what: String,
     },
     /// This process is a child of the one that connected.
@@ -146,12 +146,12 @@ pub enum Error {
         /// The owner's address.
         address: String,
     },
-    /// A stream of handles could not be used, or ended otherwise than by its publishers' wish.
+    /// A stream of handles could not be used, or ended before its publishers finished.
     #[error("topic `{topic}`: {fault}")]
     Stream {
         /// The topic's name.
         topic: String,
-        /// What went wrong.
+        /// The fault.
         fault: StreamFault,
     },
     /// None of the owner's addresses could be reached.
@@ -180,20 +180,20 @@ fn of_file(failed: bool) -> &'static str {
     }
 }
 
-/// Why an object is gone.
+/// The reason why an object is gone.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoneWhy {
-    /// It was evicted, or its lease ran out, or its last counted reference went.
+    /// It was evicted, its lease ended, or its last counted reference was released.
     #[error("it was evicted, its lease ended, or it never was")]
     Evicted,
-    /// The store was made anew since the handle was made.
+    /// The owner made a new store after it made the handle.
     #[error("the owner at {address} has restarted since, or is another one")]
     Restarted {
         /// The owner's address.
         address: String,
     },
-    /// The owner's file that has its contents cannot be read.
+    /// The owner cannot read the object's contents from its file.
     #[error(
         "its owner cannot read it from its file (StoreOptions::spill), as the owner's log says: evict it, and put it again"
     )]

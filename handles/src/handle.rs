@@ -1,4 +1,4 @@
-//! Handles: small values that name an object at its owner, and travel in whatever way their user likes.
+//! Handles: small values that name an object at its owner. A program may send or store them in any way.
 //!
 //! Their encoding, version 1, all numbers little-endian:
 //!
@@ -16,7 +16,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What all handles begin with.
+/// The first bytes of every handle.
 const MAGIC: [u8; 3] = *b"FJH";
 /// The version that this library writes, and the only one that it reads.
 const VERSION: u8 = 1;
@@ -31,11 +31,11 @@ const HEAD: usize = 44;
 /// Most bytes of an encoded handle.
 pub const MAX_HANDLE: usize = HEAD + 1 + MAX_TYPE_NAME + 1 + MAX_ADDRESSES * (2 + MAX_ADDRESS);
 
-/// Names an object: where its owner is, which of its objects, and the key to it.
+/// Names an object: its owner's addresses and epoch, its number, and the key to it.
 ///
-/// It is a value: cloned, compared, hashed, and encoded ([`Handle::to_bytes`]) to be sent or stored. Nothing is held by
-/// it, and nothing happens when it is dropped. Who has one can read the object and evict it, wherever the owner lets him
-/// connect: keep it as one keeps a password.
+/// A handle is a value: clone it, compare it, hash it, or encode it ([`Handle::to_bytes`]) to send or store it. It
+/// holds nothing, and nothing happens when it is dropped. A process that has a handle, and that the owner lets connect,
+/// can read the object and evict it: keep a handle like a password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Handle {
     pub(crate) epoch: u64,
@@ -51,20 +51,20 @@ pub struct Handle {
 pub(crate) struct Key(pub(crate) [u8; 16]);
 
 impl Key {
-    /// Whether it is `other`, in a time that does not depend on the bytes.
+    /// Returns whether this is `other`, in a time that does not depend on the bytes.
     pub(crate) fn is(&self, other: &Key) -> bool {
         u128::from_le_bytes(self.0) ^ u128::from_le_bytes(other.0) == 0
     }
 }
 
-/// Why bytes are no handle.
+/// The reason why bytes are no handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleFault {
-    /// They begin otherwise.
+    /// The bytes do not begin with `FJH`.
     #[error("they do not begin with FJH")]
     Magic,
-    /// They are of a version that this library does not read.
+    /// The bytes are of a version that this library does not read.
     #[error(
         "they are of version {found}, and this library reads version {VERSION}: update the older of the two programs"
     )]
@@ -72,13 +72,13 @@ pub enum HandleFault {
         /// The version.
         found: u8,
     },
-    /// They end too early.
+    /// The bytes end too early.
     #[error("they are cut off after {len} bytes")]
     Cut {
         /// Their number.
         len: usize,
     },
-    /// More follows behind the end.
+    /// More bytes follow behind the end.
     #[error("{excess} more bytes follow the end")]
     Excess {
         /// Number of bytes.
@@ -87,7 +87,7 @@ pub enum HandleFault {
     /// A text is not UTF-8.
     #[error("the {0} is no UTF-8")]
     Text(&'static str),
-    /// It has too many addresses.
+    /// The handle has too many addresses.
     #[error("they have {found} addresses, and {MAX_ADDRESSES} are allowed")]
     Addresses {
         /// Number of addresses.
@@ -102,7 +102,7 @@ pub enum HandleFault {
 }
 
 impl Handle {
-    /// Its encoding.
+    /// Returns the handle's encoding.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD + 64);
         bytes.extend(MAGIC);
@@ -121,10 +121,10 @@ impl Handle {
         bytes
     }
 
-    /// Decodes one.
+    /// Decodes a handle.
     ///
     /// # Errors
-    /// The first fault. Whether there is such an object only its owner can tell.
+    /// The first fault. Only its owner knows whether the object exists.
     pub fn from_bytes(bytes: &[u8]) -> Result<Handle, HandleFault> {
         let all = bytes.len();
         let mut rest = bytes;
@@ -179,7 +179,7 @@ impl Handle {
         })
     }
 
-    /// Length of the object in bytes, as it was when the handle was made: 0 for one that was only reserved.
+    /// Length of the object in bytes when the handle was made. 0 for an object that was only reserved.
     #[allow(clippy::len_without_is_empty, reason = "a reserved object has no length yet")]
     pub fn len(&self) -> u64 {
         self.len
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A handle that a program of an earlier release has stored: it is never to change.
+    /// A handle stored by a program of an earlier release. It must never change.
     const STORED: &str = "464a480188776655443322110700000000000000001000\
                           0000000000abababababababababababababababab0366\
                           3332021000756e69783a2f72756e2f612e736f636b0e00\

@@ -1,11 +1,12 @@
-//! Objects that are claimed for calls which follow: a function cannot wait until its object has come from the file.
+//! Holds: claims on objects for calls that follow, because a function cannot wait until its object has come from the
+//! file.
 //!
 //! The requests of a source and its calls run in their order. So the request that holds an object waits at the head of the
 //! mailbox, and the call behind it.
 //!
-//! A hold is a favour. It ends when a function has opened its object, and with its source. The call that it is for may never
-//! open the object, and the store does not hear of that call. So a hold keeps nothing from others: it ends as well when its
-//! object is evicted, and when memory is lacking that nothing else can give.
+//! A hold is only a hint. It ends when a function has opened its object, and with its source. The call of a hold may
+//! never open the object, and the store does not see that call. So a hold blocks no other use. It also ends when its
+//! object is evicted, and when the store lacks memory that nothing else can give.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,14 +49,14 @@ impl Holds {
         self.all.keys().next().copied()
     }
 
-    /// The oldest hold of a source, if that has more than `most`.
+    /// Returns the oldest hold of a source, if the source has more than `most`.
     fn oldest_of(&self, source: Source, most: usize) -> Option<u64> {
         let mut of_source = self.of_sources.range((source, 0)..=(source, u64::MAX)).map(|(_, hold)| *hold);
         of_source.clone().nth(most)?;
         of_source.next()
     }
 
-    /// Whether an object is held.
+    /// Returns whether an object is held.
     pub(crate) fn has(&self, claim: u64) -> bool {
         self.on(claim).is_some()
     }
@@ -80,7 +81,8 @@ impl Table {
         Ok(())
     }
 
-    /// Ends the oldest hold of an object: a function has a claim of its own to it, or it is evicted. `false` if there is none.
+    /// Ends the oldest hold of an object, when a function has its own claim to it or it is evicted. Returns `false` if
+    /// there is none.
     pub(crate) fn end_hold_on(&mut self, claim: u64) -> bool {
         let hold = self.holds.on(claim);
         self.end_hold(hold)
@@ -93,7 +95,7 @@ impl Table {
         }
     }
 
-    /// Ends the oldest hold of all, so that its object may go to the file. `false` if there is none.
+    /// Ends the oldest hold of all, so that its object may go to the file. Returns `false` if there is none.
     pub(crate) fn end_oldest_hold(&mut self) -> bool {
         let hold = self.holds.oldest();
         self.end_hold(hold)

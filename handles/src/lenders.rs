@@ -1,4 +1,4 @@
-//! The sources of a target that read memory which is lent to them, and the loans of objects.
+//! The sources of a target that read lent memory, and the loans of objects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,15 +29,15 @@ impl Lenders {
         self.0.remove(&source);
     }
 
-    /// Lends a claimed object to the source that claimed it, until it releases it. Returns the loan's key, which is empty
-    /// if the object is not lent: its bytes then go through frames.
+    /// Lends a claimed object to the source that claimed it, until that source releases it. Returns the loan's key,
+    /// which is empty if the object is not lent. The object's bytes then go through frames.
     pub(crate) fn lend<'t>(&mut self, table: &'t mut Table, source: Source, claimed: Claimed) -> &'t [u8] {
         static TOLD: Once = Once::new();
         let Some(lender) = self.0.get_mut(&source) else { return &[] };
         if table.loan(source, claimed.claim).is_none() {
             let Some(start) = table.region().region.at(claimed.offset, claimed.len) else { return &[] };
-            // SAFETY: the table drops the loan before the claim ends, and with it the object's memory; the region stays
-            // mapped as long as the table.
+            // SAFETY: the table drops the loan before the claim ends, and with the claim the object's memory. The
+            // region stays mapped as long as the table.
             match unsafe { lender.lend(start, claimed.len as usize) } {
                 Ok(loan) => table.add_loan(source, claimed.claim, loan),
                 Err(error) => {
@@ -67,7 +67,7 @@ mod tests {
     use crate::store::Store;
     use crate::wire::{MIN_LENT, Op, Reader, Status, Writer};
 
-    /// Lends by telling the address, and counts the loans that have not ended.
+    /// A lender whose keys state the address, and that counts the loans that have not ended.
     struct Telling {
         loans: Arc<AtomicUsize>,
         fails: bool,
@@ -111,7 +111,7 @@ mod tests {
             Bench { store, service, loans }
         }
 
-        /// Claims an object, after some releases: the claim, and the key of its loan.
+        /// Claims an object, after some releases. Returns the claim, and the key of its loan.
         fn claim(&mut self, source: u64, handle: &Handle, releases: &[u64]) -> (u64, Vec<u8>) {
             let mut request = Writer::request(Op::ClaimLent);
             request.u16(releases.len() as u16);

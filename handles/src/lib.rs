@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Contents
-//! A [`Store`] keeps objects in this process, and serves them through a [`farjump::Target`]. A [`Client`] uses those of
-//! another one. A [`Handle`] names an object, and travels as its users like.
+//! A [`Store`] keeps objects in this process, and serves them through a [`farjump::Target`]. A [`Client`] uses the
+//! objects of another process. A [`Handle`] names an object, and programs may send or store it in any way.
 //!
 //! | to | see |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | read them | [`Client::get`], [`View`], [`Client::wait`] |
 //! | compute where they lie | [`Client::call`], [`Client::derive`], [`Client::map`], [`Client::call_auto`] |
 //! | wait for calls in an event loop | [`Client::start_call`], [`Client::as_fd`], [`Client::arm`] |
-//! | await it | [`PendingCall`], [`Client::call_async`], [`Client::map_async`] |
+//! | await calls | [`PendingCall`], [`Client::call_async`], [`Client::map_async`] |
 //! | resolve handles of any owner | [`Handle::get`], [`Resolver`] |
-//! | have objects go by themselves | [`Owned`], [`Counted`], [`Client::lease`] |
+//! | evict objects automatically | [`Owned`], [`Counted`], [`Client::lease`] |
 //! | read values of a type | [`TypedHandle`], [`Value`] |
 
 #![deny(missing_docs)]

@@ -1,9 +1,9 @@
-//! How long objects stay.
+//! Lifetimes of objects.
 //!
-//! An object stays until it is evicted, or its owner ends: such a one is *static*. The types here evict it earlier: an
-//! [`Owned`] one with its one owner in this process, from whom others *borrow* it (`&Handle`, which the compiler keeps from
-//! outliving him); a [`Counted`] one with the last of its references in any process; and a *leased* one when its time is
-//! over ([`Client::lease`]).
+//! An object stays until it is evicted, or its owner ends: such an object is *static*. The types here evict it earlier.
+//! An [`Owned`] object ends with its one owner in this process. Other code *borrows* it (`&Handle`, which the compiler
+//! keeps from outliving the owner). A [`Counted`] object ends with the last of its references in any process. A
+//! *leased* object ends when its time is over ([`Client::lease`]).
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::store::Store;
 
-/// Where an object can be evicted.
+/// A place at which an object can be evicted.
 #[derive(Clone, Debug)]
 pub enum Keeper {
     /// In this process.
@@ -53,19 +53,19 @@ impl Keeper {
 /// An object that is evicted when this is dropped. Everything that takes a `&Handle` borrows it.
 ///
 /// Use it where one place decides how long the object is needed. A copy of its bytes ([`Handle::to_bytes`]) does not keep
-/// it: who resolves that later gets [`Error::Gone`].
+/// it: a later use of the copy returns [`Error::Gone`].
 pub struct Owned {
     handle: Option<Handle>,
     keeper: Keeper,
 }
 
 impl Owned {
-    /// Takes the object of `handle`, which nobody else should own.
+    /// Takes the object of `handle`, which should have no other owner.
     pub fn new(keeper: impl Into<Keeper>, handle: Handle) -> Owned {
         Owned { handle: Some(handle), keeper: keeper.into() }
     }
 
-    /// Gives the object up: it stays until somebody evicts it.
+    /// Makes the object static: it stays until it is evicted.
     pub fn into_static(mut self) -> Handle {
         self.handle.take().expect("it is taken only here and in drop")
     }
@@ -104,18 +104,18 @@ impl Drop for Owned {
     }
 }
 
-/// One reference to an object that is evicted with the last of them, in whichever process that is.
+/// One reference to an object. The owner evicts the object with the last reference, in whichever process that is.
 ///
-/// The owner counts them. One that travels is counted by its sender ([`Counted::send`]) and taken over by its receiver
-/// ([`Counted::receive`]). A process that ends without dropping its references leaves them counted: give such objects a
-/// lease beside ([`Client::lease`]).
+/// The owner counts references. A reference that travels stays counted for its sender ([`Counted::send`]) until its
+/// receiver takes it over ([`Counted::receive`]). A process that ends without dropping its references leaves them
+/// counted: give such objects a lease too ([`Client::lease`]).
 pub struct Counted {
     handle: Option<Handle>,
     keeper: Keeper,
 }
 
 impl Counted {
-    /// The first reference to an object that was not counted before.
+    /// Makes the first reference to an object that was not counted before.
     ///
     /// # Errors
     /// As [`Client::count`].
@@ -125,7 +125,7 @@ impl Counted {
         Ok(Counted { handle: Some(handle), keeper })
     }
 
-    /// A further reference.
+    /// Makes a further reference.
     ///
     /// # Errors
     /// As [`Client::count`].
@@ -139,8 +139,8 @@ impl Counted {
         self.handle.take().expect("it is taken only where it ends")
     }
 
-    /// Gives this reference up, and reports errors, which dropping does not. Returns how many are left: the object is evicted
-    /// with the last.
+    /// Releases this reference, and reports errors, which dropping does not. Returns the number of references left. The
+    /// owner evicts the object with the last one.
     ///
     /// # Errors
     /// As [`Client::count`].

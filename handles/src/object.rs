@@ -16,36 +16,36 @@ pub(crate) enum State {
     /// Its source is writing the contents.
     Unfinished(Source),
     Present,
-    /// Gone, but for the claims.
+    /// Evicted, and only claims keep it.
     Evicted,
 }
 
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) state: State,
-    /// The source that made it, and that its record is charged to.
+    /// The source that made the object, and that its record is charged to.
     pub(crate) maker: Source,
-    /// Where the contents lie in the region.
+    /// The place of the contents in the region.
     pub(crate) block: Option<Block>,
-    /// Where the contents lie in the file.
+    /// The place of the contents in the file.
     pub(crate) place: Option<Block>,
-    /// Of a reserved number: the word that its waiters sleep on.
+    /// The word that waiters for a reserved number sleep on.
     pub(crate) word: Option<Block>,
     pub(crate) len: u64,
     pub(crate) type_name: Arc<str>,
     pub(crate) claims: u64,
-    /// The thread of the file copies it: neither its block nor its place is free before that has ended.
+    /// The direction of a copy by the file's thread. Neither block nor place is free before that copy has ended.
     pub(crate) moves: Option<Way>,
-    /// Sources that wait for it to come from the file. It stays in memory until they have claimed it.
+    /// Sources that wait for the object to come from the file. It stays in memory until they have claimed it.
     pub(crate) awaited: u32,
-    /// It could not be read from its place in the file.
+    /// True if the file's copy could not be read.
     pub(crate) is_lost: bool,
-    /// Of a reserved number that was set: the object that has its contents.
+    /// The object that has the contents of a reserved number, once that was set.
     pub(crate) contents: Option<u64>,
     /// Counted references; `None` if they are not counted.
     pub(crate) references: Option<u64>,
     pub(crate) lease: Option<Instant>,
-    /// The number of its last use, which no other has.
+    /// The number of the last use, unique to it.
     pub(crate) last_use: u64,
 }
 
@@ -70,13 +70,13 @@ impl Object {
         }
     }
 
-    /// Whether its memory and its record stay, also if it is evicted.
+    /// Returns whether the object's memory and record stay even if it is evicted.
     pub(crate) fn is_kept(&self) -> bool {
         self.claims != 0 || self.moves.is_some()
     }
 
-    /// Bytes of the heap that an object takes whose type has a name of so many bytes: its record, the name, and its places in
-    /// the table's maps.
+    /// Returns the bytes of the heap that an object takes, if its type's name has `name` bytes: its record, the name,
+    /// and its places in the table's maps.
     pub(crate) const fn heap(name: usize) -> u64 {
         // By its number, by its last use, by its lease or its unfinished state, and among those that may go to the file.
         const MAPS: u64 = 4 * ENTRY;

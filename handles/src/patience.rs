@@ -1,4 +1,4 @@
-//! How long a caller waits.
+//! Time limits and checks of a caller's wait.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Time between two checks of a wait.
 const CHECKS: Duration = Duration::from_millis(10);
 
-/// How long a caller waits, and what may end the wait earlier.
+/// The time limit of a caller's wait, and a check that may end the wait earlier.
 pub struct Patience<'a> {
     pub(crate) timeout: Duration,
     deadline: Option<Instant>,
@@ -15,11 +15,11 @@ pub struct Patience<'a> {
     around: Option<Around<'a>>,
 }
 
-/// Does what is left of a wait while its thread sleeps, by calling its argument once.
+/// A function around a sleep. It calls its argument once, to sleep.
 type Around<'a> = &'a mut dyn FnMut(&mut (dyn FnMut() + Send));
 
 impl<'a> Patience<'a> {
-    /// Waits so long from now.
+    /// Waits for `timeout` from now.
     pub fn of(timeout: Duration) -> Patience<'a> {
         let now = Instant::now();
         Patience {
@@ -31,21 +31,21 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Has `check` called about every 10 ms during a wait, on the waiting thread, which then holds no lock of this library.
-    /// The wait ends with [`Error::Interrupted`](crate::Error::Interrupted) when it returns `false`.
+    /// Calls `check` about every 10 ms during a wait, on the waiting thread, which then holds no lock of this library.
+    /// The wait ends with [`Error::Interrupted`](crate::Error::Interrupted) when `check` returns `false`.
     pub fn checked_by(mut self, check: &'a mut dyn FnMut() -> bool) -> Patience<'a> {
         self.check = Some(check);
         self
     }
 
-    /// Has each sleep made inside `around`, which calls its argument once: for a thread that gives something back while it
-    /// sleeps, as Python's gives the interpreter's lock.
+    /// Makes each sleep inside `around`, which calls its argument once. Use it for a thread that gives something back
+    /// while it sleeps, as Python's thread gives back the interpreter's lock.
     pub fn sleeping_in(mut self, around: Around<'a>) -> Patience<'a> {
         self.around = Some(around);
         self
     }
 
-    /// Runs `then` with at least `least` of time: for a request whose reply is on its way when the time is over.
+    /// Runs `then` with at least `least` of time left, for a request whose reply is on its way when the time is over.
     pub(crate) fn with_at_least<T>(&mut self, least: Duration, then: impl FnOnce(&mut Self) -> T) -> T {
         let deadline = self.deadline;
         self.deadline = deadline.map(|at| at.max(Instant::now() + least));
@@ -54,7 +54,7 @@ impl<'a> Patience<'a> {
         done
     }
 
-    /// The longest sleep between two checks; `most` if there is no check.
+    /// Returns the longest sleep between two checks, or `most` if there is no check.
     pub(crate) fn longest_sleep(&self, most: Duration) -> Duration {
         if self.check.is_some() { CHECKS } else { most }
     }
@@ -67,7 +67,7 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Time that is left, and at most that to the next check.
+    /// Returns the time left, and at most `most`.
     pub(crate) fn slice(&self, most: Duration) -> Duration {
         let left = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
         left.min(most)
@@ -77,7 +77,7 @@ impl<'a> Patience<'a> {
         self.deadline.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Whether the wait goes on.
+    /// Returns whether the wait continues.
     pub(crate) fn may_go_on(&mut self) -> bool {
         let Some(check) = &mut self.check else { return true };
         let now = Instant::now();

@@ -1,16 +1,17 @@
-//! The choice between calling a function at its data and fetching them, for functions whose cost is learnt.
+//! The choice between calling a function at its data and fetching the data, for functions whose cost is learnt.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use farjump::placement::{Choice, Chooser, Cost, Hop, Place, Sample, Traffic, Wire};
 
-/// Outcomes of a function at one place that are remembered.
+/// Number of outcomes of a function at one place that are kept.
 const REMEMBERED: usize = 16;
-/// Every so many choices the other place is tried again, if it seems to take [`AGAIN`] times the better time at most.
+/// Number of choices after which to try the other place again, if its expected time is at most [`AGAIN`] times the
+/// better one.
 const TRY_EVERY: u64 = 32;
 const AGAIN: f64 = 1.5;
-/// A place of which nothing is known is tried if it seems to take this many times the better time at most.
+/// An unknown place is tried if its expected time is at most this many times the better one.
 const FIRST: f64 = 3.0;
 
 /// A piece of work: a function on an object.
@@ -24,8 +25,8 @@ pub struct Work {
     pub args: u64,
 }
 
-/// Chooses for pieces of work whether they are done at the object's owner or here, and learns from what they took: the
-/// chooser of [`farjump::placement`], for functions of which nothing is known before.
+/// Chooses between the object's owner and this process for pieces of work, and learns from the times that they took. It
+/// is the chooser of [`farjump::placement`], for functions of unknown cost.
 #[derive(Debug)]
 pub struct Placement {
     owners: HashMap<String, Owner>,
@@ -38,10 +39,10 @@ struct Owner {
     functions: HashMap<u128, Learnt>,
 }
 
-/// What the outcomes of a function tell, by bytes of its object.
+/// The samples of a function, by bytes of its object.
 #[derive(Debug, Default)]
 struct Learnt {
-    /// Calls at the owner, with their whole time but for the wire's.
+    /// Calls at the owner: their whole time except for the wire's.
     there: VecDeque<Sample>,
     /// Work here, without the fetch.
     here: VecDeque<Sample>,
@@ -57,8 +58,8 @@ fn remember(samples: &mut VecDeque<Sample>, units: u64, time: Duration) {
     samples.push_back(Sample { calls: 1.0, units: units as f64, us: time.as_secs_f64() * 1e6 });
 }
 
-/// What a piece of `units` bytes is expected to take, in microseconds. Pieces of a similar length tell more than a line
-/// through all: caches make the line bend.
+/// Returns the expected time of a piece of `units` bytes, in microseconds. Pieces of a similar length predict it better
+/// than a line through all: caches make the line bend.
 fn expected(samples: &VecDeque<Sample>, units: u64) -> Option<f64> {
     let is_near = |sample: &&Sample| {
         let ratio = (sample.units + 1.0) / (units as f64 + 1.0);
@@ -79,23 +80,23 @@ impl Default for Placement {
 }
 
 impl Placement {
-    /// One that knows nothing yet.
+    /// Makes a placement that knows nothing yet.
     pub fn new() -> Placement {
         Placement { owners: HashMap::new(), begun: Instant::now() }
     }
 
-    /// The way to the owner at `address`, if it was measured.
+    /// The wire to the owner at `address`, if it was set.
     pub fn wire(&self, address: &str) -> Option<Wire> {
         Some(self.owners.get(address)?.chooser.wire())
     }
 
-    /// Sets the way to the owner at `address`.
+    /// Sets the wire to the owner at `address`.
     pub fn set_wire(&mut self, address: &str, wire: Wire) {
         let owner = Owner { chooser: Chooser::new(wire, 1, 1), functions: HashMap::new() };
         self.owners.insert(address.to_owned(), owner);
     }
 
-    /// Forgets the way to the owner at `address`, and what its functions took: for an owner that has ended.
+    /// Forgets the wire to the owner at `address`, and the times of its functions, for an owner that has ended.
     pub fn forget(&mut self, address: &str) {
         self.owners.remove(address);
     }
@@ -104,8 +105,8 @@ impl Placement {
         self.begun.elapsed().as_secs_f64() * 1e6
     }
 
-    /// Chooses, for an owner whose way was set. Without that all is done at the data. Tell the outcome by
-    /// [`Placement::ended_there`] or [`Placement::ended_here`].
+    /// Chooses, for an owner whose wire was set. For any other owner all work is done at the data. Report the outcome
+    /// by [`Placement::ended_there`] or [`Placement::ended_here`].
     pub fn choose(&mut self, address: &str, work: &Work) -> Choice {
         let now_us = self.now_us();
         let Some(owner) = self.owners.get_mut(address) else {
@@ -115,7 +116,7 @@ impl Placement {
         learnt.choices += 1;
         let hop = hop(learnt, work);
         let mut choice = owner.chooser.estimate(now_us, &hop);
-        // A place of which nothing is known is tried now and then, unless it surely costs much more.
+        // An unknown place is tried now and then, unless it surely costs much more.
         let other_is_known = match choice.place {
             Place::Here => learnt.there.len() >= 2,
             Place::AtData => learnt.here.len() >= 2,
@@ -134,7 +135,7 @@ impl Placement {
         choice
     }
 
-    /// The function ran at the owner: `took` in all, with a reply of so many bytes.
+    /// Records that the function ran at the owner: `took` in all, with a reply of `reply` bytes.
     pub fn ended_there(&mut self, address: &str, work: &Work, reply: u64, took: Duration) {
         let Some(owner) = self.owners.get_mut(address) else { return };
         let traffic = Traffic::of_call(usize_of(work.args), usize_of(reply));
@@ -144,7 +145,7 @@ impl Placement {
         remember(&mut learnt.there, work.len, took.saturating_sub(wire));
     }
 
-    /// The function ran here: the object took `fetched` to come, and the function `took`.
+    /// Records that the function ran here: the fetch of the object took `fetched`, and the function `took`.
     pub fn ended_here(&mut self, address: &str, work: &Work, fetched: Duration, took: Duration) {
         let Some(owner) = self.owners.get_mut(address) else { return };
         let learnt = owner.functions.entry(work.function).or_default();
@@ -157,8 +158,8 @@ fn usize_of(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The work as the chooser sees it. What a place takes that was not tried is taken from the other: the processors are alike
-/// until they show otherwise.
+/// Returns the work as the chooser sees it. The time at a place that was not tried is taken from the other place: the
+/// processors count as alike until they show otherwise.
 fn hop(learnt: &Learnt, work: &Work) -> Hop {
     let here = expected(&learnt.here, work.len);
     let there = expected(&learnt.there, work.len);
@@ -168,7 +169,7 @@ fn hop(learnt: &Learnt, work: &Work) -> Hop {
         (None, None) => (0.0, 0.0),
     };
     let call = Traffic::of_call(usize_of(work.args), 0);
-    // A fetch that was made before tells its time better than the wire: mapped bytes that were touched cost nothing.
+    // An earlier fetch predicts the time better than the wire: mapped bytes that were touched cost nothing.
     let hop = Hop {
         owner: 0,
         fetch: Traffic::of_fetch(usize_of(work.len)),
@@ -198,7 +199,8 @@ mod tests {
         Duration::from_secs_f64(time / 1e6)
     }
 
-    /// A world in which a byte takes so long to fetch, and so long to work on.
+    /// Simulates a world in which a byte takes these times to fetch, and to process here and there. Returns the
+    /// choices.
     fn settle(placement: &mut Placement, len: u64, fetch: f64, here: f64, there: f64) -> Vec<Place> {
         let choose = |_| {
             let place = placement.choose(OWNER, &of(len)).place;

@@ -11,10 +11,10 @@ use crate::stream_way::{Answer, Nap, Place, Way};
 use crate::stream_wire::{StreamOp, request};
 use crate::streams::{MAX_STREAM_HANDLE, Overflow, PublisherOptions, StreamFault};
 
-/// Publishes handles in a topic. Its subscribers get them in the order in which they were published.
+/// A publisher of handles in a topic. The topic's subscribers get them in the order in which they were published.
 ///
-/// Dropped without [`Publisher::finish`], or ended with its process, it leaves an entry by which subscribers are told that it
-/// is gone.
+/// If it is dropped without [`Publisher::finish`], or its process ends, it leaves an entry that reports to subscribers
+/// that it is gone.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -68,8 +68,8 @@ impl Publisher {
         self.id
     }
 
-    /// Publishes a handle, of an object of this store or of any other. The object stays as it is: its maker evicts it. Returns
-    /// the entry's number in the topic.
+    /// Publishes the handle of an object of this store or of any other. The object stays as it is: its maker evicts it.
+    /// Returns the entry's number in the topic.
     ///
     /// # Errors
     /// [`StreamFault::Full`] in [`Error::Stream`] when the topic stays full for the client's time limit, and the handle is
@@ -79,8 +79,8 @@ impl Publisher {
         self.publish_with(handle, false, &mut self.place.way.patience())
     }
 
-    /// As [`Publisher::publish`]. The topic owns the object, which must be one of its store's: it is evicted when all
-    /// subscribers have had it and dropped its [`Item`](crate::Item)s.
+    /// As [`Publisher::publish`], but the topic then owns the object, which must be one of its store's. The store
+    /// evicts the object when all subscribers have received it and dropped its [`Item`](crate::Item)s.
     ///
     /// # Errors
     /// As [`Publisher::publish`], and [`StreamFault::Foreign`].
@@ -120,7 +120,7 @@ impl Publisher {
             }
         };
         self.publish_with(&handle, true, patience).inspect_err(|_| {
-            // If the entry is there nevertheless, subscribers pass over it.
+            // If the entry exists nevertheless, subscribers skip it.
             self.place.way.evict(&handle);
         })
     }
@@ -157,7 +157,8 @@ impl Publisher {
         }
     }
 
-    /// Ends this publisher. The stream ends for subscribers that have had all entries when all publishers have ended.
+    /// Ends this publisher. The stream ends when all publishers have ended, for each subscriber that has received all
+    /// entries.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Link`].
@@ -175,7 +176,7 @@ impl Publisher {
         }
         let mut asked = request(StreamOp::Finish);
         asked.u64(self.id).u8(1);
-        // The request is on its way whatever becomes of the reply.
+        // The request is on its way, whatever the outcome.
         self.is_open = false;
         self.place.ask(&asked, 0, patience).map(drop)
     }
@@ -192,7 +193,7 @@ impl Drop for Publisher {
 }
 
 impl Client {
-    /// Opens a topic at this owner to publish in it. The topic is made if it is not there.
+    /// Opens a topic at this owner to publish in it. Makes the topic if it does not exist.
     ///
     /// # Errors
     /// [`Error::Stream`] with [`StreamFault::Name`], [`StreamFault::Capacity`], [`StreamFault::Differs`] or a bound;
@@ -201,8 +202,8 @@ impl Client {
         Publisher::open(Way::Client(self.clone()), topic, options)
     }
 
-    /// Forgets a topic that has neither publishers nor subscribers, and evicts the objects that it owns: for one whose
-    /// entries no subscriber takes. `false` if there is none.
+    /// Discards a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Use it for a
+    /// topic whose entries no subscriber takes. Returns `false` if there is no such topic.
     ///
     /// # Errors
     /// [`StreamFault::InUse`] in [`Error::Stream`]; [`Error::TimedOut`], [`Error::Link`].
@@ -212,7 +213,7 @@ impl Client {
 }
 
 impl Store {
-    /// Opens a topic of this store to publish in it. The topic is made if it is not there.
+    /// Opens a topic of this store to publish in it. Makes the topic if it does not exist.
     ///
     /// # Errors
     /// As [`Client::publisher`].

@@ -1,8 +1,9 @@
 //! Quarantine: memory that an ended link claimed or did not finish, while a process may still map it.
 //!
 //! A mapping cannot be taken back. So neither the owner's wish to end a link, nor the peer's farewell, nor the end of its
-//! process frees such memory: a forked child may read it. The one sign is the end of file on the link's control connection,
-//! when every copy of the peer's descriptor is closed. The store looks for it when it needs memory or is asked for figures.
+//! process frees such memory: a forked child may still read it. The one proof is the end of file on the link's control
+//! connection, when every copy of the peer's descriptor is closed. The store checks for it when it needs memory or
+//! reports figures.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -12,23 +13,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::table::{Source, Table};
 
-/// Most peers that are looked at in one request.
+/// Maximum number of peers to check in one request.
 const LOOKS: usize = 64;
 /// Most processes that an error names.
 const NAMED: usize = 3;
 /// Most characters of a program's name in an error.
 const NAME: usize = 24;
 
-/// The ended links whose peers have not let go of the store's memory, those that ended first come first.
+/// The ended links whose peers have not let go of the store's memory, in the order in which they ended.
 #[derive(Default, Debug)]
 pub(crate) struct Quarantine {
-    /// By numbers that rise.
+    /// Links by rising numbers.
     kept: BTreeMap<u64, Kept>,
-    /// The number from which on peers are looked at next.
+    /// The number from which the next check of peers starts.
     next: u64,
-    /// The number of the last one.
+    /// The number of the last link.
     last: u64,
-    /// Bytes of all.
+    /// Bytes of all links.
     bytes: u64,
 }
 
@@ -36,12 +37,12 @@ pub(crate) struct Quarantine {
 struct Kept {
     source: Source,
     peer: LingeringPeer,
-    /// Bytes of the objects that it claimed or did not finish.
+    /// Bytes of the objects that the link claimed or did not finish.
     bytes: u64,
 }
 
 impl Quarantine {
-    /// Bytes in quarantine. What two links claim counts twice.
+    /// Bytes in quarantine. An object that two links claim counts twice.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -60,14 +61,14 @@ impl Quarantine {
         self.kept.values().take(most).map(keeper).collect()
     }
 
-    /// Keeps what `source` has claimed or not finished for its peer.
+    /// Keeps the memory that `source` has claimed or not finished, for its peer.
     fn keep(&mut self, source: Source, peer: LingeringPeer, bytes: u64) {
         self.last += 1;
         self.bytes += bytes;
         self.kept.insert(self.last, Kept { source, peer, bytes });
     }
 
-    /// The first processes in words; empty if there are none.
+    /// The first processes, as text. Empty if there are none.
     pub(crate) fn named(&self) -> String {
         let mut named: Vec<String> = Vec::new();
         for kept in self.kept.values().take(LOOKS) {
@@ -87,7 +88,7 @@ impl Quarantine {
         if more == 0 { listed } else { format!("{listed} and others") }
     }
 
-    /// Looks at up to [`LOOKS`] peers, in turn. Returns the sources whose peers have let go, and forgets them.
+    /// Checks up to [`LOOKS`] peers, in turn. Returns the sources whose peers have let go, and forgets them.
     fn let_go(&mut self) -> Vec<Source> {
         if self.kept.range(self.next..).next().is_none() {
             self.next = 0;
@@ -111,7 +112,7 @@ impl Quarantine {
 }
 
 impl Table {
-    /// The link of `source` is over. What it claimed or did not finish stays in quarantine while `peer` may use it.
+    /// Ends the link of `source`. Memory that it claimed or did not finish stays in quarantine while `peer` may use it.
     pub(crate) fn link_ended(&mut self, source: Source, peer: Option<LingeringPeer>) {
         self.await_nothing(source);
         let bytes = self.held_by(source);
@@ -122,7 +123,8 @@ impl Table {
         peer.into_iter().for_each(|peer| self.quarantine.keep(source, peer, bytes));
     }
 
-    /// Frees what is in quarantine for peers that have let go, of a few that it looks at. Returns whether there were any.
+    /// Checks a few peers, and frees the memory in quarantine for those that have let go. Returns whether there were
+    /// any.
     pub(crate) fn end_quarantine(&mut self) -> bool {
         let gone = self.quarantine.let_go();
         gone.iter().for_each(|source| self.source_ended(*source));

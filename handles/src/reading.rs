@@ -1,8 +1,9 @@
 //! Reading objects that the owner lends, by the transport: reads of RDMA, gets of UCX.
 //!
-//! A link carries out one read at a time. No thread keeps it for itself: each looks for a moment, and whichever looks first
-//! when a read has ended keeps its bytes for the one that asked. So a thread that stays away, as in a check of its caller's, keeps
-//! no other from reading; nor does a read that such a check makes wait for the one below it.
+//! A link carries out one read at a time. No thread keeps the link for itself: each looks for a moment. The first
+//! thread that looks after a read has ended keeps the bytes for the caller of that read. So a thread that is away, as
+//! in its caller's check, stops no other thread from reading. A read made inside such a check does not wait for the
+//! read below it, either.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::patience::Patience;
 use crate::table::Claimed;
 use crate::wire::MIN_LENT;
 
-/// Looks for the bytes before the thread sleeps.
+/// Number of looks for the bytes before the thread sleeps.
 const LOOKS: u32 = 2000;
 /// The first sleep between two looks.
 const FIRST_NAP: Duration = Duration::from_micros(20);
@@ -43,10 +44,10 @@ impl ReadsMemory for Link {
     }
 }
 
-/// A claimed object that is read: the claim, and its length.
+/// A claimed object that is being read: the claim, and the object's length.
 type Read = (u64, usize);
 
-/// What came of a read.
+/// The outcome of a read.
 enum Outcome {
     Bytes(ReadBytes),
     /// The transport does not read this memory.
@@ -56,22 +57,24 @@ enum Outcome {
 /// The reads of a link. Locked after the link.
 #[derive(Default)]
 pub(crate) struct Reads {
-    /// Number of the last one.
+    /// Number of the last read.
     last: u64,
     under_way: Option<UnderWay>,
-    /// Those that another thread has seen end, by number. As many as callers that have not looked since.
+    /// Ended reads whose end another thread has seen, by number. There are as many as callers that have not looked
+    /// since.
     ended: Vec<(u64, Outcome)>,
 }
 
 struct UnderWay {
     number: u64,
     read: Read,
-    /// Its caller waits.
+    /// True if its caller waits.
     is_wanted: bool,
 }
 
 impl Reads {
-    /// Looks at the read under way. Returns one that has ended and whose caller had given it up: its claim is of no more use.
+    /// Checks the read under way. If it has ended and its caller had stopped waiting, returns it: its claim is of no
+    /// more use.
     fn look(&mut self, link: &impl ReadsMemory) -> Result<Option<Read>, farjump::Error> {
         if self.under_way.is_none() {
             return Ok(None);
@@ -109,13 +112,13 @@ impl Reads {
         Ok(Some(self.last))
     }
 
-    /// Takes the outcome of a read that has ended.
+    /// Takes the outcome of an ended read.
     fn take(&mut self, number: u64) -> Option<Outcome> {
         let at = self.ended.iter().position(|(ended, _)| *ended == number)?;
         Some(self.ended.swap_remove(at).1)
     }
 
-    /// The caller of this read gives it up. Returns whether it has ended.
+    /// Stops waiting for this read. Returns whether it has ended.
     fn give_up(&mut self, number: u64) -> bool {
         match &mut self.under_way {
             Some(under_way) if under_way.number == number => {
@@ -132,18 +135,20 @@ impl Reads {
 }
 
 impl Inner {
-    /// Whether the object of this handle is to be lent: it is not mapped here, and the transport reads memory.
+    /// Returns whether to request a loan of this handle's object: it is not mapped here, and the transport reads
+    /// memory.
     pub(crate) fn reads(&self, handle: &Handle) -> bool {
-        // The handle of a reserved object does not say its length: it comes in frames.
+        // The handle of a reserved object has no length: the object comes in frames.
         self.reads_memory && handle.len >= MIN_LENT && self.region().is_err()
     }
 }
 
 impl Client {
-    /// Reads a claimed object by the key of its loan, and releases it. `None` if it is not read that way.
+    /// Reads a claimed object by the key of its loan, and releases it. Returns `None` if the transport does not read
+    /// it.
     ///
-    /// Memory for all of it is registered before the first byte comes. So an owner does not get to say how much: the handle
-    /// does.
+    /// Memory for all of it is registered before the first byte comes. So the handle decides how much, and not the
+    /// owner.
     pub(crate) fn read(
         &self,
         handle: &Handle,
@@ -165,7 +170,7 @@ impl Client {
     }
 }
 
-/// Reads by a link that threads share.
+/// Reads by a link that several threads share.
 struct Reader<'r, L> {
     link: &'r Mutex<L>,
     reads: &'r Mutex<Reads>,
@@ -175,7 +180,8 @@ struct Reader<'r, L> {
 }
 
 impl<L: ReadsMemory> Reader<'_, L> {
-    /// Reads a claimed object, and releases it. `None` if it is not read that way, and stays claimed.
+    /// Reads a claimed object, and releases it. Returns `None` if the transport does not read it: the object then stays
+    /// claimed.
     fn read(&self, loan: &[u8], read: Read, patience: &mut Patience<'_>) -> Result<Option<ReadBytes>, Error> {
         let mut pace = Pace { looks: 0, nap: FIRST_NAP };
         let number = loop {
@@ -191,7 +197,7 @@ impl<L: ReadsMemory> Reader<'_, L> {
         };
         loop {
             match self.with(|link, reads| {
-                // It may have ended before.
+                // The read may have ended before.
                 let ended = reads.take(number);
                 let unwanted = if ended.is_some() { None } else { reads.look(link)? };
                 Ok((unwanted, ended.or_else(|| reads.take(number))))
@@ -212,8 +218,7 @@ impl<L: ReadsMemory> Reader<'_, L> {
         }
     }
 
-    /// Looks at the link and its reads, without which nothing of them is locked. Releases the claim of a read that was given up and
-    /// has ended.
+    /// Locks the link and its reads for `act` alone. Releases the claim of an ended read whose caller stopped waiting.
     fn with<T>(
         &self,
         act: impl FnOnce(&L, &mut Reads) -> Result<(Option<Read>, T), farjump::Error>,
@@ -252,7 +257,7 @@ fn comes_in_frames<T>((claim, _): Read, why: &TransportError) -> Option<T> {
     None
 }
 
-/// How a wait for bytes goes on: it looks often at first, then sleeps for longer and longer.
+/// The pace of a wait for bytes: it looks often at first, then sleeps for longer and longer.
 struct Pace {
     looks: u32,
     nap: Duration,
@@ -264,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// A link whose reads end when they may.
+    /// A link whose reads end when a test permits.
     #[derive(Default)]
     struct Device {
         /// The length of the read under way.
@@ -300,7 +305,7 @@ mod tests {
     }
 
     impl Bench {
-        /// Reads an object of so many bytes, whose claim has the same number.
+        /// Reads an object of `len` bytes, whose claim has the same number.
         fn read(&self, len: usize, patience: &mut Patience<'_>) -> Result<Option<ReadBytes>, Error> {
             let release = |(claim, _): Read| lock(&self.released).push(claim);
             let reader =
@@ -340,7 +345,7 @@ mod tests {
         let ended = bench.read(1, &mut Patience::of(LONG).checked_by(&mut given_up));
         assert!(matches!(ended, Err(Error::Interrupted)));
         assert!(lock(&bench.released).is_empty(), "the device reads it");
-        // One that has not begun holds nothing.
+        // A read that has not begun holds nothing.
         assert!(bench.read(2, &mut Patience::of(LONG).checked_by(&mut given_up)).is_err());
         assert_eq!(*lock(&bench.released), [2]);
         lock(&bench.link).may_end.set(true);

@@ -1,40 +1,40 @@
-//! Why a store does not do what it was asked for.
+//! The reasons why a store refuses a request.
 
 use farjump::objects::Answer;
 
 use crate::error::Error;
 use crate::wire::{MAX_TEXT, Reader, Status, Writer};
 
-/// Why a request about an object fails.
+/// The reason why a request about an object fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// There is none.
+    /// There is no such object.
     Gone,
-    /// The key is another one.
+    /// The handle's key is not the object's.
     WrongKey,
-    /// It is reserved. The word at this offset changes when that changes.
+    /// The object is reserved. The word at this offset changes when it gets contents or is evicted.
     Unset(u64),
-    /// It was not reserved.
+    /// The object was not reserved.
     NotReserved,
-    /// It cannot be read from the file.
+    /// The object cannot be read from the file.
     Lost,
 }
 
-/// What is lacking where memory is wanted.
+/// The resource that a request for memory lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Lack {
     /// Memory of the store.
     #[default]
     Memory,
-    /// What its source may take.
+    /// The budget of its source.
     OfSource,
-    /// Time: the store makes space, and goes on in a later turn. Ask again.
+    /// Time: the store makes space, and continues in a later turn. Request again.
     OfTurn,
-    /// Time: the file is read or written. Ask again when a job of its thread has ended.
+    /// Time: the store reads or writes its file. Request again when a job of its thread has ended.
     OfFile,
 }
 
-/// Memory that is wanted and not there.
+/// A request for memory that failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NoMemory {
     pub(crate) asked: u64,
@@ -43,9 +43,9 @@ pub(crate) struct NoMemory {
     pub(crate) largest: u64,
     /// Bytes in quarantine.
     pub(crate) quarantined: u64,
-    /// The processes that keep these, in words.
+    /// The processes that keep these bytes, as text.
     pub(crate) keepers: Box<str>,
-    /// Whether the file could not be written.
+    /// True if the store failed to write the file.
     pub(crate) file_failed: bool,
     pub(crate) lack: Lack,
 }
@@ -64,12 +64,12 @@ impl From<NoMemory> for Error {
 }
 
 impl NoMemory {
-    /// What lacks nothing but time.
+    /// Returns the failure of a request that lacks nothing but time.
     pub(crate) fn of_time(lack: Lack) -> NoMemory {
         NoMemory { lack, ..NoMemory::default() }
     }
 
-    /// When the store is to be asked again, if it makes space or reads its file.
+    /// Returns when to make the request again, if the store makes space or reads its file.
     pub(crate) fn goes_on(&self) -> Option<Answer> {
         match self.lack {
             Lack::OfTurn => Some(Answer::GoOn),
@@ -78,7 +78,7 @@ impl NoMemory {
         }
     }
 
-    /// Writes it as a reply.
+    /// Writes the failure as a reply.
     pub(crate) fn write<'w>(&self, reply: &'w mut Writer) -> &'w mut Writer {
         if self.lack == Lack::OfSource {
             return reply.u8(Status::SourceFull as u8).u64(self.asked);
@@ -93,7 +93,7 @@ impl NoMemory {
     pub(crate) fn read(fields: &mut Reader<'_>) -> Option<NoMemory> {
         let (asked, used, capacity, largest) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
         let (quarantined, keepers) = (fields.u64()?, fields.text()?);
-        // The owner may be anyone, and the error is for a terminal.
+        // The owner may be any process, and the error is for a terminal.
         let keepers = keepers.chars().filter(|letter| !letter.is_control()).collect::<String>().into();
         let file_failed = fields.u8()? != 0;
         Some(NoMemory {
@@ -109,11 +109,11 @@ impl NoMemory {
     }
 }
 
-/// Why a claim fails.
+/// The reason why a claim fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ClaimFailed {
     Refused(Refusal),
-    /// There is no memory to read it back from its file.
+    /// There is no memory to read the object back from its file.
     NoMemory(NoMemory),
 }
 

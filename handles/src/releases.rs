@@ -1,13 +1,14 @@
-//! Claims that a client no longer needs, until they are released at the owner.
+//! Claims of a client that are over, until the owner releases them.
 
 use farjump_os::forked_children;
 
-/// The claims of a client that are to be released.
+/// The claims of a client to release.
 #[derive(Default, Debug)]
 pub(crate) struct Releases {
-    /// To be released with the next request.
+    /// Claims to release with the next request.
     due: Vec<u64>,
-    /// Claims that a forked child may have too, and the number of forks before it could not: released when it has ended.
+    /// Claims that a forked child may also have, each with the number of forks before its view was made. A claim is
+    /// released when no child forked since then lives.
     inherited: Vec<(u64, u64)>,
 }
 
@@ -25,7 +26,7 @@ impl Releases {
         }
     }
 
-    /// Number of claims to be released with the next request.
+    /// Number of claims to release with the next request.
     pub(crate) fn due(&mut self) -> usize {
         if !self.inherited.is_empty() {
             self.look_after_children();
@@ -33,7 +34,7 @@ impl Releases {
         self.due.len()
     }
 
-    /// Takes at most `most` of them, the last ones.
+    /// Takes at most `most` of these claims, the last ones.
     pub(crate) fn take(&mut self, most: usize) -> impl ExactSizeIterator<Item = u64> {
         let from = self.due().saturating_sub(most);
         self.due.drain(from..)

@@ -1,4 +1,5 @@
-//! Resolving handles of any owner: one client for each, made when the first handle of it is used.
+//! A resolver of the handles of any owner: it makes one client for each owner, at the first use of a handle of that
+//! owner.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,13 +18,13 @@ use crate::handle::Handle;
 use crate::patience::Patience;
 use crate::view::View;
 
-/// Least time between two looks for owners that have ended, where a known client serves.
+/// Least time between two checks for ended owners, where a known client serves.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Clients for the owners of handles, by the owners' addresses. A clone shares them.
+/// Clients for the owners of handles, by the owners' addresses. Clones share them.
 ///
-/// The client of an owner that has ended is dropped at the next use of any handle, with its descriptors and the mapped memory
-/// that no [`View`] shows. A forked child has the keys, and makes clients of its own.
+/// At the next use of any handle, the resolver drops the client of an ended owner, with its descriptors and the mapped
+/// memory that no [`View`] shows. A forked child has the keys, and makes clients of its own.
 #[derive(Clone, Default)]
 pub struct Resolver(Arc<Shared>);
 
@@ -36,19 +37,20 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     clients: HashMap<String, Client>,
-    /// When ended owners were last looked for.
+    /// Time of the last check for ended owners.
     looked: Option<Instant>,
 }
 
 impl State {
-    /// The client of the owner of `handle`. An address alone does not name an owner: another one may have taken its place.
+    /// Returns the client of the owner of `handle`. An address alone does not name an owner: another process may have
+    /// taken its place.
     fn of(&self, handle: &Handle) -> Option<Client> {
         let of = |address: &String| self.clients.get(address).filter(|client| client.serves(handle));
         handle.addresses().iter().find_map(of).cloned()
     }
 
-    /// Removes the clients of owners that have ended, but for the one in use, which shows it by itself. The caller drops them
-    /// without the lock.
+    /// Removes the clients of ended owners, except for the client in use, whose own outcome shows that. The caller
+    /// drops them without the lock.
     fn take_gone(&mut self, used: Option<&Client>) -> Vec<Client> {
         self.looked = Some(now());
         let is_used = |client: &Client| used.is_some_and(|used| Arc::ptr_eq(&used.0, &client.0));
@@ -64,12 +66,12 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// One without clients.
+    /// Makes a resolver without clients.
     pub fn new() -> Resolver {
         Resolver::default()
     }
 
-    /// The one that [`Handle::get`] and [`Handle::call`] use.
+    /// The resolver that [`Handle::get`] and [`Handle::call`] use.
     pub fn of_process() -> &'static Resolver {
         static RESOLVER: LazyLock<Resolver> = LazyLock::new(Resolver::new);
         &RESOLVER
@@ -88,8 +90,8 @@ impl Resolver {
         self.0.state.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client of the owner of `handle`: one that is connected, or a new one at the first of the owner's addresses at which
-    /// somebody listens.
+    /// Returns the client of the owner of `handle`: one that is connected, or a new one at the first of the owner's
+    /// addresses at which a process listens.
     ///
     /// # Errors
     /// [`Error::Unreachable`] with the reasons; [`Error::Gone`] if the owner has restarted since.
@@ -104,7 +106,7 @@ impl Resolver {
             if let Some(key) = self.keys().get(address) {
                 builder = builder.key(key.clone());
             }
-            // Without the lock: other owners' handles are resolved meanwhile.
+            // Without the lock, so that handles of other owners can be resolved meanwhile.
             match builder.connect() {
                 Ok(client) if client.epoch() == handle.epoch() => {
                     let before = self.state().clients.insert(address.clone(), client.clone());
@@ -124,8 +126,8 @@ impl Resolver {
         }
     }
 
-    /// The client of the owner of `handle`, if one is connected. Looks for owners that have ended: at each handle of an owner
-    /// that is not known, and otherwise when the last look is [`LOOK_EVERY`] ago.
+    /// Returns the client of the owner of `handle`, if one is connected. Checks for ended owners at each handle of an
+    /// unknown owner, and otherwise if the last check is at least [`LOOK_EVERY`] ago.
     fn known(&self, handle: &Handle) -> Option<Client> {
         let mut state = self.state();
         let known = state.of(handle);
@@ -138,7 +140,7 @@ impl Resolver {
         known
     }
 
-    /// Does something with the client of a handle's owner. A client whose owner is gone is forgotten.
+    /// Uses the client of a handle's owner. Drops a client whose owner is gone.
     fn with<T>(&self, handle: &Handle, act: impl FnOnce(&Client) -> Result<T, Error>) -> Result<T, Error> {
         let client = self.client(handle)?;
         let done = act(&client);
@@ -146,7 +148,7 @@ impl Resolver {
         done
     }
 
-    /// Forgets a client whose owner is gone, as the outcome of a call shows.
+    /// Drops a client whose owner is gone, as the outcome of a call shows.
     fn forget_if_gone<T>(&self, client: &Client, outcome: &Result<T, Error>) {
         if let Err(Error::Link(farjump::Error::Wait(WaitError::PeerGone { .. })) | Error::Forked { .. }) =
             outcome
@@ -174,7 +176,7 @@ impl Resolver {
         self.with(handle, |client| client.wait(handle, patience))
     }
 
-    /// As [`Client::evict`]. An object whose owner is gone is, too.
+    /// As [`Client::evict`]. If the owner is gone, its object is gone too, and this returns `false`.
     ///
     /// # Errors
     /// As [`Resolver::client`] and [`Client::evict`].
@@ -219,7 +221,7 @@ impl Resolver {
 }
 
 impl Resolver {
-    /// As [`Client::call_async`]. A first handle of an owner connects to it, which blocks the thread.
+    /// As [`Client::call_async`]. The first handle of an owner makes it connect, which blocks the thread.
     ///
     /// # Errors
     /// As [`Resolver::client`] and [`Client::call_async`].
@@ -266,7 +268,7 @@ impl Handle {
         Resolver::of_process().call(library, self, args)
     }
 
-    /// Makes an object of this one at its owner, by the [`Resolver`] of this process.
+    /// Makes a new object from this one at its owner, by the [`Resolver`] of this process.
     ///
     /// # Errors
     /// As [`Resolver::derive`].

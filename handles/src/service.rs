@@ -1,4 +1,4 @@
-//! A store at work for one target: it answers the target's sources, and serves the functions that run there.
+//! A store that serves one target: it replies to the target's sources, and serves the functions that run there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -21,17 +21,17 @@ use crate::wire::{MAX_CLAIMS, MAX_REQUEST, MIN_LENT, Op, Reader, Status, VERSION
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// The number of the target among the store's.
+    /// The target's number in the store.
     target: u32,
     /// Objects that the running function has made.
     made: Vec<u64>,
-    /// Sources whose next request has been made before, so that what it releases is released; and the failures of the file
-    /// before it was made first.
+    /// Sources that are to repeat their last request, whose releases are already done. The value is the number of
+    /// failures of the file before the first try.
     again: BTreeMap<u64, u64>,
-    /// Rung by the thread of the store's file.
+    /// The bell that the thread of the store's file rings.
     bell: Option<Arc<Bell>>,
     lenders: Lenders,
-    /// The first bytes of the request that is answered.
+    /// The first bytes of the present request.
     head: Vec<u8>,
 }
 
@@ -75,14 +75,14 @@ impl Service {
         let mut fields = Reader(head.get(..copied)?);
         let op = fields.u8()?;
         if let Some(op) = StreamOp::from_number(op) {
-            // No request about a topic is longer than what was copied.
+            // No request about a topic is longer than the copied bytes.
             return (request.len() == copied)
                 .then(|| stream_wire::answer(&self.shared, table, source, op, fields, reply))?
                 .map(Ok);
         }
         let op = Op::from_number(op)?;
         reply.u8(Status::Done as u8);
-        // Contents behind the fields are read from the request itself, which may be longer than what was copied.
+        // Contents behind the fields are read from the request itself, which may be longer than the copied bytes.
         let behind = |fields: &Reader<'_>| copied - fields.0.len();
         let mut table = table();
         match op {
@@ -105,7 +105,7 @@ impl Service {
                     Err(none) => return Some(Err(none.into())),
                 };
                 let into = table.region().region.at(offset, len)?;
-                // SAFETY: the block was just allocated: nobody else uses it.
+                // SAFETY: the block was just allocated, so nothing else uses it.
                 unsafe { request.copy_to_memory(from, into) };
                 let done = match reserved {
                     0 => table.commit(source, made),
@@ -135,7 +135,7 @@ impl Service {
                     return None;
                 }
                 let into = table.region().region.at(offset + at, len)?;
-                // SAFETY: the block is that of an object which this source writes, and no reader has yet.
+                // SAFETY: the block is that of an object which this source writes, and no reader has it yet.
                 unsafe { request.copy_to_memory(from, into) };
             }
             Op::Commit => {
@@ -177,7 +177,7 @@ impl Service {
                 };
                 let len = len.min(claimed.len.saturating_sub(at)).min((limit as u64).checked_sub(1)?);
                 let from = table.region().region.at(claimed.offset.checked_add(at)?, len)?;
-                // SAFETY: the object is claimed, so its bytes stay while the table is locked, and nobody writes them.
+                // SAFETY: the object is claimed, so its bytes stay while the table is locked, and nothing writes them.
                 reply.bytes(unsafe { std::slice::from_raw_parts(from.as_ptr(), len as usize) });
             }
             Op::Evict => {
@@ -223,7 +223,7 @@ impl Service {
     }
 }
 
-/// Releases the claims that a request lists, unless it has before.
+/// Releases the claims that a request lists, unless an earlier try has.
 fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>, is_again: bool) -> Option<()> {
     let count = fields.u16().map(usize::from).filter(|count| *count <= MAX_CLAIMS)?;
     for _ in 0..count {
@@ -235,7 +235,7 @@ fn release(table: &mut Table, source: Source, fields: &mut Reader<'_>, is_again:
     Some(())
 }
 
-/// A request that was understood and cannot be done.
+/// A well-formed request that cannot be done.
 enum Failed {
     Refused(Refusal),
     NoMemory(NoMemory),
@@ -263,7 +263,7 @@ impl From<ClaimFailed> for Failed {
 }
 
 impl Failed {
-    /// When the request is to be made again.
+    /// Returns when to make the request again.
     fn goes_on(&self) -> Option<Answer> {
         match self {
             Failed::NoMemory(none) => none.goes_on(),
@@ -285,8 +285,9 @@ impl Failed {
 }
 
 // SAFETY: objects begin at multiples of the allocator's unit, which is 64 bytes, and are mapped as long as the store. The
-// block of a claim by `Source::Call` is freed by the next `call_ended` at the earliest, as is one that `create` has made. No
-// finished object is written. The region is a memfd with seals (`region.rs`), and its own descriptor for those that only read.
+// block of a claim by `Source::Call` is freed by the next `call_ended` at the earliest, and so is a block that `create`
+// has made. No finished object is written. The region is a memfd with seals (`region.rs`), and has its own descriptor
+// for processes that only read.
 unsafe impl Objects for Service {
     fn listening(&mut self, address: &str) {
         self.shared.add_address(address);
@@ -344,7 +345,7 @@ unsafe impl Objects for Service {
         let len = handle.copy_to(0, &mut bytes);
         let handle = Handle::from_bytes(&bytes[..len]).map_err(|_| ObjectError::NoHandle)?;
         if handle.epoch != self.table().epoch {
-            // The same owner of before its restart, or another one.
+            // The handle is from before the owner's restart, or of another owner.
             let is_here = handle.addresses.iter().any(|address| self.shared.addresses().contains(address));
             return Err(if is_here { ObjectError::Gone } else { ObjectError::Elsewhere });
         }
@@ -360,7 +361,7 @@ unsafe impl Objects for Service {
             Refusal::Unset(_) => ObjectError::Unset,
             Refusal::Gone | Refusal::NotReserved | Refusal::Lost => ObjectError::Gone,
         })?;
-        // The call has a claim of its own now.
+        // The call itself has a claim from here on.
         self.table().end_hold_on(claimed.claim);
         let data = self.shared.region().region.at(claimed.offset, claimed.len).ok_or(ObjectError::Gone)?;
         Ok(Lent { data, len: claimed.len as usize })
@@ -427,7 +428,7 @@ impl Drop for Service {
         if let (Some(file), Some(bell)) = (self.shared.file(), &self.bell) {
             file.remove_bell(bell);
         }
-        // No target goes on with it.
+        // No target is left to continue the work.
         while self.shared.go_on() {}
     }
 }

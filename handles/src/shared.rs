@@ -1,4 +1,4 @@
-//! What a store, its services and its views share: the table, the topics, the file's thread, and turns of them.
+//! State that a store, its services and its views share: the table, the topics, the file's thread, and turns of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use crate::spill::FileThread;
 use crate::table::Table;
 use crate::topics::Topics;
 
-/// A store, whoever uses it.
+/// The state of a store.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The same as the table's, where no lock is needed to see it.
+    /// The table's region, for use without the lock.
     region: Arc<OwnRegion>,
     /// The thread of the file, if there is one.
     file: Option<Arc<FileThread>>,
     table: Mutex<Table>,
-    /// Locked before the table where both are.
+    /// Locked before the table, where both are locked.
     topics: Mutex<Topics>,
     addresses: Mutex<Arc<[String]>>,
     targets: AtomicU32,
 }
 
 impl Shared {
-    /// A store of these objects.
+    /// Makes the state of a store with this region and table.
     pub(crate) fn new(region: Arc<OwnRegion>, table: Table) -> Shared {
         Shared {
             region,
@@ -39,23 +39,23 @@ impl Shared {
         }
     }
 
-    /// A number for one more target of the store.
+    /// Returns a number for one more target of the store.
     pub(crate) fn next_target(&self) -> u32 {
         self.targets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Does a part of what requests and ended sources have left. Returns whether there is more.
+    /// Does a part of the work that requests and ended sources have left. Returns whether there is more.
     pub(crate) fn go_on(&self) -> bool {
         let (mut topics, mut table) = (self.topics(), self.table());
         topics.go_on(&mut table) | table.go_on()
     }
 
-    /// Locks the table for one turn of it. Also after a panic under the lock: the table is whole between its own changes.
+    /// Locks the table for one turn. Also works after a panic under the lock: each change leaves the table whole.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table_after(self.failures())
     }
 
-    /// As [`Shared::table`], for something that was asked for first after so many failures of the file.
+    /// As [`Shared::table`], for a request that was first made after `failures` failures of the file.
     pub(crate) fn table_after(&self, failures: u64) -> MutexGuard<'_, Table> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.turn.begin(failures);
@@ -67,17 +67,18 @@ impl Shared {
         self.file.as_ref()
     }
 
-    /// Objects that could not be written to the file so far.
+    /// Number of failed writes to the file so far.
     pub(crate) fn failures(&self) -> u64 {
         self.file.as_ref().map_or(0, |file| file.failures())
     }
 
-    /// Also after a panic under the lock, as the table.
+    /// Locks the topics. Also works after a panic under the lock, as for the table.
     pub(crate) fn topics(&self) -> MutexGuard<'_, Topics> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what takes memory, in as many turns of the table as it takes to make space. Others have theirs in between.
+    /// Runs `act`, which takes memory, in as many turns of the table as it takes to make space. Other threads have
+    /// their turns in between.
     pub(crate) fn in_turns<T>(
         &self,
         mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
@@ -89,21 +90,21 @@ impl Shared {
         })
     }
 
-    /// Does something again and again until it is done, and lets others have their turns in between.
+    /// Runs `act` again and again until it is done, and lets other threads have their turns in between.
     pub(crate) fn until_done<T>(&self, mut act: impl FnMut() -> Result<T, Answer>) -> T {
         loop {
-            // Read before the table is asked: what ends from here on is news.
+            // Read before `act` uses the table: any job that ends from here on is news.
             let ended = self.file().map_or(0, |file| file.ended());
             match (act(), self.file()) {
                 (Ok(done), _) => return done,
                 (Err(Answer::Wait), Some(file)) => file.wait_for_news(ended),
-                // The lock is given to whoever is there.
+                // Any waiting thread may take the lock.
                 (Err(_), _) => std::thread::yield_now(),
             }
         }
     }
 
-    /// Does what takes memory for the function that runs, which cannot wait for the file.
+    /// Runs `act`, which takes memory, for the running function, which cannot wait for the file.
     pub(crate) fn without_waiting<T>(
         &self,
         mut act: impl FnMut(&mut Table) -> Result<T, NoMemory>,
@@ -129,7 +130,7 @@ impl Shared {
         Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds an address, as handles can hold it: with the whole path of a socket.
+    /// Adds an address, in the form for handles: with the whole path of a socket.
     pub(crate) fn add_address(&self, address: &str) {
         let address = whole(address);
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +154,7 @@ impl Shared {
     }
 }
 
-/// The address with the whole path of its socket: a reader has another current directory.
+/// Returns the address with the whole path of its socket: a reader has another current directory.
 fn whole(address: &str) -> String {
     match address.strip_prefix("unix:") {
         Some(path) if !path.starts_with('@') => match std::path::absolute(path) {

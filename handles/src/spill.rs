@@ -1,8 +1,8 @@
-//! The file that takes the objects for which a store has no memory, and the thread that reads and writes it.
+//! The file for objects for which a store has no memory, and the thread that reads and writes it.
 //!
-//! The thread does one job after the other, in their order. Of the store's locks it takes that of its queue alone, and
-//! not while it reads or writes. What a job uses in memory and in the file is the job's until the store has
-//! settled it ([`Table::settle_next`](crate::table::Table)).
+//! The thread does one job after the other, in their order. Of the store's locks it takes only that of its queue, and
+//! not while it reads or writes. A job's memory and its part of the file belong to the job until the store has settled
+//! it ([`Table::settle_next`](crate::table::Table)).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,11 +22,11 @@ use crate::allocator::{Allocator, Block};
 use crate::error::Error;
 use crate::region::OwnRegion;
 
-/// Bytes of the file that an object takes at least.
+/// Least number of bytes of the file that an object takes.
 const SECTOR: u64 = 512;
-/// Most jobs that are under way.
+/// Maximum number of jobs under way.
 const MOST_JOBS: usize = 64;
-/// Bytes between two looks whether the store has ended.
+/// Bytes between two checks whether the store has ended.
 const PART: usize = 4 << 20;
 
 /// The direction of a job.
@@ -55,22 +55,22 @@ pub(crate) struct Job {
 /// A job that has ended.
 pub(crate) type Done = (Job, io::Result<()>);
 
-/// What a store shares with the thread of its file.
+/// State that a store shares with the thread of its file.
 #[derive(Debug)]
 pub(crate) struct FileThread {
     file: File,
     region: Arc<OwnRegion>,
     queue: Mutex<Queue>,
-    /// There is a job, or the store has ended.
+    /// Signals that there is a job, or that the store has ended.
     work: Condvar,
-    /// A job has ended.
+    /// Signals that a job has ended.
     news: Condvar,
-    /// Jobs that have ended. Changed under the lock of the queue.
+    /// Number of jobs that have ended. Changed under the lock of the queue.
     ended: AtomicU64,
-    /// Jobs that could not write, and were settled.
+    /// Number of settled jobs that failed to write.
     failures: AtomicU64,
     is_closed: AtomicBool,
-    /// Number of forks before it was started: a forked child has no such thread.
+    /// Number of forks before the thread was started: a forked child has no such thread.
     forks: u64,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct FileThread {
 struct Queue {
     jobs: VecDeque<Job>,
     done: VecDeque<Done>,
-    /// Rung when a job has ended.
+    /// Bells to ring when a job has ended.
     bells: Vec<Arc<Bell>>,
     #[cfg(test)]
     gate: gate::Gate,
@@ -109,22 +109,22 @@ impl FileThread {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this process has the thread: a forked child has its parent's file, and no thread for it.
+    /// Returns whether this process has the thread. A forked child has its parent's file, but no thread for it.
     pub(crate) fn is_here(&self) -> bool {
         self.forks == fork_count::count()
     }
 
-    /// Jobs that have ended so far.
+    /// Number of jobs that have ended so far.
     pub(crate) fn ended(&self) -> u64 {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Jobs that could not write so far.
+    /// Number of jobs that failed to write so far.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Has `bell` rung whenever a job has ended.
+    /// Rings `bell` whenever a job has ended.
     pub(crate) fn add_bell(&self, bell: Arc<Bell>) {
         if self.is_here() {
             self.lock().bells.push(bell);
@@ -137,7 +137,8 @@ impl FileThread {
         }
     }
 
-    /// Waits until more than `ended` jobs have ended: while one is under way, which ends. Returns at once in a forked child.
+    /// Waits until more than `ended` jobs have ended. A job must be under way, so the wait ends. Returns at once in a
+    /// forked child.
     pub(crate) fn wait_for_news(&self, ended: u64) {
         if !self.is_here() {
             return;
@@ -186,13 +187,13 @@ impl FileThread {
             let start = unsafe { data.as_ptr().add(at) };
             match job.way {
                 Way::Out => {
-                    // SAFETY: they are those of an object that is finished, which nobody writes. Its block stays in use until
-                    // the job is settled.
+                    // SAFETY: the bytes are those of a finished object, which nothing writes. Its block stays in use
+                    // until the job is settled.
                     let bytes = unsafe { std::slice::from_raw_parts(start, part) };
                     self.file.write_all_at(bytes, place)?;
                 }
                 Way::In => {
-                    // SAFETY: the block was taken for this job, and nobody else uses it before the job is settled.
+                    // SAFETY: the block was taken for this job, and nothing else uses it before the job is settled.
                     let into = unsafe { std::slice::from_raw_parts_mut(start, part) };
                     self.file.read_exact_at(into, place)?;
                 }
@@ -213,21 +214,21 @@ impl Queue {
     }
 }
 
-/// A file without a name, which goes with its process, and the jobs of its thread.
+/// A file without a name, which ends with its process, and the jobs of its thread.
 #[derive(Debug)]
 pub(crate) struct Spill {
     space: Allocator,
     thread: Arc<FileThread>,
-    /// Jobs that are not settled.
+    /// Number of jobs that are not settled.
     under_way: usize,
-    /// Jobs that are settled.
+    /// Number of jobs that are settled.
     settled: u64,
     /// Bytes of objects that jobs write to the file.
     leaving: u64,
 }
 
 impl Spill {
-    /// A file of at most `capacity` bytes in the folder `folder`, for the objects of `region`.
+    /// Makes a file of at most `capacity` bytes in the folder `folder`, for the objects of `region`.
     pub(crate) fn create(folder: &Path, capacity: u64, region: Arc<OwnRegion>) -> Result<Spill, Error> {
         let failed = |source| Error::File { path: folder.to_path_buf(), source };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -244,27 +245,27 @@ impl Spill {
         &self.thread
     }
 
-    /// Places that were looked at or changed since it was made.
+    /// Number of places visited since the file was made.
     pub(crate) fn visits(&self) -> u64 {
         self.space.visits()
     }
 
-    /// Bytes of the heap that it takes.
+    /// Bytes of the heap that the file's allocator takes.
     pub(crate) fn heap(&self) -> u64 {
         self.space.heap()
     }
 
-    /// Bytes of memory that become free when all jobs have ended well.
+    /// Bytes of memory that become free if all jobs under way succeed.
     pub(crate) fn leaving(&self) -> u64 {
         self.leaving
     }
 
-    /// Whether the thread takes another job.
+    /// Returns whether the thread takes another job.
     pub(crate) fn takes_more(&self) -> bool {
         self.under_way < MOST_JOBS
     }
 
-    /// Whether a job has ended that is not settled.
+    /// Returns whether a job has ended that is not settled.
     pub(crate) fn has_news(&self) -> bool {
         self.thread.ended() != self.settled
     }
@@ -274,12 +275,12 @@ impl Spill {
         self.space.take(len)
     }
 
-    /// Forgets the object of a place.
+    /// Frees the place of an object.
     pub(crate) fn forget(&mut self, place: Block) {
         self.space.give_back(place);
     }
 
-    /// Jobs that are not settled.
+    /// Number of jobs that are not settled.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
@@ -301,7 +302,7 @@ impl Spill {
         self.thread.work.notify_one();
     }
 
-    /// The next job that has ended.
+    /// Takes the next job that has ended.
     pub(crate) fn next_done(&mut self) -> Option<Done> {
         if !self.has_news() || !self.thread.is_here() {
             return None;
@@ -318,9 +319,9 @@ impl Spill {
 
 impl Drop for Spill {
     fn drop(&mut self) {
-        // In a forked child the thread is not there, and may have had the lock.
+        // A forked child does not have the thread, which may have held the lock.
         if self.thread.is_here() {
-            // Under the lock, so that the thread sees it or is woken.
+            // Under the lock, so that the thread sees the change or is woken.
             let _queue = self.thread.lock();
             self.thread.is_closed.store(true, Ordering::Relaxed);
             self.thread.work.notify_all();
@@ -328,14 +329,14 @@ impl Drop for Spill {
     }
 }
 
-/// Jobs that a test holds back, or has fail.
+/// Jobs that a test stops, or makes fail.
 #[cfg(test)]
 mod gate {
     use super::*;
 
     #[derive(Debug, Default)]
     pub(super) struct Gate {
-        /// Jobs that may be done; all unless set.
+        /// Number of jobs that may run. All unless set.
         passes: Option<u64>,
         faults: Vec<(Way, rustix::io::Errno)>,
     }
@@ -359,18 +360,18 @@ mod gate {
     }
 
     impl FileThread {
-        /// Lets so many jobs more be done, or all.
+        /// Lets `jobs` more jobs run, or all.
         pub(crate) fn let_pass(&self, jobs: Option<u64>) {
             self.lock().gate.passes = jobs;
             self.work.notify_all();
         }
 
-        /// Has a job of this direction fail.
+        /// Makes a job of this direction fail.
         pub(crate) fn fail(&self, way: Way, errno: rustix::io::Errno) {
             self.lock().gate.faults.push((way, errno));
         }
 
-        /// Jobs that wait for the thread.
+        /// Number of jobs that wait for the thread.
         pub(crate) fn waiting(&self) -> usize {
             self.lock().jobs.len()
         }

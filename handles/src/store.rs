@@ -19,10 +19,10 @@ use crate::spill::Spill;
 use crate::table::{Source, Table};
 use crate::view::View;
 
-/// Bytes of a store of which no more is said, where the process may use twice as many.
+/// Default capacity of a store in bytes, if the process may use twice as many.
 pub const DEFAULT_CAPACITY: u64 = 1 << 30;
 
-/// Choices for a [`Store`].
+/// Options of a [`Store`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct StoreOptions {
@@ -38,32 +38,33 @@ impl Default for StoreOptions {
     }
 }
 
-/// The bytes of a store of which no more is said, where the process may use `memory` bytes.
+/// Returns the default capacity of a store in bytes, if the process may use `memory` bytes.
 fn capacity_within(memory: u64) -> u64 {
     DEFAULT_CAPACITY.min(memory / 2)
 }
 
 impl StoreOptions {
-    /// Most bytes of the objects, rounded up to pages. Only what is used takes memory. Unless set 1 GiB, or half of what the
-    /// process may use, by its control group and its limits, where that is less.
+    /// Most bytes of the objects, rounded up to pages. Only used bytes take memory. Unless set, 1 GiB, or half of the
+    /// memory that the process may use by its control group and its limits, whichever is less.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Writes the objects of the longest ago last use to a file in `folder`, of at most `bytes`, when the memory is full. They
-    /// are read back when they are used. The file has no name, and goes with the process. Without this a full store refuses.
+    /// When the memory is full, writes the objects whose last use is longest ago to a file in `folder`, of at most
+    /// `bytes`. The store reads an object back when it is used. The file has no name, and ends with the process.
+    /// Without a file, a full store refuses new objects.
     ///
-    /// The store starts a thread that reads and writes the file, `farjump-spill`, which ends with the store. What needs the file
-    /// waits for it: calls of [`Store`] on the thread that makes them, requests of clients without holding up others. A
-    /// forked child has no such thread: its store is full, and what lies in the file is lost to it.
+    /// The store starts a thread that reads and writes the file, `farjump-spill`, which ends with the store. Calls of
+    /// [`Store`] that need the file wait on their own thread. Requests of clients wait without delaying others. A
+    /// forked child has no such thread: its store is full, and objects in the file are lost to it.
     pub fn spill(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
         self.spill = Some((folder.into(), bytes));
         self
     }
 
-    /// A further address for the handles, by which others reach a target of this store: that of a proxy, or a name of the
-    /// machine. The addresses of its targets are in all handles.
+    /// A further address for the handles, by which other processes reach a target of this store: that of a proxy, or a
+    /// name of the machine. All handles have the addresses of the store's targets.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.addresses.push(address.into());
         self
@@ -106,7 +107,7 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Objects that this process owns. A clone is another handle on the same store.
+/// Objects that this process owns. Clones share the same store.
 ///
 /// Attach it to a target ([`Store::service`]), and other processes reach the objects by the handles that
 /// [`Store::put`] returns.
@@ -130,7 +131,7 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), Error> {
 #[derive(Clone, Debug)]
 pub struct Store(pub(crate) Arc<Shared>);
 
-/// Memory of an object that is being written: given up if it is dropped before it is finished.
+/// Memory of an object that is being written. If it is dropped before it is finished, the object is abandoned.
 struct Writing<'s> {
     shared: &'s Shared,
     number: u64,
@@ -146,7 +147,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Store {
-    /// A store of up to [`DEFAULT_CAPACITY`] bytes, or half of what the process may use.
+    /// Makes a store of up to [`DEFAULT_CAPACITY`] bytes, or half of the memory that the process may use.
     ///
     /// # Errors
     /// As [`StoreOptions::build`].
@@ -154,7 +155,7 @@ impl Store {
         Store::options().build()
     }
 
-    /// Begins a store with choices.
+    /// Returns the options of a new store.
     pub fn options() -> StoreOptions {
         StoreOptions::default()
     }
@@ -181,8 +182,8 @@ impl Store {
         self.put_with(type_name, bytes.len(), |into| into.copy_from_slice(bytes))
     }
 
-    /// Makes an object of `len` bytes, which `write` writes where they stay. They are not zeroed before: they may be those of
-    /// an evicted object.
+    /// Makes an object of `len` bytes, which `write` fills in place. The bytes are not zeroed before: they may be those
+    /// of an evicted object.
     ///
     /// # Errors
     /// As [`Store::put_as`].
@@ -199,7 +200,7 @@ impl Store {
         put.map_err(|error: Error| error)
     }
 
-    /// As [`Store::put_with`]; if `write` fails, no object is made.
+    /// As [`Store::put_with`]. If `write` fails, no object is made.
     fn try_put_with(
         &self,
         type_name: &str,
@@ -212,7 +213,7 @@ impl Store {
             Ok((number, table.region().region.at(offset, len as u64).expect("blocks lie in the region")))
         })?;
         let mut writing = Writing { shared: &self.0, number, is_finished: false };
-        // SAFETY: the block is this call's until it is committed: `len` bytes that are mapped as long as the store.
+        // SAFETY: the block is this call's until it is committed, and its `len` bytes are mapped as long as the store.
         write(unsafe { std::slice::from_raw_parts_mut(data.as_ptr(), len) })?;
         writing.is_finished = true;
         let mut table = self.0.table();
@@ -221,10 +222,10 @@ impl Store {
         self.0.handle(&table, number).ok_or(Error::Gone { number, why: GoneWhy::Evicted })
     }
 
-    /// Copies a file into the store: what happens to the file later concerns no reader.
+    /// Copies a file into the store: later changes of the file concern no reader.
     ///
     /// # Errors
-    /// [`Error::File`], also for a file that became shorter meanwhile; [`Error::Full`].
+    /// [`Error::File`], also if the file became shorter meanwhile; [`Error::Full`].
     pub fn put_file(&self, path: impl AsRef<Path>) -> Result<Handle, Error> {
         let path = path.as_ref();
         let failed = |source| Error::File { path: path.to_path_buf(), source };
@@ -237,7 +238,7 @@ impl Store {
         self.try_put_with("", len, |into| file.read_exact(into).map_err(failed))
     }
 
-    /// The bytes of an object of this store. They stay as long as the view, whoever evicts the object.
+    /// The bytes of an object of this store. They stay as long as the view, even if the object is evicted.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`], [`Error::Full`] if it cannot be read back from its file.
@@ -255,7 +256,7 @@ impl Store {
         Ok(View::of_store(Arc::clone(&self.0), data, claimed))
     }
 
-    /// Evicts an object: it is gone for all who come later, and stays for those who read it. Whether it was there.
+    /// Evicts an object: later readers find it gone, and present readers keep it. Returns whether the object existed.
     ///
     /// # Errors
     /// [`Error::WrongKey`].
@@ -267,7 +268,7 @@ impl Store {
         evicted.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
-    /// Whether the object is there, or reserved.
+    /// Returns whether the object exists or is reserved.
     ///
     /// # Errors
     /// [`Error::WrongKey`].
@@ -291,7 +292,7 @@ impl Store {
         })?
     }
 
-    /// Gives a reserved object contents, in place of those that it has.
+    /// Gives a reserved object contents, in place of its present ones.
     ///
     /// # Errors
     /// [`Error::NotReserved`], [`Error::Full`], [`Error::Gone`], [`Error::WrongKey`].
@@ -310,20 +311,20 @@ impl Store {
         })?
     }
 
-    /// Evicts the object when `time` is over; `None` takes the limit away.
+    /// Evicts the object when `time` is over. `None` removes the limit.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::WrongKey`].
     pub fn lease(&self, handle: &Handle, time: Option<Duration>) -> Result<(), Error> {
         self.check(handle)?;
-        // No time at all is the least that a lease can have.
+        // A lease of no time at all gets the least time.
         let time = time.map_or(Duration::ZERO, |time| time.max(Duration::from_nanos(1)));
         let leased = self.0.table().lease(handle.number, handle.key, time);
         leased.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
-    /// Adds `difference` to the object's count of references, which begins at 0, and returns it. The object is evicted when
-    /// that comes to 0. See [`Counted`](crate::Counted).
+    /// Adds `difference` to the object's count of references, which begins at 0, and returns the new count. The store
+    /// evicts the object when the count comes to 0. See [`Counted`](crate::Counted).
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::WrongKey`].
@@ -333,7 +334,7 @@ impl Store {
         counted.map_err(|refusal| self.refused(handle.number, refusal))
     }
 
-    /// Lists at most `most` objects, those of the latest use first. What others do meanwhile may or may not show.
+    /// Lists at most `most` objects, those of the latest use first. Concurrent changes may or may not show.
     pub fn list(&self, most: usize) -> ObjectListing {
         let (mut listed, mut next) = (ObjectListing::default(), Some(FIRST_PAGE));
         while let Some(from) = next {
@@ -343,13 +344,13 @@ impl Store {
         listed
     }
 
-    /// The most visits of a turn since this was last asked: for tests of the bound.
+    /// Returns the most visits of any turn since the last call, for tests of the bound.
     #[doc(hidden)]
     pub fn take_most_visits(&self) -> u32 {
         self.0.table().turn.take_most()
     }
 
-    /// Checks that a handle is of this store.
+    /// Checks that a handle belongs to this store.
     fn check(&self, handle: &Handle) -> Result<(), Error> {
         if handle.epoch == self.0.table().epoch {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The way to the owner of a topic: a client's link, or calls within the owner's process.
+//! Access to the owner of a topic: a client's link, or calls within the owner's process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,23 +20,23 @@ use crate::stream_wire::{Outcome, StreamOp, answer, outcome, request};
 use crate::streams::{self, StreamFault};
 use crate::topic::Wait;
 
-/// Time for a reply, also to a caller that waits less for an entry: otherwise a reply could be lost.
+/// Time for a reply, even for a caller that waits less for an entry: otherwise a reply could be lost.
 const REPLY: Duration = Duration::from_secs(1);
-/// Time after which a sleeping waiter asks the owner again, so that it notices that the owner is gone.
+/// Time after which a sleeping waiter requests again, so that it notices that the owner is gone.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Longest sleep where the owner's memory is not mapped.
 const NAP: Duration = Duration::from_millis(10);
-/// First sleep there.
+/// First sleep where the owner's memory is not mapped.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 
-/// The way to the owner.
+/// The way to reach the owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
     Client(Client),
     Store(Store),
 }
 
-/// A reply, of which [`outcome`] has read the beginning.
+/// A reply whose beginning [`outcome`] has read.
 pub(crate) enum Answer {
     /// The fields of the request's reply.
     Done(Vec<u8>),
@@ -82,8 +82,8 @@ impl Way {
         })
     }
 
-    /// Sends a request whose reply concerns no caller. Where it fails, the link does, with which the owner ends all that
-    /// this process has.
+    /// Sends a request whose reply concerns no caller. If it fails, the link has failed, and the owner ends everything
+    /// that this process has.
     pub(crate) fn tell(&self, request: &Writer) {
         match self {
             Way::Client(client) => _ = client.0.tell(&request.0),
@@ -113,7 +113,7 @@ impl Way {
         }
     }
 
-    /// Patience for callers that bring none.
+    /// Patience for callers without their own.
     pub(crate) fn patience(&self) -> Patience<'static> {
         match self {
             Way::Client(client) => client.0.patience(),
@@ -132,8 +132,8 @@ impl Way {
         }
     }
 
-    /// Sleeps until the word changes, a second is over, or the caller's patience. Without the word in reach it sleeps for a
-    /// nap, each longer than the one before. `Ok(false)` when the patience is over.
+    /// Sleeps until the word changes, a second is over, or the caller's patience ends. If the word cannot be read here,
+    /// sleeps for a nap, each longer than the one before. Returns `Ok(false)` when the patience is over.
     pub(crate) fn sleep(
         &self,
         wait: Wait,
@@ -160,21 +160,21 @@ impl Way {
                 patience.sleep(|| std::thread::sleep(time));
                 return Ok(true);
             };
-            // SAFETY: the word lies in the mapped region, at a multiple of 4; the owner changes it by atomic operations, and
-            // here it is only read.
+            // SAFETY: the word lies in the mapped region, at a multiple of 4. The owner changes it by atomic
+            // operations, and here it is only read.
             let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
             if word.load(Ordering::Acquire) != wait.value || Instant::now() >= until {
                 return Ok(true);
             }
             let time = patience.slice(patience.longest_sleep(ASK_AGAIN));
             let time = Timespec::try_from(time).ok();
-            // Woken, timed out or failed: the word shows whether to go on.
+            // Woken, timed out or failed: the word shows whether to continue.
             patience.sleep(|| _ = futex::wait(word, futex::Flags::empty(), wait.value, time.as_ref()));
         }
     }
 }
 
-/// The next sleep where no word is in reach.
+/// The next sleep where the word cannot be read.
 #[derive(Debug)]
 pub(crate) struct Nap(Duration);
 
@@ -184,7 +184,7 @@ impl Default for Nap {
     }
 }
 
-/// The name of a topic that was checked, and the way to its owner.
+/// The checked name of a topic, and the way to reach its owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) way: Way,

@@ -1,6 +1,6 @@
-//! Requests about topics as bytes, and the owner's answers to them.
+//! Requests about topics as bytes, and the owner's replies to them.
 //!
-//! They travel as the requests about objects do. `docs/handles-streams.md` has the table.
+//! They travel like the requests about objects. `docs/handles-streams.md` has the table.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -55,7 +55,7 @@ impl StreamOp {
     }
 }
 
-/// Begins a reply that asks to wait: `offset u64, value u32` of the word which changes.
+/// Begins a reply that makes the source wait: `offset u64, value u32` of the word which changes.
 pub(crate) const WAIT: u8 = 64;
 /// Begins a reply that refuses: `code u8, first u32, second u32`.
 pub(crate) const REFUSED: u8 = 65;
@@ -70,7 +70,7 @@ pub(crate) fn request(op: StreamOp) -> Writer {
     Writer(vec![op as u8])
 }
 
-/// Answers a request whose operation was read. `None` if it is malformed.
+/// Carries out a request whose operation was read, and writes the reply. Returns `None` if the request is malformed.
 pub(crate) fn answer<'t>(
     shared: &'t Arc<Shared>,
     table: impl FnOnce() -> MutexGuard<'t, Table>,
@@ -80,7 +80,7 @@ pub(crate) fn answer<'t>(
     reply: &mut Writer,
 ) -> Option<Answer> {
     reply.0.clear();
-    // The topics are locked before the table, here and wherever both are.
+    // Wherever both are locked, the topics are locked before the table.
     let mut topics = shared.topics();
     let mut table = table();
     let answered = done(&mut topics, &mut table, source, op, fields, reply);
@@ -230,7 +230,7 @@ pub(crate) enum Outcome<'a> {
     Wait(Wait),
 }
 
-/// Reads a reply to a request about `topic` and the object `number`. `None` if it is malformed.
+/// Reads a reply to a request about `topic` and the object `number`. Returns `None` if it is malformed.
 pub(crate) fn outcome<'a>(reply: &'a [u8], topic: &str, number: u64) -> Option<Result<Outcome<'a>, Error>> {
     let mut fields = Reader(reply);
     let first = fields.u8()?;

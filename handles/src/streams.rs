@@ -17,20 +17,21 @@ pub const MAX_MEMBERS: usize = 1024;
 /// Most bytes of an encoded handle in a stream.
 pub const MAX_STREAM_HANDLE: usize = 1024;
 
-/// What a publisher does when the topic is full.
+/// The action of a publisher when the topic is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// It waits until the slowest subscriber has gone on.
+    /// It waits until the slowest subscriber has advanced.
     #[default]
     Wait,
     /// It fails at once with [`StreamFault::Full`].
     Refuse,
-    /// It drops the oldest entry. Subscribers that have not had it are told how many they lost ([`Item::lost`](crate::Item::lost)).
+    /// It drops the oldest entry. Subscribers that have not received the entry learn how many they lost
+    /// ([`Item::lost`](crate::Item::lost)).
     DropOldest,
 }
 
-/// Choices for a [`Publisher`](crate::Publisher).
+/// Options of a [`Publisher`](crate::Publisher).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PublisherOptions {
@@ -47,35 +48,35 @@ impl Default for PublisherOptions {
 }
 
 impl PublisherOptions {
-    /// Most entries of the topic that not all subscribers have gone past. The first publisher of a topic decides: a later
-    /// one that asks for another capacity is refused. [`DEFAULT_TOPIC_CAPACITY`] unless set.
+    /// Most entries of the topic that some subscriber has not passed yet. The first publisher of a topic decides: the
+    /// owner refuses a later one that requests another capacity. [`DEFAULT_TOPIC_CAPACITY`] unless set.
     pub fn capacity(mut self, entries: u32) -> Self {
         self.capacity = Some(entries);
         self
     }
 
-    /// Latest entries that stay for late subscribers, though all others have gone past them. The first publisher of a topic
-    /// decides. None unless set.
+    /// Number of latest entries that stay for late subscribers, though all others have passed them. The first publisher
+    /// of a topic decides. None unless set.
     pub fn keep(mut self, entries: u32) -> Self {
         self.keep = entries;
         self
     }
 
-    /// Subscribers for which the topic waits: before so many have come, no entry leaves the topic but by
+    /// Number of subscribers for which the topic waits. Until that many have come, entries leave the topic only by
     /// [`Overflow::DropOldest`]. The first publisher of a topic decides. 1 unless set.
     pub fn await_subscribers(mut self, count: u32) -> Self {
         self.awaited = count;
         self
     }
 
-    /// What this publisher does when the topic is full. [`Overflow::Wait`] unless set.
+    /// The action of this publisher when the topic is full. [`Overflow::Wait`] unless set.
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = overflow;
         self
     }
 }
 
-/// Choices for a [`Subscriber`](crate::Subscriber).
+/// Options of a [`Subscriber`](crate::Subscriber).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SubscriberOptions {
@@ -90,44 +91,44 @@ impl Default for SubscriberOptions {
 }
 
 impl SubscriberOptions {
-    /// Begins with the next entry that is published, not with the oldest that the topic has.
+    /// Begins with the next entry that is published, and not with the oldest in the topic.
     pub fn from_now(mut self) -> Self {
         self.from_oldest = false;
         self
     }
 
-    /// Publishers that must have opened the topic before the stream can end. With 0, it ends whenever no publisher is open and
-    /// all entries were had. 1 unless set.
+    /// Number of publishers that must have opened the topic before the stream can end. With 0, the stream ends whenever
+    /// no publisher is open and the subscriber has received all entries. 1 unless set.
     pub fn publishers(mut self, count: u32) -> Self {
         self.publishers = count;
         self
     }
 }
 
-/// What went wrong with a stream.
+/// A fault of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamFault {
     /// The name of the topic is empty or too long.
     #[error("its name has {len} bytes: give it 1 to {MAX_TOPIC_NAME}")]
     Name {
-        /// Its length in bytes.
+        /// The name's length in bytes.
         len: usize,
     },
-    /// The topic is full, and no subscriber has gone on in time.
+    /// The topic is full, and no subscriber has advanced in time.
     #[error(
         "it is full, because its slowest subscriber has not gone on or none has come: wait longer, or choose a larger capacity \
          or to drop the oldest entries (PublisherOptions)"
     )]
     Full,
-    /// A publisher ended without finishing. All that it published came before.
+    /// A publisher ended without finishing. All its entries came before.
     #[error(
         "publisher {publisher} ended without finishing, after {published} entries: what it would have published is missing"
     )]
     PublisherGone {
-        /// Its number ([`Item::publisher`](crate::Item::publisher)).
+        /// The publisher's number ([`Item::publisher`](crate::Item::publisher)).
         publisher: u64,
-        /// Entries that it published.
+        /// Number of entries that it published.
         published: u64,
     },
     /// No entry came in time.
@@ -154,7 +155,7 @@ pub enum StreamFault {
     Differs {
         /// The capacity.
         capacity: u32,
-        /// Entries that are kept.
+        /// Number of kept entries.
         keep: u32,
     },
     /// The subscriber holds too many items.
@@ -162,7 +163,7 @@ pub enum StreamFault {
         "the subscriber holds {most} items whose objects the topic owns, and may hold no more: drop some of them"
     )]
     Holds {
-        /// That many are allowed.
+        /// The maximum number of items.
         most: u32,
     },
     /// The owner cannot decode the handle.
@@ -173,7 +174,7 @@ pub enum StreamFault {
         "the handle has {len} bytes, and {MAX_STREAM_HANDLE} are allowed: give its owner fewer or shorter addresses"
     )]
     LongHandle {
-        /// Its length in bytes.
+        /// The handle's length in bytes.
         len: usize,
     },
     /// The topic cannot own an object of another store.

@@ -1,4 +1,4 @@
-//! Subscribers, and the items that they get.
+//! Subscribers, and their items.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,12 @@ use crate::stream_way::{Answer, Nap, Place, Way};
 use crate::stream_wire::{END, ITEM, PUBLISHER_GONE, StreamOp, request};
 use crate::streams::{StreamFault, SubscriberOptions};
 
-/// The length of an object, in bytes, that is released without waiting.
+/// Least length of an object, in bytes, that the subscriber releases without waiting.
 const LARGE: u64 = 256 << 10;
 
-/// Gets the handles that are published in a topic, in order.
+/// A subscriber gets the handles that are published in a topic, in order.
 ///
-/// When it is dropped, it holds publishers back no longer.
+/// Once it is dropped, it delays no publisher.
 #[derive(Debug)]
 pub struct Subscriber {
     shared: Arc<Subscription>,
@@ -29,7 +29,7 @@ pub struct Subscriber {
     lost: u64,
 }
 
-/// What a subscriber and its items share.
+/// State that a subscriber and its items share.
 #[derive(Debug)]
 struct Subscription {
     place: Place,
@@ -41,14 +41,14 @@ struct Subscription {
 
 /// An entry of a topic: the handle of an object.
 ///
-/// An object that the topic owns stays until all subscribers have had it and dropped their items. Clones of the handle do not
-/// hold it, and a [`View`](crate::View) holds its bytes.
+/// An object that the topic owns stays until all subscribers have received it and dropped their items. Clones of the
+/// handle do not keep the object. A [`View`](crate::View) keeps its bytes.
 pub struct Item {
     handle: Handle,
     number: u64,
     publisher: u64,
     lost: u64,
-    /// Of an object that the topic owns.
+    /// The subscription, for an object that the topic owns.
     held: Option<Arc<Subscription>>,
 }
 
@@ -63,17 +63,17 @@ impl Item {
         self.number
     }
 
-    /// The number of its publisher, which no other publisher of the store has.
+    /// The number of the entry's publisher, unique in the store.
     pub fn publisher(&self) -> u64 {
         self.publisher
     }
 
-    /// Entries that were dropped between the item before and this one, because this subscriber was too slow.
+    /// Number of entries that were dropped between the item before and this one, because this subscriber was too slow.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Whether the topic owns the object.
+    /// Returns whether the topic owns the object.
     pub fn is_owned(&self) -> bool {
         self.held.is_some()
     }
@@ -122,7 +122,7 @@ impl Subscription {
         }
     }
 
-    /// Adds releases to a request. Returns them.
+    /// Adds releases to a request, and returns them.
     fn add_releases(&self, asked: &mut Writer) -> Vec<u64> {
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         let from = released.len().saturating_sub(MAX_RELEASES);
@@ -161,13 +161,14 @@ impl Subscriber {
         &self.shared.place.topic
     }
 
-    /// Entries that were dropped so far because this subscriber was too slow.
+    /// Number of entries that were dropped so far because this subscriber was too slow.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Waits for the next entry. `None` when all publishers have finished and all entries were had; publishers that come
-    /// later make it go on. After an error the same entry comes again, but for [`StreamFault::PublisherGone`].
+    /// Waits for the next entry. Returns `None` when all publishers have finished and the subscriber has received all
+    /// entries. The stream continues if further publishers come. After an error the same entry comes again, except for
+    /// [`StreamFault::PublisherGone`].
     ///
     /// # Errors
     /// [`Error::Stream`] with [`StreamFault::NoEntry`] when the time is over; with [`StreamFault::PublisherGone`] once for each
@@ -182,7 +183,7 @@ impl Subscriber {
             let released = shared.add_releases(&mut asked);
             asked.u64(self.next);
             let answer = shared.place.ask(&asked, 0, patience).inspect_err(|_| {
-                // It may not have been sent. Released twice is released once.
+                // The request may not have been sent. A second release of an item has no effect.
                 shared.released.lock().unwrap_or_else(PoisonError::into_inner).extend(released);
             });
             match answer? {

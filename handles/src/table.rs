@@ -1,12 +1,12 @@
-//! The objects of a store: where they lie, who uses them, when they go.
+//! The objects of a store: their places, their users and their ends.
 //!
-//! An object that somebody reads is never freed under him. Each reader has a *claim*, counted for his source; an evicted
-//! object is gone for all who come later, and its memory is freed with its last claim. A source that ends gives up its
+//! An object is never freed while a reader uses it. Each reader has a *claim*, which is counted for its source. Later
+//! requests find an evicted object gone, and its memory is freed with its last claim. A source that ends loses its
 //! claims, however it ends.
 //!
-//! No step takes longer the more objects there are: all is found in ordered maps, which move one node at a time as they grow.
-//! A [turn](crate::turn) visits a bounded number of objects, and what it leaves goes on in later ones
-//! (`docs/decisions/store-budget.md`).
+//! No step takes longer with more objects: ordered maps find everything, and move one node at a time as they grow. A
+//! [turn](crate::turn) visits a bounded number of objects, and leaves the rest of its work to later turns
+//! (`docs/design/objects.md`).
 
 mod ends;
 mod listing;
@@ -32,18 +32,18 @@ use crate::region::OwnRegion;
 use crate::spill::{FileThread, Spill};
 use crate::turn::Turn;
 
-/// Who uses objects: a link of a target, or this process.
+/// A user of objects: a link of a target, or this process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Source {
     /// This process, through a [`Store`](crate::Store).
     Owner,
-    /// The function that runs in this target of the store's.
+    /// The function that runs in the target of this number.
     Call(u32),
-    /// The link of this number of that target.
+    /// The link of this number at the target of this number.
     Link(u32, u64),
 }
 
-/// A claimed object. Its bytes stay as they are until the claim is released.
+/// A claimed object. Its bytes do not change until the claim is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Claimed {
     pub(crate) claim: u64,
@@ -53,12 +53,12 @@ pub(crate) struct Claimed {
     pub(crate) len: u64,
 }
 
-/// The word of a reserved number: it has no contents.
+/// The word of a reserved number without contents.
 const UNSET: u32 = 0;
 /// The word of a reserved number that was evicted.
 const EVICTED: u32 = u32::MAX;
 
-/// Bytes of the region that an object of this length takes.
+/// Returns the bytes of the region that an object of this length takes.
 fn lines(len: u64) -> u64 {
     len.max(1).next_multiple_of(UNIT)
 }
@@ -73,19 +73,19 @@ pub(crate) struct Table {
     objects: BTreeMap<u64, Box<Object>>,
     /// The objects by their last use.
     by_use: BTreeMap<u64, u64>,
-    /// Those of them that may go to the file: nobody uses them.
+    /// Objects that may go to the file, because they are unused, by their last use.
     unused: BTreeMap<u64, u64>,
-    /// Claims by their source and number, of which each source may have several. One entry always stays, so that a source
-    /// that claims one object after another takes no node of the heap each time.
+    /// Claims by their source and number. A source may have several of one object. One entry always stays, so that a
+    /// source that claims one object after another takes no node of the heap each time.
     claims: BTreeMap<(Source, u64), u64>,
     /// The loans of claimed objects. They end before the claims do.
     loans: BTreeMap<(Source, u64), Loan>,
     /// Objects that their sources have not finished.
     unfinished: BTreeSet<(Source, u64)>,
-    /// Objects that come from the file, by the sources that wait for them.
+    /// Objects on their way from the file, by the sources that wait for them.
     awaited: BTreeSet<(Source, u64)>,
     leases: BTreeSet<(Instant, u64)>,
-    /// Sources that have ended, and have left claims or unfinished objects.
+    /// Ended sources that have left claims or unfinished objects.
     ending: VecDeque<Source>,
     /// Evicted objects without claims whose memory is not free yet.
     dying: Vec<u64>,
@@ -93,7 +93,7 @@ pub(crate) struct Table {
     unheld: Vec<u64>,
     /// The number of the last object.
     last: u64,
-    /// Counts uses.
+    /// The number of uses so far.
     uses: u64,
     pub(crate) turn: Turn,
     pub(crate) quarantine: Quarantine,
@@ -143,12 +143,12 @@ impl Table {
         self.memory.capacity()
     }
 
-    /// What `source` causes counts in `memory` until it ends.
+    /// Makes the costs of `source` count in `memory` until it ends.
     pub(crate) fn source_began(&mut self, source: Source, memory: SourceMemory) {
         self.accounts.add(source, memory);
     }
 
-    /// The key to an object: nobody without the store's secret can make it.
+    /// Returns the key to an object. It cannot be made without the store's secret.
     pub(crate) fn key(&self, number: u64) -> Key {
         let hash = blake3::keyed_hash(&self.secret, &number.to_le_bytes());
         let mut key = [0; 16];
@@ -156,22 +156,23 @@ impl Table {
         Key(key)
     }
 
-    /// Where the block lies.
+    /// Returns the word in a block.
     fn word(&self, word: Block) -> &AtomicU32 {
         let start = self.region.region.at(word.offset(), 4).expect("blocks lie in the region");
-        // SAFETY: the four bytes are in the region, which is mapped for writing as long as the table, on a line of their own
-        // that the allocator has given to this word. Other processes change them by atomic operations if at all.
+        // SAFETY: the four bytes are in the region, which is mapped for writing as long as the table. They lie on a
+        // line of their own that the allocator has given to this word. If other processes change them, they do so by
+        // atomic operations.
         unsafe { AtomicU32::from_ptr(start.as_ptr().cast()) }
     }
 
     fn wake(&self, word: Block, value: u32) {
         let word = self.word(word);
         word.store(value, Ordering::Release);
-        // No error of it concerns the waiters: they look again by themselves.
+        // Its errors concern no waiter: waiters look again by themselves.
         let _ = futex::wake(word, futex::Flags::empty(), u32::MAX);
     }
 
-    /// Whether there is an object of this number that was not evicted.
+    /// Returns whether there is an object of this number that was not evicted.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.objects.get(&number).is_some_and(|object| !matches!(object.state, State::Evicted))
     }
@@ -200,7 +201,7 @@ impl Table {
         self.by_use.insert(self.uses, number);
     }
 
-    /// Has the object go to the file when there is no memory, unless somebody uses it.
+    /// Lets the object go to the file when memory is lacking, unless it is in use.
     fn note_unused(&mut self, number: u64) {
         if self.spill.is_some()
             && let Some(object) = self.objects.get(&number)
@@ -213,7 +214,7 @@ impl Table {
         }
     }
 
-    /// Memory for an object of `source`, which writes `len` bytes there, and then [`Table::commit`]s it.
+    /// Takes memory for an object of `source`, which writes `len` bytes there, and then [`Table::commit`]s it.
     pub(crate) fn allocate(
         &mut self,
         source: Source,
@@ -229,7 +230,7 @@ impl Table {
         Ok((number, block.offset()))
     }
 
-    /// An object is no longer unfinished.
+    /// Removes an object from the unfinished ones.
     fn forget_unfinished(&mut self, source: Source, number: u64, len: u64) {
         if self.unfinished.remove(&(source, number)) {
             self.accounts.let_go(source, lines(len));
@@ -241,7 +242,7 @@ impl Table {
         self.accounts.held(source)
     }
 
-    /// Where `source` writes the object that it allocated, and its length.
+    /// Returns the offset at which `source` writes the object that it allocated, and the object's length.
     pub(crate) fn unfinished(&self, source: Source, number: u64) -> Option<(u64, u64)> {
         let object = self.objects.get(&number)?;
         match (&object.state, object.block) {
@@ -250,7 +251,7 @@ impl Table {
         }
     }
 
-    /// The contents are written.
+    /// Finishes an object whose contents are written.
     pub(crate) fn commit(&mut self, source: Source, number: u64) -> Result<(), Refusal> {
         match self.objects.get_mut(&number) {
             Some(object) if matches!(object.state, State::Unfinished(by) if by == source) => {
@@ -265,7 +266,7 @@ impl Table {
         }
     }
 
-    /// Gives up an object that was allocated and not written.
+    /// Drops an object that was allocated and not written.
     pub(crate) fn abandon(&mut self, number: u64) {
         self.let_go(number);
     }
@@ -305,10 +306,10 @@ impl Table {
         Ok(())
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle, after a check of its key.
     pub(crate) fn check(&mut self, number: u64, key: Key) -> Result<&Object, Refusal> {
         self.end_leases();
-        // Compared first, so that the answer to a wrong key does not tell what there is.
+        // Compared first, so that the reply to a wrong key does not reveal which objects exist.
         if !self.key(number).is(&key) {
             return Err(Refusal::WrongKey);
         }
@@ -316,7 +317,7 @@ impl Table {
         match self.objects.get(&number).map(|object| &**object) {
             None => Err(Refusal::Gone),
             Some(Object { state: State::Evicted | State::Unfinished(_), .. }) => Err(Refusal::Gone),
-            // Its turn has not come, of many that end.
+            // Many leases end at once, and the turn of this one has not come.
             Some(object) if object.lease.is_some_and(|until| until <= self.turn.now()) => Err(Refusal::Gone),
             Some(object) => Ok(object),
         }
@@ -358,7 +359,7 @@ impl Table {
         self.charge_reader(source, CLAIM)
     }
 
-    /// As [`Table::charge`], for what a source needs to read: a full store can be read all the same.
+    /// As [`Table::charge`], for memory that a source needs to read: even a full store can be read.
     pub(crate) fn charge_reader(&mut self, source: Source, bytes: u64) -> Result<(), NoMemory> {
         if self.held() + bytes > self.capacity() + self.beside() {
             return Err(self.no_memory(bytes, Lack::Memory));
@@ -369,7 +370,7 @@ impl Table {
         }
     }
 
-    /// What `source` has claimed by this number.
+    /// Returns the object that `source` has claimed by this number.
     pub(crate) fn claimed(&mut self, source: Source, claim: u64) -> Option<Claimed> {
         self.claims.get(&(source, claim))?;
         self.turn.visit(1);
@@ -382,14 +383,14 @@ impl Table {
         self.loans.get(&(source, claim))
     }
 
-    /// Keeps a loan of a claimed object for as long as the claims of its source to it, if the source may have one more.
+    /// Keeps a loan of a claimed object for as long as its source's claims to it, if the source may have one more.
     pub(crate) fn add_loan(&mut self, source: Source, claim: u64, loan: Loan) {
         if self.claims.contains_key(&(source, claim)) && self.charge(source, LOAN).is_ok() {
             self.loans.insert((source, claim), loan);
         }
     }
 
-    /// Evicts an object: it is gone for all who come later. Whether it was there.
+    /// Evicts an object: later requests find it gone. Returns whether the object existed.
     pub(crate) fn evict(&mut self, number: u64, key: Key) -> Result<bool, Refusal> {
         match self.check(number, key) {
             Ok(_) => {
@@ -401,7 +402,7 @@ impl Table {
         }
     }
 
-    /// Whether there is an object, or a reserved number.
+    /// Returns whether there is an object, or a reserved number.
     pub(crate) fn exists(&mut self, number: u64, key: Key) -> Result<bool, Refusal> {
         match self.check(number, key) {
             Ok(_) => Ok(true),
@@ -410,7 +411,7 @@ impl Table {
         }
     }
 
-    /// Evicts the object after `time`; never of itself if that is zero.
+    /// Evicts the object after `time`. Removes the lease if `time` is zero.
     pub(crate) fn lease(&mut self, number: u64, key: Key, time: Duration) -> Result<(), Refusal> {
         self.check(number, key)?;
         // A time beyond the range of the clock never comes.
@@ -425,7 +426,7 @@ impl Table {
         Ok(())
     }
 
-    /// Changes the count of references by `difference`; the object is evicted when it comes to 0.
+    /// Changes the count of references by `difference`. Evicts the object when the count comes to 0.
     pub(crate) fn count(&mut self, number: u64, key: Key, difference: i64) -> Result<u64, Refusal> {
         self.check(number, key)?;
         let Some(object) = self.objects.get_mut(&number) else { return Err(Refusal::Gone) };
@@ -437,7 +438,7 @@ impl Table {
         Ok(count)
     }
 
-    /// The name of the type of an object, and its length.
+    /// Returns the name of an object's type, and the object's length.
     pub(crate) fn describe(&self, number: u64) -> Option<(Arc<str>, u64)> {
         let object = self.objects.get(&number)?;
         Some((Arc::clone(&object.type_name), object.len))

@@ -1,11 +1,12 @@
 //! One topic: a queue of entries, and the positions of the subscribers in it.
 //!
-//! An entry leaves the queue when all subscribers have gone on past it. An object that the topic owns is evicted when its
-//! entry has left the queue and no subscriber holds its item any more.
+//! An entry leaves the queue when all subscribers have advanced past it. The store evicts an object that the topic owns
+//! when its entry has left the queue and no subscriber holds its item.
 //!
-//! Items leave the queue at its front alone, be it that all have gone past them or that they were dropped. So the place of
-//! an item is the number of items before it, which follows from its number, and the items that a subscriber lost are
-//! counted when it asks. Nothing here walks through entries or subscribers: trees find them, and do not grow by moving all.
+//! Items leave the queue only at its front, whether all have advanced past them or they were dropped. So the place of
+//! an item is the number of items before it, which follows from its number. The items that a subscriber lost are
+//! counted at its next request. Nothing here walks through entries or subscribers: trees find them, and do not move
+//! everything as they grow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use crate::table::{Source, Table};
 mod positions;
 mod queue;
 
-/// Why a request about a topic fails.
+/// The reason why a request about a topic fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     /// The publisher or subscriber is unknown, or another source's.
     Unknown,
-    /// There are as many topics as there can be.
+    /// The store has the maximum number of topics.
     Topics,
-    /// The topic has as many publishers or subscribers as it can have.
+    /// The topic has the maximum number of publishers or subscribers.
     Members,
     /// The capacity is 0 or too large, or more entries are to be kept than that.
     Capacity,
     /// An earlier publisher has made other choices: the capacity and the number of kept entries.
     Differs(u32, u32),
-    /// The subscriber holds so many items.
+    /// The subscriber holds the maximum number of items.
     Holds(u32),
     /// The bytes are no handle.
     NoHandle,
@@ -57,7 +58,7 @@ impl From<NoMemory> for Refused {
     }
 }
 
-/// A word in the store's memory and its value: what the request waits for changes it.
+/// A word in the store's memory and its value. The word changes when the request can succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wait {
     pub(crate) offset: u64,
@@ -78,15 +79,16 @@ pub(crate) enum Published {
 pub(crate) enum Next {
     /// An object.
     Item { number: u64, lost: u64, publisher: u64, is_owned: bool, handle: Arc<[u8]> },
-    /// A publisher ended without finishing, after so many entries.
+    /// A publisher ended without finishing, after `published` entries.
     PublisherGone { number: u64, lost: u64, publisher: u64, published: u64 },
     /// All publishers have ended.
     End { lost: u64 },
-    /// There is none yet.
+    /// There is no entry yet.
     Empty(Wait),
 }
 
-/// Bytes that records take of the store's capacity: no less than they take of the heap, in trees whose nodes are half full.
+/// Bytes that records take of the store's capacity. They are no less than the records take of the heap, in trees whose
+/// nodes are half full.
 pub(crate) mod record {
     /// A topic, beside its name, with the first node of each of its trees.
     pub(crate) const TOPIC: u64 = 3072;
@@ -102,7 +104,8 @@ pub(crate) mod record {
     pub(crate) const ITEM: u64 = 288;
     /// A further object that a subscriber holds.
     pub(crate) const HELD: u64 = 64;
-    /// Objects that a subscriber may hold without a record of their own: one that takes entries makes room in a full store.
+    /// Objects that a subscriber may hold without a record of their own, so that a subscriber can free space in a full
+    /// store.
     pub(crate) const HELD_FREE: usize = 16;
 }
 
@@ -118,13 +121,13 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// Bytes of its record.
+    /// Bytes of the entry's record.
     pub(crate) fn record(&self) -> u64 {
         record::ITEM + self.handle.len() as u64
     }
 }
 
-/// An entry that says that a publisher ended without finishing.
+/// The entry of a publisher that ended without finishing.
 #[derive(Debug)]
 pub(crate) struct Gone {
     pub(crate) publisher: u64,
@@ -142,7 +145,7 @@ pub(crate) struct Owned {
     pub(crate) holders: u32,
 }
 
-/// The entry that a subscriber was sent last.
+/// The last entry that was sent to a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
     pub(crate) number: u64,
@@ -153,30 +156,30 @@ pub(crate) struct Given {
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     pub(crate) source: Source,
-    /// The number of the first entry that it has not gone past.
+    /// The number of the first entry that it has not passed.
     next: u64,
-    /// The entry that it was sent last, until it has gone past that.
+    /// The last entry that was sent to it, until it has passed that.
     given: Option<Given>,
     /// Items that it has lost, of those before the place `counted`.
     lost: u64,
     counted: u64,
     /// Entries whose owned objects it holds.
     held: BTreeSet<u64>,
-    /// Publishers that had ended before it came.
+    /// Number of publishers that had ended before it came.
     ended_before: u64,
-    /// Publishers that must have opened the topic before it ends.
+    /// Number of publishers that must have opened the topic before its stream ends.
     publishers: u32,
-    /// It takes no more entries, and holds items still.
+    /// True if it takes no more entries, but still holds items.
     pub(crate) has_left: bool,
 }
 
 impl Subscriber {
-    /// Whether it holds no object.
+    /// Returns whether the subscriber holds no object.
     pub(crate) fn holds_nothing(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// It holds the object of this entry.
+    /// Holds the object of this entry.
     fn hold(&mut self, table: &mut Table, number: u64) -> Result<(), NoMemory> {
         if self.held.len() >= record::HELD_FREE {
             table.charge(self.source, record::HELD)?;
@@ -185,7 +188,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// It holds the object of this entry no more. `false` if it did not.
+    /// Stops holding the object of this entry. Returns `false` if the subscriber did not hold it.
     pub(crate) fn let_go(&mut self, table: &mut Table, number: u64) -> bool {
         let did = self.held.remove(&number);
         if did && self.held.len() >= record::HELD_FREE {
@@ -194,7 +197,7 @@ impl Subscriber {
         did
     }
 
-    /// Lets one object go, and returns the number of its entry.
+    /// Stops holding one object, and returns the number of its entry.
     pub(crate) fn let_first_go(&mut self, table: &mut Table) -> Option<u64> {
         let number = self.held.first().copied()?;
         self.let_go(table, number).then_some(number)
@@ -212,33 +215,33 @@ pub(crate) struct Choices {
 pub(crate) struct Topic {
     /// Two words, for subscribers and for publishers. Each counts changes.
     pub(crate) words: Block,
-    /// `None` once it was discarded: nobody finds it any more, and its entries go.
+    /// The topic's name. `None` once the topic is discarded: it cannot be found, and its entries go.
     pub(crate) name: Option<Arc<str>>,
-    /// The source that made it, and the bytes of its record.
+    /// The source that made the topic, and the bytes of the topic's record.
     pub(crate) record: (Source, u64),
     pub(crate) choices: Option<Choices>,
-    /// Subscribers for whom the first entries are kept.
+    /// Number of subscribers for which the first entries are kept.
     pub(crate) awaited: u32,
-    /// Subscribers that have come.
+    /// Number of subscribers that have come.
     came: u32,
     /// Entries with an object, by their places.
     pub(crate) items: BTreeMap<u64, Item>,
-    /// Items that there were.
+    /// Number of items so far.
     items_ever: u64,
-    /// The others, by their numbers.
+    /// The entries of gone publishers, by their numbers.
     pub(crate) gone: BTreeMap<u64, Gone>,
     gone_ever: u64,
-    /// Publishers that have not ended.
+    /// Number of publishers that have not ended.
     pub(crate) live: usize,
-    /// Publishers that have opened the topic.
+    /// Number of publishers that have opened the topic.
     opened: u64,
     pub(crate) owned: BTreeMap<u64, Owned>,
     pub(crate) subscribers: BTreeMap<u64, Box<Subscriber>>,
     /// The positions and numbers of the subscribers that have not left.
     positions: BTreeSet<(u64, u64)>,
-    /// The sources that have used it and have not ended.
+    /// The sources that have used the topic and have not ended.
     pub(crate) users: BTreeSet<Source>,
-    /// Its place among those whose users have all ended.
+    /// Its place among the topics whose users have all ended.
     pub(crate) orphaned: Option<u64>,
 }
 
@@ -258,7 +261,7 @@ pub(crate) fn with_word<T>(
     let offset = words.offset() + which as u64;
     let start = table.region().region.at(offset, 4).expect("blocks lie in the region");
     // SAFETY: the four bytes are in the region, which is mapped for writing as long as the table, in a block that the
-    // allocator has given to the topic. Other processes change them by atomic operations if at all.
+    // allocator has given to the topic. If other processes change them, they do so by atomic operations.
     then(unsafe { AtomicU32::from_ptr(start.as_ptr().cast()) }, offset)
 }
 
@@ -266,7 +269,7 @@ pub(crate) fn with_word<T>(
 pub(crate) fn signal(table: &Table, words: Block, which: Word) {
     with_word(table, words, which, |word, _| {
         word.fetch_add(1, Ordering::Release);
-        // An error of it concerns no waiter: each looks again after a time.
+        // Its errors concern no waiter: each looks again after a time.
         let _ = futex::wake(word, futex::Flags::empty(), u32::MAX);
     });
 }

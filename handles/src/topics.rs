@@ -1,11 +1,11 @@
-//! The topics of a store, at its owner: the publishers, the entries that are kept, and the positions of the subscribers.
+//! The topics of a store, at its owner: the publishers, the kept entries, and the positions of the subscribers.
 //!
-//! A topic is one queue, in which the entries of all its publishers stand in the order of their arrival. So the order of
-//! each publisher is kept.
+//! A topic is one queue of the entries of all its publishers, in the order of their arrival. So it keeps the order of
+//! each publisher.
 //!
 //! Each request visits a bounded number of entries, members and topics ([`Turn`](crate::turn::Turn)), and leaves the rest to
-//! [`Topics::go_on`]. What a topic is to its users does not depend on what is left: entries that only wait to be taken out
-//! are in no one's way.
+//! [`Topics::go_on`]. Users of a topic see no difference while work is left: entries that only wait to be removed
+//! affect no user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,9 +39,9 @@ struct Publisher {
 /// The topics of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
-    /// The topics that can be found.
+    /// The topics that can be found by name.
     names: BTreeMap<Arc<str>, u64>,
-    /// These, and those that were discarded and are not yet taken apart.
+    /// All topics, including those that are discarded and not yet taken apart.
     topics: BTreeMap<u64, Topic>,
     publishers: BTreeMap<u64, Publisher>,
     /// The topics of the subscribers.
@@ -50,11 +50,11 @@ pub(crate) struct Topics {
     members: BTreeSet<(Source, u64)>,
     /// The topics that sources have used, by the sources.
     used: BTreeSet<(Source, u64)>,
-    /// Sources that have ended, and have members or topics still.
+    /// Ended sources that still have members or topics.
     ended: BTreeSet<Source>,
-    /// Topics in which entries wait to be taken out.
+    /// Topics in which entries wait to be removed.
     due: BTreeSet<u64>,
-    /// Topics with items that only ended sources have used, in the order in which they came to that.
+    /// Topics with items whose users have all ended, in the order in which the last user ended.
     orphans: BTreeMap<u64, u64>,
     /// The number of the last publisher, subscriber, topic or orphan.
     last: u64,
@@ -68,7 +68,7 @@ impl Topics {
         self.last
     }
 
-    /// The number of the topic of this name, made if it is not there, and used by `source`.
+    /// Returns the number of the topic of this name, for use by `source`. Makes the topic if it does not exist.
     fn topic(&mut self, table: &mut Table, source: Source, name: &str) -> Result<u64, Refused> {
         let id = match self.names.get(name) {
             Some(id) => *id,
@@ -91,7 +91,7 @@ impl Topics {
 
     fn make(&mut self, table: &mut Table, source: Source, name: &str) -> Result<u64, Refused> {
         if self.names.len() == MAX_TOPICS {
-            // One that nobody has any more makes way.
+            // A topic without users makes way.
             let Some((_, orphan)) = self.orphans.pop_first() else { return Err(Refused::Topics) };
             self.detach(orphan);
         }
@@ -113,8 +113,8 @@ impl Topics {
         Ok(id)
     }
 
-    /// Counts the record of a new publisher or subscriber of this topic. Where that is refused, a topic that was only made
-    /// for it goes.
+    /// Charges for the record of a new publisher or subscriber of this topic. If that is refused, a topic that was made
+    /// only for it is removed.
     fn admit(&mut self, table: &mut Table, source: Source, id: u64, bytes: u64) -> Result<(), NoMemory> {
         table.charge(source, bytes).inspect_err(|_| self.detach_unused(id))
     }
@@ -146,7 +146,7 @@ impl Topics {
         {
             return Err(Refused::Differs(made.capacity, made.keep));
         }
-        // Each publisher may leave an entry that says that it is gone.
+        // Each publisher may leave an entry that reports that it is gone.
         if topic.places_of_publishers() >= MAX_MEMBERS {
             return Err(Refused::Members);
         }
@@ -187,7 +187,7 @@ impl Topics {
             return Err(Refused::Foreign);
         }
         let bytes = record::ITEM + handle.len() as u64;
-        // Where the bytes are those of other topics, no word changes: the publisher asks again after a time.
+        // If other topics use up the bytes, no word changes: the publisher requests again after a time.
         loop {
             let charged = match topic.items.len() >= topic.capacity() || self.bytes + handle.len() > MAX_BYTES
             {
@@ -211,12 +211,12 @@ impl Topics {
         self.bytes += handle.len();
         publisher.published += 1;
         signal(table, topic.words, Word::Subscribers);
-        // With no subscriber left nothing is held back.
+        // Without subscribers, no entry has to stay.
         self.tend(table, topic_id);
         Ok(Published::As(number))
     }
 
-    /// Ends a publisher. If it has not finished, its subscribers are told.
+    /// Ends a publisher. If it has not finished, its subscribers get an entry that reports this.
     pub(crate) fn finish(
         &mut self,
         table: &mut Table,
@@ -242,7 +242,7 @@ impl Topics {
         Ok(())
     }
 
-    /// Adds a subscriber. Returns its number, and that of the first entry which it can get.
+    /// Adds a subscriber. Returns its number, and the number of the first entry that it can get.
     pub(crate) fn subscribe(
         &mut self,
         table: &mut Table,
@@ -265,7 +265,7 @@ impl Topics {
         Ok((id, next))
     }
 
-    /// A subscriber of this source, and its topic.
+    /// Returns the topic of a subscriber, which must be of this source.
     fn subscriber(&mut self, source: Source, id: u64) -> Result<(u64, &mut Topic), Refused> {
         let topic_id = *self.subscribers.get(&id).ok_or(Refused::Unknown)?;
         let topic = self.topics.get_mut(&topic_id).ok_or(Refused::Unknown)?;
@@ -289,7 +289,7 @@ impl Topics {
         Ok(next)
     }
 
-    /// The subscriber no longer holds the object of an entry. One that it does not hold is none.
+    /// Ends the subscriber's hold of the object of an entry. Does nothing if it holds none.
     pub(crate) fn release(&mut self, table: &mut Table, source: Source, id: u64, number: u64) {
         table.turn.visit(1);
         let Ok((topic_id, topic)) = self.subscriber(source, id) else { return };
@@ -305,8 +305,8 @@ impl Topics {
         }
     }
 
-    /// The subscriber takes no more entries. It stays known while it holds items.
-    /// An entry from `from` on that it was sent did not arrive.
+    /// Ends the delivery of entries to a subscriber, which stays known while it holds items. If the last entry that was
+    /// sent has a number from `from` on, it did not arrive.
     pub(crate) fn unsubscribe(
         &mut self,
         table: &mut Table,
@@ -323,7 +323,7 @@ impl Topics {
         Ok(())
     }
 
-    /// A subscriber that has left holds nothing any more.
+    /// Removes a subscriber that has left and holds nothing.
     fn remove_subscriber(&mut self, table: &mut Table, source: Source, id: u64, topic_id: u64) {
         if let Some(topic) = self.topics.get_mut(&topic_id) {
             topic.subscribers.remove(&id);
@@ -333,8 +333,8 @@ impl Topics {
         table.refund(source, record::SUBSCRIBER);
     }
 
-    /// Forgets a topic that has neither publishers nor subscribers, and evicts the objects that it owns. `false` if there
-    /// is none.
+    /// Discards a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Returns
+    /// `false` if there is none.
     pub(crate) fn discard(&mut self, table: &mut Table, name: &str) -> Result<bool, Refused> {
         let Some(id) = self.names.get(name).copied() else { return Ok(false) };
         if self.topics.get(&id).is_some_and(|topic| topic.live != 0 || !topic.subscribers.is_empty()) {

@@ -1,4 +1,4 @@
-//! The bytes of objects on their way between a client and an owner: where they lie, or through frames.
+//! The bytes of objects on their way between a client and an owner: in place, or through frames.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::table::Claimed;
 use crate::view::View;
 use crate::wire::{MAX_READ, Op, Reader, Writer};
 
-/// Longest object that travels in the request to put it, in bytes. A longer one is written where it stays.
+/// Longest object that travels in the request to put it, in bytes. A longer one is written in place.
 const INLINE: usize = 1024;
 /// Bytes of one request to write where the owner's memory is not mapped.
 const PART: usize = 256 << 10;
-/// Requests to read or write that are under way at a time.
+/// Maximum number of requests to read or write under way at a time.
 const WINDOW: usize = 8;
 
-/// Requests of a client that are under way. Cancelled when this is dropped.
+/// Requests of a client that are under way. Dropping this cancels them.
 struct Requests<'c> {
     client: &'c Client,
     numbers: VecDeque<u32>,
@@ -42,16 +42,16 @@ impl Drop for Requests<'_> {
 }
 
 impl Client {
-    /// How bytes come here: `Ok` if the owner's memory is mapped, or why it is not.
+    /// Returns `Ok` if the owner's memory is mapped, and otherwise the reason why not.
     ///
     /// # Errors
-    /// The reason, in a sentence.
+    /// The reason, as a sentence.
     pub fn mapping(&self) -> Result<(), &str> {
         self.0.region().map(drop)
     }
 
-    /// The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy, which the transport reads
-    /// from the owner's memory if it can, and which comes in frames if not ([`View::access`]).
+    /// The bytes of an object. If the owner's memory is mapped, they are the owner's bytes. Otherwise they are a copy:
+    /// the transport reads it from the owner's memory if it can, and it comes in frames if not ([`View::access`]).
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::WrongKey`], [`Error::Unset`]; [`Error::TimedOut`]; [`Error::Link`] if the owner is gone.
@@ -70,8 +70,8 @@ impl Client {
         }
     }
 
-    /// As [`Client::get`], on a thread that the owner needs too: calls `turn` until the owner has answered, and then waits for
-    /// bytes that come in frames as [`Client::get`] does.
+    /// As [`Client::get`], on a thread that the owner also needs: calls `turn` until the owner's reply has come. Then
+    /// it waits for bytes that come in frames as [`Client::get`] does.
     ///
     /// # Errors
     /// As [`Client::get`], and [`Error::Interrupted`] when `turn` returns `false`.
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// As [`Client::get_with`]; waits for the contents of a reserved object.
+    /// As [`Client::get_with`], but waits for the contents of a reserved object.
     ///
     /// # Errors
     /// As [`Client::get_with`].
@@ -105,7 +105,7 @@ impl Client {
             let time = patience.slice(if word.is_some() { NAP } else { nap });
             match word {
                 Some(word) => {
-                    // SAFETY: the word lies in the mapped region, at a multiple of 4; the owner changes it by atomic
+                    // SAFETY: the word lies in the mapped region, at a multiple of 4. The owner changes it by atomic
                     // operations, and here it is only read.
                     let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
                     if word.load(Ordering::Acquire) == 0 {
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// The view of a claimed object, and the key of its loan if it is lent.
+    /// Returns the view of a claimed object. `loan` is the key of its loan, empty if it is not lent.
     fn view(
         &self,
         handle: &Handle,
@@ -153,7 +153,7 @@ impl Client {
             source: std::io::ErrorKind::OutOfMemory.into(),
             advice: String::new(),
         })?;
-        // A reply brings as much as the link takes: the first one shows how much that is.
+        // A reply brings as many bytes as the link takes. The first reply shows how many.
         let mut step = MAX_READ;
         while bytes.len() < len {
             let mut requests = Requests { client: self, numbers: VecDeque::new() };
@@ -231,7 +231,7 @@ impl Client {
         Ok(self.0.handle(number, key, 0, type_name))
     }
 
-    /// Gives a reserved object contents, in place of those that it has.
+    /// Gives a reserved object contents, in place of its present ones.
     ///
     /// # Errors
     /// As [`Client::put`], and [`Error::NotReserved`], [`Error::Gone`], [`Error::WrongKey`], [`Error::Interrupted`].
@@ -240,7 +240,7 @@ impl Client {
         self.write(Some(handle), &handle.type_name, parts, patience).map(drop)
     }
 
-    /// Writes a new object, for a reserved one if that is given.
+    /// Writes a new object, for the reserved one if that is given.
     fn write(
         &self,
         reserved: Option<&Handle>,
@@ -270,7 +270,8 @@ impl Client {
         request.u64(written).u64(number).bytes(&key.0);
         let committed = self.0.ask(&request.0, patience);
         if reserved.is_none() && committed.is_err() {
-            // The caller gets no handle. With a reserved object the contents are set, or refused and given up there.
+            // The caller gets no handle. With a reserved object, the owner has set the contents, or refused and dropped
+            // them.
             self.0.take_back(written, its_key);
         }
         self.0.fields(&committed?, about)?;

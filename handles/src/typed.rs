@@ -42,8 +42,8 @@ impl<T: TypeName> TypeName for Vec<T> {
     }
 }
 
-/// A [`Handle`] to a `T`: plain data, read where they lie ([`Client::get_value`]), or a type of serde's, which is decoded (feature `serde`).
-/// Everything that takes a `&Handle` takes it.
+/// A [`Handle`] to a `T`. A `T` is plain data, which is read in place ([`Client::get_value`]), or a type of serde's,
+/// which is decoded (feature `serde`). Everything that takes a `&Handle` also takes a typed one.
 pub struct TypedHandle<T: ?Sized> {
     handle: Handle,
     of: PhantomData<fn() -> Box<T>>,
@@ -78,7 +78,7 @@ impl<T: ?Sized> Deref for TypedHandle<T> {
 }
 
 impl<T: TypeName + ?Sized> TypedHandle<T> {
-    /// The handle as one to a `T`.
+    /// Returns the handle as a handle to a `T`.
     ///
     /// # Errors
     /// [`Error::Type`] for a handle whose object has a type of another name.
@@ -101,7 +101,7 @@ fn other<T: TypeName + ?Sized>(handle: &Handle, why: String) -> Error {
     Error::Type { number: handle.number(), found, asked: T::type_name(), why }
 }
 
-/// A value where its bytes lie.
+/// A value in place in an object's bytes.
 pub struct Value<T: ?Sized> {
     view: View,
     of: PhantomData<fn() -> Box<T>>,
@@ -156,7 +156,7 @@ impl Store {
         Ok(TypedHandle { handle, of: PhantomData })
     }
 
-    /// The value of an object, where it lies.
+    /// The value of an object, in place.
     ///
     /// # Errors
     /// As [`Store::get`], and [`Error::Type`].
@@ -182,7 +182,7 @@ impl Client {
         Ok(TypedHandle { handle, of: PhantomData })
     }
 
-    /// The value of an object: where it lies if the owner's memory is mapped.
+    /// The value of an object. It is in place if the owner's memory is mapped.
     ///
     /// # Errors
     /// As [`Client::get`], and [`Error::Type`].

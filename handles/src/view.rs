@@ -1,4 +1,4 @@
-//! Views: the bytes of an object, for as long as somebody needs them.
+//! Views: the bytes of an object, for as long as a program needs them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,52 +12,52 @@ use crate::connection;
 use crate::shared::Shared;
 use crate::table::{Claimed, Source};
 
-/// The bytes of an object. They lie where their owner keeps them, or in a copy if that is not mapped here; in any case they
-/// stay until the view is dropped, also when the object is evicted or its owner is gone.
+/// The bytes of an object. They are the owner's bytes, or a copy if the owner's memory is not mapped here. In either
+/// case they stay until the view is dropped, even if the object is evicted or its owner is gone.
 ///
-/// Dropping it releases the object at its owner: at once in the owner's process, with the next request of the
-/// [`Client`](crate::Client) elsewhere, and when the client's process ends in any case.
+/// Dropping it releases the object at its owner: at once in the owner's process, and with the next request of the
+/// [`Client`](crate::Client) elsewhere. The end of the client's process also releases it.
 pub struct View {
     data: NonNull<u8>,
     len: usize,
     holder: Holder,
 }
 
-/// What keeps the bytes.
+/// The thing that keeps the bytes.
 enum Holder {
     Store(Arc<Shared>, u64),
     /// A claim of the client's, and the number of forks before the view was made.
     Client(Arc<connection::Inner>, u64, u64),
-    /// A copy of this process's own.
+    /// A copy that this process owns.
     Copy(#[allow(dead_code, reason = "it keeps the bytes")] Box<[u8]>),
-    /// A copy that the transport made, of the memory that the owner lent.
+    /// A copy that the transport made of memory that the owner lent.
     Read(#[allow(dead_code, reason = "it keeps the bytes")] ReadBytes),
 }
 
-/// The way by which the bytes of a view came ([`View::access`]).
+/// The way in which the bytes of a view came ([`View::access`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Access {
-    /// They lie where the owner keeps them.
+    /// They are the owner's bytes.
     Mapped,
-    /// The transport read them from the owner's memory, without the owner.
+    /// The transport read them from the owner's memory, without work of the owner.
     Read,
     /// The owner sent them in frames.
     Frames,
 }
 
-// SAFETY: the bytes are only read, by whichever thread, and what keeps them may be dropped by any.
+// SAFETY: any thread only reads the bytes, and any thread may drop the holder that keeps them.
 unsafe impl Send for View {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for View {}
 
 impl View {
-    /// `data` is claimed in that store.
+    /// Makes a view of `data`, which is claimed in that store.
     pub(crate) fn of_store(shared: Arc<Shared>, data: NonNull<u8>, claimed: Claimed) -> View {
         View { data, len: claimed.len as usize, holder: Holder::Store(shared, claimed.claim) }
     }
 
-    /// `data` is claimed by that client, in memory that it has mapped.
+    /// Makes a view of `data`, which is claimed by that client, in memory that it has mapped.
     pub(crate) fn of_client(inner: Arc<connection::Inner>, data: NonNull<u8>, claimed: Claimed) -> View {
         let holder = Holder::Client(inner, claimed.claim, forked_children::forks());
         View { data, len: claimed.len as usize, holder }
@@ -71,23 +71,23 @@ impl View {
     }
 
     pub(crate) fn of_read(bytes: ReadBytes) -> View {
-        // Asked once: the memory is a transport's own, and a second slice of it could be a longer one.
+        // Dereferenced once: the memory is a transport's own, and a second slice of it could be longer.
         let all: &[u8] = &bytes;
         let (data, len) = (NonNull::from(all).cast(), all.len());
         View { data, len, holder: Holder::Read(bytes) }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.data
     }
 
-    /// Whether these are the owner's bytes, and not a copy.
+    /// Returns whether these are the owner's bytes, and not a copy.
     pub fn is_mapped(&self) -> bool {
         self.access() == Access::Mapped
     }
 
-    /// How they came here.
+    /// Returns the way in which the bytes came.
     pub fn access(&self) -> Access {
         match self.holder {
             Holder::Store(..) | Holder::Client(..) => Access::Mapped,
@@ -101,8 +101,8 @@ impl Deref for View {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `holder` keeps `len` bytes mapped, and claimed at their owner, which writes no object that is finished.
-        // Processes of the owner's user could write them all the same: they are trusted not to (`docs/security.md`).
+        // SAFETY: `holder` keeps `len` bytes mapped, and claimed at their owner, which writes no finished object.
+        // Processes of the owner's user could still write them: they are trusted not to (`docs/security.md`).
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory that shows more each time. Safe code.
+    /// Memory that is longer each time it is read. Safe code.
     struct Growing(AtomicUsize, [u8; 8]);
 
     impl AsRef<[u8]> for Growing {

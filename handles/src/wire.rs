@@ -1,64 +1,67 @@
 //! Requests to a store and its replies, as bytes: the payload of a call of [`farjump::objects::NAME`], and its reply.
 //!
-//! A request is its [`Op`] in one byte, and the fields of that. All numbers are little-endian. A reply begins with a
-//! [`Status`]. `docs/protocol.md` has the table.
+//! A request is its [`Op`] in one byte, and that operation's fields. All numbers are little-endian. A reply begins with
+//! a [`Status`]. `docs/protocol.md` has the table.
 
-/// Version of the requests, told in [`Op::Hello`].
+/// Version of the requests, sent in [`Op::Hello`].
 pub(crate) const VERSION: u8 = 1;
 /// Longest request without contents, in bytes.
 pub(crate) const MAX_REQUEST: usize = 2048;
 /// Most releases of items that travel with another request, which visits something itself.
 pub(crate) const MAX_RELEASES: usize = 16;
-/// Most claims that one request releases: the end of each visits several blocks.
+/// Maximum number of claims that one request releases: the end of each visits several blocks.
 pub(crate) const MAX_CLAIMS: usize = 16;
-/// Reads of one reply are no longer than this, in bytes.
+/// Longest read of one reply, in bytes.
 pub(crate) const MAX_READ: u64 = 1 << 20;
 
 /// Longest text in a request or reply, in bytes.
 pub(crate) const MAX_TEXT: usize = 255;
 
-/// Objects from this length on, in bytes, are lent to sources that read memory. Shorter ones come as soon in a frame.
+/// Least length of objects, in bytes, that the owner lends to sources that read memory. Shorter ones come as soon in a
+/// frame.
 pub(crate) const MIN_LENT: u64 = 16 << 10;
 
 /// The requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`, and `1 u8` if the store has a file, which the
-    /// sources of calls at objects then hold before ([`Op::Hold`]).
+    /// `version u8`. Replied: `version u8, epoch u64, capacity u64, addresses`, and `1 u8` if the store has a file, in
+    /// which case sources hold an object ([`Op::Hold`]) before a call at it.
     Hello = 0,
-    /// `number u64, key, type name, contents`: makes an object. With a number of a reserved one, its contents; otherwise 0.
-    /// Replied: `number u64, key`.
+    /// `number u64, key, type name, contents`: makes an object. `number` is that of a reserved object whose contents
+    /// these are, or 0. Replied: `number u64, key`.
     Put = 1,
     /// `len u64, type name`: memory for an object, which this source is to write. Replied: `number u64, key, offset u64`.
     Allocate = 2,
     /// `number u64, at u64, bytes`: a part of the contents of an object that this source allocated.
     Write = 3,
-    /// `number u64, target u64, key of the target`: the contents are written. With a target, they are those of the reserved
-    /// object of this number.
+    /// `number u64, target u64, key of the target`: finishes the contents. With a target, they become those of the
+    /// reserved object of that number.
     Commit = 4,
     /// `count u16, that many claims u64 to release, number u64, key`: claims an object, to read it. Replied: `claim u64,
     /// offset u64, len u64`; with [`Status::Unset`] the offset of the word to wait for.
     Claim = 5,
-    /// `count u16, claims u64`: releases claims. Not replied to.
+    /// `count u16, claims u64`: releases claims. No reply.
     Release = 6,
-    /// `claim u64, at u64, len u64`: bytes of a claimed object. Replied: as many as fit.
+    /// `claim u64, at u64, len u64`: bytes of a claimed object. Replied: as many bytes as fit.
     Read = 7,
-    /// `number u64, key`: evicts an object; also one that this source allocated and has not committed. Replied: `1 u8` if it
-    /// was there.
+    /// `number u64, key`: evicts an object, also one that this source allocated and has not committed. Replied: `1 u8`
+    /// if it existed.
     Evict = 8,
-    /// `number u64, key`. Replied: `1 u8` if it is there and has contents, or is reserved.
+    /// `number u64, key`. Replied: `1 u8` if the object exists with contents, or is reserved.
     Exists = 9,
     /// `type name`: reserves a number. Replied: `number u64, key`.
     Reserve = 10,
-    /// `number u64, key, milliseconds u64`: evicts the object when that time is over; 0 takes the limit away.
+    /// `number u64, key, milliseconds u64`: evicts the object after that time; 0 removes the limit.
     Lease = 11,
-    /// `number u64, key, difference i64`: changes the count of references; the object is evicted when it comes to 0.
+    /// `number u64, key, difference i64`: changes the count of references; the owner evicts the object when the count
+    /// comes to 0.
     Count = 12,
-    /// As [`Op::Claim`], of a source whose transport reads memory that is lent to it. Replied: the same, and behind it the
-    /// key of the loan; nothing if the object is not lent.
+    /// As [`Op::Claim`], of a source whose transport reads lent memory. Replied: the same, and behind it the key of the
+    /// loan, or nothing if the object is not lent.
     ClaimLent = 13,
-    /// `number u64, key`: claims an object for a call that follows on the same link, until that has found it. Not replied to.
+    /// `number u64, key`: claims an object for a call that follows on the same link, until that call has opened it. No
+    /// reply.
     Hold = 14,
 }
 
@@ -85,7 +88,7 @@ impl Op {
     }
 }
 
-/// What a reply begins with.
+/// The first byte of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -93,9 +96,9 @@ pub(crate) enum Status {
     Done = 0,
     /// There is no such object.
     Gone = 1,
-    /// The key is another.
+    /// The handle's key is not the object's.
     WrongKey = 2,
-    /// It has no contents yet. `offset u64` of the word that changes when it has.
+    /// The object has no contents yet. `offset u64` of the word that changes when it gets them.
     Unset = 3,
     /// `asked u64, used u64, capacity u64, largest u64, quarantined u64`, a text that names the processes that keep the
     /// bytes in quarantine, and `1 u8` if the store's file could not be written.
@@ -152,7 +155,7 @@ impl Writer {
         self
     }
 
-    /// A text of at most [`MAX_TEXT`] bytes, behind its length.
+    /// Writes a text of at most [`MAX_TEXT`] bytes, behind its length.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.u8(text.len() as u8).bytes(text.as_bytes())
     }

@@ -39,7 +39,7 @@ static ALLOCATOR: Counting = Counting;
 const CAPACITY: u64 = 4 << 20;
 const SOURCE: u64 = 1;
 
-/// A store, and what the test knows of it.
+/// A store, with the numbers that the test knows.
 struct Bench {
     service: Service,
     /// Bytes on the heap when it was empty.
@@ -66,7 +66,7 @@ impl Bench {
             reply.clear();
             match self.service.request(SOURCE, request.into(), reply, 1000).unwrap() {
                 Answer::Done => return,
-                // For the thread of the file.
+                // Lets the thread of the file run.
                 Answer::GoOn | Answer::Wait => std::thread::yield_now(),
             }
         }
@@ -82,7 +82,7 @@ const fn lines(len: usize) -> u64 {
     (if len == 0 { 1 } else { len as u64 }).next_multiple_of(64)
 }
 
-/// Puts objects until the store is full, gives some of them up, and so on; also with claims and leases on all.
+/// Puts objects until the store is full, evicts some of them, and repeats this; also with claims and leases on all.
 fn fill_and_free(bench: &mut Bench, len: usize, name: usize, most: usize, is_used: bool) -> u64 {
     let mut put = vec![1];
     put.extend([0; 24]);
@@ -158,13 +158,14 @@ fn region_and_heap_stay_together_within_the_capacity_whatever_the_lengths_of_obj
             assert!(highest <= MOST, "{len} bytes, name of {name}: {highest} bytes of at most {MOST}");
             let listed = store.list(0);
             assert_eq!((listed.used, listed.left_out), (0, 0), "{len} bytes, name of {name}");
-            // Enough for as many again.
+            // The test used more than half of the capacity.
             assert!(highest > CAPACITY / 2, "{len} bytes, name of {name}: {highest}");
         }
     }
 }
 
-/// Objects of different lengths, one after another: what one kind leaves on the heap does not add to what the next one takes.
+/// Objects of different lengths, one after another: the bytes that one kind leaves on the heap do not add to those of
+/// the next kind.
 #[test]
 fn what_many_small_objects_have_left_on_the_heap_counts_for_the_large_ones_behind_them() {
     let (_store, mut bench) = Bench::new(None);

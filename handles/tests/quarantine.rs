@@ -1,4 +1,4 @@
-//! Memory of links that are over: it stays as it is while a process may use it, and is free when the last has let go.
+//! Memory of ended links: it does not change while a process may use it, and is free when the last one has let go.
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
@@ -22,7 +22,7 @@ const ENTRY: &str = "a_process_plays_the_role_that_it_was_started_for";
 const TEXT: &str = "checked text é ";
 const TIMES: usize = 4096;
 const CAPACITY: u64 = 1 << 20;
-/// Bytes of the object that a client is stopped in the middle of.
+/// Bytes of the object during whose put a client is stopped.
 const HALF_WRITTEN: usize = 512 << 10;
 
 /// A store and its target, which a test polls itself.
@@ -139,7 +139,7 @@ fn a_text_that_was_checked_stays_when_the_owner_ends_links_or_the_target_and_evi
         assert_eq!((listing.keepers.len(), listing.quarantined >= handle.len()), (1, true));
         let pid = reader.pid().as_raw_nonzero().get();
         assert_eq!(listing.keepers[0].pid, pid.cast_unsigned());
-        // It drops its view and its client, and goes on to live.
+        // The reader drops its view and its client, and stays alive.
         reader.obey("drop");
         eventually("the memory is free", || owner.store.put(&vec![0; handle.len() as usize]).is_ok());
         let listing = owner.store.list(100);
@@ -197,7 +197,7 @@ fn a_client_that_is_stopped_in_a_put_writes_into_no_other_object_when_it_goes_on
     writer.end();
 }
 
-/// As the program `forked.py` of an audit: the farewell of a reader, or its end, freed what its child still read.
+/// As the program `forked.py` of an audit: the farewell of a reader, or its end, freed bytes that its child still read.
 #[test]
 fn a_forked_child_keeps_the_bytes_whether_its_parent_left_in_order_or_was_killed() {
     // A view of many bytes is released as soon as it is dropped.
@@ -251,7 +251,7 @@ fn a_client_that_lets_go_later_has_the_place_of_a_source() {
     owner.serve(|| eventually("there is a place", || Client::connect(&address).is_ok()));
 }
 
-/// Its objects would be read without claims: claims are known to the store that gave them alone.
+/// Its objects would be read without claims: only the store that gave claims knows them.
 #[test]
 fn the_memory_of_a_store_that_took_the_owner_s_place_is_not_mapped() {
     let mut owner = Owner::new();
@@ -350,7 +350,7 @@ fn mapped(address: &str) -> View {
     view
 }
 
-/// Number of bytes that are not what they were.
+/// Number of changed bytes.
 fn changed(view: &[u8]) -> usize {
     let was = TEXT.as_bytes().iter().cycle();
     view.iter().zip(was).filter(|(is, was)| is != was).count()
@@ -405,7 +405,7 @@ fn play_parent(address: &str) {
     std::process::exit(0);
 }
 
-/// Half of the bytes that the client puts: the rest cannot be read before the process was stopped.
+/// The second half of the bytes that the client puts. It cannot be read before the process was stopped.
 static UNREADABLE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn stop_and_go_on(_signal: c_int) {

@@ -11,7 +11,7 @@ use farjump_core::transport::{
     UnconnectedEndpoint,
 };
 
-/// Time that the two may take to connect, in milliseconds.
+/// Time limit for the two endpoints to connect, in milliseconds.
 const DEADLINE_MS: u32 = 10_000;
 
 /// The streams for backends that request one.
@@ -20,7 +20,7 @@ pub enum Streams {
     /// TCP over loopback, with a secret.
     #[default]
     Sealed,
-    /// Unix sockets, without one.
+    /// Unix sockets, without a secret.
     Clear,
 }
 
@@ -60,8 +60,8 @@ impl Streams {
     }
 }
 
-/// Opens an endpoint of `left` and one of `right`, and connects them to each other. `left` is the source,
-/// where that matters.
+/// Opens an endpoint of `left` and one of `right`, and connects them to each other. `left` is the source, if that
+/// matters.
 ///
 /// # Errors
 /// Those of opening and connecting; open endpoints are closed again.
@@ -88,11 +88,11 @@ pub fn connect_over(
     let (mut to_left, mut to_right) = (handed_over(&*left)?, handed_over(&*right)?);
     if streamed {
         let [source, target] = streams.pair().map_err(|error| failed(&format!("a stream: {error}")))?;
-        // An endpoint gets its own end of the stream, with the peer's address.
+        // An endpoint gets its own end of the stream with the peer's address.
         (to_right.stream, to_left.stream) = (Some(source), Some(target));
     }
-    // Both must be open while either connects: an address is valid as long as its unconnected endpoint.
-    // They connect at the same time, as two processes do: one may have to wait for the other.
+    // Both must be open while either connects: an address is valid as long as its unconnected endpoint. They connect
+    // at the same time, as two processes do: one may have to wait for the other.
     std::thread::scope(|scope| {
         let other = scope.spawn(move || right.connect(to_left, DEADLINE_MS));
         let one = left.connect(to_right, DEADLINE_MS);
@@ -101,7 +101,7 @@ pub fn connect_over(
     })
 }
 
-/// The address of `opening` as it comes out of a control connection: with descriptors of its own.
+/// The address of `opening` as a control connection passes it on: with descriptors of its own.
 ///
 /// # Errors
 /// When the system has no more descriptors.

@@ -1,6 +1,5 @@
-//! Programs that safe code must not be able to be. Each must not compile, for the reason that its error code
-//! names. Beside it is a variant that differs only in that point and compiles, which shows that the reason is
-//! the right one.
+//! Programs that safe code must not be able to be. Each must not compile, for the reason that its error code names.
+//! Beside it is a variant that differs only in that point and compiles. It shows that the reason is the right one.
 //!
 //! # A transport with messages at arbitrary addresses
 //! Core follows the pointers that `Messages` returns.

@@ -1,5 +1,5 @@
-//! The conformance suite over everything that farjump has: a test for each subject, named after it. `cargo
-//! run -p farjump-integration-tests --bin conformance` prints the whole as a matrix.
+//! The conformance suite over all transports of farjump: a test for each subject, named after it. `cargo run -p
+//! farjump-integration-tests --bin conformance` prints the whole as a matrix.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -44,9 +44,9 @@ fn program() -> PathBuf {
     std::env::current_exe().expect("a test has a program")
 }
 
-/// Runs the test `test` in a process of its own that `command` starts, with only these UCX transports: UCX
-/// reads its settings once. Tests channels, and links in one mode, since modes do not depend on UCX's
-/// transports. Returns whether it was not skipped.
+/// Runs the test `test` in a process of its own that `command` starts, with only these UCX transports: UCX reads its
+/// settings once. Tests channels, and links in one mode, since modes do not depend on UCX's transports. Returns
+/// whether the test was not skipped.
 fn conforms_over(transports: &str, test: &str, mut command: Command) -> bool {
     command.args(only(test)).env("UCX_TLS", transports).stdin(Stdio::null());
     command.env("CONFORMANCE_PARTS", "channels,cached");
@@ -70,7 +70,7 @@ fn conforms_between_namespaces(test: &str) {
     };
     let mut command = namespaces.command(Side::Left, program());
     command.env(LAUNCHER, namespaces.launcher(Side::Right).join("\n")).env("UCX_NET_DEVICES", DEVICE);
-    // UCX would use shared memory across them.
+    // UCX would use shared memory between the namespaces.
     if conforms_over("tcp,self", test, command) {
         for side in [Side::Left, Side::Right] {
             let bytes = namespaces.received(side).unwrap();
@@ -95,7 +95,7 @@ fn serving(run: Command, listen: &str) -> (Process, String) {
     (serving, address.to_owned())
 }
 
-/// Tests `subject` with targets that are started at `address`. Returns whether it was not skipped.
+/// Tests `subject` with targets that are started at `address`. Returns whether the test was not skipped.
 fn conforms_at(run: Command, address: &str, subject: &str) -> bool {
     let output = settled(run).args(["--at", address, subject]).output().expect("the suite's program starts");
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,9 +1,9 @@
 //! filter_aggregate: counts the hashes whose names begin with a prefix and in which a field lies between two numbers, and
-//! adds up another field of theirs.
+//! adds up another of their fields.
 //!
 //! The payload has five words, each with a zero behind it: the prefix, the field to filter by, the least and the greatest
-//! number, and the field to add up. The reply is two 64-bit numbers: how many hashes, and the sum. Fields that are missing
-//! or no whole numbers leave a hash out.
+//! number, and the field to add up. The reply is two 64-bit numbers: the number of hashes, and the sum. A hash is left
+//! out if a field is missing or no whole number.
 //!
 //! `farjump build` compiles a crate with this file that depends on `farjump-ifunc` and `farjump-kv-ifunc`.
 
@@ -13,7 +13,7 @@
 use farjump_ifunc::{fail, ifunc};
 use farjump_kv_ifunc::{Fault, Kv};
 
-/// Keys of the database that are looked at before others of its bounds are checked.
+/// Number of keys of the database to look at before the call checks others of its bounds.
 const STEP: usize = 1000;
 
 #[ifunc(name = "filter_aggregate")]

@@ -2,8 +2,9 @@
 //!
 //! The payload has words with a zero behind each: the key, and the steps to the value. A step is the name of a member or, in
 //! an array, the index of an element. With `FJ.CALL` the key is the first one of the command, and the payload has steps alone.
-//! The reply is the value as the text has it; there is none if it is not there. Names are compared as they are written, so
-//! that none with a backslash is found. The text is not checked beyond what the way to the value needs.
+//! The reply is the value as written in the text. There is no reply if the value does not exist. Names are compared as
+//! written, so a name with a backslash is never found. The text is checked only as far as the path to the value
+//! requires.
 //!
 //! `farjump build` compiles a crate with this file that depends on `farjump-ifunc` and `farjump-kv-ifunc`.
 
@@ -38,7 +39,7 @@ fn json_path(payload: &[u8], kv: &mut Kv) {
     }
 }
 
-/// The place behind spaces.
+/// Returns the place behind spaces.
 fn space(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
         at += 1;
@@ -46,7 +47,7 @@ fn space(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place behind the string that begins here.
+/// Returns the place behind the string that begins here.
 fn string(text: &[u8], mut at: usize) -> Option<usize> {
     at += 1;
     loop {
@@ -58,7 +59,7 @@ fn string(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The place behind the value that begins here.
+/// Returns the place behind the value that begins here.
 fn skip(text: &[u8], mut at: usize) -> Option<usize> {
     let start = at;
     let mut depth = 0_usize;
@@ -86,7 +87,7 @@ fn skip(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The place of the member or element that a step names, in the value that begins here.
+/// Returns the place of the member or element that a step names, in the value that begins here.
 fn follow(text: &[u8], at: usize, step: &[u8]) -> Option<usize> {
     let is_object = match text.get(at)? {
         b'{' => true,

@@ -1,8 +1,8 @@
 //! token_bucket: takes tokens from a bucket that fills up again.
 //!
-//! The key is the bucket, a hash. The arguments are the most tokens that it holds, the tokens that come in a second, the tokens
-//! wanted, and the time in microseconds; without a time the server's clock counts. The answer is an array: whether they were
-//! taken (1 or 0), and the tokens left. `token_bucket.c` and `token_bucket.lua` do the same.
+//! The key is the bucket, a hash. The arguments are its capacity in tokens, the tokens that come in a second, the
+//! tokens wanted, and the time in microseconds. Without a time the server's clock counts. The answer is an array: 1 if
+//! the tokens were taken, otherwise 0, and the tokens left. `token_bucket.c` and `token_bucket.lua` do the same.
 //!
 //! `farjump build` compiles a crate with this file that depends on `farjump-ifunc` and `farjump-kv-ifunc`.
 
@@ -46,7 +46,7 @@ fn argument(kv: &Kv, index: usize) -> f64 {
     number.unwrap_or_else(|| fail("token_bucket needs numbers: MOST, RATE, WANTED, and perhaps the time"))
 }
 
-/// A field of the bucket, or `otherwise` for one that is not there.
+/// Returns a field of the bucket, or `otherwise` if the field is missing.
 fn saved(kv: &Kv, key: &[u8], field: &[u8], otherwise: f64) -> Result<f64, Fault> {
     let Some(text) = kv.hget(key, field)? else { return Ok(otherwise) };
     Ok(kv.double(text).unwrap_or_else(|| fail("the key is no bucket: a field of it is no number")))

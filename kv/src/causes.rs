@@ -1,6 +1,6 @@
 //! Errors as text.
 
-/// An error with its causes, in one line.
+/// Returns an error with its causes, in one line.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! Names of the keys in which loaded code lies, and slots of a cluster.
+//! Names of the keys that hold loaded code, and slots of a cluster.
 
 use std::sync::OnceLock;
 
-/// The name of the key, and what those of a cluster begin with.
+/// The name of the key, and the beginning of the names in a cluster.
 pub(crate) const KEY: &[u8] = b"farjump:code";
 /// Slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
@@ -14,7 +14,7 @@ pub(crate) fn key_in(slot: u16) -> Vec<u8> {
     [KEY, format!(":{{{tag}}}").as_bytes()].concat()
 }
 
-/// For each slot the least number whose digits have that slot. All nodes and versions have the same.
+/// Returns, for each slot, the least number whose digits have that slot. All nodes and versions have the same numbers.
 fn tags() -> Vec<u32> {
     let mut tags = vec![None; usize::from(SLOTS)];
     let mut missing = tags.len();
@@ -31,7 +31,7 @@ fn tags() -> Vec<u32> {
     tags.into_iter().flatten().collect()
 }
 
-/// The slot of a key: that of the part between its first braces, if they have something between them.
+/// Returns the slot of a key: that of the part between its first braces, if that part is not empty.
 pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let behind = &key[open + 1..];

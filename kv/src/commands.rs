@@ -11,7 +11,7 @@ use crate::options::MayLoad;
 use crate::watcher::Watcher;
 use crate::{hooks, own_calls, ran};
 
-/// Adds all of them to the server. Returns whether it took them.
+/// Adds all commands to the server. Returns whether the server took them.
 pub(crate) fn register(context: &Context<'_>) -> bool {
     api::register::<RunLinks>(context)
         & api::register::<Load>(context)
@@ -22,7 +22,7 @@ pub(crate) fn register(context: &Context<'_>) -> bool {
         & api::register::<Stats>(context)
 }
 
-/// The module, unless it has no target. Then the command is answered.
+/// Returns the module. If it has no target, replies to the command and returns `None`.
 fn target_of(context: &Context<'_>) -> Option<std::rc::Rc<Host>> {
     let host = host::get();
     let refusal = match &host {
@@ -38,14 +38,14 @@ fn target_of(context: &Context<'_>) -> Option<std::rc::Rc<Host>> {
     }
 }
 
-/// Runs the functions that links have brought. For the hooks alone.
+/// Runs the functions that links have brought. Only for the hooks.
 pub(crate) struct RunLinks;
 
 impl Command for RunLinks {
     const NAME: &'static std::ffi::CStr = c"FJ._RUN";
     const FLAGS: &'static std::ffi::CStr = c"";
     const SUMMARY: &'static std::ffi::CStr = c"Runs the functions that links have brought. Internal.";
-    /// The argument gets the names of what ran, so that SLOWLOG and MONITOR show them.
+    /// The argument gets the names of the functions that ran, so that SLOWLOG and MONITOR show them.
     const ARITY: i32 = 2;
 
     fn run(context: &Context<'_>, args: &Args<'_>) {
@@ -116,7 +116,7 @@ impl Command for Load {
 /// Checks that a client may load code.
 ///
 /// # Errors
-/// Why not, and what to do: never the setting that there is.
+/// The reason, and a remedy that is never the present setting.
 fn check_load(may_load: MayLoad, whereabouts: impl FnOnce() -> Whereabouts) -> Result<(), String> {
     let why = match may_load {
         MayLoad::Yes => return Ok(()),
@@ -199,7 +199,7 @@ fn reply_value(context: &Context<'_>, value: Value<'_>) {
     }
 }
 
-/// The function's reply, and whether it is an answer of values.
+/// Returns the function's reply, and whether it is an answer of values.
 fn call_with(
     host: &Host,
     context: &Context<'_>,
@@ -304,8 +304,8 @@ impl Command for Stats {
 }
 
 impl Host {
-    /// Notes the time that functions took, most of it `function`, and reports it if it was too long. Returns it in
-    /// microseconds.
+    /// Notes the time that functions took, most of it `function`, and reports the time if it was too long. Returns the
+    /// time in microseconds.
     fn note_time(&self, start: Instant, function: &str, what: impl FnOnce() -> String) -> u64 {
         let took = start.elapsed();
         let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

@@ -1,12 +1,12 @@
 //! The target's turns in the server's event loop.
 //!
-//! Functions run only inside an internal command that the hooks call: there time stands still for expiry, and what is
-//! written becomes one transaction of the append-only file and of replicas. A descriptor's callback, which also runs inside
-//! busy scripts, only notes that the target was rung. The target stays armed until then: to arm it costs other clients
-//! time, for each link.
+//! Functions run only inside an internal command that the hooks call. There time stands still for expiry, and all
+//! writes become one transaction of the append-only file and of replicas. A descriptor's callback, which also runs
+//! inside busy scripts, only notes that the target was woken. The target stays armed until then, because arming costs
+//! other clients time for each link.
 //!
-//! Where there is an append-only file, the reply to a call that has written is held until the server has written that file,
-//! which it does between the two hooks: before it sleeps, behind the first.
+//! Where there is an append-only file, the reply to a call that has written is held until the server has written that
+//! file. The server does so between the two hooks: before it sleeps, behind the first.
 
 use std::time::{Duration, Instant};
 
@@ -18,31 +18,33 @@ use crate::code_key::KEY;
 use crate::commands::RunLinks;
 use crate::host::{self, Host};
 
-/// Longest time to stay armed without a look, in microseconds: a lost wake delays and never hangs.
+/// Longest time to stay armed without a look, in microseconds, so that a lost wake delays but never hangs.
 const LONGEST_ARMED: u64 = 500_000;
-/// Time after which a run polls no more: clients wait meanwhile.
+/// Time after which a run stops polling, because clients wait meanwhile.
 const MOST_TIME: Duration = Duration::from_micros(25);
-/// Most calls of a link in one poll.
+/// Maximum number of calls of a link in one poll.
 const MOST_CALLS: u64 = 64;
-/// Most calls of a link in the first poll, of which nothing is known.
+/// Maximum number of calls of a link in the first poll, when their length is unknown.
 pub(crate) const FIRST_CALLS: usize = 8;
-/// Time to linger in a run after the last call. The rest of the setting is lingered by turns of the loop, which serves clients.
+/// Time to linger in a run after the last call. For the rest of the setting, the loop lingers in turns, which serve
+/// clients.
 const LINGER_INSIDE: Duration = Duration::from_micros(5);
-/// Turns of a server that does not sleep in which nothing runs as the links' memory shows no call.
+/// Maximum number of turns in a row without a run, in a server that does not sleep, while the links' memory shows no
+/// call.
 const MOST_SKIPPED: u32 = 15;
-/// Time in microseconds after which a run looks at more than frames: new links, and those that end. By itself the target looks
-/// after some hundred polls, and clients may make each turn of the loop long.
+/// Time in microseconds after which a run checks more than frames: new links, and links that end. By itself the target
+/// checks them after some hundred polls, and clients may make each turn of the loop long.
 const TEND_AFTER: u64 = 1000;
-/// The sleep of a target for which nothing is due.
+/// The sleep of a target without anything due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Sleeps of at least this take no timer: the server's loop turns more often by itself.
+/// Sleeps of at least this time need no timer: the server's loop turns more often by itself.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
 struct Turn;
 
-/// Has the server call the hooks.
+/// Makes the server call the hooks.
 pub(crate) fn subscribe(context: &Context<'_>) -> bool {
-    // Writes to hashes cost a little more where they are watched, in a cluster all that change which keys there are.
+    // Watched writes to hashes cost a little more. In a cluster, so do all writes that add or remove keys.
     let has_seals = host::get().is_some_and(|host| host.code.borrow().has_seals());
     api::subscribe::<Turn>(context) && (!has_seals || api::watch_keys::<Turn>(context))
 }
@@ -64,7 +66,7 @@ impl Hooks for Turn {
             host.drop_calls_of_lost_users();
             before_sleep(&host, context);
             if host.holds_replies() {
-                // The sleep that follows is to end at once, as replies leave after it.
+                // Replies leave after the next sleep, so that sleep is to end at once.
                 host.kick();
             }
         }
@@ -80,7 +82,7 @@ impl Hooks for Turn {
 
     fn loaded(context: &Context<'_>) {
         let Some(host) = host::get() else { return };
-        // No function runs now.
+        // No function runs at this time.
         if let Ok(mut code) = host.code.try_borrow_mut() {
             code.learn_all(context);
         }
@@ -91,8 +93,8 @@ impl Hooks for Turn {
             return;
         }
         let Some(host) = host::get() else { return };
-        // Not what FJ.LOAD and FJ.DELETE write here: they note it themselves. Nor what loaded code writes, which has no seal that
-        // is newer.
+        // Writes of FJ.LOAD and FJ.DELETE do not count here: those commands note them themselves. Nor do writes of
+        // loaded code, which has no newer seal.
         if let Ok(mut code) = host.code.try_borrow_mut() {
             code.learn(context, key);
         }
@@ -111,7 +113,7 @@ impl Hooks for Turn {
     }
 }
 
-/// Compares loaded code with the keys of a cluster's node, when that is due.
+/// Compares loaded code with the keys of a cluster's node, if that is due.
 fn look_at_code(host: &Host, context: &Context<'_>) {
     let (target, code) = (host.target.try_borrow(), host.code.try_borrow_mut());
     if let (Ok(target), Ok(mut code), Some(options)) = (target, code, host.options())
@@ -147,7 +149,8 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
                 turns.armed.set(true);
                 turns.armed_at.set(now);
                 turns.arms.set(turns.arms.get() + 1);
-                // Something other than a call is due then: a look at the file of keys, the end of a handshake's patience.
+                // Something other than a call is due then: a look at the file of keys, or the time limit of a
+                // handshake.
                 let due = (longest < LONGEST_SLEEP).then_some(longest);
                 turns.due.set(due.map(|longest| now + longest.as_micros() as u64));
                 if longest < LONG_SLEEP {
@@ -162,16 +165,16 @@ fn before_sleep(host: &Host, context: &Context<'_>) {
             Err(problem) => return host.fail(problem),
         }
     }
-    // There is work: the sleep that follows is to end at once.
+    // There is work, so the next sleep is to end at once.
     host.kick();
 }
 
-/// Runs functions of links if there may be some. For a server that does not sleep: the internal command takes longer than
-/// the rest of its turn.
+/// Runs functions of links if there may be some. For a server that does not sleep, because the internal command takes
+/// longer than the rest of its turn.
 fn run_if_due(host: &Host, context: &Context<'_>) {
     let turns = &host.turns;
     let may_have = host.target.borrow().as_ref().is_some_and(Target::may_have_frames);
-    // A server that spins never silences the links' bells.
+    // A server that spins never turns the links' doorbells off.
     let was_rung = turns.rung.get() && (!host.spins() || is_to_tend(host));
     if may_have || was_rung || turns.has_more.get() || turns.skipped.get() >= MOST_SKIPPED {
         return run(host, context);
@@ -180,7 +183,7 @@ fn run_if_due(host: &Host, context: &Context<'_>) {
     make_way(host);
 }
 
-/// Whether some time has passed since the target looked at more than frames.
+/// Returns whether it is time for the target to check more than frames.
 fn is_to_tend(host: &Host) -> bool {
     api::now().saturating_sub(host.turns.tended_at.get()) >= TEND_AFTER
 }
@@ -197,8 +200,8 @@ fn shares_processor(host: &Host) -> bool {
     target.as_mut().is_some_and(Target::may_share_processor)
 }
 
-/// Whether the server is to stay awake for the next call. Not where a source waits for this processor: its next call would
-/// come only behind the lingering.
+/// Returns whether the server is to stay awake for the next call. It does not if a source waits for this processor,
+/// whose next call would come only after the lingering.
 fn lingers(host: &Host) -> bool {
     let linger = host.linger.get();
     !linger.is_zero()
@@ -218,10 +221,10 @@ fn run(host: &Host, context: &Context<'_>) {
     }
 }
 
-/// Polls the target, and goes on for a while after work. For the internal command.
+/// Polls the target, and continues for a while after work. Only for the internal command.
 ///
 /// # Errors
-/// When the target cannot go on.
+/// When the target cannot continue.
 pub(crate) fn poll(host: &Host) -> Result<(), String> {
     let mut target = host.target.try_borrow_mut().map_err(|_| "the target is in use".to_owned())?;
     let Some(target) = &mut *target else { return Ok(()) };
@@ -261,8 +264,8 @@ pub(crate) fn poll(host: &Host) -> Result<(), String> {
     Ok(())
 }
 
-/// The most calls of a link in the next poll, where the last one ran `ran` calls in this time: as many as run in time, so that
-/// clients need not wait for a queue of long ones.
+/// Returns the maximum number of calls of a link in the next poll, if the last one ran `ran` calls in the time `took`.
+/// It is as many as run in time, so that clients need not wait for a queue of long ones.
 fn next_batch(batch: usize, ran: usize, took: Duration) -> usize {
     let each = (took.as_nanos() as u64 / ran as u64).max(1);
     let fit = (MOST_TIME.as_nanos() as u64 / each).clamp(1, MOST_CALLS) as usize;
@@ -283,7 +286,7 @@ fn disarm(host: &Host) {
     }
 }
 
-/// Ends the sleep after `longest`, for transports that ring nobody.
+/// Ends the sleep after `longest`, for transports without a doorbell.
 fn nap(host: &Host, context: &Context<'_>, longest: Duration) {
     if host.turns.has_timer.replace(true) {
         return;
@@ -295,6 +298,6 @@ fn nap(host: &Host, context: &Context<'_>, longest: Duration) {
             host.turns.rung.set(true);
         }
     });
-    // Redis 7.0 has computed the length of this sleep already.
+    // Redis 7.0 has already computed the length of this sleep.
     host.kick();
 }

@@ -19,7 +19,8 @@ use crate::ran::LastRun;
 use crate::watcher::{Limit, Watcher};
 use crate::{functions, hooks};
 
-/// Time between looks at the users for whom calls wait, in microseconds: the server tells modules of no change of them.
+/// Time between two checks of the users for whose calls the target waits, in microseconds. The server does not notify
+/// modules when users change.
 const LOOK_AT_USERS: u64 = 500_000;
 
 thread_local! {
@@ -29,28 +30,28 @@ thread_local! {
 
 /// The module's state.
 pub(crate) struct Host {
-    /// Descriptors that the loop watches. The first field: they go before what they watch.
+    /// Descriptors that the loop watches. The first field, so that it is dropped before the things that it watches.
     watched: RefCell<Vec<Watched>>,
     /// Reports functions that take too long.
     pub(crate) watcher: OnceCell<Watcher>,
-    /// Settings, or what is wrong with them.
+    /// Settings, or the fault in them.
     options: Result<Options, String>,
-    /// Those of them that change while the server runs.
+    /// Settings that change while the server runs.
     pub(crate) linger: Cell<Duration>,
     pub(crate) limit: Arc<Limit>,
-    /// What the settings ask for and is not done.
+    /// Settings that are not in effect.
     pub(crate) warnings: Vec<String>,
-    /// What keeps the target from listening.
+    /// The reason why the target does not listen.
     problem: RefCell<Option<String>>,
     /// The target, once it listens. Borrowed while functions run.
     pub(crate) target: RefCell<Option<Target<'static>>>,
-    /// For whom the last call of a command ran: the next one mostly runs for the same.
+    /// The principal of a command's last call. The next call mostly has the same one.
     last_principal: RefCell<Option<Arc<Principal>>>,
     /// Code that commands call.
     pub(crate) code: RefCell<Code>,
-    /// What its keys have met: told also while code is called.
+    /// The events of its keys, which may come while code is called.
     pub(crate) happened: Rc<Happened>,
-    /// Ends the server's sleep when it is written.
+    /// Ends the server's sleep when it is written to.
     kick: RefCell<Option<OwnedFd>>,
     pub(crate) turns: Turns,
 }
@@ -62,35 +63,35 @@ pub(crate) struct Turns {
     pub(crate) rung: Cell<bool>,
     /// Whether the target is armed.
     pub(crate) armed: Cell<bool>,
-    /// When it was armed, by the server's clock in microseconds.
+    /// The time of arming, by the server's clock in microseconds.
     pub(crate) armed_at: Cell<u64>,
-    /// When something other than a call is due, by that clock.
+    /// The time at which something other than a call is due, by that clock.
     pub(crate) due: Cell<Option<u64>>,
-    /// Whether a timer is to end a nap.
+    /// Whether a timer will end a nap.
     pub(crate) has_timer: Cell<bool>,
-    /// Whether the target was opened, or that was tried.
+    /// Whether opening the target was tried.
     pub(crate) opened: Cell<bool>,
-    /// Set by the hooks around the internal command: a client that runs it is refused.
+    /// Set by the hooks around the internal command: without it, a client's call of the command is refused.
     pub(crate) in_hook: Cell<bool>,
-    /// When the target last looked at more than frames, by that clock.
+    /// The time when the target last checked more than frames, by that clock.
     pub(crate) tended_at: Cell<u64>,
-    /// Whether the last run ended for its time, and not for want of calls.
+    /// True if the last run ended for its time limit, and not for lack of calls.
     pub(crate) has_more: Cell<bool>,
-    /// When the last call of a link ended.
+    /// The time when the last call of a link ended.
     pub(crate) last_call: Cell<Option<Instant>>,
-    /// What links had run in the last run.
+    /// The functions of links in the last run.
     pub(crate) last_run: RefCell<LastRun>,
-    /// Most calls of a link in one poll.
+    /// Maximum number of calls of a link in one poll.
     pub(crate) batch: Cell<usize>,
-    /// Turns since the last run of a server that does not sleep.
+    /// Number of turns since the last run, in a server that does not sleep.
     pub(crate) skipped: Cell<u32>,
-    /// Runs of the internal command.
+    /// Number of runs of the internal command.
     pub(crate) runs: Cell<u64>,
-    /// When the users were last looked at for whom calls wait, by the server's clock in microseconds.
+    /// The time of the last check of users with waiting calls, by the server's clock in microseconds.
     pub(crate) users_seen: Cell<u64>,
-    /// Times that the target was armed.
+    /// Number of times that the target was armed.
     pub(crate) arms: Cell<u64>,
-    /// Runs that took longer than the limit.
+    /// Number of runs that took longer than the limit.
     pub(crate) slow: Cell<u64>,
     /// The longest run in microseconds.
     pub(crate) longest: Cell<u64>,
@@ -101,7 +102,7 @@ pub(crate) fn get() -> Option<Rc<Host>> {
     HOST.try_with(|host| host.try_borrow().ok().and_then(|host| host.clone())).ok().flatten()
 }
 
-/// Puts a module in, or ends the one that is.
+/// Sets the module, or ends the present one.
 pub(crate) fn set(host: Option<Host>) {
     let old = HOST.with(|slot| std::mem::replace(&mut *slot.borrow_mut(), host.map(Rc::new)));
     if let Some(old) = old {
@@ -156,17 +157,17 @@ impl Host {
         self.options.as_ref().ok()
     }
 
-    /// Whether the server's loop never sleeps.
+    /// Returns whether the server's loop never sleeps.
     pub(crate) fn spins(&self) -> bool {
         self.options().is_some_and(|options| options.spin)
     }
 
-    /// What keeps the target from listening, if something does.
+    /// Returns the reason why the target does not listen, if it does not.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
     }
 
-    /// What commands answer if there is no target.
+    /// Returns the commands' error if there is no target.
     pub(crate) fn refusal(&self) -> Option<String> {
         match (self.problem(), self.turns.opened.get()) {
             (Some(problem), _) => Some(format!("NOTARGET farjump does not listen: {problem}")),
@@ -175,7 +176,7 @@ impl Host {
         }
     }
 
-    /// Opens the target. What fails becomes the problem.
+    /// Opens the target. A failure becomes the problem.
     pub(crate) fn open(&self) {
         self.turns.opened.set(true);
         if self.problem.borrow().is_some() {
@@ -234,13 +235,13 @@ impl Host {
         Ok(())
     }
 
-    /// Whether replies are held until the append-only file is written.
+    /// Returns whether replies are held until the append-only file is written.
     pub(crate) fn holds_replies(&self) -> bool {
         let target = self.target.try_borrow();
         target.is_ok_and(|target| target.as_ref().is_some_and(Target::holds_replies))
     }
 
-    /// Sends the replies that were held: what their calls wrote is in the append-only file.
+    /// Sends the held replies: the writes of their calls are in the append-only file.
     pub(crate) fn release_replies(&self) {
         if let Ok(mut target) = self.target.try_borrow_mut()
             && let Some(target) = &mut *target
@@ -249,7 +250,7 @@ impl Host {
         }
     }
 
-    /// The principal of a command's call for this user on these terms.
+    /// Returns the principal of a command's call for this user on these terms.
     pub(crate) fn principal(&self, user: &[u8], terms: Terms) -> Arc<Principal> {
         let mut last = self.last_principal.borrow_mut();
         let is_word = |word: &Word| word.user == user && word.terms == terms;
@@ -259,7 +260,7 @@ impl Host {
         }
     }
 
-    /// Drops, now and then, calls that wait for users who are gone or off.
+    /// Drops, now and then, calls that wait and whose users are gone or off.
     pub(crate) fn drop_calls_of_lost_users(&self) {
         let now = api::now();
         if now.saturating_sub(self.turns.users_seen.get()) < LOOK_AT_USERS {
@@ -276,12 +277,12 @@ impl Host {
     /// Ends the server's next sleep at once.
     pub(crate) fn kick(&self) {
         if let Some(kick) = &*self.kick.borrow() {
-            // It can only fail where it was written already.
+            // The write can fail only if it was written before.
             let _ = rustix::io::write(kick, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Lets the server sleep again, unless it is never to.
+    /// Lets the server sleep again, unless it never sleeps.
     fn take_kick(&self) {
         if self.spins() {
             return;
@@ -299,7 +300,7 @@ impl Host {
     }
 
     fn close(&self) {
-        // The loop must not watch descriptors that are closed.
+        // The loop must not watch closed descriptors.
         self.watched.borrow_mut().clear();
         drop(self.kick.borrow_mut().take());
         if let Ok(mut target) = self.target.try_borrow_mut() {
@@ -308,7 +309,8 @@ impl Host {
     }
 }
 
-/// The word on the calls of each link: they run as the user of the link's key, or as that of all links.
+/// Returns the function that gives the word on the calls of each link: they run as the user of the link's key, or as
+/// the user of all links.
 fn word_of_links(options: &Options) -> impl FnMut(&Principal) -> Word + Send + use<> {
     let (user, key_users) = (options.user.clone(), options.key_users.clone());
     move |principal| {
@@ -318,7 +320,7 @@ fn word_of_links(options: &Options) -> impl FnMut(&Principal) -> Word + Send + u
     }
 }
 
-/// Adds to the reason of a target that cannot place code what systemd's units forbid.
+/// Adds to the error of a target that cannot place code the restrictions of systemd's units.
 fn with_advice(problem: String) -> String {
     match problem.contains("executable") {
         true => format!(
@@ -328,13 +330,13 @@ fn with_advice(problem: String) -> String {
     }
 }
 
-/// The server's name: its file may have another, as one file is several programs.
+/// Returns the server's name. The file's name may differ, because one file is several programs.
 fn server_name() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     if name.trim().is_empty() { "server".to_owned() } else { name.trim().to_owned() }
 }
 
-/// The type of `target_args`: only its address is of use, and that only as a sign that it is this module's.
+/// The type of `target_args`. Functions use only its address, which shows that it is this module's.
 struct Marker {
     _reserved: [u64; 2],
 }

@@ -8,7 +8,7 @@ use crate::host;
 
 struct Fields;
 
-/// Has the server show the module's state.
+/// Makes the server show the module's state.
 pub(crate) fn provide(context: &Context<'_>) -> bool {
     api::provide::<Fields>(context)
 }

@@ -31,7 +31,7 @@ mod watcher;
 use api::{Level, Loading};
 use host::Host;
 
-/// Takes the module into the server.
+/// Loads the module into the server.
 fn load(loading: Loading<'_>) {
     let Loading { context, args, missing } = loading;
     api::stay_loaded();
@@ -50,7 +50,7 @@ fn load(loading: Loading<'_>) {
     }
 }
 
-/// Ends the target. Returns whether the server may unload the module: not while functions run.
+/// Ends the target. Returns whether the server may unload the module, which it may not while functions run.
 fn unload() -> bool {
     if functions::are_running() {
         return false;

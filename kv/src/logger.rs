@@ -24,7 +24,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Has farjump log there.
+/// Makes farjump log to the server's log.
 pub(crate) fn install() {
     // A module that is loaded again finds its own logger.
     if log::set_logger(&Logger).is_ok() {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use farjump::{CodeId, Keys};
 
-/// Who may load code by `FJ.LOAD`.
+/// The clients that may load code by `FJ.LOAD`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MayLoad {
     /// No client.
     No,
     /// Clients on this machine.
     Local,
-    /// All clients that the server's users let.
+    /// All clients whose user the server's rules permit.
     Yes,
 }
 
@@ -35,18 +35,18 @@ pub(crate) struct Options {
     pub(crate) key_file: Option<PathBuf>,
     /// The only transport, by name.
     pub(crate) transport: Option<String>,
-    /// Time for which the target is polled on after work.
+    /// Time for which the target still polls after work.
     pub(crate) linger: Duration,
     /// Whether the server's loop never sleeps.
     pub(crate) spin: bool,
-    /// The user of the server that links act as.
+    /// The server's user as which links act.
     pub(crate) user: String,
-    /// Names of keys of links, and the users that links with those act as.
+    /// Names of keys of links, and the users as which links with these keys act.
     pub(crate) key_users: Vec<(String, String)>,
     pub(crate) load: MayLoad,
     /// File with the key that authenticates code in keys.
     pub(crate) code_key: Option<PathBuf>,
-    /// Ids of the code that may come in; empty if all may.
+    /// Ids of the permitted code. Empty if all code is permitted.
     pub(crate) allow: Vec<CodeId>,
     /// Capacity for placed code in bytes.
     pub(crate) code_room: usize,
@@ -54,20 +54,20 @@ pub(crate) struct Options {
     pub(crate) mailbox: usize,
     /// Most sources at a time.
     pub(crate) max_links: usize,
-    /// Time of a turn after which it is reported.
+    /// Time of a turn after which the log reports it.
     pub(crate) limit: Duration,
 }
 
-/// Time of functions after which the log says so.
+/// Time of functions after which the log reports them.
 pub(crate) const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 /// Longest time to linger: commands of clients wait meanwhile.
 pub(crate) const LONGEST_LINGER: Duration = Duration::from_millis(1);
 
 impl Options {
-    /// Parses arguments on a machine with so many processors. Returns the settings, and warnings.
+    /// Parses arguments on a machine with this number of processors. Returns the settings, and warnings.
     ///
     /// # Errors
-    /// What is wrong with which argument, and what to write instead.
+    /// The fault in an argument, and a remedy.
     pub(crate) fn parse(args: &[Vec<u8>], processors: usize) -> Result<(Options, Vec<String>), String> {
         let mut words =
             Words { args: args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect() };
@@ -169,7 +169,7 @@ impl Options {
 
 impl Options {
     /// Warnings of keys that `key-user` names and the key file does not have. A file that cannot be read keeps the target
-    /// from listening, which is told of elsewhere.
+    /// from listening, which is reported elsewhere.
     pub(crate) fn unknown_keys(&self) -> Vec<String> {
         let Some((file, keys)) = self.key_file.as_ref().and_then(|file| Some((file, Keys::read(file).ok()?)))
         else {
@@ -188,7 +188,7 @@ impl Options {
     }
 }
 
-/// Arguments that are left, the last one first.
+/// The arguments left, the last one first.
 struct Words {
     args: Vec<String>,
 }

@@ -23,7 +23,7 @@ impl LastRun {
         (self.calls, self.longest) = (0, Duration::ZERO);
     }
 
-    /// Notes that a poll has run so many calls.
+    /// Notes that a poll has run `calls` calls.
     pub(crate) fn add(&mut self, target: &Target<'_>, calls: usize, took: Duration) {
         if self.calls == 0 || took > self.longest {
             (self.longest, self.call) = (took, target.last_call());
@@ -31,7 +31,8 @@ impl LastRun {
         self.calls += calls;
     }
 
-    /// The function that took longest, and the number of the others. A run without calls is for links that begin or end.
+    /// Returns the function that took longest, and the number of the others. A run without calls is for links that
+    /// begin or end.
     pub(crate) fn shown(&self) -> String {
         match (self.calls, self.function()) {
             (0, _) => "no call".to_owned(),
@@ -40,7 +41,7 @@ impl LastRun {
         }
     }
 
-    /// As [`LastRun::shown`], with the process that has called it.
+    /// As [`LastRun::shown`], with the process that called the function.
     pub(crate) fn shown_with_caller(&self) -> String {
         let caller = self.call.as_ref().and_then(|call| call.caller.as_ref());
         let of = caller.map_or_else(String::new, |caller| format!(" of {caller}"));
@@ -53,14 +54,15 @@ impl LastRun {
     }
 }
 
-/// Most functions that LATENCY tells apart: the server keeps what it has been told of.
+/// Maximum number of functions that LATENCY shows by name, because the server keeps every name.
 const MOST_EVENTS: usize = 64;
 
 thread_local! {
     static EVENTS: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Has LATENCY show a function that took so long. The server leaves out what is below its `latency-monitor-threshold`.
+/// Makes LATENCY show a function that took this time. The server leaves out times below its
+/// `latency-monitor-threshold`.
 pub(crate) fn note_latency(function: &str, took: Duration) {
     let Ok(milliseconds @ 1..) = i64::try_from(took.as_millis()) else { return };
     if function.is_empty() {

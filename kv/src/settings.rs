@@ -10,14 +10,14 @@ use crate::api::{self, Context, NumberSetting};
 use crate::host;
 use crate::options::LONGEST_LINGER;
 
-/// Has the server take the settings, whose defaults are the module's arguments.
+/// Adds the settings to the server. The module's arguments are their defaults.
 pub(crate) fn register(context: &Context<'_>) -> bool {
     let added = api::add_number::<Linger>(context) & api::add_number::<Limit>(context);
-    // A server unloads a module that adds settings and does not have them set.
+    // A server unloads a module that adds settings and does not make the server set them.
     api::set_from_file(context) & added
 }
 
-/// Microseconds for which the target is polled on after work.
+/// Microseconds for which the target still polls after work.
 struct Linger;
 
 impl NumberSetting for Linger {
@@ -38,7 +38,7 @@ impl NumberSetting for Linger {
     }
 }
 
-/// Milliseconds of functions after which the log says so.
+/// Milliseconds of functions after which the log reports them.
 struct Limit;
 
 impl NumberSetting for Limit {

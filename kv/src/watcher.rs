@@ -6,11 +6,11 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Shortest and longest time between two looks.
+/// Shortest and longest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The time of functions after which they are reported. Whoever has it may change it.
+/// The time of functions after which they are reported. Any holder may change it.
 #[derive(Debug)]
 pub(crate) struct Limit(AtomicU64);
 
@@ -30,13 +30,13 @@ impl Limit {
     }
 }
 
-/// A thread that looks now and then for how long functions have been running. It never wakes the server's.
+/// A thread that checks at intervals how long functions have been running. It never wakes the server's thread.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    /// When the run began, in microseconds since `origin`, and 1 at least; 0 if none is under way.
+    /// The start of the run, in microseconds since `origin`, and 1 at least. 0 if no run is under way.
     began: Arc<AtomicU64>,
     origin: Instant,
-    /// Its end is that of the thread.
+    /// Dropping this ends the thread.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -46,10 +46,10 @@ pub(crate) struct Watcher {
 pub(crate) struct Run<'w>(&'w Watcher);
 
 impl Watcher {
-    /// Starts to watch for runs longer than `limit`, as it is at each look.
+    /// Starts to watch for runs longer than `limit`, which is read at each check.
     ///
     /// # Errors
-    /// Why there is no thread.
+    /// The reason why there is no thread.
     pub(crate) fn start(limit: Arc<Limit>) -> Result<Watcher, String> {
         let (ends, ended) = mpsc::channel();
         let (began, origin) = (Arc::new(AtomicU64::new(0)), Instant::now());

@@ -7,7 +7,7 @@
 //! | 0 | 4, 4 | magic `FJB` and the format's version, 1; length of the whole, these eight bytes included |
 //! | 8 | 2, 2 | length of the name; number of images |
 //! | 12 | | the name, ASCII; then zeroes up to the next multiple of 4 |
-//! | | 28 each | images: offset, length, then sizes of text, read-only data, GOT, data, bss (for people) |
+//! | | 28 each | images: offset, length, then sizes of text, read-only data, GOT, data, bss (for display) |
 //! | | | the images in that order, each at the next multiple of 64, zeroes between |
 
 /// Name of the data symbol at which the bundle of a library starts. [`crate::inspect`] finds it in the file
@@ -28,7 +28,7 @@ const MAGIC: [u8; 4] = *b"FJB\x01";
 const HEADER_LEN: usize = 12;
 const ENTRY_LEN: usize = 28;
 
-/// Sizes of an image's parts, in bytes. For people: only the image itself decides which code runs.
+/// Sizes of an image's parts, in bytes. For display: only the image itself decides which code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "build", derive(serde::Serialize))]
 pub struct Sizes {
@@ -114,18 +114,18 @@ pub enum BundleError {
     TooLarge,
 }
 
-/// Whether `name` can name an ifunc: a C identifier of ASCII characters, at most [`MAX_NAME`] long. So it is
+/// Returns whether `name` can name an ifunc: a C identifier of ASCII characters, at most [`MAX_NAME`] long. So it is
 /// neither empty nor a path, and every compiler can make the symbol `NAME_main`.
 pub fn is_name(name: &str) -> bool {
     name_in(name.as_bytes()).is_some()
 }
 
-/// Returns the name that `bytes` are; `None` if they are none.
+/// Returns `bytes` as a name; `None` if they are no name.
 #[inline]
 pub(crate) fn name_in(bytes: &[u8]) -> Option<&str> {
     let head = bytes.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_');
     let of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    // SAFETY: `of_name` finds each byte an ASCII character.
+    // SAFETY: `of_name` accepts only ASCII characters.
     (head && bytes.len() <= MAX_NAME && bytes.iter().all(of_name))
         .then(|| unsafe { std::str::from_utf8_unchecked(bytes) })
 }
@@ -139,8 +139,8 @@ fn half(bytes: &[u8], at: usize) -> usize {
 }
 
 impl<'a> Bundle<'a> {
-    /// Length in bytes of the bundle that starts with `prefix`: lets a reader that has only its address make
-    /// a slice of it.
+    /// Length in bytes of the bundle that starts with `prefix`: a reader that has only its address can then make a
+    /// slice.
     ///
     /// # Errors
     /// [`BundleError::Magic`], [`BundleError::Version`], or [`BundleError::Truncated`] for an impossible

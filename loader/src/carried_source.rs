@@ -13,7 +13,7 @@ use crate::code_id;
 /// Name of the section.
 pub(crate) const SECTION: &str = ".farjump.source";
 
-/// The source that an open library carries, as its file had it. A clone is another handle on the same bytes.
+/// The source that an open library carries, as its file contained it. A clone is another handle on the same bytes.
 #[derive(Clone)]
 pub struct CarriedSource {
     /// The library.

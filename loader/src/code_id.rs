@@ -25,7 +25,7 @@ impl CodeHasher {
         self.0.update(bytes);
     }
 
-    /// The code id of all bytes so far: the same as [`code_id`] of them.
+    /// The code id of all bytes so far: the same as that of [`code_id`].
     pub fn finish(&self) -> CodeId {
         let mut id = [0; 16];
         id.copy_from_slice(&self.0.finalize().as_bytes()[..16]);

@@ -2,8 +2,8 @@
 
 use farjump_core::image::CodeId;
 
-/// A set of sources that share code and exports. Code of one domain is not found, linked, exchanged or dropped by another one:
-/// the same image in two domains is linked twice, with statics for each. A target has one, the default.
+/// A set of sources that share code and exports. A source finds, links, exchanges and drops only code of its domain.
+/// The same image in two domains is linked twice, with separate statics. A target has one domain, the default.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Domain(u32);
 
@@ -24,7 +24,7 @@ impl Domain {
 pub struct CodeKey {
     /// Its code id.
     pub id: CodeId,
-    /// The domain that it is of.
+    /// Its domain.
     pub domain: Domain,
 }
 

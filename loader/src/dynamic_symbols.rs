@@ -1,7 +1,7 @@
 //! The names that a loaded library defines, read from the tables that the dynamic linker uses.
 //!
-//! The tables in memory are there for every loaded library: one without section headers, one that was loaded
-//! from bytes, and one whose file was replaced meanwhile.
+//! Every loaded library has these tables in memory, even without section headers, loaded from bytes, or after its file
+//! was replaced.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -25,8 +25,8 @@ impl<'a> LoadedTables<'a> {
     /// For a library that was loaded with this load bias.
     ///
     /// # Safety
-    /// The library must stay loaded for `'a`. The `segments` must be its own, mapped and readable. Nothing may
-    /// write to its dynamic section, or to its tables of symbols, names and hashes, for `'a`.
+    /// The library must stay loaded for `'a`. The `segments` must be those of the library, mapped and readable. Nothing
+    /// may write to its dynamic section, or to its tables of symbols, names and hashes, for `'a`.
     pub(crate) unsafe fn new(bias: usize, dynamic: usize, segments: &'a [Range<usize>]) -> LoadedTables<'a> {
         LoadedTables { bias, dynamic, segments }
     }
@@ -50,7 +50,7 @@ impl<'a> LoadedTables<'a> {
         Some((symbols, names))
     }
 
-    /// Number of dynamic symbols. Only the hash tables tell it.
+    /// Number of dynamic symbols, which only the hash tables state.
     fn symbol_count(&self) -> Option<usize> {
         if let Some(at) = self.table(elf::DT_HASH) {
             let header = self.slice::<elf::HashHeader<LittleEndian>>(at, 1)?;
@@ -79,8 +79,8 @@ impl<'a> LoadedTables<'a> {
         }
     }
 
-    /// Address of the table with this tag. Some C libraries relocate the address in the dynamic section, and
-    /// others leave it as it is in the file.
+    /// Address of the table with this tag. Some C libraries relocate the address in the dynamic section, and others
+    /// leave it unchanged.
     fn table(&self, tag: DynamicTag) -> Option<usize> {
         let value = self.value(tag)?;
         let is_relocated = self.segments.iter().any(|segment| segment.contains(&value));
@@ -104,7 +104,7 @@ impl<'a> LoadedTables<'a> {
         let end = address.checked_add(count.checked_mul(size_of::<T>())?)?;
         let is_inside = self.segments.iter().any(|segment| segment.start <= address && end <= segment.end);
         let start = std::ptr::with_exposed_provenance::<T>(address);
-        // SAFETY: the values lie in a mapped segment, which stays and which nothing writes to there
+        // SAFETY: the values lie in a mapped segment, which stays mapped and which nothing writes there
         // (`LoadedTables::new`); the address is aligned, and every byte pattern is a value of a `Pod`.
         (is_inside && start.is_aligned()).then(|| unsafe { std::slice::from_raw_parts(start, count) })
     }

@@ -39,8 +39,8 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<File>> {
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
-/// Checks the start of a file, or all of a shorter one: the messages of parsers and of the dynamic linker
-/// about other files would help no user.
+/// Checks the start of a file, or all of a shorter one: for other files, the messages of parsers and of the dynamic
+/// linker would not help a user.
 pub(crate) fn check_head(bytes: &[u8]) -> Result<(), NoLibrary> {
     let head = &bytes[..bytes.len().min(HEAD_LEN as usize)];
     match *head {

@@ -1,4 +1,4 @@
-//! The contents of an ifunc library, found in the bytes of its file: nothing is mapped, and nothing runs.
+//! The contents of an ifunc library, found in the bytes of its file without mapping or running anything.
 
 use object::read::elf::{ElfFile64, ProgramHeader, Sym};
 use object::{LittleEndian, elf};
@@ -9,11 +9,11 @@ use crate::signature::{self, Signature};
 /// Suffixes of NAME in the symbols of routines, in listing order.
 const ROUTINES: [&str; 5] =
     ["_main", "_payload_get_max_size", "_payload_bound", "_payload_init", "_payload_init_shrink"];
-/// Suffix of NAME in the symbol by which the author's objects say that their payload routines are farjump's.
+/// Suffix of NAME in the symbol by which the author's objects state that their payload routines are farjump's.
 #[cfg(feature = "build")]
 pub(crate) const COPY_ARGS: &str = "_copy_args";
-/// Suffix of NAME in the symbol by which a library says that its payloads are the arguments unchanged: its
-/// payload routines are those of `FARJUMP_COPY_ARGS`, or of `#[ifunc]` without `payload`.
+/// Suffix of NAME in the symbol by which a library states that its payloads are the arguments unchanged: its payload
+/// routines are those of `FARJUMP_COPY_ARGS`, or of `#[ifunc]` without `payload`.
 pub(crate) const IS_ARGS: &str = "_payload_is_args";
 
 /// A shared library that is read but not loaded.
@@ -84,7 +84,7 @@ impl<'a> Carrier<'a> {
         routines.into_iter().filter(|routine| self.exports(routine)).collect()
     }
 
-    /// Whether the library says that payloads of the ifunc of this name are the arguments unchanged.
+    /// Returns whether the library states that payloads of the ifunc of this name are the arguments unchanged.
     pub(crate) fn payload_is_args(&self, name: &str) -> bool {
         self.exports(&format!("{name}{IS_ARGS}"))
     }

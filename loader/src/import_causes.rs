@@ -1,4 +1,4 @@
-//! Causes of imports that hardly any target offers: compiler flags, and the runtimes of languages.
+//! Causes of imports that few targets offer: compiler flags, and the runtimes of languages.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,7 @@ const LISTED_OF_CAUSE: usize = 3;
 /// Most bytes of one name in a message.
 const NAME_LEN: usize = 200;
 
-/// A known cause of imports, and what to do about it.
+/// A known cause of imports, and its remedy.
 #[derive(Debug)]
 struct Cause {
     /// The start of a clause: `compiled with …`.
@@ -20,11 +20,11 @@ struct Cause {
     symbols: &'static [&'static str],
 }
 
-/// The number of the first causes: flags whose runtime a compiler's driver links where it is given the flag.
+/// The number of the first causes: flags for which a compiler's driver links a runtime.
 #[cfg(feature = "build")]
 const RUNTIMES: usize = 8;
 
-/// The causes. A symbol has the first that fits.
+/// The causes. The first match is the cause of a symbol.
 static CAUSES: &[Cause] = &[
     Cause {
         what: "AddressSanitizer",
@@ -168,7 +168,7 @@ fn cause_of(symbol: &str) -> Option<usize> {
     CAUSES.iter().position(|cause| fits(cause) || fortified(cause) || of_std(cause))
 }
 
-/// Imports of one known cause, and what to do about them. Its text is a clause without a full stop.
+/// Imports of one known cause, and the remedy. Its text is a clause without a full stop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportCause {
     /// The imports.
@@ -184,7 +184,7 @@ impl fmt::Display for ImportCause {
     }
 }
 
-/// The known causes of some of these imports, in a fixed order. An import may be named more than once.
+/// The known causes of some of these imports, in a fixed order. `imports` may contain a name more than once.
 pub fn import_causes<'a>(imports: impl IntoIterator<Item = &'a str>) -> Vec<ImportCause> {
     let mut found: Vec<ImportCause> = Vec::new();
     let mut seen = HashSet::new();
@@ -198,7 +198,7 @@ pub fn import_causes<'a>(imports: impl IntoIterator<Item = &'a str>) -> Vec<Impo
     found
 }
 
-/// The first cause of some of these imports that is a flag of a compiler with a runtime of its own.
+/// The first cause of some of these imports that is a compiler's flag with its own runtime.
 #[cfg(feature = "build")]
 pub(crate) fn runtime_cause<'a>(imports: impl IntoIterator<Item = &'a str>) -> Option<ImportCause> {
     import_causes(imports).into_iter().find(|found| found.cause < RUNTIMES)
@@ -222,12 +222,12 @@ impl Names {
         self.listed.len() + self.more
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty()
     }
 
-    /// Adds a name that is not among them. Lists it if fewer than `most` are.
+    /// Adds a name that is not listed. Lists it if fewer than `most` names are listed.
     fn push(&mut self, name: &str, most: usize) {
         if self.listed.len() >= most {
             self.more += 1;
@@ -279,13 +279,13 @@ pub struct MissingImports {
     pub causes: Vec<ImportCause>,
     /// Number of imports of no known cause.
     pub unexplained: usize,
-    /// Whether the C library, which each process has, defines those of no known cause.
+    /// True if the C library, which each process has, defines those of no known cause.
     pub of_libc: bool,
 }
 
 impl MissingImports {
     /// Describes the imports with these names, each in the order of the image, perhaps more than once. `is_of_libc`
-    /// says whether the C library defines a name.
+    /// returns whether the C library defines a name.
     pub fn new<'a>(
         imports: impl IntoIterator<Item = &'a str>,
         is_of_libc: impl Fn(&str) -> bool,

@@ -1,9 +1,9 @@
-//! Code that runs in place, where its source wrote it: checked once, and made ready to run in each frame that
-//! brings it.
+//! Code that runs in place, where its source wrote it: checked once, and prepared to run in each frame that contains
+//! it.
 //!
-//! The check is made on a copy. The bytes that run are those in the mailbox at that time, and nothing
-//! guarantees that they equal the copy. It is guaranteed that this process reads and writes no byte outside
-//! the image for it, because every offset is the copy's.
+//! The check is on a copy. The bytes that run are those in the mailbox at that time, and nothing guarantees that they
+//! equal the copy. But this process reads and writes no byte outside the image for them, because it takes every offset
+//! from the copy.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct InPlace {
     span1_offset: usize,
     span1_len: usize,
     entry: u64,
-    /// Alignment in bytes that span 1 needs, at least that of a word.
+    /// Alignment of span 1 in bytes, at least that of a word.
     align: u64,
     payload_align_log2: u8,
     patches: Patches,
@@ -39,12 +39,12 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Checks `image`, a copy in memory that nothing else writes, against its claimed code id, and resolves
-    /// its imports by `resolver`. `cpu` is the one that runs it. With `listed`, the
-    /// [`address_map`](crate::address_map) names it while it runs.
+    /// Checks `image`, a copy in memory that nothing else writes, against its claimed code id, and resolves its imports
+    /// by `resolver`. `cpu` runs the code. With `listed`, the [`address_map`](crate::address_map) lists the code while
+    /// it runs.
     ///
     /// # Errors
-    /// Those of placed code; and [`Refused::Statics`].
+    /// The errors of placed code, and [`Refused::Statics`].
     pub fn new(
         image: &[u8],
         claimed: CodeId,
@@ -90,7 +90,7 @@ impl InPlace {
         self.id
     }
 
-    /// The name under which it first arrived. For people.
+    /// The name under which the code first arrived, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -110,8 +110,8 @@ impl InPlace {
         size_of::<InPlace>() + self.name.len() + self.patches.sites() * Patches::SITE_LEN
     }
 
-    /// Makes the image at `image`, which runs at `address`, ready to be called by this thread, and returns
-    /// the function to call. Until [`InPlace::over`] the directory names the code.
+    /// Makes the image at `image`, which runs at `address`, ready to be called by this thread, and returns the function
+    /// to call. Until [`InPlace::over`], the address map lists the code.
     ///
     /// # Errors
     /// [`Refused::Misplaced`] if the image is not aligned as it requests.
@@ -127,15 +127,15 @@ impl InPlace {
         if !start.is_multiple_of(self.align) || !span1.cast::<u64>().is_aligned() {
             return Err(Refused::Misplaced { ifunc: self.name.to_string(), align: self.align });
         }
-        // SAFETY: the caller keeps the image valid (see Safety), and span 1 lies in it. It was just found to
-        // be aligned.
+        // SAFETY: the caller keeps the image valid (see Safety), and span 1 lies in it. The check above found it
+        // aligned.
         unsafe { self.patches.apply(span1, start) };
         icache::sync_foreign(span1.addr().get() as u64, start, self.span1_len);
         if let Some(listing) = &self.listing {
             listing.move_to(start, self.span1_len as u64);
         }
-        // SAFETY: the entry lies inside code for this machine, which is executable there (see Safety). An
-        // image claims that the function has this signature; the caller that runs it must trust that.
+        // SAFETY: the entry lies inside code for this machine, which is executable there (see Safety). The image claims
+        // that the function has this signature, which the caller must trust to run it.
         Ok(unsafe {
             std::mem::transmute::<*const c_void, MainRoutine>((start + self.entry) as usize as *const c_void)
         })

@@ -1,6 +1,6 @@
 //! Manifests: the images of one library, for all of its platforms.
 //!
-//! A manifest is a text, so that people can read what they allow:
+//! A manifest is a text, so that users can read what they allow:
 //!
 //! ```text
 //! farjump family 1
@@ -10,8 +10,8 @@
 //! x86_64-unknown-linux-gnu:v3 80afc420775351c7860ef57d9f04d7d3
 //! ```
 //!
-//! Each line ends with a newline. The lines of images ascend, compared byte by byte, and no platform has two, nor has a machine two of bitcode. So
-//! the same images have the same text, and its hash is the family id.
+//! Each line ends with a newline. The lines of images ascend, compared byte by byte. There is at most one image for a
+//! platform, and one bitcode for a machine. So the same images have the same text, and its hash is the family id.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub struct Manifest {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// The first line is another one.
+    /// A wrong first line.
     #[error("this is no manifest: its first line is not `{HEAD}`")]
     Head,
     /// More bytes than a manifest can have.
@@ -91,7 +91,7 @@ impl Manifest {
         Manifest::new(images.into_iter().filter(|(kind, _)| !matches!(kind, CodeKind::Exact(_))))
     }
 
-    /// Reads a manifest, for instance one of another process.
+    /// Reads a manifest, for example one of another process.
     ///
     /// # Errors
     /// The first error found, see [`ManifestError`].
@@ -140,19 +140,20 @@ impl Manifest {
         &self.images
     }
 
-    /// What the best code for a target with this CPU is for, and its code id.
+    /// The kind and the code id of the best code for a target with this CPU.
     pub fn code_for(&self, cpu: &Cpu) -> Option<(CodeKind, CodeId)> {
         best_for(cpu.platform(), cpu.forms(), self.images.iter().map(|&(kind, id)| (kind, (kind, id))))
     }
 
-    /// Whether this code is one of the images.
+    /// Returns whether this code is one of the images.
     pub fn contains(&self, code: &CodeId) -> bool {
         self.images.iter().any(|(_, id)| id == code)
     }
 }
 
-/// Of code with what it is for, the best for a target whose CPU is of this platform: the image of the highest level that
-/// runs on it, and bitcode where there is none or the target would rather have that. Images for one CPU are left out.
+/// Chooses the best code for a target whose CPU is of this platform, from codes with their kinds. That is the image of
+/// the highest level that runs on it, or bitcode if there is none or the target prefers it. Does not consider images
+/// for one CPU.
 pub(crate) fn best_for<T>(
     target: Platform,
     forms: Forms,
@@ -192,7 +193,7 @@ fn image_in(line: &[u8]) -> Option<(CodeKind, CodeId)> {
         *byte = u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
     }
     let image = (kind, CodeId(id));
-    // Each is written in one way only.
+    // Each image has only one valid form.
     (format!("{kind} {}", image.1) == line).then_some(image)
 }
 

@@ -9,8 +9,8 @@ use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
 use crate::error::Error;
 use crate::import_causes::MissingImports;
 
-/// The reason why code was not linked. The text is a whole sentence that names the ifunc, says that the
-/// target refused it, and what to do. It travels to the source unchanged.
+/// The reason why code was not linked. The text is a whole sentence that names the ifunc, the refusal, its cause and a
+/// remedy. It travels to the source unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -56,7 +56,7 @@ pub enum Refused {
         /// The target's machine and CPU level.
         target: Platform,
     },
-    /// Code compiled for one CPU that has instructions which the target's CPU does not have.
+    /// Code compiled for one CPU, with instructions that the target's CPU does not have.
     #[error(
         "the target refused `{ifunc}`: the code needs {missing}, which the target's CPU ({target}) does not have; send \
          the image for its level, or build one for this target (farjump build --for-peer)"

@@ -1,15 +1,14 @@
 //! The signature of an ifunc: size and alignment of its arguments and its reply, as its library states them.
 //!
-//! In the author's objects it is the data symbol `NAME_signature`, in the section `.farjump.signature`; `farjump
-//! build` checks it, and has the library export it. It is for sources, and does not travel. All numbers are
-//! little-endian.
+//! In the author's objects it is the data symbol `NAME_signature`, in the section `.farjump.signature`; `farjump build`
+//! checks it, and makes the library export it. It is for sources, and does not travel. All numbers are little-endian.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 4, 4, 4 | arguments: kind (0 any bytes, 1 one value, 2 any number of values), size and alignment of one |
 //! | 12 | 4, 4, 4 | the same of the reply |
 //! | 24 | 4 | length of the text |
-//! | 28 | | the function's declaration, UTF-8, for people |
+//! | 28 | | the function's declaration, UTF-8, for messages |
 
 use std::fmt;
 
@@ -20,7 +19,7 @@ pub(crate) const HEAD_LEN: usize = 28;
 /// Longest text that is kept, in bytes.
 const MAX_TEXT: usize = 4096;
 
-/// The bytes that a call takes or gives.
+/// The bytes that a call passes or returns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "build", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -44,7 +43,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The shape in these bytes; `None` if it is none.
+    /// The shape in these bytes; `None` if they are no shape.
     fn parse(bytes: [u8; 12]) -> Option<Shape> {
         let [kind, size, align] =
             [0, 4, 8].map(|at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
@@ -58,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// Whether bytes of the shape `passed` are some of this shape.
+    /// Returns whether all bytes of the shape `passed` have this shape.
     pub(crate) fn takes(self, passed: Shape) -> bool {
         match (self, passed) {
             (Shape::Any, _) => true,
@@ -92,12 +91,12 @@ pub struct Signature {
     pub arguments: Shape,
     /// The reply.
     pub reply: Shape,
-    /// The function's declaration as its author wrote it. For people; control characters are left out.
+    /// The function's declaration as its author wrote it. For messages, without control characters.
     pub text: String,
 }
 
 impl Signature {
-    /// The number of bytes of the signature that starts with `head`; `None` if none starts so.
+    /// The number of bytes of the signature that starts with `head`; `None` if no signature starts so.
     pub(crate) fn total_len(head: &[u8]) -> Option<usize> {
         let len = u32::from_le_bytes(*head.get(24..HEAD_LEN)?.first_chunk()?) as usize;
         (len <= MAX_TEXT).then_some(HEAD_LEN + len)

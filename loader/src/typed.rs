@@ -53,8 +53,8 @@ impl TypedArgs for str {
     }
 }
 
-/// Types of the reply of a typed call: plain data of any bytes (`zerocopy::FromBytes`), or `[T]` for any number
-/// of such values, which comes as a `Vec<T>`. `()` stands for no reply.
+/// Types of the reply of a typed call: plain data of any bytes (`zerocopy::FromBytes`), or `[T]` for any number of such
+/// values, returned as a `Vec<T>`. `()` stands for no reply.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the reply of a typed call",
     label = "not any bytes are a value of this",
@@ -63,10 +63,10 @@ impl TypedArgs for str {
 pub trait TypedReply {
     /// The bytes of any value of the type.
     const SHAPE: Shape;
-    /// The value that a call gives.
+    /// The value that a call returns.
     type Value;
 
-    /// The value that these bytes are, at any address; `None` if they are of another length.
+    /// Reads the value from these bytes, at any address; `None` if they have another length.
     fn from_reply(bytes: &[u8]) -> Option<Self::Value>;
 }
 
@@ -132,13 +132,13 @@ impl<A: ?Sized, R: ?Sized> fmt::Debug for TypedFunction<A, R> {
 }
 
 impl Library {
-    /// The function of this library, for typed calls: `library.typed::<[u64], u64>()`. Arguments of type `A`
-    /// are passed as the bytes that they are, and the reply is read as an `R`.
+    /// The function of this library, for typed calls: `library.typed::<[u64], u64>()`. Calls pass the bytes of
+    /// arguments of type `A`, and read the reply as an `R`.
     ///
-    /// If the library states the size and alignment of its own ([`Library::signature`]), they are compared, here
-    /// and not with each call. A function of any number of values also takes an array of them. If it states
-    /// none, as from C, the payload must be aligned enough for `A`. The meaning of the bytes is not compared: an
-    /// `f64` passes for a `u64`.
+    /// If the library states the size and alignment of its own types ([`Library::signature`]), this method compares
+    /// them, once and not with each call. A function of any number of values also takes an array of them. If it states
+    /// none, like a library built from C, the payload must be aligned enough for `A`. No check covers the meaning of
+    /// the bytes: an `f64` passes for a `u64`.
     ///
     /// # Errors
     /// [`Error::OtherType`] and [`Error::TypeAlign`] for types that the function does not have, and
@@ -153,7 +153,7 @@ impl Library {
             if !signature.arguments.takes(A::SHAPE) {
                 return other(TypedPart::Arguments, signature.arguments, A::SHAPE, type_name::<A>());
             }
-            // A reply of an array can be read as any number of its values, and the other way round it cannot.
+            // A reply of an array can be read as any number of its values, but not vice versa.
             if signature.reply != Shape::Any && !R::SHAPE.takes(signature.reply) {
                 return other(TypedPart::Reply, signature.reply, R::SHAPE, type_name::<R>());
             }
@@ -163,7 +163,7 @@ impl Library {
         Ok(TypedFunction { library: self.clone(), types: PhantomData })
     }
 
-    /// Checks that payloads of this shape, which are read where they lie, are aligned for their values.
+    /// Checks that payloads of this shape, which functions read in place, are aligned for their values.
     fn check_alignment(&self, shape: Shape, type_name: &'static str) -> Result<(), Error> {
         let (needed, is_long) = match shape {
             Shape::Any => return Ok(()),

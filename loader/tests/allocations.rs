@@ -17,7 +17,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every method passes its call unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);

@@ -1,4 +1,4 @@
-//! FARJUMP_LD decides which linker makes the image. Alone in its program, because it changes the environment.
+//! The choice of linker by FARJUMP_LD. The test is alone in its program, because it changes the environment.
 
 #![cfg(feature = "build")]
 

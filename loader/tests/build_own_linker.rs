@@ -1,5 +1,5 @@
-//! farjump's own linker: images of all kinds of objects run, on the machine that they are for, and what it cannot link it
-//! refuses with the object and the symbol.
+//! farjump's own linker: images of all kinds of objects run on their machine, and a refusal names the object and the
+//! symbol.
 
 #![cfg(feature = "build")]
 
@@ -61,7 +61,7 @@ const ARCHIVED: &str = "int weight(int); int from_archive(int n) { return n + we
 const WEIGHT: &str = "static int calls; int weight(int n) { return n * ++calls; }\n";
 const UNUSED: &str =
     "int heavy[100000] = { 1 }; extern int nobody_has(void); int heavy_one(void) { return nobody_has(); }\n";
-/// Both have the inline function and its variable: one of each is linked.
+/// Two objects have the inline function and its variable: the linker keeps one of each.
 const CXX: &str = "inline int counted(int n) { static int calls = 5; return n + calls++; }\n\
     template <typename T> struct Twice { static T of(T n) { return n * 2; } };\n";
 
@@ -86,7 +86,7 @@ fn result(report: &BuildReport) -> [i64; 8] {
     out
 }
 
-/// The same in Rust.
+/// The expected result, computed in Rust.
 fn expected() -> [i64; 8] {
     let (mut out, mut both, mut shared, mut weighed, mut counted) = ([0_i64; 8], 0, 40, 0, 5);
     for _ in 0..2 {
@@ -175,7 +175,7 @@ fn tables_switches_inline_functions_common_variables_and_archives_work() {
             let report = build(&options).unwrap_or_else(|error| panic!("{flags:?}: {error}"));
             let image = &report.images[0];
             let mut imports = imports(&image.bytes);
-            // Compilers call it as they like.
+            // Whether a compiler calls `memcpy` is its choice.
             imports.retain(|import| import != "memcpy");
             assert_eq!(imports, ["not_offered", "offered", "table_of_target"], "{flags:?}");
             let view = ImageView::new_checked(&image.bytes).unwrap();
@@ -183,7 +183,7 @@ fn tables_switches_inline_functions_common_variables_and_archives_work() {
                 assert_eq!(import.weak, import.name == "not_offered", "{flags:?}: {}", import.name);
             }
             assert_eq!(result(&report), expected(), "{flags:?}, {}", image.linker);
-            // The unused member of the archive stays there.
+            // The image does not contain the unused member of the archive.
             assert!(image.bytes.len() < 20_000, "{flags:?}: {} bytes", image.bytes.len());
         }
     }
@@ -228,7 +228,7 @@ fn what_cannot_be_linked_is_refused_with_object_and_symbol() {
     assert!(started.contains("first"), "{started}");
 }
 
-/// Objects for other machines are linked here too: an image is for its machine, whoever makes it.
+/// farjump's linker links objects for other machines too, with the same images as other linkers.
 #[test]
 fn images_for_other_machines_are_those_of_other_linkers_but_for_their_order() {
     if !all_work(&[CLANG[0], CLANG[1], "ld.lld"]) {

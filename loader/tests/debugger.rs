@@ -38,7 +38,7 @@ fn insert(store: &mut Store, image: &[u8]) -> Arc<LinkedImage> {
     store.insert(image, code_id(image), "code", &Resolver::default()).unwrap()
 }
 
-/// The rights of the mapping at `address`, as `r-xp` (proc_pid_maps(5)).
+/// The rights of the mapping at `address`, such as `r-xp` (proc_pid_maps(5)).
 fn rights(address: u64) -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| {
@@ -76,7 +76,7 @@ fn each_image_has_private_pages_that_are_written_before_they_are_executed() {
     unsafe { (second.main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
     assert_eq!(number, 7);
 
-    // Freed code becomes traps, and its pages are used again.
+    // Freed code becomes traps, and its pages are reused.
     assert!(store.forget(&code_id(&bytes)));
     drop(first);
     let start = address as usize as *const u8;
@@ -98,7 +98,7 @@ fn an_arena_for_debuggers_is_full_when_its_pages_are() {
     let bytes = image(&[0; 4096]);
     let view = ImageView::new_checked(&bytes).unwrap();
     let unresolved = importing("absent");
-    // It leaves nothing behind.
+    // Failing to place an image leaves nothing behind.
     arena.place(&ImageView::new_checked(&unresolved).unwrap(), |_| None).unwrap_err();
     assert_eq!(arena.used(), 0);
     let blocks: Vec<_> = (0..8).map(|_| arena.place(&view, |_| None).unwrap()).collect();
@@ -111,7 +111,7 @@ fn an_arena_for_debuggers_is_full_when_its_pages_are() {
 /// The general registers, in the numbers of core files' notes.
 const NT_PRSTATUS: usize = 1;
 
-/// The instruction that traps, the part of a word that it is, and the bytes by which it moves the program counter:
+/// The instruction that traps, the part of a word that it fills, and the bytes by which it moves the program counter:
 /// `int3`.
 #[cfg(target_arch = "x86_64")]
 const TRAP: libc::c_long = 0xcc;
@@ -120,7 +120,7 @@ const TRAP_MASK: libc::c_long = 0xff;
 #[cfg(target_arch = "x86_64")]
 const TRAP_RAN: u64 = 1;
 
-/// The same: `brk #0`.
+/// The same constants for `brk #0`.
 #[cfg(target_arch = "aarch64")]
 const TRAP: libc::c_long = 0xd420_0000;
 #[cfg(target_arch = "aarch64")]
@@ -128,7 +128,7 @@ const TRAP_MASK: libc::c_long = 0xffff_ffff;
 #[cfg(target_arch = "aarch64")]
 const TRAP_RAN: u64 = 0;
 
-/// The same: `ebreak`.
+/// The same constants for `ebreak`.
 #[cfg(target_arch = "riscv64")]
 const TRAP: libc::c_long = 0x0010_0073;
 #[cfg(target_arch = "riscv64")]
@@ -151,7 +151,8 @@ fn program_counter(registers: &mut libc::user_regs_struct) -> &mut u64 {
     &mut registers.pc
 }
 
-/// What ptrace says to writing a trap over the first byte of code in `arena`, and where the code then traps.
+/// Writes a trap over the first byte of code in `arena` by ptrace. Returns ptrace's error, or whether the code then
+/// traps there.
 fn with_a_trap(arena: fn(usize) -> Result<Arena, Error>) -> Result<bool, std::io::Error> {
     let mut pipe = [0; 2];
     // SAFETY: two descriptors fit the array.
@@ -163,8 +164,8 @@ fn with_a_trap(arena: fn(usize) -> Result<Arena, Error>) -> Result<bool, std::io
         let linked = insert(&mut store, &image(&INCREMENT));
         let mut number = 0_u64;
         let address = linked.block().address().to_ne_bytes();
-        // SAFETY: the address fits the pipe. The alarm ends a child that is left alone. The code adds one to
-        // the word.
+        // SAFETY: the address fits the pipe. The alarm ends a child whose parent is gone. The code adds one to the
+        // word.
         unsafe {
             libc::alarm(60);
             libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
@@ -175,7 +176,7 @@ fn with_a_trap(arena: fn(usize) -> Result<Arena, Error>) -> Result<bool, std::io
         }
     }
     let (mut address, mut status) = ([0; 8], 0);
-    // SAFETY: the child is this process's. The buffers have the lengths that the calls are told.
+    // SAFETY: the child is this process's. The buffers have the lengths passed to the calls.
     unsafe {
         assert_eq!(libc::read(pipe[0], address.as_mut_ptr().cast(), 8), 8);
         libc::close(pipe[0]);
@@ -193,7 +194,7 @@ fn with_a_trap(arena: fn(usize) -> Result<Arena, Error>) -> Result<bool, std::io
                 libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of_val(&registers) };
             libc::ptrace(libc::PTRACE_GETREGSET, child, NT_PRSTATUS, &raw mut whole);
             let trapped = libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP;
-            // Goes on as a debugger does: with the code as it was, from its start.
+            // Continues as a debugger does: restores the code, and runs it from its start.
             let counter = program_counter(&mut registers);
             let there = *counter == address + TRAP_RAN;
             libc::ptrace(libc::PTRACE_POKETEXT, child, address, code);
@@ -244,7 +245,7 @@ unsafe extern "C" {
     static mut __jit_debug_descriptor: Descriptor;
 }
 
-/// The files of the list, the newest first. Only this process's one test changes it.
+/// The files of the list, the newest first. Only the one test of this process changes it.
 fn shown() -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     // SAFETY: nothing changes the list while this runs, and its entries and files are alive.
@@ -281,7 +282,7 @@ fn sections(file: &[u8]) -> Vec<(String, u64, bool)> {
     named.collect()
 }
 
-// One test, as the list is the process's.
+// One test, because the process has only one list.
 #[test]
 fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() {
     let fixture = Fixture::new();
@@ -306,7 +307,7 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
     let other = insert(&mut store, &image(&INCREMENT));
     let linked = store.insert(&built.images[0].bytes, built.images[0].id, "sum", &resolver).unwrap();
     let start = linked.block().address();
-    // Symbols of other code are not used.
+    // Symbols of other code have no effect.
     other.show(symbols.first());
     linked.show(symbols.first());
     linked.show(None);
@@ -326,7 +327,7 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
         };
         assert_eq!(placed.then_some(address), expected, "{name}");
     }
-    // Line tables and the like name the address of each function.
+    // Line tables and other debugging information contain the address of each function.
     let addresses = |file: &[u8], address: u64| {
         file.windows(8).filter(|window| **window == address.to_le_bytes()).count()
     };
@@ -335,7 +336,7 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
     drop(linked);
     assert!(store.forget(&built.images[0].id));
     assert_eq!(shown().len(), 1);
-    // The library was built without -g: its functions, and no lines that would be at wrong addresses.
+    // The library was built without -g: the file has its functions, but no lines, whose addresses would be wrong.
     let again = store.insert(&plain.images[0].bytes, plain.images[0].id, "sum", &resolver).unwrap();
     again.show(without.first());
     let sum = &shown()[0];

@@ -25,7 +25,7 @@ fn insert(store: &mut Store, image: &[u8]) -> Result<Arc<LinkedImage>, Refused> 
     store.insert(image, code_id(image), "code", &Resolver::default())
 }
 
-/// Inserts an image, dropping the least recently used ones as needed. It counts as used at `now`.
+/// Inserts an image, dropping the least recently used ones as needed. The image counts as used at `now`.
 fn insert_for(store: &mut Store, image: &[u8], now: u64) -> Result<CodeId, Refused> {
     store.make_space(&Need::of(image).unwrap(), |_| {});
     let linked = insert(store, image)?;
@@ -54,7 +54,7 @@ fn the_order_holds_over_many_images_that_come_and_go_and_come_again() {
         insert(&mut store, &image).unwrap().usage().touch(u64::from(number) + 1);
         if number % 3 == 0 {
             assert!(store.forget(&code_id(&image)));
-            // Younger than all others.
+            // The use is later than all others.
             insert(&mut store, &image).unwrap().usage().touch(u64::from(IMAGES + number));
         }
     }

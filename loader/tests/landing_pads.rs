@@ -19,7 +19,7 @@ use farjump_loader::{Arena, Block, Error};
 const PAD: [u8; 4] = 0xd503_245f_u32.to_le_bytes();
 const ARENA: usize = 64 * 1024;
 
-/// An image of a landing pad and [`INCREMENT`], which says or does not say that it has landing pads.
+/// An image of a landing pad and [`INCREMENT`], which states that it has landing pads if `landing_pads`.
 fn padded(landing_pads: bool) -> Vec<u8> {
     let span1 = [&PAD[..], &INCREMENT].concat();
     ImageParts { landing_pads, ..text(&span1) }.encode().unwrap()
@@ -40,7 +40,7 @@ fn increments(address: u64) -> bool {
     number == 42
 }
 
-/// Whether the processor checks landing pads.
+/// Returns whether the processor checks landing pads.
 fn are_checked() -> bool {
     let checked = std::arch::is_aarch64_feature_detected!("bti");
     if !checked {
@@ -54,7 +54,7 @@ fn a_call_past_a_landing_pad_faults_where_the_image_says_that_it_has_them() {
     if !are_checked() {
         return;
     }
-    // A child places the code itself: its copies of its parent's are not guarded.
+    // The child places the code itself, because copies of its parent's code are not guarded.
     let end = |make: fn(usize) -> Result<Arena, Error>, landing_pads, skipped| {
         child::fork(|| {
             let arena = make(ARENA).unwrap();

@@ -1,5 +1,5 @@
-//! Libraries whose files are cut short, lie, change while they are loaded, or lie beside others: what is
-//! loaded is a sealed copy.
+//! Loading by sealed copies: of libraries whose files are truncated, have false headers, change while they are loaded,
+//! or lie beside others.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -31,7 +31,7 @@ fn compile(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf
 
 fn allow(path: &Path) -> Result<Resolver, String> {
     let mut resolver = Resolver::default();
-    // SAFETY: the libraries of these tests have constructors that do nothing but to count.
+    // SAFETY: the libraries of these tests have constructors that only count.
     unsafe { resolver.allow_library(path) }.map_err(|error| error.to_string())?;
     Ok(resolver)
 }
@@ -146,7 +146,7 @@ fn headers_that_lie_are_refused_and_no_byte_of_them_ends_the_process() {
                 let mut bytes = whole.clone();
                 let at = start + header * 56 + field;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-                // What has no consequence may load; what loads must work.
+                // A change without consequences may load; a library that loads must work.
                 match export(&bytes) {
                     Ok(resolver) => assert_eq!(call(&resolver, "pages"), SUM),
                     Err(_) => refused += 1,
@@ -162,7 +162,7 @@ fn what_happens_to_the_files_does_not_matter_to_what_is_loaded_and_debuggers_see
     let folder = TempDir::new().unwrap();
     let (beside, below) = (folder.path().join("lib"), folder.path().join("lib/more"));
     fs::create_dir_all(&below).unwrap();
-    // One with a name of its own, and one without; one of them with versions.
+    // One library with a soname, and one without; one of them with versions.
     fs::write(folder.path().join("map"), "DEEP_1 { global: *; };").unwrap();
     let deep = compile(
         &below,
@@ -194,7 +194,7 @@ fn what_happens_to_the_files_does_not_matter_to_what_is_loaded_and_debuggers_see
     }
     assert_eq!(call(&resolver, "kv"), (SUM + 1) * 1000 + 2);
     assert_eq!(object_of(&resolver, "kv"), path);
-    // What is opened now is what the path has now.
+    // Opening the path again reads its new contents.
     let error = allow(&path).unwrap_err().to_string();
     assert!(error.contains("it is an empty file"), "{error}");
     assert_eq!(call(&resolver, "kv"), (SUM + 200 + 3) * 1000 + 4);
@@ -242,7 +242,7 @@ fn libraries_that_need_one_file_share_it_and_so_does_a_program_that_has_it() {
     assert_eq!(call(&itself, "common"), 3);
     assert_eq!(call(&allow(&one).unwrap(), "one"), 4, "the same path again is the same library");
 
-    // A process that has loaded the file itself: here by another name of it.
+    // A process that has loaded the file itself, here by another of its names.
     let other = TempDir::new().unwrap();
     let path = other.path().join("libsealedown.so");
     fs::copy(&three, folder.path().join("own.so")).unwrap();
@@ -301,7 +301,7 @@ fn a_file_that_changes_all_the_time_is_loaded_whole_or_refused() {
         let mut tries = 0;
         while tries < 20_000 && (loaded < 20 || refused < 20) {
             tries += 1;
-            // A copy made while the file grew again may have zeros where it was cut, and is refused or loads.
+            // A copy made while the file grew again may have zeroes in the truncated part, and is refused or loads.
             // SAFETY: its constructors do nothing.
             let library = unsafe { Library::load_named(&path, "kv") };
             match library.unwrap_err().to_string() {

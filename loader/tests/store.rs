@@ -118,7 +118,7 @@ fn code_of_one_domain_is_not_that_of_another() {
     });
     assert!(!Arc::ptr_eq(&linked[0], &linked[1]));
     assert_eq!(linked.each_ref().map(|linked| linked.key()), keys);
-    // Each has statics of its own.
+    // Each image has its own statics.
     assert_eq!([0, 0, 1].map(|index| run_for::<1>(&linked[index])), [[1], [2], [1]]);
     let same = insert(&mut store, keys[1]);
     assert!(Arc::ptr_eq(&same, &linked[1]));

@@ -1,6 +1,5 @@
-//! Wanted libraries: opened only for images that need them, and only if the target lists them. Each test
-//! searches this process's mappings for a library of its own, which belongs to the C library and which
-//! nothing else here loads.
+//! Wanted libraries: opened only for images that need them, and only if the target lists them. Each test searches this
+//! process's mappings for its own library, which belongs to the C library and which nothing else here loads.
 
 mod code;
 
@@ -40,7 +39,7 @@ fn listing(wanted: &[&str]) -> Resolver {
     resolver
 }
 
-/// Whether a library is loaded in this process.
+/// Returns whether a library is loaded in this process.
 fn is_open(soname: &str) -> bool {
     fs::read_to_string("/proc/self/maps").unwrap().contains(soname)
 }
@@ -80,15 +79,15 @@ fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_o
         assert!(matches!(refused, Refused::WantedLibraries { libraries, .. } if libraries.len() == 2));
         assert!(!is_open(LIBRARY));
     }
-    // It exists, and the same images open it if it is listed, although the other one is not.
+    // The library exists, and the same images open it if it is listed, although the other library is not.
     let resolver = listing(&[LIBRARY]);
     let [found] = run(&insert(&image, &resolver).unwrap());
     assert!(home(found).starts_with("libresolv"), "{}", home(found));
     InPlace::new(&image, code_id(&image), "wants", &resolver, &detected(), false).unwrap();
-    // An image that does not want it finds nothing there, although it is open.
+    // An image that does not want the library finds nothing in it, although it is open.
     let other = wanting(&["inet_net_ntop"], false, &[]);
     assert!(matches!(insert(&other, &resolver), Err(Refused::UnresolvedImport { .. })));
-    // Neither does one that imports a symbol of its dependencies.
+    // An image that imports a symbol of the library's dependencies finds nothing either.
     let other = wanting(&["getpid"], false, &[LIBRARY]);
     assert!(matches!(insert(&other, &resolver), Err(Refused::UnresolvedImport { .. })));
 }
@@ -107,7 +106,7 @@ fn a_listed_library_is_not_opened_for_what_is_offered_otherwise_or_for_nothing()
     assert_eq!(found, (&raw const OFFERED).addr() as u64);
     assert_eq!(run(&insert(&wanting(&[], false, &[LIBRARY]), &resolver).unwrap()), [0; 0]);
     assert!(!is_open(LIBRARY));
-    // The missing symbol is not in it: it had to be opened to find out.
+    // The missing symbol is not in the library: only opening it shows that.
     let refused = insert(&wanting(&["offered", "offred"], false, &[LIBRARY]), &resolver).unwrap_err();
     assert!(
         matches!(&refused, Refused::UnresolvedImport { missing, .. } if missing.names.first() == "offred"),

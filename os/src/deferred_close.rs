@@ -2,7 +2,7 @@
 //!
 //! The last close of a file blocks on three kinds: a TCP socket with `SO_LINGER` and unacknowledged data, a
 //! FUSE file with an unresponsive server, and a Unix socket with such a descriptor in its queue. A peer can
-//! pass any of these. So descriptors from peers are closed here, and Unix sockets over which a peer could
+//! pass any of these. So this module closes descriptors from peers, and Unix sockets over which a peer could
 //! pass some.
 //!
 //! At most [`THREADS`] closes are under way; further descriptors queue. The system has no nonblocking close,
@@ -103,7 +103,7 @@ pub fn is_clogged() -> bool {
 
 static CLOSER: PerProcess<Closer> = PerProcess::new();
 
-/// The queue of one process and its threads.
+/// The queue of one process, and its threads.
 #[derive(Default)]
 struct Closer {
     state: Mutex<State>,
@@ -120,11 +120,11 @@ struct State {
     threads: usize,
     /// Threads that wait for work, or have just been started.
     idle: usize,
-    /// Whether the process exits: a thread without work ends.
+    /// True if the process exits. Then a thread without work ends.
     ending: bool,
 }
 
-/// Has the threads without work end.
+/// Ends the threads without work.
 fn end() {
     let closer = CLOSER.get();
     closer.lock().ending = true;
@@ -160,12 +160,12 @@ impl Closer {
     }
 }
 
-/// A thread that waits for work, and the function that has it end if it has none.
+/// A thread that waits for work, and the function that makes it end if it has none.
 type Waiting = (fn(), JoinHandle<()>);
 
-/// Starts a thread that waits for work, as [`spawn`] does. When the process exits, or the library with this code is unloaded,
-/// `end` is called, which has the thread end if it has no work, and the thread is joined if it ends soon. Otherwise a checker of
-/// memory reports that of the thread as perhaps lost.
+/// Starts a thread that waits for work, as [`spawn`] does. When the process exits, or the library with this
+/// code is unloaded, calls `end`, which makes the thread end if it has no work, and joins the thread if it
+/// ends soon. Without the join, a memory checker would report the thread's memory as perhaps lost.
 ///
 /// # Errors
 /// The system's.
@@ -178,11 +178,11 @@ pub fn spawn_until_exit(name: &str, end: fn(), work: impl FnOnce() + Send + 'sta
         let deadline = Instant::now() + EXIT;
         for (_, thread) in threads {
             let thread = thread.into_pthread_t();
-            // SAFETY: the thread is neither joined nor detached before the loop ends. Asking does not wait, for which a system
-            // call would be needed that may be denied here: the C library aborts then.
+            // SAFETY: the thread is neither joined nor detached before the loop ends. The call does not wait.
+            // Waiting would need a system call that may be denied here, and then the C library aborts.
             while unsafe { libc::pthread_tryjoin_np(thread, ptr::null_mut()) } == libc::EBUSY {
                 if Instant::now() >= deadline {
-                    // SAFETY: as above, and it is not used again.
+                    // SAFETY: as above, and the thread is not used again.
                     unsafe { libc::pthread_detach(thread) };
                     break;
                 }
@@ -220,7 +220,7 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Resul
     spawned
 }
 
-/// Held by tests that start programs, and by the one whose descriptors block as they are closed.
+/// Returns the lock of tests that start programs, and of the test whose descriptors block as they are closed.
 #[cfg(test)]
 pub(crate) fn no_stuck_descriptors() -> MutexGuard<'static, ()> {
     static STUCK: Mutex<()> = Mutex::new(());

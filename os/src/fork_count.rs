@@ -1,5 +1,5 @@
-//! The number of forks between this process and its ancestors: a child has its parent's links and keys, and must
-//! use neither. Unlike a process id, it can be had without a system call.
+//! The number of forks between this process and its ancestors: a child has its parent's links and keys, and
+//! must use neither. Unlike a process id, it needs no system call.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};

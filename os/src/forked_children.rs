@@ -1,8 +1,8 @@
 //! Children that this process forked and that live: they have its mappings, and may read them for longer than it does.
 //!
-//! At a fork parent and child get one end each of a pipe. The child's end is closed when it has ended or executed another
-//! program, and so have all that it forked. Children of `vfork` and `posix_spawn` share the parent's memory until they execute,
-//! and those of `_Fork` and clone(2) run no handlers: neither is counted.
+//! At a fork parent and child get one end each of a pipe. The child's end is closed when the child, and all
+//! that it forked, have ended or executed another program. Children of `vfork` and `posix_spawn` share the
+//! parent's memory until they execute, and those of `_Fork` and clone(2) run no handlers: neither is counted.
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// Most living children that are told apart. One more counts as living for as long as this process.
+/// Most living children that are distinguished. Each further one counts as living for as long as this
+/// process.
 const CHILDREN: usize = 256;
 /// A slot without a child.
 const FREE: i32 = -1;
@@ -34,7 +35,7 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
 /// The number of the last fork whose child has no slot.
 static UNTOLD: AtomicU64 = AtomicU64::new(0);
-/// Whether a thread looks at the slots. Only that one frees them.
+/// Whether a thread checks the slots. Only that thread frees them.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -44,7 +45,7 @@ thread_local! {
 
 /// Closes a descriptor of a pipe of this module.
 fn close(descriptor: i32) {
-    // SAFETY: it was made by `prepare`, whose copy in this process is closed once.
+    // SAFETY: `prepare` made the descriptor, whose copy in this process is closed once.
     unsafe { libc::close(descriptor) };
 }
 
@@ -64,7 +65,7 @@ extern "C" fn in_parent() {
         }
         Some((slot?, reading))
     });
-    // Numbered when it has ended: what was begun before may be the child's, too.
+    // The fork gets its number when it has ended: the child may share work that began before.
     let fork = DONE.fetch_add(1, SeqCst) + 1;
     match slot {
         Some((slot, reading)) => {
@@ -92,7 +93,7 @@ extern "C" fn in_child() {
     LOOKING.store(false, SeqCst);
 }
 
-/// Looks after forks from now on, in this process and its children.
+/// Records forks from now on, in this process and its children.
 pub fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -106,13 +107,13 @@ pub fn watch() {
     });
 }
 
-/// Number of forks that have ended. A child of a later one has what this thread has now.
+/// Number of forks that have ended. A child of a later fork has what this thread has now.
 #[inline]
 pub fn forks() -> u64 {
     DONE.load(SeqCst)
 }
 
-/// Whether a child may live of a fork behind the first `forks`.
+/// Returns whether a child of a fork after the first `forks` may live.
 #[inline]
 pub fn may_live_since(forks: u64) -> bool {
     (DONE.load(SeqCst) != forks || UNDER_WAY.load(SeqCst) != 0) && last_living() > forks
@@ -142,7 +143,7 @@ pub fn last_living() -> u64 {
 }
 
 fn has_ended(descriptor: i32) -> bool {
-    // SAFETY: the caller looks alone, and so nothing closes the descriptor of a slot.
+    // SAFETY: the caller alone checks the slots (`LOOKING`), so nothing closes the descriptor of a slot.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
     matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1..))
@@ -156,10 +157,10 @@ mod tests {
 
     use super::*;
 
-    /// Forks a child that forks one of its own and ends; that one ends when the stream does.
+    /// Forks a child that forks a child of its own and ends. The second child ends when the stream does.
     fn family() -> UnixStream {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        // SAFETY: the children make system calls, and no other.
+        // SAFETY: the children only make system calls.
         unsafe {
             match libc::fork() {
                 0 => {

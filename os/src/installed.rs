@@ -1,5 +1,5 @@
-//! Programs of farjump's own that a process looks for. A process runs a program that it has found only if nobody could
-//! have put it there who cannot change the process's own files.
+//! Farjump's own programs, for which a process searches. A process runs a program that it has found only if
+//! no other user could have put it there than those that can change the process's own files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::unknown_ids::{overflow_gid, overflow_uid};
 
-/// A program that was found, and passed the check. It is held by the descriptor that was checked.
+/// A program that was found, and passed the check. The value holds it by the descriptor that was checked.
 #[derive(Debug)]
 pub struct Installed {
     path: PathBuf,
@@ -28,8 +28,8 @@ impl Installed {
         &self.path
     }
 
-    /// A command that runs the file that was checked, whatever its path names by then. The value must live until the
-    /// command was started.
+    /// A command that runs the file that was checked, whatever its path names by then. The value must live
+    /// until the command has started.
     pub fn command(&self) -> Command {
         let mut command = Command::new(by_descriptor(&self.file));
         command.arg0(&self.path);
@@ -37,8 +37,9 @@ impl Installed {
     }
 }
 
-/// Looks for the program `name`: beside the running program, and in `../libexec/farjump`, relative to the folder of the
-/// file that this code was loaded from, which is a library or the program. No other folder is looked at.
+/// Looks for the program `name`: beside the running program, and in `../libexec/farjump`, relative to the
+/// folder of the file that this code was loaded from. That file is a library or the program. No other folder
+/// is searched.
 ///
 /// # Errors
 /// A program is there, and must not be run: a clause with its path, the owner or the permission that is the reason, and
@@ -55,15 +56,15 @@ pub fn find(name: &str) -> Result<Option<Installed>, String> {
     Ok(None)
 }
 
-/// The folders that are looked at, for a running program and the file that this code is in.
+/// The folders that are searched, for a running program and the file that this code is in.
 fn folders(program: Option<&Path>, own: Option<&Path>) -> Vec<PathBuf> {
     let beside = program.and_then(|program| Some(program.parent()?.to_path_buf()));
     let fixed = own.and_then(|own| Some(own.parent()?.parent()?.join("libexec/farjump")));
     beside.into_iter().chain(fixed).collect()
 }
 
-/// The file that this code was loaded from, by the kernel's list of mappings: a name of the dynamic linker's can be one
-/// that the program was only called by.
+/// The file that this code was loaded from, by the kernel's list of mappings: the dynamic linker's name may
+/// only be the one by which the program was called.
 fn own_file() -> Option<PathBuf> {
     let here: fn() -> Option<PathBuf> = own_file;
     file_of(&fs::read("/proc/self/maps").ok()?, here as usize)
@@ -104,7 +105,7 @@ impl Trust {
     /// Opens the program `name` in `folder`; `None` if there is none.
     ///
     /// # Errors
-    /// It must not be run.
+    /// The program must not be run.
     fn open(&self, folder: &Path, name: &str) -> Result<Option<Installed>, String> {
         let path = folder.join(name);
         let refused = |why: String| format!("`{}` must not be run: {why}", path.display());
@@ -136,7 +137,7 @@ impl Trust {
         if is_script(&file) {
             return Err(refused("it is a script: put the program itself there".to_owned()));
         }
-        // The standard ones become the command's own before it runs.
+        // The standard descriptors become the command's own before it runs.
         let file = rustix::io::fcntl_dupfd_cloexec(&file, 3).map_err(failed)?;
         Ok(Some(Installed { path, file }))
     }
@@ -179,7 +180,8 @@ fn by_descriptor(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Whether more than the mode says who may write a file (acl(5)). Yes, if that cannot be found out.
+/// Returns whether a file has an access list besides its mode (acl(5)). Also `true` if the system does not
+/// report it.
 fn has_access_list(file: &OwnedFd) -> bool {
     let asked = getxattr(by_descriptor(file), "system.posix_acl_access", &mut [0; 1][..]);
     !matches!(asked, Err(Errno::NODATA | Errno::OPNOTSUPP))
@@ -238,7 +240,7 @@ mod tests {
         }
         // A list cannot give more than the group's bits.
         assert_eq!(trust.check(&of(0, 7, 0o755), true), Ok(()));
-        // The id of unknown users is nobody's, also where this process or its file has it.
+        // The id of unknown users identifies no user, even if this process or its file has it.
         let nobody = Trust { user: 65_534, own: Some(("/own".into(), 65_534)), ..trust };
         let why = nobody.check(&of(65_534, 0, 0o755), false).unwrap_err();
         assert!(!why.contains("/own"), "{why}");
@@ -280,7 +282,7 @@ mod tests {
         mode(folder.path(), 0o700);
         let found = open().unwrap().expect("it may be run");
         assert_eq!(found.path(), file);
-        // Another file of that name is not what was checked.
+        // Another file of that name is not the checked one.
         fs::remove_file(&file).unwrap();
         cp("/bin/false", &file);
         assert!(found.command().status().unwrap().success());

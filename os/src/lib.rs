@@ -5,17 +5,17 @@
 //! |---|---|
 //! | [`cpu::detected`] | the CPU that this process runs on |
 //! | [`deferred_close`] | closes descriptors whose close(2) may block, in threads of its own |
-//! | [`forked_children`] | whether children live that this process forked |
-//! | [`fork_count`] | the number of forks, by which a child knows what is its parent's |
+//! | [`forked_children`] | checks for living children of this process |
+//! | [`fork_count`] | the number of forks, by which a child recognises its parent's values |
 //! | [`Owner`] | the process that made a value, which a forked child compares with itself |
 //! | [`PerProcess`] | a value that a forked child makes anew |
 //! | [`open_without_waiting`] | opens a file without waiting for a pipe's writer |
-//! | [`installed`] | finds a program of farjump's, and checks who could have put it there |
+//! | [`installed`] | finds a program of farjump's, and checks the users that could have put it there |
 //! | [`memfd`] | makes memory with a descriptor |
-//! | [`has_ordinary_pages`] | whether memory of another process can be relied on |
+//! | [`has_ordinary_pages`] | checks that memory of another process is reliable |
 //! | [`limits`] | names the limit of the process behind a failed call |
 //! | [`overflow_uid`] | the id of users that are not known here |
-//! | [`temporary`] | the folder for temporary files, and what is wrong with it |
+//! | [`temporary`] | the folder for temporary files, and its faults |
 //! | [`resources`] | the memory and processors that this process may use |
 //! | [`scrubbed`] | clears the stack behind work with keys |
 

@@ -24,11 +24,12 @@ pub fn memfd(name: &CStr, flags: MemfdFlags) -> Result<OwnedFd, Errno> {
 
 /// Returns whether a memfd has ordinary pages.
 ///
-/// Huge pages of hugetlbfs are no reliable memory: if a process gives one back (fallocate, punching a hole), a new one comes
-/// from a pool that may be empty, and the next access is SIGBUS. An ordinary page that was given back reads as zeros.
+/// Huge pages of hugetlbfs are no reliable memory. If a process gives one back (fallocate, punching a hole),
+/// a new one comes from a pool that may be empty, and the next access is SIGBUS. An ordinary page that was
+/// given back reads as zeros.
 ///
 /// # Errors
-/// The system does not say.
+/// When the system does not report it.
 pub fn has_ordinary_pages(memfd: impl AsFd) -> Result<bool, Errno> {
     Ok(fstatfs(memfd)?.f_type == TMPFS)
 }

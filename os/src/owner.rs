@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fork_count;
 
-/// The process that made a value, by the number of forks before: a child recognises its parent's without a system
-/// call.
+/// The process that made a value, by the number of forks before: a child recognises its parent's values
+/// without a system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// The number of forks. Its address is here because a program looks it up in a table otherwise, in a line of memory that
-    /// nothing else may need.
+    /// The number of forks. Its address is stored here, because otherwise a program looks it up in a table,
+    /// in a cache line that nothing else may need.
     count: &'static AtomicU64,
     /// The lower half of that number when the value was made.
     forks: u32,
@@ -23,7 +23,7 @@ impl Owner {
         Owner { count: &fork_count::FORKS, forks: fork_count::count() as u32, pid: std::process::id() }
     }
 
-    /// Whether it is this process, and no other one that forked this one.
+    /// Returns whether it is this process, not another one that forked this one.
     #[inline(always)]
     pub fn is_this(self) -> bool {
         self.count.load(Ordering::Relaxed) as u32 == self.forks

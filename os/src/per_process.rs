@@ -3,8 +3,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value of one process. A forked child makes a new one: it has its parent's memory, perhaps its locks in
-/// held state, but none of its threads.
+/// A value of one process. A forked child makes a new one: it has its parent's memory, perhaps with locks
+/// held, but none of its parent's threads.
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
@@ -30,7 +30,8 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         let mut found = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null or comes from `Box::into_raw` below. Only the exchange publishes a
-            // box, and a published one is not changed, and freed in `drop` alone, behind the life of `self`.
+            // box, and a published one is never changed, and is freed in `drop` alone, behind the life of
+            // `self`.
             if let Some(owned) = unsafe { found.as_ref() }
                 && owned.process == process
             {
@@ -49,7 +50,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     }
 }
 
-/// Drops the value of this process. What a child has of its parent's it leaves alone.
+/// Drops the value of this process. A child leaves its parent's value alone.
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
         let found = *self.0.get_mut();

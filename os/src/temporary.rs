@@ -8,7 +8,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::limits;
 
-/// The folder where none is named.
+/// The folder if TMPDIR names none.
 pub const DEFAULT: &str = "/tmp";
 const VARIABLE: &str = "TMPDIR";
 
@@ -31,14 +31,14 @@ pub fn in_words() -> String {
     }
 }
 
-/// Returns the system's error in one of the crate `tempfile`, which also names the path that it tried: a user gave
-/// another one.
+/// Returns the system's error inside an error of the crate `tempfile`. That error also names the path that it
+/// tried, which is not the one that the user gave.
 pub fn without_path(error: &io::Error) -> &io::Error {
     let tried = error.get_ref().and_then(|error| error.source()?.downcast_ref::<io::Error>());
     tried.unwrap_or(error)
 }
 
-/// Returns the sentence for a folder that cannot be made in the one for temporary files.
+/// Returns the sentence for a folder that cannot be made in the folder for temporary files.
 pub fn lacking(error: &io::Error) -> String {
     let error = without_path(error);
     format!(
@@ -48,7 +48,8 @@ pub fn lacking(error: &io::Error) -> String {
     )
 }
 
-/// Whether the file system of `folder` is mounted so that no file in it can be run or mapped as code (`noexec`).
+/// Returns whether the file system of `folder` is mounted so that no file in it can be run or mapped as code
+/// (`noexec`).
 pub fn forbids_code(folder: &Path) -> bool {
     statvfs(folder).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// The value of both where the system does not say.
+/// The value of both if the system does not report them.
 const DEFAULT: u32 = 65_534;
 
 /// Returns the user id of unknown users. An administrator can change it, so it is read each time.

@@ -1,4 +1,4 @@
-//! Arguments of calls: the bytes of any Python object that shows them, without a copy.
+//! Arguments of calls: the bytes of any Python object that exposes a buffer, without a copy.
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::conversion::FromPyObjectOwned;
@@ -14,7 +14,7 @@ pub(crate) enum Arguments<'py> {
 }
 
 impl<'py> Arguments<'py> {
-    /// The bytes of `object`.
+    /// Returns the bytes of `object`.
     ///
     /// # Errors
     /// `TypeError` for an object without a buffer, or whose items are references; `BufferError` for bytes that do not
@@ -31,7 +31,8 @@ impl<'py> Arguments<'py> {
         let buffer = match PyUntypedBuffer::get(object) {
             Ok(buffer) => buffer,
             Err(error) => match PyMemoryView::from(object) {
-                // PyO3 takes no buffer without dimensions, and none that leaves out its strides, as ctypes' do.
+                // PyO3 accepts neither a buffer without dimensions nor one that omits its strides, as those of ctypes
+                // do.
                 Ok(view) if is_scalar(&view)? => return of_scalar(&view, name).map(Arguments::Bytes),
                 Ok(view) => PyUntypedBuffer::get(&view)?,
                 Err(_) => return Err(refusal(object, name, error)),
@@ -46,7 +47,7 @@ impl<'py> Arguments<'py> {
         Ok(Arguments::Buffer(buffer))
     }
 
-    /// The bytes. The object keeps them where they are for as long as `self` lives.
+    /// Returns the bytes. The object keeps them where they are for as long as `self` lives.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Arguments::Bytes(bytes) => bytes.as_bytes(),
@@ -61,7 +62,8 @@ impl<'py> Arguments<'py> {
     }
 }
 
-/// The items of any iterable but a text. PyO3's own vectors believe the length that an object states, and panic.
+/// The items of any iterable but a string. PyO3's own conversion to a vector trusts the length that an object states,
+/// and panics.
 pub(crate) struct Items<T>(pub(crate) Vec<T>);
 
 impl<T> Default for Items<T> {
@@ -82,7 +84,7 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
     }
 }
 
-/// The error for an object whose buffer cannot be had for this reason.
+/// Returns the error for an object whose buffer is unavailable for this reason.
 fn refusal(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyTypeError>(object.py()) {
         return error;
@@ -93,12 +95,12 @@ fn refusal(object: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     ))
 }
 
-/// Whether it shows one value, as of a number of NumPy's or ctypes', and no array.
+/// Returns whether the view shows one value, such as a number of NumPy's or ctypes', and no array.
 fn is_scalar(view: &Bound<'_, PyMemoryView>) -> PyResult<bool> {
     Ok(view.getattr(intern!(view.py(), "ndim"))?.extract::<usize>()? == 0)
 }
 
-/// The bytes of one value.
+/// Returns the bytes of one value.
 ///
 /// # Errors
 /// `TypeError` for a reference.

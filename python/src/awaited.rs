@@ -1,4 +1,4 @@
-//! The things that tasks await of a link: the outcome of a call, those of several, credit for a call.
+//! The things that tasks await on a link: the outcome of a call, the outcomes of several, credit for a call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::pendings::{Pendings, SentSome};
 use crate::sending::Unsent;
 use crate::shared::Shared;
 
-/// Calls in a row without an outcome after which the others are left for the next time. Outcomes come mostly in the
-/// order of the calls.
+/// Number of calls in a row without an outcome after which a look leaves the others for the next time. Outcomes come
+/// mostly in the order of the calls.
 pub(crate) const MISSES: usize = 64;
 
-/// One future, and what completes it.
+/// One future, with the calls or the credit that complete it.
 pub(crate) enum Entry {
     Call { future: Py<PyAny>, pending: Py<Pending>, seen: Option<Seen> },
     Part(Part),
     Credit(Credit),
 }
 
-/// What the parts of a future of several calls share, which may be of several links. It refers to no object: the garbage
-/// collector would visit that once for each part.
+/// State shared by the parts of a future of several calls. The parts may belong to several links. It refers to no
+/// Python object: the garbage collector would visit that object once for each part.
 pub(crate) struct Group {
     /// Number of links with calls that have no outcome.
     pub(crate) parts: AtomicUsize,
-    /// Whether a failure has ended the wait: the other calls stay pending.
+    /// True if a failure has ended the wait. The other calls stay pending.
     pub(crate) has_failed: AtomicBool,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Part {
     pub(crate) group: Arc<Group>,
     /// The future of all parts.
     pub(crate) future: Py<PyAny>,
-    /// All calls. Shared with a look's findings alone, for as long as that look takes.
+    /// All calls. Only the findings of a look share them, for as long as that look takes.
     pub(crate) pendings: Arc<Py<Pendings>>,
     /// Calls without an outcome, in order.
     pub(crate) open: VecDeque<Py<Pending>>,
-    /// When one of them was last sent.
+    /// The time at which one of them was last sent.
     pub(crate) since: Instant,
-    /// The first one that failed, where that ends the wait, and its outcome.
+    /// The first failed call and its outcome, if a failure ends the wait.
     pub(crate) failed: Option<(Py<Pending>, Seen)>,
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct Credit {
     pub(crate) sent: Option<Result<u32, Error>>,
 }
 
-/// What a look with the link's lock held has found.
+/// The findings of a look with the link's lock held.
 #[derive(Default)]
 pub(crate) struct Looked {
     /// Outcomes of calls of groups, which are not yet Python objects.
     pub(crate) found: Vec<(Py<Pending>, Seen)>,
-    /// What groups found that could not be sent, and what they no longer need.
+    /// For each group, its calls that cannot be sent, and values that it has finished with.
     pub(crate) sent: Vec<(Arc<Py<Pendings>>, SentSome)>,
-    /// Whether a call found no credit. Others then do not overtake it.
+    /// True if a call found no credit. Other calls then do not overtake it.
     pub(crate) is_full: bool,
 }
 
@@ -80,13 +80,13 @@ impl Looked {
             }
         }
         for (pending, seen) in self.found {
-            // The outcome is kept, also where it is an exception.
+            // `settled` keeps the outcome, also if it is an exception.
             drop(pending.get().settled(py, seen));
         }
     }
 }
 
-/// What became of an entry.
+/// The result of a look at an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
     None,
@@ -120,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// Whether it sends calls.
+    /// Returns whether the entry sends calls.
     pub(crate) fn sends(&self) -> bool {
         match self {
             Entry::Call { .. } => false,
@@ -129,7 +129,7 @@ impl Entry {
         }
     }
 
-    /// Looks once, with the link's lock held. Without a link, as it was closed, the future can be completed.
+    /// Looks once, with the link's lock held. Without a link, because it was closed, the future can be completed.
     pub(crate) fn look(&mut self, link: Option<&Link>, looked: &mut Looked) -> Progress {
         match self {
             Entry::Call { pending, seen, .. } => {
@@ -156,7 +156,7 @@ impl Entry {
         }
     }
 
-    /// Whether credit for it has been missing for longer than `limit`.
+    /// Returns whether the entry has lacked credit for longer than `limit`.
     pub(crate) fn is_expired(&self, limit: Duration) -> bool {
         match self {
             Entry::Call { .. } => false,
@@ -165,7 +165,7 @@ impl Entry {
         }
     }
 
-    /// Completes the future, unless its task was cancelled. Other links of its group may have to come first.
+    /// Completes the future, unless its task was cancelled. Other links of its group may have to finish first.
     pub(crate) fn complete(self, py: Python<'_>, shared: Option<&Arc<Shared>>) -> PyResult<()> {
         match self {
             Entry::Call { future, pending, seen } => {
@@ -195,7 +195,7 @@ impl Entry {
         complete(py, self.future(), Err(error))
     }
 
-    /// Cancels the calls of a future that is done. False if one has its outcome and is about to be completed.
+    /// Cancels the calls of a future that is done. Returns false if one has its outcome and is about to be completed.
     pub(crate) fn abandon(&self) -> bool {
         match self {
             Entry::Call { pending, .. } => pending.get().abandon(),

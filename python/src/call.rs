@@ -8,23 +8,24 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use crate::library::Library;
 
-/// A function with its arguments, as they travel.
+/// A function with its arguments, encoded for sending.
 pub(crate) struct Call<'py> {
     pub(crate) library: Bound<'py, Library>,
-    /// An object that shows the bytes of the payload.
+    /// An object that exposes the bytes of the payload.
     pub(crate) payload: Bound<'py, PyAny>,
     pub(crate) results: Results,
 }
 
-/// Makes the results of a function's calls of their outcomes. Without an object of Python's that does, results are the
+/// Converts the outcomes of a function's calls into results. Without a Python object that does so, results are the
 /// replies.
 pub(crate) struct Results(Option<Py<PyAny>>);
 
 impl<'py> Call<'py> {
-    /// The call of `function`, a library or an object with the method `_farjump_call`, with these arguments.
+    /// Returns the call of `function`, a library or an object with the method `_farjump_call`, with these arguments.
     ///
     /// # Errors
-    /// `TypeError` for other objects, and for a library with other than one argument; those of the method.
+    /// `TypeError` for other objects, and for a library with a number of arguments other than one; errors of the
+    /// method.
     pub(crate) fn of(function: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Call<'py>> {
         if let Ok(library) = function.cast::<Library>() {
             let Ok(payload) = args.get_item(0) else { return Err(count(0)) };
@@ -47,7 +48,8 @@ impl<'py> Call<'py> {
 }
 
 impl<'py> Call<'py> {
-    /// The call of `function` with the arguments of one item: those in it if it is a tuple, and the function is no library.
+    /// Returns the call of `function` with the arguments of one item. A tuple holds the arguments, unless the function
+    /// is a library.
     ///
     /// # Errors
     /// As [`Call::of`].
@@ -72,7 +74,7 @@ impl Results {
         visit.call(&self.0)
     }
 
-    /// The result that a call has by this outcome. Runs code of Python's: no lock may be held.
+    /// Returns the result of a call with this outcome. Runs Python code: the caller may hold no lock.
     pub(crate) fn of(&self, py: Python<'_>, outcome: PyResult<Py<PyBytes>>) -> PyResult<Py<PyAny>> {
         match (&self.0, outcome) {
             (None, outcome) => Ok(outcome?.into_any()),

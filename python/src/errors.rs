@@ -11,7 +11,7 @@ use pyo3::types::PyBytes;
 /// The module that defines the exceptions.
 const MODULE: &str = "farjump._errors";
 
-/// An exception of this class with this text.
+/// Returns an exception of this class with this text.
 pub(crate) fn raise(py: Python<'_>, class: &str, text: impl Into<String>) -> PyErr {
     made(py, class, text.into()).map_or_else(|error| error, PyErr::from_value)
 }
@@ -20,7 +20,7 @@ fn made<'py>(py: Python<'py>, class: &str, text: String) -> PyResult<Bound<'py, 
     py.import(MODULE)?.getattr(class)?.call1((text,))
 }
 
-/// The exception for an error, with its sentence.
+/// Returns the exception for an error, with its sentence.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Connect(_) => "ConnectError",
@@ -58,19 +58,19 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     raised.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Whether an exception is one of farjump's.
+/// Returns whether an exception is one of farjump's.
 pub(crate) fn is_ours(py: Python<'_>, error: &PyErr) -> bool {
     let class = py.import(MODULE).and_then(|module| module.getattr("Error"));
     class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
-/// The exception for an object that was closed.
+/// Returns the exception for an object that was closed.
 pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
     raise(py, "Closed", format!("this {what} was closed: make another one"))
 }
 
-/// Runs the body of a method. A panic is a bug in farjump, and becomes an `Error`: Python's own exception for it
-/// passes by `except Exception`.
+/// Runs the body of a method. A panic is a bug in farjump, and becomes an `Error`: PyO3's own exception for panics
+/// escapes `except Exception`.
 pub(crate) fn guarded<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -79,7 +79,7 @@ pub(crate) fn guarded<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> 
     })
 }
 
-/// A time limit in seconds; `None` for none.
+/// Converts a time limit in seconds. `None` means no limit.
 ///
 /// # Errors
 /// `ValueError` for a negative number, or none at all (NaN).

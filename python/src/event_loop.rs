@@ -17,17 +17,17 @@ use crate::errors::{exception, guarded};
 use crate::lock::Lock;
 use crate::shared::{Held, Shared, Wake};
 
-/// Longest time after which the calls are looked for without an event: then cancelled futures are noticed, too.
+/// Longest time between two looks for outcomes without an event. These looks also find cancelled futures.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// A link in an event loop, which keeps it: the loop reads its descriptor, and calls it. It ends with the loop, or is let go
-/// when the link has ended. So neither the link nor the bridge keeps an event loop.
+/// A link in an event loop. The loop owns the bridge, reads its descriptor, and calls it. The bridge ends with the
+/// loop, or the loop drops it when the link has ended. So neither the link nor the bridge keeps an event loop alive.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Bridge {
-    /// The link may go first.
+    /// The link, which may end first.
     shared: Weak<Shared>,
     event_loop: Py<PyWeakrefReference>,
-    /// Readable when the link or `wake` is.
+    /// A descriptor that is readable when the link or `wake` is.
     descriptor: OwnedFd,
     wake: Arc<Wake>,
     state: Lock<State>,
@@ -36,26 +36,26 @@ pub(crate) struct Bridge {
 #[derive(Default)]
 struct State {
     awaiting: VecDeque<Entry>,
-    /// Whether some of those may wait for credit.
+    /// Whether some entries may wait for credit.
     sends: bool,
     /// Whether the loop is to call soon.
     is_due: bool,
     /// Whether the loop reads the descriptor.
     is_read: bool,
-    /// When the loop is to call at the latest. Timers of the loop that end later may be left.
+    /// The latest time at which the loop calls. Timers of the loop that end later may remain.
     timer: Option<Instant>,
 }
 
-/// A bridge as its link knows it.
+/// A link's reference to a bridge.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    /// The address of the event loop, which another one may have later.
+    /// The address of the event loop. Another event loop may have the same address later.
     event_loop: usize,
     bridge: Arc<Py<PyWeakrefReference>>,
 }
 
 impl Known {
-    /// The bridge, if it and its event loop are there.
+    /// Returns the bridge, if it and its event loop still exist.
     fn bridge<'py>(&self, py: Python<'py>) -> Option<Bound<'py, Bridge>> {
         let bridge = self.bridge.bind(py).upgrade()?.cast_into::<Bridge>().ok()?;
         bridge.get().event_loop(py).map(|_| bridge)
@@ -72,12 +72,12 @@ fn failed(py: Python<'_>, source: impl Into<std::io::Error>) -> PyErr {
 }
 
 impl Bridge {
-    /// A new future of the running event loop.
+    /// Returns a new future of the running event loop.
     pub(crate) fn new_future(py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(running_loop(py)?.call_method0(intern!(py, "create_future"))?.unbind())
     }
 
-    /// Has the running event loop complete the entry's future.
+    /// Makes the running event loop complete the entry's future.
     pub(crate) fn add(py: Python<'_>, shared: &Arc<Shared>, entry: Entry) -> PyResult<()> {
         let event_loop = running_loop(py)?;
         let bridge = Bridge::of(shared, &event_loop)?;
@@ -94,34 +94,34 @@ impl Bridge {
         Ok(())
     }
 
-    /// Whether an event loop runs in this thread.
+    /// Returns whether an event loop runs in this thread.
     pub(crate) fn is_in_loop(py: Python<'_>) -> PyResult<bool> {
-        // Without the module there is none, and to import it takes long.
+        // Without the module there is no event loop, and importing it takes long.
         let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
         Ok(modules.contains(intern!(py, "asyncio"))? && running_loop(py).is_ok())
     }
 
-    /// Whether tasks of the running event loop wait for credit.
+    /// Returns whether tasks of the running event loop wait for credit.
     pub(crate) fn sends(py: Python<'_>, shared: &Arc<Shared>) -> PyResult<bool> {
         let bridge = Bridge::known(shared, &running_loop(py)?);
         Ok(bridge.is_some_and(|bridge| bridge.get().state.with(|state| state.sends)))
     }
 
-    /// The event loop, if it is there.
+    /// Returns the event loop, if it still exists.
     fn event_loop<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         self.event_loop.bind(py).upgrade()
     }
 
-    /// The bridge between the link and this event loop, if there is one.
+    /// Returns the bridge between the link and this event loop, if there is one.
     fn known<'py>(shared: &Shared, event_loop: &Bound<'py, PyAny>) -> Option<Bound<'py, Bridge>> {
-        // Its address: a reference to it cannot be used under the lock.
+        // The address: a reference to the event loop cannot be used under the lock.
         let wanted = event_loop.as_ptr().addr();
         let known =
             shared.bridges.with(|bridges| bridges.iter().find(|known| known.event_loop == wanted).cloned());
         known?.bridge(event_loop.py())
     }
 
-    /// The bridge between the link and this event loop, which runs in this thread.
+    /// Returns the bridge between the link and this event loop, which runs in this thread. Makes one if there is none.
     fn of<'py>(shared: &Arc<Shared>, event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Bridge>> {
         let py = event_loop.py();
         if let Some(bridge) = Bridge::known(shared, event_loop) {
@@ -148,12 +148,12 @@ impl Bridge {
         let known = Known { event_loop: event_loop.as_ptr().addr(), bridge: Arc::new(known) };
         Bridge::forget_ended(py, shared);
         shared.bridges.with(|bridges| bridges.push(known));
-        // The loop has it from here on.
+        // From here on the loop owns the bridge.
         Bridge::read(&bridge, event_loop)?;
         Ok(bridge)
     }
 
-    /// Forgets the bridges that ended.
+    /// Removes the bridges that ended.
     fn forget_ended(py: Python<'_>, shared: &Shared) {
         let all = shared.bridges.with(|bridges| bridges.clone());
         let ended: Vec<_> = all.into_iter().filter(|known| known.bridge(py).is_none()).collect();
@@ -161,7 +161,7 @@ impl Bridge {
         shared.bridges.with(|bridges| bridges.retain(|known| !is_ended(known)));
     }
 
-    /// Completes the futures of all calls that have their outcome, and sees to the next look.
+    /// Completes the futures of all calls that have their outcome, and schedules the next look.
     fn reap(slf: &Bound<'_, Bridge>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let (mut awaiting, sends, timed) = this.state.with(|state| {
@@ -210,7 +210,7 @@ impl Bridge {
                 if !was_woken && !timed {
                     held.wake_others(Some(&this.wake));
                 }
-                // With outcomes at hand more are likely to come before the loop could sleep.
+                // After outcomes, more are likely to come before the loop could sleep.
                 if kept.is_empty() || !ready.is_empty() || progressed {
                     None
                 } else {
@@ -253,13 +253,13 @@ impl Bridge {
         match longest {
             Some(longest) => Bridge::rest(slf, longest.min(LONGEST_SLEEP)),
             None if !is_empty => Bridge::look_soon(slf),
-            // An event without calls: the link would keep the loop awake, as at the target's end.
+            // An event without calls. A loop that read on would stay awake, for instance when the target has ended.
             None if !had_some && !completes => this.read_no_more(py),
             None => Ok(()),
         }
     }
 
-    /// Has the loop call again after its other callbacks.
+    /// Makes the loop call again after its other callbacks.
     fn look_soon(slf: &Bound<'_, Bridge>) -> PyResult<()> {
         let py = slf.py();
         let Some(event_loop) = slf.get().event_loop(py) else { return Ok(()) };
@@ -269,7 +269,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Has the loop call on an event.
+    /// Makes the loop call on an event.
     fn read(slf: &Bound<'_, Bridge>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let this = slf.get();
         if !this.state.with(|state| std::mem::replace(&mut state.is_read, true)) {
@@ -279,7 +279,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Has the loop call on an event, and after `longest`.
+    /// Makes the loop call on an event, and after `longest`.
     fn rest(slf: &Bound<'_, Bridge>, longest: Duration) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let Some(event_loop) = this.event_loop(py) else { return Ok(()) };

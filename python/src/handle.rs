@@ -10,8 +10,8 @@ use pyo3::types::PyBytes;
 use crate::arguments::Arguments;
 use crate::errors::{guarded, raise};
 
-/// Names an object at its owner: a small value, to be sent, stored and pickled. Made by `Store.put`, and from the bytes of
-/// another one.
+/// Names an object at its owner: a small value that can be sent, stored and pickled. `Store.put` makes handles, and so
+/// does the constructor, from the bytes of another handle.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Handle {
     pub(crate) handle: farjump_handles::Handle,
@@ -34,7 +34,7 @@ impl Handle {
         PyBytes::new(py, &self.handle.to_bytes())
     }
 
-    /// What stands for the object among the arguments of an ifunc.
+    /// Returns the bytes that represent the object among the arguments of an ifunc.
     fn __farjump_handle__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         self.__bytes__(py)
     }
@@ -67,7 +67,7 @@ impl Handle {
         self.handle.number()
     }
 
-    /// Whether the owner has this address.
+    /// Returns whether the owner has this address.
     fn _is_at(&self, address: &str) -> bool {
         self.handle.addresses().iter().any(|own| own == address)
     }

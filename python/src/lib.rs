@@ -1,7 +1,7 @@
 //! farjump for Python: the extension module `farjump._native`, over the Rust library.
 //!
 //! `shared` holds a link under a lock and lets threads and event loops sleep on it together; `pending`, `pendings`,
-//! `awaited` and `event_loop` take outcomes. `docs/decisions/python.md` has the reasons.
+//! `awaited` and `event_loop` take outcomes. `docs/design/hosts.md` has the reasons.
 
 mod arguments;
 mod awaited;
@@ -47,7 +47,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Bytes of memory that this process may use: the machine's, as far as control groups and limits grant it.
+/// Returns the number of bytes of memory that this process may use: the machine's memory, within the limits of control
+/// groups and of the process.
 #[pyfunction]
 fn usable_memory() -> u64 {
     farjump_os::resources::memory()

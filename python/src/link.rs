@@ -35,11 +35,11 @@ pub(crate) struct Link {
     shared: Arc<Shared>,
 }
 
-/// The store of a target as a function.
+/// The library by which a program calls a target's object store.
 static STORE: LazyLock<Result<farjump::Library, String>> =
     LazyLock::new(|| farjump::Library::by_name(farjump::objects::NAME).map_err(|error| error.to_string()));
 
-/// A time limit for the Rust library; none is the longest that there is.
+/// Converts a time limit for the Rust library. `None` becomes the longest duration.
 fn or_forever(limit: Option<Duration>) -> Duration {
     limit.unwrap_or(Duration::MAX)
 }
@@ -102,7 +102,7 @@ impl Link {
     }
 
     /// As `inject`, and awaits credit where `inject` waits for it: `pending = await link.inject_async(library, args)`.
-    /// A call that has to wait is sent in its turn, with a copy of the bytes.
+    /// A call that lacks credit keeps a copy of the bytes, and is sent in its turn.
     #[pyo3(signature = (function, /, *args))]
     fn inject_async<'py>(
         &self,
@@ -143,7 +143,7 @@ impl Link {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
             let is_awaited = Bridge::is_in_loop(py)?;
-            // Other iterables may take their time from item to item.
+            // Other iterables may take long between two items.
             let are_there = args.is_instance_of::<PyList>() || args.is_instance_of::<PyTuple>();
             let _group = Finish { link: self, py };
             let (mut calls, mut unsent) = (Vec::new(), VecDeque::new());
@@ -202,7 +202,7 @@ impl Link {
         })
     }
 
-    /// Sends a call that wants no reply. The next `flush` shows whether all of those ran.
+    /// Sends a one-way call. The next `flush` reports whether all one-way calls ran.
     #[pyo3(signature = (function, /, *args))]
     fn send(&self, py: Python<'_>, function: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         guarded(py, || {
@@ -211,7 +211,7 @@ impl Link {
         })
     }
 
-    /// Has the object of a handle come from its owner's file before the next call that names it starts.
+    /// Makes the owner read the handle's object from its file before the next call that names the object starts.
     fn _hold(&self, py: Python<'_>, handle: &Handle) -> PyResult<()> {
         guarded(py, || {
             self.shared.process.check(py, "link")?;
@@ -254,14 +254,14 @@ impl Link {
         })
     }
 
-    /// Whether it was closed.
+    /// Returns whether the link was closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         self.shared.process.check(py, "link")?;
         Ok(self.shared.with(py, |held| held.link.is_none()))
     }
 
-    /// The address as it was given.
+    /// The address that the program passed.
     #[getter]
     fn address(&self) -> &str {
         &self.shared.address
@@ -273,7 +273,7 @@ impl Link {
         self.with(py, farjump::Link::transport)
     }
 
-    /// What was sent: frames, frames_with_code, code_bytes, payload_bytes.
+    /// Statistics of the link: frames, frames_with_code, code_bytes, payload_bytes.
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let stats = self.with(py, farjump::Link::stats)?;
@@ -303,10 +303,10 @@ impl Link {
     }
 }
 
-/// Calls after which `map` wakes the target, which then works while more are sent.
+/// Number of calls after which `map` wakes the target. The target then works while `map` sends more.
 const GROUP: usize = 128;
 
-/// Finishes the group of a `map`, also if that fails.
+/// A guard that finishes the group of a `map`, also if the `map` fails.
 struct Finish<'py> {
     link: &'py Link,
     py: Python<'py>,
@@ -353,7 +353,7 @@ impl Link {
         sent.transpose().map_err(|error| exception(py, &error))
     }
 
-    /// Sends a call that wants a reply, and returns its number.
+    /// Sends a call with a reply, and returns its number.
     fn send_call(&self, py: Python<'_>, call: &Call<'_>) -> PyResult<u32> {
         self.try_to_send(py, call, |link, library, args| {
             link.try_inject(library, args).map(farjump::Pending::into_raw)
@@ -384,7 +384,7 @@ impl Link {
     }
 }
 
-/// Connects in a thread of its own, so that a signal ends the wait.
+/// Connects in a separate thread, so that a signal ends the wait.
 fn connect(py: Python<'_>, builder: farjump::LinkBuilder) -> PyResult<farjump::Link> {
     let (give, mut take) = sync_channel(1);
     let connects = thread::Builder::new().name("farjump-connect".into());

@@ -1,9 +1,10 @@
 //! Locks under which no Python code runs.
 //!
-//! To make a Python object, or to drop one, can run the garbage collector, and with it a finaliser that wants the same lock
-//! in the same thread. So work under a [`Lock`] is a closure that is `Send`. Nothing that borrows `Python<'_>` is `Send`, and
-//! without that no object can be made, called or counted once more: such work does not compile. Objects may be moved into
-//! the value and out of it. Work that takes one out returns it, and it is dropped after the lock.
+//! Making or dropping a Python object can run the garbage collector, and with it a finaliser that takes the same lock
+//! in the same thread. So work under a [`Lock`] is a closure that is `Send`. Nothing that borrows `Python<'_>` is
+//! `Send`, and no code can make, call or count an object without such a borrow: work that does so does not compile.
+//! Objects may be moved into the value and out of it. Work that takes an object out returns it, so that it is dropped
+//! after the lock.
 
 use std::sync::{Condvar, MutexGuard, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use pyo3::sync::MutexExt;
 #[expect(clippy::disallowed_types, reason = "the one place where it is wrapped")]
 type Mutex<T> = std::sync::Mutex<T>;
 
-// `Python<'_>` and references that borrow it are not `Send`, or this does not compile, as both implementations would do.
+// Does not compile if `Python<'_>` or a reference that borrows it is `Send`: both implementations would then apply.
 const _: fn() = || {
     trait NotSend<A> {
         fn is() {}
@@ -35,7 +36,8 @@ impl<T> Lock<T> {
         Lock(Mutex::new(value))
     }
 
-    /// Does `work` with the value. The lock must be one that is held for moments, or the thread without the GIL.
+    /// Runs `work` on the value. Either the lock is one that threads hold for moments, or the calling thread has no
+    /// GIL.
     pub(crate) fn with<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -45,13 +47,13 @@ impl<T> Lock<T> {
         work(&mut self.0.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`Lock::with`], if no other thread has the value now.
+    /// As [`Lock::with`], if no other thread has the value.
     pub(crate) fn try_with<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> Option<R> {
         free(self.0.try_lock()).map(|mut value| work(&mut value))
     }
 
-    /// Has the garbage collector visit the objects in the value: `__traverse__`, which runs no Python code. A value that
-    /// another thread has now is not visited. The collector then takes its objects for reachable.
+    /// Lets the garbage collector visit the objects in the value, for `__traverse__`, which runs no Python code. Skips
+    /// a value that another thread has. The collector then takes its objects for reachable.
     pub(crate) fn visit(
         &self,
         visit: impl FnOnce(&T) -> Result<(), PyTraverseError>,
@@ -70,7 +72,7 @@ impl<T> Single<T> {
         Single(Mutex::new(value))
     }
 
-    /// The value, for this call alone. `None` if another call uses it.
+    /// Returns the value, for this call alone. `None` if another call uses it.
     pub(crate) fn take(&self) -> Option<MutexGuard<'_, T>> {
         free(self.0.try_lock())
     }
@@ -84,7 +86,7 @@ fn free<'m, T>(tried: TryLockResult<MutexGuard<'m, T>>) -> Option<MutexGuard<'m,
     }
 }
 
-/// A lead that one thread has, while others wait for its end. For threads without the GIL.
+/// A lead that one thread has, while other threads wait until it ends. For threads without the GIL.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
     taken: Mutex<bool>,
@@ -92,8 +94,8 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    /// Takes the lead, until the result is dropped. `None` if another thread had it: then its end was waited for, `longest`
-    /// at most.
+    /// Takes the lead, until the result is dropped. If another thread has the lead, waits until that ends, `longest` at
+    /// most, and returns `None`.
     pub(crate) fn take(&self, longest: Duration) -> Option<Leads<'_>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if *taken {

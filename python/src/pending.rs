@@ -17,17 +17,18 @@ use crate::lock::Lock;
 use crate::ready::ready;
 use crate::shared::{Look, Shared, look};
 
-/// Looks for an outcome before an event loop is asked to: a loop takes longer than a short call.
+/// Number of looks for an outcome before the event loop takes over: a loop takes longer than a short call.
 pub(crate) const LOOKS_BEFORE_LOOP: u32 = 300;
 
-/// A call that was sent. Its outcome can be waited for, polled or awaited, any number of times. A call that is no
-/// longer referred to is cancelled: the function still runs, and its outcome is dropped.
+/// A call that was sent. Its outcome can be waited for, polled or awaited, any number of times. Dropping the last
+/// reference cancels the call: the function still runs, and its outcome is dropped.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Pending {
     pub(crate) shared: Arc<Shared>,
     results: Results,
     state: Lock<State>,
-    /// The result or the exception, once [`State::Ended`]. Beside the lock, as references to it are counted with the GIL.
+    /// The result or the exception, once [`State::Ended`]. It lies outside the lock, because counting references to it
+    /// needs the GIL.
     kept: OnceLock<Kept>,
 }
 
@@ -46,15 +47,15 @@ enum State {
 
 /// The outcome of a call that has one.
 pub(crate) enum Seen {
-    /// It is kept already: a reply, or why there is none.
+    /// The call has kept its outcome already: a reply, or the reason why there is none.
     Known,
     Failed,
     Found(Result<Reply, Error>),
-    /// The link was closed before it came.
+    /// The link was closed before the outcome came.
     Closed,
 }
 
-/// The result as a Python object, or the exception.
+/// Returns the result as a Python object, or the exception.
 pub(crate) fn outcome(
     py: Python<'_>,
     outcome: Result<Reply, Error>,
@@ -67,7 +68,7 @@ pub(crate) fn outcome(
     results.of(py, outcome)
 }
 
-/// A further reference to an outcome.
+/// Returns a further reference to an outcome.
 fn counted(py: Python<'_>, kept: &Kept) -> PyResult<Py<PyAny>> {
     match kept {
         Ok(reply) => Ok(reply.clone_ref(py)),
@@ -97,12 +98,12 @@ impl Pending {
         matches!(self.state(), State::Unsent)
     }
 
-    /// Whether its outcome is not known.
+    /// Returns whether the outcome is unknown.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state(), State::Unsent | State::Waiting(_))
     }
 
-    /// Whether it is known to have no reply.
+    /// Returns whether the call has ended without a reply.
     pub(crate) fn has_failed(&self) -> bool {
         match self.state() {
             State::Ended => self.kept.get().is_some_and(Result::is_err),
@@ -111,7 +112,7 @@ impl Pending {
         }
     }
 
-    /// Puts the state in the place of [`State::Unsent`]. `false` if it was another one.
+    /// Replaces [`State::Unsent`] by `now`. Returns `false` if the state was another one.
     fn no_longer_unsent(&self, now: State) -> bool {
         self.state.with(|state| {
             let was_unsent = matches!(state, State::Unsent);
@@ -122,22 +123,22 @@ impl Pending {
         })
     }
 
-    /// Notes the call's number. A call that was cancelled meanwhile is cancelled now.
+    /// Records the call's number. Cancels a call that was cancelled before it had a number.
     pub(crate) fn was_sent(&self, number: u32) {
         if !self.no_longer_unsent(State::Waiting(number)) {
             self.shared.abandon(number);
         }
     }
 
-    /// Notes why the call cannot be sent.
+    /// Records the error that keeps the call from being sent.
     pub(crate) fn failed(&self, py: Python<'_>, error: &PyErr) {
         if self.no_longer_unsent(State::Ended) {
-            // It has no other outcome: it was not sent.
+            // The call has no other outcome, because it was not sent.
             let _ = self.kept.set(Err(error.clone_ref(py).into_value(py)));
         }
     }
 
-    /// The outcome that is known, or the call's number.
+    /// Returns the known outcome, or the call's number.
     fn known(&self, py: Python<'_>) -> Result<PyResult<Py<PyAny>>, u32> {
         match self.state() {
             State::Waiting(number) => Err(number),
@@ -149,11 +150,11 @@ impl Pending {
         }
     }
 
-    /// Keeps the outcome for all that ask for it.
+    /// Keeps the outcome for all later queries.
     fn settle(&self, py: Python<'_>, found: Result<Reply, Error>) -> PyResult<Py<PyAny>> {
         let kept = outcome(py, found, &self.results).map_err(|error| error.into_value(py));
         let outcome = counted(py, &kept);
-        // One that is kept already stays: this one is dropped.
+        // An outcome kept earlier stays, and this one is dropped.
         let _ = self.kept.set(kept);
         self.state.with(|state| *state = State::Ended);
         outcome
@@ -176,7 +177,7 @@ impl Pending {
         }
     }
 
-    /// The outcome that a look has seen.
+    /// Returns the outcome that a look has found.
     pub(crate) fn settled(&self, py: Python<'_>, seen: Seen) -> PyResult<Py<PyAny>> {
         match seen {
             Seen::Found(found) => self.settle(py, found),
@@ -200,10 +201,10 @@ impl Pending {
         matches!(was, State::Unsent | State::Waiting(_))
     }
 
-    /// The outcome, waited for. `None` at the limit.
+    /// Waits for the outcome. Returns `None` at the limit.
     ///
     /// # Errors
-    /// A closed link, or an exception that a signal handler raised. Inside, the call's.
+    /// A closed link, or an exception that a signal handler raised. The inner result has the call's error.
     pub(crate) fn outcome_within(
         &self,
         py: Python<'_>,
@@ -235,7 +236,7 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits for the reply. With a timeout, in seconds, TimedOut says that it has not come; the call stays pending.
+    /// Waits for the reply. Raises TimedOut if it has not come after `timeout` seconds; the call stays pending.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         guarded(py, || {
@@ -261,8 +262,8 @@ impl Pending {
         })
     }
 
-    /// Cancels the call: the function still runs, and its outcome is dropped. Returns False if the outcome has been
-    /// taken already.
+    /// Cancels the call: the function still runs, and its outcome is dropped. Returns False if the program has taken
+    /// the outcome already.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         guarded(py, || {
             self.shared.process.check(py, "call")?;

@@ -43,7 +43,7 @@ impl Pendings {
         self.unsent.with(|unsent| !unsent.is_empty())
     }
 
-    /// Whether this outcome ends the wait for all.
+    /// Returns whether this outcome ends the wait for all.
     pub(crate) fn ends_at(&self, seen: &Seen) -> bool {
         !self.return_exceptions
             && match seen {
@@ -121,7 +121,7 @@ impl Pendings {
         }
     }
 
-    /// The outcome of one call as a Python object, if it is to be returned.
+    /// Returns the outcome of one call as a Python object, or as an error if exceptions are not to be returned.
     fn returned<T>(&self, py: Python<'_>, outcome: PyResult<Py<T>>) -> PyResult<Py<PyAny>> {
         match outcome {
             Ok(reply) => Ok(reply.into_any()),
@@ -130,7 +130,7 @@ impl Pendings {
         }
     }
 
-    /// The outcomes of all calls, which are there.
+    /// Returns the outcomes of all calls. All have come.
     pub(crate) fn outcomes(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
         let outcomes = self.calls.iter().map(|pending| {
             let outcome = pending.get().settled(py, Seen::Known);
@@ -139,7 +139,7 @@ impl Pendings {
         Ok(PyList::new(py, outcomes.collect::<PyResult<Vec<_>>>()?)?.unbind())
     }
 
-    /// The outcome of the call at this place, waited for. `None` at the limit.
+    /// Waits for the outcome of the call at this place. Returns `None` at the limit.
     fn wait_for(&self, py: Python<'_>, place: usize, limit: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
         if self.unsent.with(|unsent| unsent.front().is_some_and(|(first, _)| *first <= place)) {
             self.send_all(py)?;
@@ -148,7 +148,7 @@ impl Pendings {
         outcome.map(|outcome| self.returned(py, outcome)).transpose()
     }
 
-    /// The links of calls without an outcome, each with those calls.
+    /// Returns the links of calls without an outcome, each with those calls.
     fn parts(&self, py: Python<'_>) -> Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> {
         let mut parts: Vec<(Arc<Shared>, VecDeque<Py<Pending>>)> = Vec::new();
         for pending in self.calls.iter().filter(|pending| pending.get().is_open()) {
@@ -164,19 +164,19 @@ impl Pendings {
     }
 }
 
-/// What a group's calls without credit came to.
+/// The result of sending those calls of a group that lacked credit.
 #[derive(Default)]
 pub(crate) struct SentSome {
     /// Whether a call was sent.
     pub(crate) sent: bool,
     /// Calls that can never be sent, by their places.
     pub(crate) failed: Vec<(usize, Error)>,
-    /// What is no longer needed. It is dropped without the lock.
+    /// Calls that were sent, cancelled or cannot be sent. The caller drops them without the lock.
     pub(crate) done: Vec<Unsent>,
 }
 
-/// Sends a call on `shared`, and waits for credit. With too many calls pending it waits for the first of `earlier` that
-/// has no outcome.
+/// Sends a call on `shared`, and waits for credit. If too many calls are pending, waits for the first of `earlier`
+/// without an outcome.
 pub(crate) fn send(
     py: Python<'_>,
     shared: &Arc<Shared>,
@@ -197,7 +197,7 @@ pub(crate) fn send(
             Some(Err(error @ Error::Inject(InjectError::TooManyCalls { .. }))) => {
                 let open = earlier.iter().find(|pending| pending.get().is_open());
                 let Some(open) = open else { return Err(exception(py, &error)) };
-                // Its failure is its own.
+                // A failure of that call does not fail this one.
                 drop(open.get().outcome_within(py, Some(shared.send_timeout))?);
             }
             Some(Err(error)) => return Err(exception(py, &error)),
@@ -205,9 +205,9 @@ pub(crate) fn send(
     }
 }
 
-/// The calls as one, which can be waited for, iterated or awaited. Its outcome is the list of their replies, in their
-/// order. The first exception is raised, and the other calls stay pending; with return_exceptions, exceptions are
-/// in the list instead.
+/// Returns the calls as one, which can be waited for, iterated or awaited. Its outcome is the list of their replies, in
+/// the order of the calls. It raises the first exception, and the other calls stay pending. With return_exceptions, the
+/// list contains the exceptions instead.
 #[pyfunction]
 #[pyo3(signature = (pendings, *, return_exceptions=false))]
 pub(crate) fn gather(
@@ -234,8 +234,8 @@ pub(crate) fn gather(
 
 #[pymethods]
 impl Pendings {
-    /// Waits for all replies, and returns the list of them. With a timeout, in seconds, TimedOut says that some have not
-    /// come; the calls stay pending.
+    /// Waits for all replies, and returns the list of them. Raises TimedOut if some have not come after `timeout`
+    /// seconds; the calls stay pending.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyList>> {
         guarded(py, || {

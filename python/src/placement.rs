@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::errors::guarded;
 use crate::lock::Lock;
 
-/// Chooses where functions run, and learns from what they took. Times are in seconds.
+/// Chooses places for functions, and learns from the times that functions took. Times are in seconds.
 #[pyclass(frozen, module = "farjump._native")]
 pub(crate) struct Placement(Lock<Chooser>);
 
@@ -29,12 +29,12 @@ impl Placement {
         Placement(Lock::new(Chooser::new()))
     }
 
-    /// Whether the way to this owner is known.
+    /// Returns whether the latency and the rate of this owner are known.
     fn knows(&self, address: &str) -> bool {
         self.0.with(|chooser| chooser.wire(address).is_some())
     }
 
-    /// Tells the way to an owner: what fetches of few and of many bytes took, each as (bytes, seconds).
+    /// Records the times of two fetches from an owner, one of few and one of many bytes, each as (bytes, seconds).
     fn tell(&self, py: Python<'_>, address: &str, short: (usize, f64), long: (usize, f64)) -> PyResult<()> {
         guarded(py, || {
             let micro = |(bytes, time): (usize, f64)| (bytes, time * 1e6);
@@ -51,8 +51,8 @@ impl Placement {
         self.0.with(|chooser| chooser.forget(address));
     }
 
-    /// Chooses for a function on an object of so many bytes, with so many bytes of arguments: whether it is to run at the
-    /// owner, and what it is expected to take here and there.
+    /// Chooses the place of a function on an object of so many bytes, with so many bytes of arguments. Returns whether
+    /// to run it at the owner, and its expected times here and there.
     fn choose(
         &self,
         py: Python<'_>,
@@ -65,7 +65,7 @@ impl Placement {
         guarded(py, || Ok(shown(self.0.with(|chooser| chooser.choose(address, &work)))))
     }
 
-    /// The function ran at the owner, and took so long in all.
+    /// Records that the function ran at the owner, and its time in all.
     fn ended_there(
         &self,
         py: Python<'_>,
@@ -83,7 +83,7 @@ impl Placement {
         })
     }
 
-    /// The function ran here: the object took so long to come, and the function so long.
+    /// Records that the function ran here, with the time that the object took to come and the function's own.
     #[expect(clippy::too_many_arguments, reason = "numbers of one outcome")]
     fn ended_here(
         &self,

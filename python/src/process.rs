@@ -10,17 +10,17 @@ use crate::errors::raise;
 pub(crate) struct Process(Owner);
 
 impl Process {
-    /// This process.
+    /// Returns this process.
     pub(crate) fn this() -> Process {
         Process(Owner::this())
     }
 
-    /// Whether this process made it.
+    /// Returns whether this process made the object.
     pub(crate) fn is_this(self) -> bool {
         self.0.is_this()
     }
 
-    /// Checks that this process made it. `what` names the object.
+    /// Checks that this process made the object, which the error names `what`.
     ///
     /// # Errors
     /// `Forked` in a child.

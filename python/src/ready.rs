@@ -1,7 +1,7 @@
 //! An awaitable that is done when it is made.
 //!
-//! A class of PyO3 would raise `StopIteration` for its value, which takes longer than many calls. CPython asks a type
-//! with the slot `am_send` for the value itself.
+//! A class of PyO3's would raise `StopIteration` for its value, which takes longer than many calls. If a type has the
+//! slot `am_send`, CPython gets the value itself from it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -15,7 +15,7 @@ use pyo3::types::PyType;
 #[repr(C)]
 struct Ready {
     head: PyObject,
-    /// A reference of its own; null before [`ready`] sets it.
+    /// An owned reference; null before [`ready`] sets it.
     value: *mut PyObject,
 }
 
@@ -24,9 +24,9 @@ struct Ready {
 /// # Safety
 /// For the type of [`ready`] only: `this` is one of its objects, with no reference left.
 unsafe extern "C" fn dealloc(this: *mut PyObject) {
-    // SAFETY: the caller's condition; `value` is null or a reference of the object's, which is dropped once. The type
-    // is a heap type with garbage collection, of which each object has a reference, so `PyType_GenericAlloc` took the
-    // memory that `PyObject_GC_Del` frees, and had the collector track the object.
+    // SAFETY: the caller's condition; `value` is null or a reference that the object owns and that is dropped once. The
+    // type is a heap type with garbage collection, to which each object has a reference. So `PyType_GenericAlloc`
+    // allocated the memory that `PyObject_GC_Del` frees, and had the collector track the object.
     unsafe {
         let class = ffi::Py_TYPE(this);
         ffi::PyObject_GC_UnTrack(this.cast());
@@ -36,10 +36,10 @@ unsafe extern "C" fn dealloc(this: *mut PyObject) {
     }
 }
 
-/// Has the garbage collector visit the value and the type.
+/// Lets the garbage collector visit the value and the type.
 ///
 /// # Safety
-/// As [`own_iterator`], and `visit` is the collector's, for which `arg` is meant.
+/// As [`own_iterator`]. `visit` is the collector's function, and `arg` its argument.
 unsafe extern "C" fn traverse(this: *mut PyObject, visit: visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: the caller's condition; the object has a reference to each of the two.
     unsafe {
@@ -71,7 +71,7 @@ unsafe extern "C" fn next(this: *mut PyObject) -> *mut PyObject {
     // null with one set; this function drops its reference.
     unsafe {
         let (class, value) = (ffi::PyExc_StopIteration, (*this.cast::<Ready>()).value);
-        // CPython takes others for the value itself. It would take these apart.
+        // CPython takes other objects for the value itself. It would unpack these.
         if ffi::PyTuple_Check(value) != 0 || ffi::PyExceptionInstance_Check(value) != 0 {
             let made = ffi::PyObject_CallFunctionObjArgs(class, value, ptr::null_mut::<PyObject>());
             if !made.is_null() {
@@ -127,7 +127,7 @@ fn class(py: Python<'_>) -> PyResult<Py<PyType>> {
     }
 }
 
-/// An awaitable with this value.
+/// Returns an awaitable with this value.
 pub(crate) fn ready<'py>(py: Python<'py>, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || class(py))?;

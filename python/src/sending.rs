@@ -1,4 +1,4 @@
-//! Calls that wait for credit without a thread that does.
+//! Calls that wait for credit without blocking a thread.
 
 use std::mem::ManuallyDrop;
 
@@ -32,18 +32,18 @@ impl Unsent {
         Unsent { library, args }
     }
 
-    /// Bytes refer to no other object, so they are not visited.
+    /// Visits the library. The bytes refer to no other object, so they need no visit.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.library)
     }
 
-    /// Sends it, as [`try_to_send`].
+    /// Sends the call as [`try_to_send`] does.
     pub(crate) fn try_to_send(&self, link: &Link) -> Option<Result<u32, Error>> {
         let (library, bytes) = self.parts();
         try_to_send(link, library, bytes)
     }
 
-    /// The library, and the bytes of the arguments.
+    /// Returns the library, and the bytes of the arguments.
     pub(crate) fn parts(&self) -> (&farjump::Library, &[u8]) {
         let bytes: &[u8] = match &self.args {
             Kept::Object(object) => object,
@@ -53,12 +53,12 @@ impl Unsent {
     }
 }
 
-/// The link's group, which [`Link`](crate::link::Link) finishes: ending this value does not.
+/// Returns the link's group. [`Link`](crate::link::Link) finishes it; dropping this value does not.
 pub(crate) fn grouped(link: &Link) -> ManuallyDrop<Group<'_>> {
     ManuallyDrop::new(link.group())
 }
 
-/// As [`try_to_send`], as one of a group.
+/// Sends a call as [`try_to_send`] does, as one of a group.
 pub(crate) fn try_to_group(
     link: &Link,
     library: &farjump::Library,

@@ -1,9 +1,9 @@
 //! A link that threads and event loops use together.
 //!
-//! The link lies under a lock that is held for single looks and sends, never for a wait ([`Lock`]). The GIL is never awaited
-//! while the lock is held, nor the lock while the GIL is. One thread at a time sleeps on the link's descriptor for
-//! all that wait; each event loop sleeps on it as well. A caller whose look may have taken the event of a sleeper
-//! wakes that sleeper.
+//! A lock guards the link ([`Lock`]). Threads hold it for single looks and sends, never for a wait. No thread waits for
+//! the GIL while it holds the lock, nor for the lock while it holds the GIL. One thread at a time sleeps on the link's
+//! descriptor for all that wait; each event loop sleeps on it as well. A caller whose look may have taken the event of
+//! a sleeper wakes that sleeper.
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,10 +21,11 @@ use crate::event_loop::Known;
 use crate::lock::{Lead, Lock};
 use crate::process::Process;
 
-/// Time of looks with the GIL held before a wait releases it: to have it back can take 5 ms beside a thread that
-/// computes. A target that sleeps is woken in less.
+/// Time of looks with the GIL held before a wait releases it: taking it back can take 5 ms beside a thread that
+/// computes. Waking a sleeping target takes less than this time.
 const HELD: Duration = Duration::from_micros(100);
-/// Looks between two checks whether the target waits for this processor, and between two releases of the lock.
+/// Number of looks between two checks whether the target waits for this processor, and between two releases of the
+/// lock.
 const LOOKS_TO_YIELD: u32 = 64;
 /// Time of looks without the GIL before a wait sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -34,7 +35,7 @@ const TURN: Duration = Duration::from_millis(10);
 /// Longest part of a flush.
 const FLUSH_TURN: Duration = Duration::from_millis(40);
 
-/// What a look for the outcome of a call found.
+/// The result of a look for the outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Look {
     Outcome(Result<Reply, Error>),
@@ -50,14 +51,14 @@ pub(crate) fn look(link: &Link, number: u32) -> Look {
         Ok(Some(reply)) => Look::Outcome(Ok(reply)),
         Err(error) => Look::Outcome(Err(error)),
         Ok(None) => {
-            // The number stays the owner's.
+            // The owner keeps the number.
             let _ = pending.into_raw();
             Look::Pending
         }
     }
 }
 
-/// The end of some looks.
+/// The result of several looks.
 enum Looks<R> {
     Found(R),
     Nothing,
@@ -66,7 +67,7 @@ enum Looks<R> {
     Closed,
 }
 
-/// A wait that ended without what it was for.
+/// The reason why a wait ended early.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Closed,
@@ -82,11 +83,11 @@ impl Ended {
     }
 }
 
-/// The descriptor by which one sleeper is woken.
+/// The descriptor that wakes one sleeper.
 #[derive(Debug)]
 pub(crate) struct Wake {
     pub(crate) descriptor: OwnedFd,
-    /// Changes under the link's lock, and when the sleeper ends.
+    /// True while the sleeper may sleep. Changes under the link's lock, and when the sleeper ends.
     asleep: AtomicBool,
 }
 
@@ -101,11 +102,11 @@ impl Wake {
     }
 
     fn ring(&self) {
-        // It fails only when the counter is full, and then the descriptor is readable.
+        // The write fails only when the counter is full, and then the descriptor is readable.
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
-    /// Empties the descriptor. Returns whether it was rung.
+    /// Empties the descriptor. Returns whether it was readable.
     fn quiet(&self) -> bool {
         rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok()
     }
@@ -116,7 +117,7 @@ impl Wake {
 pub(crate) struct Held {
     /// `None` once closed.
     pub(crate) link: Option<Link>,
-    /// A duplicate of the link's descriptor, which outlives the link while somebody sleeps on it.
+    /// A duplicate of the link's descriptor, which outlives the link while a sleeper uses it.
     descriptor: Option<Arc<OwnedFd>>,
     sleepers: Vec<Arc<Wake>>,
 }
@@ -132,8 +133,8 @@ impl Held {
         }
     }
 
-    /// Prepares to sleep on [`Held::descriptor`]; `None` if there may be something already. The link's error shows in the
-    /// next look, so that is nothing to sleep for either.
+    /// Prepares to sleep on [`Held::descriptor`]. Returns `None` if an event may have come already. Also returns `None`
+    /// on an error of the link, which the next look reports.
     pub(crate) fn begin_sleep(&self, own: &Arc<Wake>) -> Option<Duration> {
         let longest = self.link.as_ref()?.arm();
         let longest = longest.ok().flatten();
@@ -144,14 +145,14 @@ impl Held {
         longest
     }
 
-    /// Ends the sleep, if it is one. Returns whether another thread ended it.
+    /// Ends the sleep, if there is one. Returns whether another thread woke the sleeper.
     pub(crate) fn end_sleep(&self, own: &Arc<Wake>) -> bool {
         own.asleep.store(false, Ordering::Relaxed);
         self.disarm();
         own.quiet()
     }
 
-    /// Has the target no longer wake this process, unless somebody sleeps.
+    /// Stops the target from waking this process, unless another sleeper sleeps.
     fn disarm(&self) {
         if let Some(link) = &self.link
             && !self.sleepers.iter().any(|wake| wake.is_asleep())
@@ -160,7 +161,7 @@ impl Held {
         }
     }
 
-    /// The descriptor to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(crate) fn descriptor(&mut self) -> Result<Arc<OwnedFd>, Ended> {
         if let Some(descriptor) = &self.descriptor {
             return Ok(Arc::clone(descriptor));
@@ -174,7 +175,7 @@ impl Held {
     }
 
     pub(crate) fn add_sleeper(&mut self, wake: &Arc<Wake>) {
-        // Those that ended while the lock was taken are referred to here alone.
+        // Only this list refers to sleepers that ended while the lock was taken.
         self.sleepers.retain(|other| Arc::strong_count(other) > 1);
         self.sleepers.push(Arc::clone(wake));
     }
@@ -192,7 +193,7 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     pub(crate) send_timeout: Duration,
     pub(crate) process: Process,
-    /// The thread that sleeps on the link for all threads has it.
+    /// The lead of the thread that sleeps on the link for all threads.
     lead: Lead,
     wake: Arc<Wake>,
     /// Numbers of calls that were dropped while the link was in use.
@@ -200,13 +201,13 @@ pub(crate) struct Shared {
     drops: AtomicUsize,
     /// Number of futures that are not completed.
     awaited: AtomicUsize,
-    /// One for each event loop.
+    /// The bridges, one for each event loop.
     pub(crate) bridges: Lock<Vec<Known>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Event loops that still read it stop.
+        // Stops the event loops that still read the link.
         if self.process.is_this() {
             self.held.with(|held| held.sleepers.iter().for_each(|wake| wake.ring()));
         }
@@ -236,7 +237,7 @@ impl Shared {
         })
     }
 
-    /// Works under the lock in a thread that has the GIL, and releases the GIL if it has to wait.
+    /// Runs `work` under the lock in a thread that has the GIL, and releases the GIL if it has to wait.
     pub(crate) fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Held) -> R + Send) -> R {
         self.held.with_attached(py, |held| {
             self.forget_dropped(held);
@@ -244,7 +245,7 @@ impl Shared {
         })
     }
 
-    /// Works under the lock in a thread that has released the GIL.
+    /// Runs `work` under the lock in a thread that has released the GIL.
     fn with_detached<R: Send>(&self, work: impl FnOnce(&mut Held) -> R + Send) -> R {
         self.held.with(|held| {
             self.forget_dropped(held);
@@ -274,7 +275,7 @@ impl Shared {
         let _ = self.held.try_with(|held| self.forget_dropped(held));
     }
 
-    /// Whether event loops look for calls.
+    /// Returns whether event loops look for calls.
     pub(crate) fn are_awaited(&self) -> bool {
         self.awaited.load(Ordering::Relaxed) != 0
     }
@@ -296,7 +297,7 @@ impl Shared {
         }
     }
 
-    /// Closes the link, and wakes all that wait for it, and event loops that read it. Without effect on a closed one.
+    /// Closes the link, and wakes all that wait for it, and event loops that read it. A closed link stays as it is.
     pub(crate) fn close(&self, py: Python<'_>) {
         let link = self.with(py, |held| {
             held.descriptor = None;
@@ -307,8 +308,8 @@ impl Shared {
         py.detach(|| drop(link));
     }
 
-    /// Tries `attempt` until it has a value or `limit` has passed: for a while with the GIL held, then without it.
-    /// `Ok(None)` at the limit.
+    /// Tries `attempt` until it has a value or `limit` has passed. It holds the GIL for a while, then releases it.
+    /// Returns `Ok(None)` at the limit.
     ///
     /// # Errors
     /// A closed link, or an exception that a signal handler raised.
@@ -372,10 +373,10 @@ impl Shared {
         }
     }
 
-    /// Flushes the link in turns: other threads use it between them, and signals are checked for.
+    /// Flushes the link in turns. Between turns, other threads use the link, and this one checks for signals.
     ///
     /// # Errors
-    /// As [`Shared::wait`]; inside, the link's.
+    /// As [`Shared::wait`]. The inner result has the link's error.
     pub(crate) fn flush(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<Result<(), Error>> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
@@ -398,7 +399,7 @@ impl Shared {
         }
     }
 
-    /// [`Shared::wait`] without the GIL, and until `until` at most.
+    /// Waits as [`Shared::wait`] does, without the GIL, and until `until` at most.
     fn attempt_until<R: Send>(
         &self,
         until: Instant,
@@ -435,8 +436,8 @@ impl Shared {
         }
     }
 
-    /// Sleeps until something comes, or another thread's sleep ends. Tries once more before it: what came since the last
-    /// time may have been taken by another caller's look.
+    /// Sleeps until an event comes, or another thread's sleep ends. Tries once more before it sleeps: another caller's
+    /// look may have taken an event that came since the last try.
     fn sleep<R: Send>(
         &self,
         longest: Duration,
@@ -454,7 +455,7 @@ impl Shared {
             PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.wake.descriptor.as_fd(), PollFlags::IN),
         ];
-        // A signal ends it early, which the caller checks for.
+        // A signal ends the sleep early; the caller checks for it.
         let _ = poll(&mut watched, Timespec::try_from(may.min(longest)).ok().as_ref());
         let came = !watched[0].revents().is_empty();
         self.with_detached(|held| {
@@ -465,7 +466,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// The error of a wait that took as long as it may.
+    /// Returns the error of a wait that took as long as its limit.
     pub(crate) fn timed_out(&self, py: Python<'_>, awaited: Awaited, timeout: Duration) -> PyErr {
         exception(py, &WaitError::TimedOut { awaited, peer: self.address.clone(), timeout }.into())
     }

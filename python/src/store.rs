@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::process::Process;
 use crate::stream::{Publisher, Subscriber, stream_exception};
 
-/// Bytes from which on a copy is made without the GIL.
+/// Length in bytes from which copies are made without the GIL.
 pub(crate) const LARGE: usize = 64 << 10;
 /// A wait without a limit.
 const FOREVER: Duration = Duration::MAX;
@@ -33,7 +33,7 @@ pub(crate) struct Store {
     process: Process,
 }
 
-/// The bytes of an object, as a buffer that cannot be written. They stay while any view of it is left.
+/// The bytes of an object, as a buffer that cannot be written. They stay while any view of the buffer is left.
 #[pyclass(frozen, module = "farjump._native")]
 pub(crate) struct Held {
     view: View,
@@ -42,22 +42,22 @@ pub(crate) struct Held {
 #[pymethods]
 impl Held {
     /// # Safety
-    /// Called by the interpreter, with a view to be filled.
+    /// Only the interpreter calls this, with a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("there is no view to fill"));
         }
         let bytes: &[u8] = &slf.get().view;
         let (start, len) = (bytes.as_ptr().cast_mut().cast::<c_void>(), bytes.len());
-        // SAFETY: the bytes stay while `slf` lives, which the view holds; they are said to be read-only, so nobody writes
-        // them by it. The interpreter gives a view that may be filled.
+        // SAFETY: the bytes stay while `slf` lives, and the view holds `slf`. The view is read-only, so nothing writes
+        // the bytes through it. The interpreter gives a view that may be filled.
         let filled =
             unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len as ffi::Py_ssize_t, 1, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 }
 
-/// The exception for an error of handles.
+/// Returns the exception for an error of handles.
 pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Link(error) => return exception(py, error),
@@ -76,7 +76,8 @@ pub(crate) fn handle_exception(py: Python<'_>, error: &Error) -> PyErr {
     raise(py, class, error.to_string())
 }
 
-/// Runs a request: with the GIL while it looks for the reply, without it while it sleeps; all of it without if it copies much.
+/// Runs a request: with the GIL while it looks for the reply, without it while it sleeps. A request that copies much
+/// runs wholly without it.
 pub(crate) fn patiently<T: Send>(
     py: Python<'_>,
     timeout: Option<Duration>,
@@ -122,7 +123,7 @@ impl Store {
         self.client.with(|client| client.clone()).ok_or_else(|| closed(py, "store"))
     }
 
-    /// Runs a request as [`patiently`].
+    /// Runs a request as [`patiently`] does.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -194,7 +195,7 @@ impl Store {
         self.put_all(py, &parts.0, type_name)
     }
 
-    /// The bytes of an object: a memoryview that cannot be written, without a copy if the owner is on this machine.
+    /// Returns the bytes of an object: a read-only memoryview, without a copy if the owner is on this machine.
     #[pyo3(
         signature = (handle, timeout=Some(REQUEST)),
         text_signature = "($self, handle, timeout=30.0)"
@@ -209,7 +210,7 @@ impl Store {
         })
     }
 
-    /// As `get`; waits until somebody has given a reserved handle its contents.
+    /// Returns the bytes as `get` does, but waits until a reserved handle has its contents.
     #[pyo3(signature = (handle, timeout=None))]
     fn wait(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<Py<PyMemoryView>> {
         guarded(py, || {
@@ -219,7 +220,7 @@ impl Store {
         })
     }
 
-    /// Whether an object is there, or reserved.
+    /// Returns whether an object exists or is reserved.
     fn exists(&self, py: Python<'_>, handle: &Handle) -> PyResult<bool> {
         guarded(py, || {
             let limit = Some(Duration::from_secs_f64(REQUEST));
@@ -227,7 +228,7 @@ impl Store {
         })
     }
 
-    /// Evicts an object: it is gone for all who come later, and stays for those who read it. Whether it was there.
+    /// Evicts an object. Later readers do not find it; those that have it keep it. Returns whether it was there.
     fn evict(&self, py: Python<'_>, handle: &Handle) -> PyResult<bool> {
         guarded(py, || {
             let limit = Some(Duration::from_secs_f64(REQUEST));
@@ -235,7 +236,7 @@ impl Store {
         })
     }
 
-    /// A handle whose object gets its contents later, by `set`.
+    /// Returns a handle whose object gets its contents later, by `set`.
     #[pyo3(signature = (*, type_name=""))]
     fn reserve(&self, py: Python<'_>, type_name: &str) -> PyResult<Handle> {
         guarded(py, || {
@@ -257,7 +258,7 @@ impl Store {
         })
     }
 
-    /// Has the object evicted in so many seconds; None takes the limit away.
+    /// Makes the owner evict the object in so many seconds. None removes the limit.
     fn lease(&self, py: Python<'_>, handle: &Handle, seconds: Option<f64>) -> PyResult<()> {
         guarded(py, || {
             let time = limit(seconds, "seconds")?;
@@ -266,8 +267,8 @@ impl Store {
         })
     }
 
-    /// Opens a topic of the owner's to publish in it. `overflow` is what it does when the topic is full: "wait" for the
-    /// slowest subscriber, "refuse", or "drop_oldest". The first publisher of a topic decides on the other choices.
+    /// Opens a topic of the owner's to publish in it. `overflow` is the choice for a full topic: "wait" for the slowest
+    /// subscriber, "refuse", or "drop_oldest". The first publisher of a topic decides on the other choices.
     #[pyo3(signature = (topic, *, capacity=None, keep=0, await_subscribers=1, overflow="wait"))]
     fn publisher(
         &self,
@@ -286,8 +287,8 @@ impl Store {
         })
     }
 
-    /// Subscribes to a topic of the owner's: from the oldest entry that it has, or `from_now` on. The stream ends when so many
-    /// publishers have come, and all have finished.
+    /// Subscribes to a topic of the owner's, from its oldest entry, or with `from_now` from its next. The stream ends
+    /// when so many publishers have come, and all have finished.
     #[pyo3(signature = (topic, *, from_now=false, publishers=1))]
     fn subscribe(
         &self,
@@ -305,7 +306,8 @@ impl Store {
         })
     }
 
-    /// Forgets a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Whether it was there.
+    /// Discards a topic that has neither publishers nor subscribers, and evicts the objects that it owns. Returns
+    /// whether it was there.
     fn discard_topic(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
         guarded(py, || {
             let limit = Some(Duration::from_secs_f64(REQUEST));
@@ -313,7 +315,7 @@ impl Store {
         })
     }
 
-    /// How the bytes come here: an empty text if the owner's memory is mapped, or why it is not.
+    /// The reason why the owner's memory is not mapped; empty if it is.
     #[getter]
     fn unmapped(&self, py: Python<'_>) -> PyResult<String> {
         guarded(py, || {
@@ -329,13 +331,13 @@ impl Store {
         Ok(())
     }
 
-    /// Whether it was closed.
+    /// Returns whether the connection was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.client.with(|client| client.is_none())
     }
 
-    /// Whether it was closed, or its owner has ended, as far as that can be seen without waiting.
+    /// Returns whether the connection was closed or its owner has ended, as far as this process sees without waiting.
     #[getter]
     fn gone(&self) -> bool {
         self.client.with(|client| client.clone()).is_none_or(|client| client.is_gone())
@@ -347,7 +349,7 @@ impl Store {
         &self.address
     }
 
-    /// Whether the owner has a file, in which objects may lie.
+    /// Returns whether the owner has a file for objects.
     #[getter]
     fn spills(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.client(py)?.spills())

@@ -14,7 +14,7 @@ use crate::lock::{Lock, Single};
 use crate::process::Process;
 use crate::store::{LARGE, REQUEST, patiently};
 
-/// The exception for what went wrong with a stream.
+/// Returns the exception for an error of a stream.
 pub(crate) fn stream_exception(py: Python<'_>, error: &Error, fault: &StreamFault) -> PyErr {
     let class = match fault {
         StreamFault::Full => "StreamFull",
@@ -33,7 +33,8 @@ pub(crate) fn stream_exception(py: Python<'_>, error: &Error, fault: &StreamFaul
     raised
 }
 
-/// What one thread uses at a time. It is not waited for: the thread that has it may sleep for long.
+/// Takes a value that one thread uses at a time. Fails rather than waits, because the thread that has it may sleep for
+/// long.
 fn take<'m, T>(
     py: Python<'_>,
     single: &'m Single<Option<T>>,
@@ -44,8 +45,8 @@ fn take<'m, T>(
     })
 }
 
-/// Publishes handles in a topic. Used in a `with` block, it finishes at the end; if the block raises, subscribers are told that
-/// it is gone.
+/// Publishes handles in a topic. A `with` block finishes it at the end. If the block raises, subscribers learn that the
+/// publisher is gone.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Publisher {
     /// `None` once finished or closed.
@@ -112,7 +113,8 @@ impl Publisher {
         })
     }
 
-    /// Publishes a handle, whose object the topic owns: it is evicted when all subscribers have had it.
+    /// Publishes a handle and gives its object to the topic, which evicts the object when all subscribers have finished
+    /// with it.
     #[pyo3(signature = (handle, timeout=Some(REQUEST)), text_signature = "($self, handle, timeout=30.0)")]
     fn give(&self, py: Python<'_>, handle: &Handle, timeout: Option<f64>) -> PyResult<u64> {
         guarded(py, || {
@@ -143,7 +145,7 @@ impl Publisher {
         })
     }
 
-    /// Ends the publisher: the stream ends when all have finished. Finishing again does nothing.
+    /// Ends the publisher: the stream ends when all publishers have finished. Finishing again does nothing.
     #[pyo3(signature = (timeout=Some(REQUEST)), text_signature = "($self, timeout=30.0)")]
     fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         guarded(py, || {
@@ -155,7 +157,7 @@ impl Publisher {
         })
     }
 
-    /// Ends the publisher. If it has not finished, subscribers are told that it is gone.
+    /// Ends the publisher. If it has not finished, subscribers learn that it is gone.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.process.check(py, "publisher")?;
         let taken = take(py, &self.publisher, "publisher")?.take();
@@ -163,7 +165,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Whether it has finished or was closed.
+    /// Returns whether the publisher has finished or was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.publisher.take().is_some_and(|publisher| publisher.is_none())
@@ -175,7 +177,7 @@ impl Publisher {
         &self.topic
     }
 
-    /// The number of this publisher, which its items have.
+    /// The number of this publisher, as in its items.
     #[getter]
     fn number(&self) -> u64 {
         self.number
@@ -238,7 +240,7 @@ impl Subscriber {
 
 #[pymethods]
 impl Subscriber {
-    /// Waits for the next item. `None` when all publishers have finished and all items were had.
+    /// Waits for the next item. Returns `None` when all publishers have finished and no item is left.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Item>> {
         guarded(py, || self.wait(py, limit(timeout, "timeout")?))
@@ -252,7 +254,7 @@ impl Subscriber {
         guarded(py, || self.wait(py, None))
     }
 
-    /// Items that were dropped so far because this subscriber was too slow.
+    /// The number of items dropped so far because this subscriber was too slow.
     #[getter]
     fn lost(&self, py: Python<'_>) -> PyResult<u64> {
         let taken = take(py, &self.subscriber, "subscriber")?;
@@ -267,7 +269,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Whether it was closed.
+    /// Returns whether the subscriber was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.subscriber.take().is_some_and(|subscriber| subscriber.is_none())
@@ -325,19 +327,19 @@ impl Item {
         self.publisher
     }
 
-    /// Items that were dropped between the one before and this one, because the subscriber was too slow.
+    /// The number of items dropped between the one before and this one, because the subscriber was too slow.
     #[getter]
     fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Whether the topic owns the object.
+    /// Returns whether the topic owns the object.
     #[getter]
     fn owned(&self) -> bool {
         self.is_owned
     }
 
-    /// Lets an object go that the topic owns, before the item does. Views of it stay.
+    /// Releases an object that the topic owns before the item ends. Views of it stay.
     fn release(&self) {
         drop(self.item.with(Option::take));
     }

@@ -18,7 +18,8 @@ use crate::process::Process;
 use crate::store::handle_exception;
 use crate::target_options::Choices;
 
-/// Longest time without a check for signals, in the thread that handles them, and of statistics that are not taken.
+/// Longest time without a check for signals, in the thread that handles them. Also the longest age of statistics while
+/// a thread serves.
 const TURN: Duration = Duration::from_millis(20);
 /// Polls without a frame before a target sleeps.
 const IDLE_POLLS: u32 = 2000;
@@ -27,10 +28,10 @@ const POLLS_TO_YIELD: u32 = 64;
 /// Time that the end of the interpreter allows a target to end.
 const END: Duration = Duration::from_secs(1);
 
-/// Targets that the interpreter closes at its end, so that their sockets go.
+/// Targets that the interpreter closes at its end, so that their sockets are removed.
 static TARGETS: Lock<Vec<Weak<Served>>> = Lock::new(Vec::new());
 
-/// What a target said of itself.
+/// A target's last known state.
 #[derive(Clone)]
 struct Known {
     stats: Stats,
@@ -44,9 +45,9 @@ impl Known {
 }
 
 struct Served {
-    /// `None` once closed. Held for as long as a thread serves.
+    /// The target; `None` once closed. A thread that serves holds the lock throughout.
     target: Lock<Option<farjump::Target<'static>>>,
-    /// The last that is known of it while a thread serves.
+    /// The state after the last turn of a thread that serves.
     known: Lock<Known>,
     stopper: Stopper,
     process: Process,
@@ -60,7 +61,7 @@ pub(crate) struct Target {
     address: String,
 }
 
-/// Serves until it is stopped or `until`. `true` if it was stopped.
+/// Serves until the target is stopped, or `until`. Returns `true` if it was stopped.
 fn serve(target: &mut farjump::Target<'_>, stopper: &Stopper, until: Instant) -> Result<bool, Error> {
     let mut idle = 0_u32;
     while !stopper.is_stopped() {
@@ -79,12 +80,13 @@ fn serve(target: &mut farjump::Target<'_>, stopper: &Stopper, until: Instant) ->
             }
         }
     }
-    // A target that is stopped only says so to its sources.
+    // On a stopped target, `run` only informs the sources.
     target.run().map(|()| true)
 }
 
 impl Served {
-    /// Works with the target, in this thread alone. `Err` says that it is closed or served elsewhere.
+    /// Runs `work` on the target, in this thread alone. Returns `Err(true)` if the target is closed, `Err(false)` if
+    /// another thread serves.
     fn with_target<R: Send>(
         &self,
         work: impl FnOnce(&mut farjump::Target<'static>) -> R + Send,
@@ -92,7 +94,7 @@ impl Served {
         self.target.try_with(|target| target.as_mut().map(work).ok_or(true)).unwrap_or(Err(false))
     }
 
-    /// Serves in turns without the GIL: one turn if `once`, otherwise until `deadline`. `Err` outside as
+    /// Serves in turns without the GIL: one turn if `once`, otherwise until `deadline`. The outer `Err` is that of
     /// [`Served::with_target`].
     fn serve(&self, deadline: Option<Instant>, once: bool) -> Result<Result<bool, Error>, bool> {
         self.with_target(|target| {
@@ -116,9 +118,9 @@ impl Served {
         self.known.with(|known| *known = now);
     }
 
-    /// What is known of it: now, or at the end of the last turn of the thread that serves.
+    /// Returns the target's state: the current one, or the one at the end of the last turn of the thread that serves.
     fn known(&self) -> Known {
-        // Served elsewhere, or closed: then the last that was noted counts.
+        // If the target is closed or another thread serves, the last noted state counts.
         let _ = self.with_target(|target| self.note(target));
         self.known.with(|known| known.clone())
     }
@@ -132,7 +134,7 @@ impl Served {
     }
 }
 
-/// Whether signals are handled in this thread.
+/// Returns whether this thread handles signals.
 fn handles_signals(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import("threading")?;
     Ok(threading.call_method0("current_thread")?.is(&threading.call_method0("main_thread")?))
@@ -293,7 +295,7 @@ impl Target {
         })
     }
 
-    /// What it has done. While a thread serves, as it was 20 ms ago or less.
+    /// The target's statistics. While a thread serves, they are up to 20 ms old.
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         guarded(py, || {
@@ -349,7 +351,7 @@ pub(crate) fn close_targets(py: Python<'_>) {
                     drop(target);
                     break;
                 }
-                // A call that does not end keeps it.
+                // A call that does not end keeps its target.
                 if Instant::now() >= until {
                     break;
                 }

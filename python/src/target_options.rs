@@ -51,18 +51,18 @@ fn set<T>(builder: Builder, choice: Option<T>, make: impl FnOnce(Builder, T) -> 
 }
 
 impl Choices {
-    /// Begins a target with them.
+    /// Starts the builder of a target with these choices.
     ///
     /// # Errors
-    /// A value that means nothing; a file that cannot be read.
+    /// An invalid value; a file that cannot be read.
     pub(crate) fn builder(self, py: Python<'_>, address: &str) -> PyResult<Builder> {
         let builder = farjump::Target::listen(address).args_owned(data(py, self.data.as_ref())?);
         let builder = self.exports.0.into_iter().fold(builder, |builder, path| {
-            // SAFETY: as for `ctypes.CDLL`, the program answers for the libraries that it names.
+            // SAFETY: as for `ctypes.CDLL`, the program is responsible for the libraries that it names.
             unsafe { builder.export_library(path) }
         });
         let builder = self.wanted_libraries.0.into_iter().fold(builder, |builder, soname| {
-            // SAFETY: as above: the program answers for the libraries that it names.
+            // SAFETY: as above: the program is responsible for the libraries that it names.
             unsafe { builder.wanted_library(soname) }
         });
         let builder =
@@ -109,7 +109,7 @@ impl Choices {
     }
 }
 
-/// The data that functions get: bytes, or the file at a path.
+/// Returns the data that functions get: bytes, or the file at a path.
 fn data(py: Python<'_>, given: Option<&Py<PyAny>>) -> PyResult<Data> {
     let Some(given) = given.map(|given| given.bind(py)) else { return Ok(Data::empty()) };
     let is_path = given.is_instance_of::<PyString>() || given.hasattr("__fspath__")?;
@@ -119,7 +119,7 @@ fn data(py: Python<'_>, given: Option<&Py<PyAny>>) -> PyResult<Data> {
     Ok(Data::from_bytes(Arguments::named(given, "data")?.bytes().to_vec()))
 }
 
-/// The rights with these names.
+/// Returns the rights with these names.
 fn rights(names: Items<String>) -> PyResult<Rights> {
     names.0.into_iter().try_fold(Rights::empty(), |rights, name| {
         let right: Rights = name.parse().map_err(|error: String| PyValueError::new_err(error))?;
@@ -127,7 +127,7 @@ fn rights(names: Items<String>) -> PyResult<Rights> {
     })
 }
 
-/// A code id or family id, as [`Library`] and `farjump inspect` show it.
+/// Parses a code id or family id in the form that [`Library`] and `farjump inspect` show.
 fn code_id(text: &str) -> PyResult<CodeId> {
     let is_id = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = is_id.then(|| u128::from_str_radix(text, 16).ok()).flatten();

@@ -10,11 +10,11 @@ use crate::registry::{BACKENDS, Backend, BackendOptions, Chosen, Reach, make_all
 /// The facts about a destination's address that decide which transports lead to it.
 #[derive(Clone, Copy)]
 pub struct Destination<'a> {
-    /// Whether file descriptors can be sent there, which only Unix sockets allow.
+    /// True if file descriptors can be sent there, which only Unix sockets allow.
     pub carries_descriptors: bool,
-    /// Whether the address itself is on this machine: a Unix socket, or loopback.
+    /// True if the address itself is on this machine: a Unix socket, or loopback.
     pub is_this_machine: bool,
-    /// Checks whether a device of this machine has the address. Called to word an error.
+    /// Checks whether a device of this machine has the address. Called only for the text of an error.
     pub is_own_device: &'a dyn Fn() -> bool,
 }
 
@@ -27,16 +27,16 @@ impl Destination<'_> {
 
 /// Returns the transports to use towards `destination`.
 ///
-/// If `only` is given, these are the ones that it means, of `own` and the built-in ones. Otherwise they are
-/// all of `own` and the first built-in one that works on this machine and whose endpoint address can be sent
-/// there. Later ones are not tried, as with [`preferred`], unless the first may fail to join the two
-/// processes: only a transport that uses descriptors always joins them. If the peer is on another machine and
-/// this one has no RDMA device, transports that reach other machines by RDMA alone are not tried either.
+/// With `only`, returns those of `own` and of the built-in ones that it names. Otherwise returns all of `own`, and the
+/// first built-in transport that works on this machine and whose endpoint address can be sent there. Does not try later
+/// ones, like [`preferred`], unless the first may fail to connect the two processes: only a transport that uses
+/// descriptors always connects them. If the peer is on another machine and this one has no RDMA device, does not try
+/// transports that reach other machines only by RDMA.
 ///
 /// # Errors
-/// The errors of [`make_all`]. [`Error::NeedsUnixSocket`] when the endpoint address of no transport that
-/// `only` means can be sent there; [`Error::NoTransport`] when there is no transport at all, with the reason
-/// against each.
+/// The errors of [`make_all`]. [`Error::NeedsUnixSocket`] if none of the transports that `only` names has an endpoint
+/// address that can be sent there. [`Error::NoTransport`] if there is no transport at all, with the reason against
+/// each.
 pub fn transports_for(
     destination: Destination<'_>,
     only: Option<&str>,
@@ -97,7 +97,7 @@ fn has_rdma_device() -> bool {
     std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
 }
 
-/// Returns why `backend` cannot lead to `destination`, as far as that is known without loading a library.
+/// Returns the reason why `backend` cannot lead to `destination`, as far as it is known without loading a library.
 fn why_not_to(
     backend: &Backend,
     destination: Destination<'_>,
@@ -180,8 +180,8 @@ mod tests {
         let passed: Vec<_> = chosen.passed_over.iter().map(|passed| &*passed.transport).collect();
         assert_eq!(passed, ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send"]);
         assert!(chosen.passed_over[1..].iter().all(|passed| passed.why.contains("no RDMA device")));
-        // With a device, all backends are tried. Without one, UCX's are tried for this machine, where UCX has
-        // shared memory; `ucx-am` is tried for any if UCX's TCP is allowed.
+        // With a device, all backends are tried. Without a device, UCX's are tried for this machine, where UCX has
+        // shared memory. If UCX's TCP is allowed, `ucx-am` is tried for any machine.
         let usable: Vec<_> = available()
             .into_iter()
             .filter(|backend| backend.usable.is_ok())

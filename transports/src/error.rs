@@ -32,7 +32,7 @@ pub enum Error {
     Unusable {
         /// Name of the transport.
         name: &'static str,
-        /// A sentence of the backend's: the reason and the remedy.
+        /// A sentence from the backend: the reason and the remedy.
         why: String,
     },
     /// A transport that hands over file descriptors, for a destination that cannot receive them.

@@ -1,4 +1,4 @@
-//! Memory that reads of a peer's memory come into, kept for the next one: fresh pages cost many times a copy.
+//! Memory into which reads of a peer's memory go, kept for the next read: fresh pages cost many times a copy.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,15 +30,15 @@ impl<M> Default for SpareMemory<M> {
 }
 
 impl<M: ReadMemory> SpareMemory<M> {
-    /// Takes the memory that is there, if it has `len` bytes.
+    /// Takes the kept memory, if there is any and it has `len` bytes.
     pub(crate) fn take(&self, len: usize) -> Option<M> {
         locked(&self.0).take().filter(|memory| memory.len() >= len)
     }
 
-    /// The first `len` bytes of memory whose read is done. It comes back here.
+    /// Lends the first `len` bytes of memory whose read is done. Dropping them returns the memory here.
     ///
     /// # Safety
-    /// Nothing writes them any more, and they are not more than the memory has.
+    /// Nothing writes these bytes from now on, and `len` is at most the length of the memory.
     pub(crate) unsafe fn lend(&self, memory: M, len: usize) -> ReadBytes {
         ReadBytes::new(Bytes { memory: Some(memory), len, spare: Arc::clone(&self.0) })
     }
@@ -51,13 +51,13 @@ fn locked<M>(spare: &Mutex<Option<M>>) -> MutexGuard<'_, Option<M>> {
 
 /// Bytes that were read.
 struct Bytes<M: ReadMemory> {
-    /// There until it is dropped.
+    /// `Some` until this value is dropped.
     memory: Option<M>,
     len: usize,
     spare: Arc<Mutex<Option<M>>>,
 }
 
-// SAFETY: nothing writes the memory any more (`SpareMemory::lend`); what is shared is only read, through a pointer that
+// SAFETY: nothing writes the memory from now on (`SpareMemory::lend`); all sharers only read it, through a pointer that
 // is valid from any thread (`ReadMemory`).
 unsafe impl<M: ReadMemory> Sync for Bytes<M> {}
 
@@ -105,7 +105,7 @@ mod tests {
     fn memory_comes_back_once_its_bytes_are_dropped_and_the_longest_is_kept() {
         let spare = SpareMemory::default();
         assert!(spare.take(1).is_none());
-        // SAFETY: of memory of this test's, each.
+        // SAFETY: each memory belongs to this test.
         let [short, long] =
             [(100, 7), (200, 8)].map(|(len, byte)| unsafe { spare.lend(heap(len, byte), 10) });
         assert!(*short == [7; 10] && *long == [8; 10]);

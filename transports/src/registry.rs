@@ -104,9 +104,9 @@ struct Maker {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct BackendOptions {
-    /// Whether `ucx-am` may use UCX's TCP. **A process that reaches a port of its workers may write any
-    /// address of this process.** Off by default. Refused where nothing closes the ports once the peer is
-    /// connected ([`BackendOptions::ucx_ports_closed_by`]).
+    /// Whether `ucx-am` may use UCX's TCP. **A process that reaches a port of its workers may write any address of this
+    /// process.** Off by default. Refused if nothing can close the ports once the peer is connected
+    /// ([`BackendOptions::ucx_ports_closed_by`]).
     pub ucx_tcp: bool,
 }
 
@@ -142,13 +142,13 @@ pub struct TransportInfo {
     pub name: &'static str,
     /// Whether it is in this build.
     pub compiled: bool,
-    /// The possible locations of its peers, in words: `this machine`.
+    /// The possible locations of its peers, as text: `this machine`.
     pub reaches: &'static str,
     /// Its capabilities on this machine, or a sentence for users that states why it cannot be used and the
     /// remedy.
     pub usable: Result<Capabilities, String>,
-    /// How the ports that it opens are closed once the peer is connected
-    /// ([`BackendOptions::ucx_ports_closed_by`]); of `ucx-am` with UCX's TCP.
+    /// For `ucx-am` with UCX's TCP, the way in which its ports are closed once the peer is connected
+    /// ([`BackendOptions::ucx_ports_closed_by`]).
     pub ports_closed_by: Option<&'static str>,
 }
 
@@ -162,8 +162,8 @@ pub fn available_with(options: BackendOptions) -> Vec<TransportInfo> {
     BACKENDS.iter().map(|backend| backend.look(options)).collect()
 }
 
-/// Lists the backends that a user means by `name`, as [`available`] lists them: the backend of this name or,
-/// for `ucx`, those of UCX. The others are not tried.
+/// Lists the backends that `name` selects, in the form of [`available`]: the backend of this name or, for `ucx`, those
+/// of UCX. Does not try the others.
 ///
 /// # Errors
 /// [`Error::UnknownTransport`] for a name that no backend has.
@@ -175,8 +175,8 @@ pub fn meant(name: &str, options: BackendOptions) -> Result<Vec<TransportInfo>, 
     if meant.is_empty() { Err(unknown(name)) } else { Ok(meant) }
 }
 
-/// Returns the first backend that works on this machine: the default if the user names none. Later ones are
-/// not tried, because trying some of them loads a library, which may do anything in the process.
+/// Returns the first backend that works on this machine: the default if the user names none. Does not try later ones,
+/// because trying some of them loads a library, whose initialisers may do anything in the process.
 pub fn preferred() -> Option<Box<dyn Transport>> {
     BACKENDS.iter().find_map(|backend| backend.make(BackendOptions::new()).ok())
 }
@@ -205,7 +205,7 @@ pub fn make_with(name: &str, options: BackendOptions) -> Result<Box<dyn Transpor
     BACKENDS.iter().find(|backend| backend.name == name).ok_or_else(|| unknown(name))?.make(options)
 }
 
-/// Checks that `name` is that of a backend, or `ucx`. Whether it works on this machine is not looked at.
+/// Checks that `name` is that of a backend, or `ucx`. Does not check that it works on this machine.
 ///
 /// # Errors
 /// [`Error::UnknownTransport`].
@@ -222,16 +222,16 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// The backends that a user means by a name.
+/// The backends that a name selects.
 pub struct Chosen {
-    /// The usable ones, in order of preference.
+    /// The usable backends, in order of preference.
     pub transports: Vec<Box<dyn Transport>>,
-    /// Those that the name means too but that do not work on this machine or lead nowhere from it.
+    /// The other selected backends, which do not work on this machine or lead nowhere from it.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Makes the backends that a user means by `name`, in order of preference: the backend of this name or, for
-/// `ucx`, those of UCX that work on this machine, with the reasons against the others.
+/// Makes the backends that `name` selects, in order of preference, with the reasons against the others. These are the
+/// backend of this name or, for `ucx`, those of UCX that work on this machine.
 ///
 /// # Errors
 /// The errors of [`make`]. For `ucx`, if none works, [`Error::Unusable`] with the reasons of all.
@@ -256,8 +256,8 @@ pub fn make_all(name: &str, options: BackendOptions) -> Result<Chosen, Error> {
     Ok(chosen)
 }
 
-/// Returns whether every endpoint of the backend of this name locks memory. Whether a process may lock that
-/// much shows only when one is opened.
+/// Returns whether every endpoint of the backend of this name locks memory. Only opening an endpoint shows whether a
+/// process may lock that much.
 pub fn locks_memory(name: &str) -> bool {
     BACKENDS.iter().any(|backend| backend.name == name && backend.reach == Reach::Rdma)
 }
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_backend_that_this_build_lacks_is_refused_without_a_command_to_build_it() {
-        // The user of a wheel builds nothing.
+        // The user of a wheel does not build farjump.
         let lacking = Backend { maker: None, ..BACKENDS[0] };
         let options = BackendOptions::new();
         assert_eq!(

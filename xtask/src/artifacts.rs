@@ -1,5 +1,5 @@
-//! What a run of cargo built, by cargo's own messages: where its files lie depends on the user's settings
-//! (`build.target`, `CARGO_TARGET_DIR`, a profile), and a file in the usual place may be of another build.
+//! The files that a run of cargo built, from cargo's own messages. Their folders depend on the user's settings
+//! (`build.target`, `CARGO_TARGET_DIR`, a profile), and a file in the usual folder may be of another build.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use crate::packages;
 use crate::process::{Failed, Run};
 use crate::test_report::{last, shown_lines};
 
-/// Files that cargo built, or found built as they would be now.
+/// Files that cargo built, or found up to date.
 #[derive(Clone, Debug)]
 pub(crate) struct Artifacts {
-    /// Its messages of the kind `compiler-artifact`.
+    /// cargo's messages of the kind `compiler-artifact`.
     messages: Vec<Value>,
 }
 
 impl Artifacts {
-    /// Runs this cargo, which builds and runs nothing else (`build`, `test --no-run`).
+    /// Runs a cargo command that builds and runs nothing else (`build`, `test --no-run`).
     ///
     /// # Errors
-    /// It fails; with `what` failed, and cargo's words.
+    /// When cargo fails. The error says that `what` cannot be built, and has cargo's last lines.
     pub(crate) fn of(run: Run<'_>, what: &str) -> Result<Artifacts, Failed> {
         let mut is_shown = shown_lines(!packages::in_ci());
         let run = run.args(["--message-format", "json-render-diagnostics"]);
@@ -47,10 +47,10 @@ impl Artifacts {
         self.messages.iter()
     }
 
-    /// The program of this name: no test, and no example.
+    /// The program of this name, except tests and examples.
     ///
     /// # Errors
-    /// It was not built.
+    /// When cargo did not build it.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf, Failed> {
         let named = self.messages().filter(|message| {
             let target = &message["target"];
@@ -63,7 +63,7 @@ impl Artifacts {
     /// The library of this file name, such as `libfarjump_c.a`.
     ///
     /// # Errors
-    /// It was not built.
+    /// When cargo did not build it.
     pub(crate) fn library(&self, file: &str) -> Result<PathBuf, Failed> {
         let files = self.messages().flat_map(|message| message["filenames"].as_array().into_iter().flatten());
         let mut paths = files.filter_map(|name| name.as_str().map(Path::new));

@@ -7,10 +7,10 @@ use crate::artifacts::Artifacts;
 use crate::process::{Failed, Interrupt, Run};
 use crate::workspace::{BUILDING, root};
 
-/// Limit for counting. It takes one or two minutes, and in CI leaves the processors to virtual machines.
+/// Limit for counting. It takes one or two minutes, and in CI virtual machines get the processors first.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// The program's exit code where nothing can be counted.
+/// The program's exit code if it can count nothing.
 const CANNOT_COUNT: i32 = 3;
 
 /// Options of `cargo xtask guard`.
@@ -36,10 +36,10 @@ pub(crate) enum Seen {
     NotHere(String),
 }
 
-/// Counts, for `cargo xtask guard`; `true` on success.
+/// Counts, for `cargo xtask guard`. Returns `true` on success.
 ///
 /// # Errors
-/// Something grew, or the program cannot be built or run.
+/// When a count grew, or the program cannot be built or run.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let args: &[&str] = if options.record { &["--record"] } else { &[] };
     match count(args, interrupt)? {
@@ -60,9 +60,9 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
 /// Builds the program that counts, and returns it.
 ///
 /// # Errors
-/// It does not build.
+/// When it does not build.
 pub(crate) fn build(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
-    // The counted program is that of `cargo build --release`, whatever flags are in the environment.
+    // The counted program is that of `cargo build --release`, whichever flags are in the environment.
     let build = Run::cargo(interrupt).args(["build", "--release", "--package", "farjump-benches"]);
     let build = build.args(["--bin", "farjump_guard", "--no-default-features", "--features", "in-process"]);
     let build = build.env("CARGO_ENCODED_RUSTFLAGS", "");

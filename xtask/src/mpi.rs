@@ -1,7 +1,7 @@
 //! The MPI program over a second MPI, where the machine has Open MPI and MPICH.
 //!
-//! All tests together build it with `mpicc`, or with the compiler in `MPICC`. Debian names the compiler of
-//! each MPI as well.
+//! All tests together build the program with `mpicc`, or with the compiler in `MPICC`. Debian also has a name of its
+//! own for the compiler of each MPI.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::suite::suite;
 use crate::test_report::Tally;
 use crate::workspace::root;
 
-/// Its name in counts.
+/// The suite's name in counts.
 pub(crate) const NAME: &str = "the MPI program over a second MPI";
 
 /// The compiler of each MPI.
@@ -37,7 +37,7 @@ pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally,
     let mut tally = Tally::default();
     let compiler = match other_than(&first) {
         Ok(compiler) => compiler,
-        // The chosen tests may be others.
+        // The filters may choose only other tests.
         Err(_) if !filters.is_empty() => return Ok(tally),
         Err(why) => {
             tally.skipped.push((NAME.to_owned(), why));
@@ -45,7 +45,7 @@ pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally,
         }
     };
     let run = Run::cargo(interrupt).directory(root()).env("CARGO_TERM_COLOR", "never");
-    // The choice of packages is that of all tests, so that their dependencies are built alike.
+    // The packages are those of the run of all tests, so that their dependencies are built alike.
     let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
     let run = run.args(APART).args(["--test", "jobs", "--", "--show-output"]).args(filters);
     tally =

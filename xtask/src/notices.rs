@@ -1,5 +1,5 @@
-//! The licences of what the program and the C library are made of, in one text: their authors ask that these
-//! come along.
+//! The licences of the parts of the program and of the C library, in one text. Their authors require that the
+//! licences are distributed with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ const NAMES: [&str; 4] = ["LICEN", "COPYING", "COPYRIGHT", "NOTICE"];
 /// A text with each dependency's name, version and licence, and the texts of all licences, each once.
 ///
 /// # Errors
-/// Cargo fails, or the files of a dependency cannot be read.
+/// When cargo fails, or the files of a dependency cannot be read.
 pub(crate) fn of_dependencies(workspace: &Workspace, interrupt: &Interrupt) -> Result<String, Failed> {
     let args = ["--package", "farjump-cli", "--package", "farjump-c", "--edges", "normal"];
     let tree = crate_tree(&args, "farjump-core", interrupt)?;

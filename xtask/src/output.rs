@@ -1,20 +1,20 @@
-//! Lines for the user, who may stop to read: `cargo xtask test | head -1`.
+//! Lines for the user, who may stop reading: `cargo xtask test | head -1`.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
 
-/// Prints a line, as `println` does, and goes on where it cannot be written.
+/// Prints a line, as `println` does, and ignores it if the line cannot be written.
 macro_rules! say {
     ($($words:tt)*) => { $crate::output::line(format_args!($($words)*)) };
 }
 
-/// Writes a line to standard output. A reader that went away, or a full disk, is no reason to leave the work half done:
-/// the exit status still says how it ended.
+/// Writes a line to standard output. If the reader is gone, or a disk is full, the work still runs to its end, and
+/// the exit status reports its result.
 pub(crate) fn line(words: Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{words}");
 }
 
-/// Writes a line to standard error, likewise.
+/// Writes a line to standard error in the same way.
 pub(crate) fn error(words: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "error: {words}");
 }
@@ -24,7 +24,7 @@ mod tests {
     use std::fs::File;
     use std::process::Command;
 
-    /// Has [`output_that_nobody_takes_ends_nothing`] write to a full device and a closed pipe.
+    /// Makes [`output_that_nobody_takes_ends_nothing`] write to a full device and a closed pipe.
     const WRITES: &str = "FARJUMP_XTASK_WRITES";
 
     #[test]

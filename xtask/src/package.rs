@@ -1,8 +1,8 @@
 //! `cargo xtask package`: the crates as they are published, built from their packages alone.
 //!
-//! Each is packed by cargo and unpacked again. All of them form a workspace of their own, in which they find
-//! each other as they would in a registry. Dependencies are not compiled again: the build uses the folder of
-//! the tests, and their lock file. The program from that build then has to work away from the repository.
+//! cargo packs each crate, and the chore unpacks it again. All of them form a workspace of their own, in which they
+//! find each other as they would in a registry. Dependencies are not compiled again: the build uses the folder of the
+//! tests, and their lock file. The program from that build then has to work away from the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let workspace = Workspace::load(false, interrupt)?;
     let published: Vec<_> = workspace.published().collect();
     let folder = workspace.target().join("packages");
-    // The sources of before, and packages of crates that are no longer published.
+    // Sources of an earlier run, and packages of crates that are not published any more.
     remove(&folder.join("package"))?;
     remove(&folder.join("unpacked"))?;
     pack(&published, &folder, interrupt)?;
@@ -47,7 +47,7 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Failed {
     move |error| Failed::Because(format!("{path}: {error}"))
 }
 
-/// Fails with the last lines of a program's output unless it succeeded.
+/// Fails with the last lines of a program's output unless the program succeeded.
 fn succeed(what: &str, run: Run<'_>) -> Verdict {
     let ended = run.quiet().run()?;
     match ended.status.success() {
@@ -56,19 +56,20 @@ fn succeed(what: &str, run: Run<'_>) -> Verdict {
     }
 }
 
-/// Makes the packages. Changes that are not committed are packed too.
+/// Makes the packages. They include changes that are not committed.
 fn pack(published: &[Package<'_>], folder: &Path, interrupt: &Interrupt) -> Verdict {
     let chosen = published.iter().flat_map(|package| ["--package", package.name()]);
     let run = Run::cargo(interrupt).args(["package", "--no-verify", "--allow-dirty"]).args(chosen);
     succeed("cargo package failed", run.directory(root()).env("CARGO_TARGET_DIR", folder))
 }
 
-/// Unpacks them as the members of a workspace in `into`.
+/// Unpacks the packages as the members of a workspace in `into`.
 fn unpack(published: &[Package<'_>], packages: &Path, into: &Path, interrupt: &Interrupt) -> Verdict {
     fs::create_dir_all(into).map_err(at(into))?;
     for package in published {
         let file = packages.join(format!("{}.crate", package.file_stem()));
-        // Packed files are all of one time. Cargo would take them for those of the run before: `-m` is now.
+        // Packed files all have the same time. Cargo would take them for those of the run before: `-m` sets the
+        // current time.
         let run = Run::new("tar", interrupt).args(["-x", "-m", "-z", "-f"]).args([&file]).directory(into);
         succeed(&format!("{} cannot be unpacked", file.display()), run)?;
     }
@@ -110,8 +111,8 @@ fn lines<'s>(settings: impl IntoIterator<Item = (&'s String, &'s toml::Value)>) 
     settings.into_iter().map(|(key, value)| format!("{key} = {}\n", serde_json::json!(value))).collect()
 }
 
-/// Builds all of them, with their default features, and returns the program farjump. Other combinations are a check of
-/// their own.
+/// Builds all crates, with their default features, and returns the program farjump. Another check builds other
+/// combinations.
 fn build(
     workspace: &Workspace,
     unpacked: &Path,
@@ -124,7 +125,8 @@ fn build(
     Artifacts::of(run, "the packages")?.program("farjump")
 }
 
-/// Has the program build functions in C and in Rust, from the sources that its package embeds, and inject them.
+/// Runs the program to build functions in C and in Rust, from the sources that its package embeds, and to inject
+/// them.
 fn try_program(program: &Path, unpacked: &Path, published: &[Package<'_>], interrupt: &Interrupt) -> Verdict {
     let away =
         tempfile::tempdir().map_err(|error| Failed::Because(format!("a folder for files: {error}")))?;

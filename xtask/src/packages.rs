@@ -55,21 +55,21 @@ pub(crate) const MACHINES: &[Needed] = &[
     Needed::new("zstd", "zstd", "unpacks newer kernels"),
 ];
 
-/// The tests' needs, including those in virtual `machines` or not.
+/// The packages that the tests need, with those for virtual machines if `machines`.
 pub(crate) fn wanted(machines: bool) -> Vec<Needed> {
     [TESTS, if machines { MACHINES } else { &[] }].concat()
 }
 
-/// Clang as a library. It lies beside the rest of LLVM, where the C compiler does not look.
+/// Clang as a library. Its folder is LLVM's, where the C compiler does not look.
 const LIBCLANG: &str = "libclang.so.1";
 
 /// MPI's compiler.
 const MPICC: &str = "mpicc";
-/// The line that it has to compile.
+/// The line that MPI's compiler has to compile.
 pub(crate) const OF_MPI: &str = "#include <mpi.h>";
 /// The compiler of Open MPI, as Debian names it.
 pub(crate) const OF_OPEN_MPI: &str = "mpicc.openmpi";
-/// That of MPICH.
+/// The compiler of MPICH, as Debian names it.
 pub(crate) const OF_MPICH: &str = "mpicc.mpich";
 
 /// Limit for installing.
@@ -84,7 +84,7 @@ pub(crate) struct Needed {
     pub(crate) package: &'static str,
     /// Its use.
     pub(crate) used: &'static str,
-    /// Whether CI fails if its installation was tried and it is still missing: without it whole transports go
+    /// True if CI fails when the package is missing after an attempt to install it: without it whole transports go
     /// untested.
     owed: bool,
 }
@@ -112,31 +112,31 @@ impl Needed {
 pub(crate) struct Lacking {
     /// The packages.
     pub(crate) needed: Vec<Needed>,
-    /// Whether installing was tried.
+    /// Whether there was an attempt to install them.
     tried: bool,
 }
 
 impl Lacking {
-    /// Packages for which CI fails: installing them was tried, and without them tests of a transport are
-    /// skipped, which a mere pass would hide. `ci` is whether this is CI.
+    /// Packages for which CI fails: they could not be installed, and without them tests of a transport are skipped,
+    /// which a mere pass would hide. `ci` is whether this is CI.
     pub(crate) fn unexcused(&self, ci: bool) -> impl Iterator<Item = &Needed> {
         self.needed.iter().filter(move |needed| ci && self.tried && needed.owed)
     }
 }
 
-/// Whether this runs for CI, by the variable that all of them set.
+/// Returns whether this runs for CI, by the variable that all CI services set.
 pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// The missing ones of `wanted`, with nothing installed.
+/// The missing packages of `wanted`, without an attempt to install them.
 pub(crate) fn missing(wanted: &[Needed]) -> Lacking {
     let needed = wanted.iter().copied().filter(|needed| !needed.is_there()).collect();
     Lacking { needed, tried: false }
 }
 
-/// Installs missing ones of `wanted` if the user `asked` for it or this is CI, and returns those still missing.
-/// Otherwise says what it would install, and changes nothing.
+/// Installs missing packages of `wanted` if the user `asked` for it or this is CI, and returns those still missing.
+/// Otherwise prints the packages that it would install, and changes nothing.
 ///
 /// # Errors
 /// As [`install`].
@@ -152,14 +152,14 @@ pub(crate) fn provide(wanted: &[Needed], asked: bool, interrupt: &Interrupt) -> 
     Ok(lacking)
 }
 
-/// The packages of these, each once.
+/// The names of these packages, each once.
 fn package_names(lacking: &[Needed]) -> Vec<&'static str> {
     let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
     names.dedup();
     names
 }
 
-/// Installs missing ones of `wanted` where that needs no password, and returns those still missing.
+/// Installs missing packages of `wanted` if that needs no password, and returns those still missing.
 ///
 /// # Errors
 /// When interrupted. A failure of apt is no error: packages that it did not install are returned.
@@ -180,7 +180,7 @@ pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lackin
     Ok(Lacking { tried: true, ..missing(wanted) })
 }
 
-/// Updates apt's lists; `false` if this user may not, or that failed.
+/// Updates apt's lists. Returns `false` if this user may not, or if that failed.
 ///
 /// # Errors
 /// When interrupted.
@@ -190,8 +190,7 @@ pub(crate) fn update(interrupt: &Interrupt) -> Result<bool, Failed> {
     Ok(Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?.status.success())
 }
 
-/// Cargo's options for building programs that need a library of the system: the MPI program, if its needs are
-/// met.
+/// Cargo's options for building programs that need a library of the system: the MPI program, if its needs are met.
 pub(crate) fn features() -> &'static [&'static str] {
     if mpi().is_ok() { &["--features", "farjump-mpi-example/mpi"] } else { &[] }
 }
@@ -201,8 +200,8 @@ pub(crate) fn mpi_compiler() -> String {
     variable(process::MPICC).map_or_else(|| MPICC.to_owned(), |named| named.to_string_lossy().into_owned())
 }
 
-/// Whether the MPI program can be built, tried out on a line: a compiler whose headers are missing would end the build
-/// of all tests. Otherwise the reason.
+/// Compiles a line to find out whether the MPI program can be built: a compiler whose headers are missing would end
+/// the build of all tests. The error is the reason.
 pub(crate) fn mpi() -> Result<(), String> {
     static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
     let tried = || {
@@ -213,7 +212,7 @@ pub(crate) fn mpi() -> Result<(), String> {
     TRIED.get_or_init(tried).clone()
 }
 
-/// The command by which a user installs these.
+/// The command by which a user installs these packages.
 pub(crate) fn advice(lacking: &[Needed]) -> String {
     let names = package_names(lacking).join(" ");
     format!("as root: apt-get install {names} (or what your system calls them)")
@@ -237,7 +236,7 @@ fn privileged(interrupt: &Interrupt) -> Option<&'static [&'static str]> {
     may.then_some(&["sudo", "-n"])
 }
 
-/// Whether there is a program of this name.
+/// Returns whether there is a program of this name.
 pub(crate) fn in_path(program: &str) -> bool {
     find(program).is_some()
 }
@@ -252,7 +251,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     }
 }
 
-/// Whether the compiler finds a library. It prints the name of a missing one unchanged.
+/// Returns whether the compiler finds a library. It prints the name of a missing one unchanged.
 fn linkable(library: &str) -> bool {
     let output = Command::new("cc").arg(format!("-print-file-name={library}")).stdin(Stdio::null()).output();
     output.is_ok_and(|output| {
@@ -261,7 +260,7 @@ fn linkable(library: &str) -> bool {
     })
 }
 
-/// Whether a version of LLVM has a library, where Debian puts it.
+/// Returns whether a version of LLVM has a library in the folder where Debian puts it.
 fn beside_llvm(library: &str) -> bool {
     let versions = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let mut llvm = versions.filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"));

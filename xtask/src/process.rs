@@ -31,7 +31,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// Whether the user asked to stop, so that no other step is tried.
+    /// Returns whether the user asked to stop, so that no other step starts.
     pub(crate) fn is_interrupt(&self) -> bool {
         matches!(self, Failed::Interrupted)
     }
@@ -46,7 +46,8 @@ impl fmt::Display for Failed {
     }
 }
 
-/// Whether the user asked to stop. Children are in groups of their own, which the terminal does not signal.
+/// A flag that is set when the user asks to stop. Children are in groups of their own, which the terminal does not
+/// signal.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -132,23 +133,23 @@ pub(crate) struct Run<'i> {
     show: Show,
     /// Prefix of each line that is shown.
     mark: String,
-    /// Destination of its standard output, if not the caller.
+    /// Destination of its standard output, if that is not the caller.
     output: Option<OwnedFd>,
-    /// Shown name of the command, if another one.
+    /// Name under which the command is shown, if it differs.
     shown: Option<String>,
     interrupt: &'i Interrupt,
 }
 
 impl<'i> Run<'i> {
-    /// `program`, for 10 minutes at most.
+    /// Makes a run of `program`, for 10 minutes at most.
     pub(crate) fn new(program: impl AsRef<std::ffi::OsStr>, interrupt: &'i Interrupt) -> Run<'i> {
         let mut command = Command::new(program);
-        // `cargo xtask` is itself a `cargo run`, which describes this package to its children.
+        // `cargo xtask` is itself a `cargo run`, which sets variables about this package for its children.
         for (name, value) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             let described = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
             let is_described = described.iter().any(|prefix| name.starts_with(prefix));
-            // The build script of the crate that binds MPI takes an empty one for a name.
+            // The build script of the crate that binds MPI takes an empty value for a name.
             if is_described || value.is_empty() && name == MPICC {
                 command.env_remove(name);
             }
@@ -190,7 +191,7 @@ impl<'i> Run<'i> {
         self
     }
 
-    /// Gives it this as its standard input.
+    /// Sets its standard input.
     pub(crate) fn input(mut self, input: OwnedFd) -> Self {
         self.command.stdin(input);
         self
@@ -208,8 +209,8 @@ impl<'i> Run<'i> {
         self
     }
 
-    /// Counts the limit from the first line that `begins` picks: before it cargo builds, and how long that
-    /// takes depends on the machine. The time before it has a limit of its own, [`BUILDING`].
+    /// Counts the limit from the first line that `begins` picks. Before that line cargo builds, and the time for it
+    /// depends on the machine. That time has a limit of its own, [`BUILDING`].
     pub(crate) fn limit_from(self, begins: fn(&str) -> bool) -> Self {
         self.limit_before(BUILDING, begins)
     }
@@ -232,8 +233,7 @@ impl<'i> Run<'i> {
         self
     }
 
-    /// Puts this before each line of it that is shown, to distinguish it from commands that run at the same
-    /// time.
+    /// Puts `mark` before each shown line of it, to distinguish it from commands that run at the same time.
     pub(crate) fn mark(mut self, mark: &str) -> Self {
         self.mark = mark.to_owned();
         self
@@ -254,7 +254,7 @@ impl<'i> Run<'i> {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// It cannot be started, did not end in time, or the user interrupted. The caller judges any other end.
+    /// When it cannot be started, does not end in time, or the user interrupts. The caller judges any other end.
     pub(crate) fn run(mut self) -> Result<Ended, Failed> {
         let program = self.command.get_program().to_string_lossy().into_owned();
         let args = self.command.get_args().map(|arg| arg.to_string_lossy());
@@ -273,7 +273,7 @@ impl<'i> Run<'i> {
         };
         self.command.stdout(output).stderr(writer);
         let mut child = Group::start(&mut self.command).map_err(failed)?;
-        // The command holds the writing ends: without them the reader ends when the child does.
+        // The command holds the write ends: once it is dropped, the reader ends when the child does.
         drop(self.command);
 
         let (lines, came) = mpsc::channel();
@@ -304,7 +304,7 @@ impl<'i> Run<'i> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    // A process that it left behind may hold the pipe open: its own end counts.
+                    // A process that the child left behind may hold the pipe open: the child's own end counts.
                     if child.child.try_wait().map_err(failed)?.is_some() {
                         break;
                     }
@@ -330,10 +330,10 @@ impl<'i> Run<'i> {
             std::thread::sleep(LOOK / 10);
         }
         let status = child.child.wait().map_err(failed)?;
-        // Processes that it left behind are killed now, which ends the reading.
+        // This kills the processes that the child left behind, which ends the reading.
         drop(child);
         drop(reading.join());
-        // On a busy machine it ends before the reader has passed all of its lines on.
+        // On a busy machine the child ends before the reader has passed on all of its lines.
         for line in came.try_iter() {
             if self.show.shows(&line) {
                 say!("{}{line}", self.mark);
@@ -345,11 +345,11 @@ impl<'i> Run<'i> {
     }
 }
 
-/// Waits for the end of this process, which writes nothing to it, and kills its group.
+/// Waits for the end of this process, which writes nothing to the shell's input, and kills the shell's group.
 const GUARD: &str = "trap '' HUP INT TERM; read -r _; kill -KILL 0";
 
-/// A child and all processes that it started. They are killed together: at the latest when this is dropped, and also
-/// when this process is killed, which drops nothing.
+/// A child and all processes that it started. They are killed together: at the latest when this value is dropped, and
+/// also when this process is killed, which drops nothing.
 struct Group {
     child: Child,
     guard: Guard,
@@ -377,7 +377,7 @@ impl Drop for Group {
 }
 
 impl Guard {
-    /// Kills its group, which is there: its leader was not reaped.
+    /// Kills its group. The group exists, as its leader was not reaped.
     fn kill(&mut self) {
         let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
     }
@@ -396,14 +396,14 @@ mod tests {
 
     use super::*;
 
-    /// The part of [`the_end_of_this_process_ends_what_it_runs`] that is killed.
+    /// Set for the part of [`the_end_of_this_process_ends_what_it_runs`] that is killed.
     const KILLED: &str = "FARJUMP_XTASK_KILLED";
 
     #[test]
     fn the_end_of_this_process_ends_what_it_runs() {
         let interrupt = Interrupt(Arc::default());
         if std::env::var_os(KILLED).is_some() {
-            // The second shell is of the group, and no child of this process.
+            // The second shell belongs to the group, and is no child of this process.
             let run = Run::new("sh", &interrupt).args(["-c", "sh -c 'echo pid $$; sleep 600' & wait"]);
             drop(run.run());
             return;

@@ -1,5 +1,6 @@
-//! The folder for temporary files of all that a chore runs: short, as paths of sockets have 107 bytes at most; of a file
-//! system that programs may be run from; without blanks. The user's `TMPDIR` need be none of these.
+//! The folder for temporary files of all programs that a chore runs. Its path is short, as paths of sockets have 107
+//! bytes at most, and has no blanks. Its file system lets programs run. The user's `TMPDIR` need not fulfil these
+//! conditions.
 
 use std::fs;
 use std::io;
@@ -11,32 +12,32 @@ use tempfile::TempDir;
 
 use crate::process::{Failed, variable};
 
-/// Most bytes of the path of the folder in which it is made. Tests put folders of their own into it.
+/// Most bytes of the path of the parent folder. Tests make folders of their own in the folder.
 const LONGEST: usize = 24;
 /// Folders to try after `TMPDIR`.
 const USUAL: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run"];
 
-/// The folder of this process; removed with its files when this is dropped.
+/// The folder of this process; dropping it removes the folder with its files.
 #[derive(Debug)]
 pub(crate) struct Scratch(#[allow(dead_code, reason = "it is removed when dropped")] TempDir);
 
 impl Scratch {
-    /// Makes it, and has this process and all that it runs put temporary files there.
+    /// Makes the folder. This process and all programs that it runs put temporary files there.
     ///
     /// # Errors
     /// As [`folder`].
     pub(crate) fn make() -> Result<Scratch, Failed> {
         let made = folder()?;
-        // It fails where it was called before: a process makes one.
+        // A process makes one folder: this fails at a second call.
         let _ = tempfile::env::override_temp_dir(made.path());
         Ok(Scratch(made))
     }
 }
 
-/// Makes a folder in `TMPDIR`, or in one of the usual folders where that does not serve.
+/// Makes a folder in `TMPDIR`, or in one of the usual folders if that is not suitable.
 ///
 /// # Errors
-/// None of them serves; each is named with the reason.
+/// When none of them is suitable; the error names each with the reason.
 pub(crate) fn folder() -> Result<TempDir, Failed> {
     let named = variable("TMPDIR").map(PathBuf::from);
     first_of(named.into_iter().chain(USUAL.map(PathBuf::from)))
@@ -57,14 +58,14 @@ fn first_of(folders: impl Iterator<Item = PathBuf>) -> Result<TempDir, Failed> {
     )))
 }
 
-/// Makes a folder in this one, or says why this one does not serve.
+/// Makes a folder in this one, or returns the reason why this one is not suitable.
 fn made_in(folder: &Path) -> Result<TempDir, String> {
     let text = folder.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
     let text = text.ok_or("its path has blanks, or letters beyond ASCII")?;
     if !text.starts_with('/') || text.len() > LONGEST {
         return Err(format!("its path is relative, or longer than {LONGEST} bytes"));
     }
-    // Every user may look into it: tests start programs as other users.
+    // Every user may read it: tests start programs as other users.
     let mut made = tempfile::Builder::new();
     let made = made.prefix("fj-").rand_bytes(4).permissions(fs::Permissions::from_mode(0o755));
     let made = made.tempdir_in(folder).map_err(|error| error.to_string())?;
@@ -75,15 +76,16 @@ fn made_in(folder: &Path) -> Result<TempDir, String> {
     }
 }
 
-/// Whether a program in this folder can be run.
+/// Returns whether a program in this folder can be run.
 fn runs_programs(folder: &Path) -> io::Result<bool> {
-    // Not written by this process: a child of another thread may hold the file open for writing when it is run.
+    // A shell writes the program: a child of another thread could hold a file of this process open for writing when
+    // it is run.
     let program = folder.join("runs");
     let script = "printf '#!/bin/sh\\n' >\"$1\" && chmod 700 \"$1\" && exec \"$1\"";
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", script, "sh"]).arg(&program);
     let ran = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?.success();
-    // It need not be there.
+    // The file may not exist.
     drop(fs::remove_file(program));
     Ok(ran)
 }

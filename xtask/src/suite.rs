@@ -6,8 +6,8 @@ use crate::packages::{self, Lacking};
 use crate::process::{Failed, Run};
 use crate::test_report::{Tally, announced, shown_lines};
 
-/// Limit for running one suite. It counts from the first test program on; tests have limits of their own, far
-/// below this.
+/// Limit for running one suite. It counts from the first test program on; tests have limits of their own, far below
+/// this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// Number of the longest test programs that are named at the end.
@@ -33,8 +33,8 @@ pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Faile
     Ok(tally)
 }
 
-/// The results of the suite `name`. That it could not begin or go on is a failure of it: other suites run, and the sums
-/// are printed.
+/// The results of the suite `name`. If it could not begin or continue, that is one failure of it: other suites still
+/// run, and the sums are printed.
 ///
 /// # Errors
 /// When interrupted.
@@ -59,8 +59,8 @@ pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
     }
 }
 
-/// Prints the skipped tests by reason, the failed ones, and the sums in a last line. What reads CI's output
-/// wants the failed ones counted there, also if there are none.
+/// Prints the skipped tests by reason, the failed ones, and the sums in a last line. Programs that read CI's output
+/// expect the number of failed tests there, also if it is 0.
 pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
     say!("\n{}", tally.names());
     if !tally.seconds.is_empty() {
@@ -76,7 +76,7 @@ pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
         }
         say!("To have these tested: {}.\n", packages::advice(lacking));
     }
-    // The names once more: some readers show only the end of a long output.
+    // The names appear once more: some readers show only the end of a long output.
     for failure in &tally.failed {
         say!("failed: {}", failure.name);
     }

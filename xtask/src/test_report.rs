@@ -25,14 +25,14 @@ pub(crate) struct Tally {
     pub(crate) suites: Vec<Took>,
 }
 
-/// The time that one suite took, in seconds.
+/// The time of one suite, in seconds.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Took {
     /// The suite.
     pub(crate) suite: String,
-    /// The time before its tests ran, and between them: cargo builds then.
+    /// The time before its tests run, and between them: cargo builds then.
     pub(crate) building: f64,
-    /// The time that its tests ran.
+    /// The time that its tests take.
     pub(crate) running: f64,
 }
 
@@ -81,9 +81,9 @@ impl Tally {
 
     /// Reads the output of one test program.
     ///
-    /// A test is skipped if it is ignored, or if it passed and printed a line `skipped: REASON`: a test
-    /// learns only when it runs that the machine lacks something. Tests start test programs themselves, so
-    /// lines like results may be output: the last result is the program's own.
+    /// A test is skipped if it is ignored, or if it passed and printed a line `skipped: REASON`: a test learns only
+    /// when it runs that the machine lacks something. Tests start test programs themselves, so their output may have
+    /// lines like results. The last result is the program's own.
     fn of_program(program: &str, lines: &[&str]) -> Tally {
         let Some(end) = lines.iter().rposition(|line| line.starts_with("test result: ")) else {
             let mut tally = Tally::default();
@@ -136,8 +136,7 @@ impl Tally {
                 tally.left_out.push(part.to_owned());
             }
         }
-        // Output of children can tear the line of a test apart; the list of failed tests comes when no child
-        // is left.
+        // Output of children can split the line of a test. The list of failed tests comes when no child is left.
         let list = lines[..end].iter().rposition(|line| *line == "failures:").map_or(end, |at| at + 1);
         let listed = lines[list..end].iter().filter_map(|line| line.strip_prefix("    "));
         for name in listed.take(count("failed")) {
@@ -150,12 +149,12 @@ impl Tally {
         tally
     }
 
-    /// Notes a failure outside any test: a suite that does not build, or has no tests.
+    /// Adds a failure outside any test: a suite that does not build, or has no tests.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
         self.fail_with(what, String::new());
     }
 
-    /// Notes a failure of that kind that comes with this `output`.
+    /// Adds a failure outside any test that has this `output`.
     pub(crate) fn fail_with(&mut self, what: impl Into<String>, output: impl Into<String>) {
         self.failed.push(Failure { name: what.into(), output: output.into() });
     }
@@ -170,7 +169,7 @@ impl Tally {
         self.suites.extend(other.suites);
     }
 
-    /// Notes that a suite ended, `all` after its begin, of which its test programs report their own part.
+    /// Adds the time of a suite, `all` in sum. The suite's test programs report their own part of it.
     pub(crate) fn took(&mut self, suite: &str, all: Duration) {
         let running = self.seconds.iter().map(|(_, seconds)| seconds).sum::<f64>();
         let building = (all.as_secs_f64() - running).max(0.0);
@@ -202,13 +201,13 @@ impl Tally {
         lines.chain([format!("{sum:8.1} s  {} test programs\n", seconds.len())]).collect()
     }
 
-    /// Whether no test ran.
+    /// Returns whether no test ran.
     pub(crate) fn is_empty(&self) -> bool {
         self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
     }
 
-    /// The names for the end of a run: parts that tests left out; skipped tests below their reason, the most
-    /// frequent reason last; failed ones above the end of their output.
+    /// The names for the end of a run. First come the parts that tests left out. Then come skipped tests below their
+    /// reason, the most frequent reason last, and failed tests above the end of their output.
     pub(crate) fn names(&self) -> String {
         let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, reason) in &self.skipped {
@@ -234,9 +233,9 @@ pub(crate) fn last(output: &str) -> Vec<&str> {
     lines[lines.len().saturating_sub(SHOWN)..].to_vec()
 }
 
-/// Picks the useful lines of `cargo test -- --show-output` while it runs: not the tests that pass, nor their
-/// output, nor the sums of a program in which none failed. Lines for each crate built are shown only if a
-/// user is waiting, as a sign of progress.
+/// Picks the useful lines of `cargo test -- --show-output` while it runs. It leaves out tests that pass, their
+/// output, and the sums of a program in which none failed. Lines for each crate built are shown only if a user is
+/// waiting, as a sign of progress.
 pub(crate) fn shown_lines(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'static {
     let mut succeeded = false;
     move |line| {
@@ -246,7 +245,7 @@ pub(crate) fn shown_lines(somebody_waits: bool) -> impl FnMut(&str) -> bool + 's
             _ if announced(line).is_some() => succeeded = false,
             _ => {}
         }
-        // Also lines of children, where a test prints them.
+        // This includes lines of children that a test prints.
         let passed = result_of_test(line).is_some_and(|(_, ended)| ended == "ok");
         let unneeded = line.starts_with("test result: ok.") || line.starts_with("running ");
         let building = ["   Compiling ", "    Checking ", " Downloading ", "  Downloaded "];
@@ -266,7 +265,7 @@ pub(crate) fn announced(line: &str) -> Option<&str> {
     Some(file.rsplit_once('-').map_or(file, |(name, _)| name))
 }
 
-/// Whether a test program begins its tests in this line.
+/// Returns whether a test program begins its tests in this line.
 fn begins(line: &str) -> bool {
     line.starts_with("running ") && line.contains(" test")
 }

@@ -1,5 +1,5 @@
-//! The tests of races under ThreadSanitizer: unchanged, where no race may be found, and with each race
-//! planted, where it must be found.
+//! The tests of races under ThreadSanitizer. Unchanged, they must show no race; with each race planted, it must be
+//! found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,27 +12,26 @@ use crate::workspace::{Workspace, root};
 
 /// The suite's name in counts.
 const NAME: &str = "tests of races (ThreadSanitizer)";
-/// The platform. Named to cargo, so that build scripts and macros are built without the sanitizer.
+/// The platform. cargo gets its name, so that it builds build scripts and macros without the sanitizer.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 /// The races: a relaxed store hands over in place of a release.
 const PLANTED: [&str; 3] = ["frame", "credit", "notice"];
-/// Its message for a race.
+/// ThreadSanitizer's message for a race.
 const FOUND: &str = "WARNING: ThreadSanitizer: data race";
-/// False reports to suppress, where the locks of the standard library are not instrumented: in libtest
-/// itself, and in the queue of descriptors that a thread of the process closes. The link's own accesses are
-/// in neither.
+/// False reports to suppress if the locks of the standard library are not instrumented. They are in libtest itself,
+/// and in the queue of descriptors that a thread of the process closes. The link's own accesses are in neither.
 const SUPPRESSIONS: &str = "race:CompletedTest\nrace:farjump_os::deferred_close\n";
 
 /// The compiler of the tests.
 enum Compiler {
-    /// A nightly with the source of the standard library, which is instrumented too.
+    /// A nightly with the source of the standard library, which is instrumented, too.
     Nightly,
-    /// The compiler of this program, made to accept options of nightlies. Its standard library is not
-    /// instrumented: the tests synchronize their threads by atomics of their own and by `join`.
+    /// The compiler of this program, made to accept options of nightlies. Its standard library is not instrumented:
+    /// the tests synchronize their threads by atomics of their own and by `join`.
     Own,
 }
 
-/// Runs them, or reports why not.
+/// Runs the tests, or reports why they cannot run.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
@@ -97,7 +96,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     Ok(tally)
 }
 
-/// A compiler for them here, or why there is none.
+/// A compiler for the tests, or the reason why there is none.
 fn compiler(interrupt: &Interrupt) -> Result<Result<Compiler, String>, Failed> {
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))) {
         return Ok(Err(format!("they run on {PLATFORM} alone")));
@@ -126,7 +125,7 @@ fn sysroot(rustc: Run<'_>) -> Result<Option<PathBuf>, Failed> {
     }
 }
 
-/// Whether the toolchain has the runtime for sanitized programs: `librustc-CHANNEL_rt.tsan.a`.
+/// Returns whether the toolchain has the runtime for sanitized programs: `librustc-CHANNEL_rt.tsan.a`.
 fn has_runtime(sysroot: &Path) -> bool {
     let files = fs::read_dir(sysroot.join("lib/rustlib").join(PLATFORM).join("lib"));
     let mut names = files.into_iter().flatten().flatten().map(|file| file.file_name());

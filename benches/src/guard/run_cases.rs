@@ -88,17 +88,17 @@ pub(crate) fn count_first(turns: u32) -> Result<Turns, Failure> {
     trace::run(&mut command, child::LIBRARY, Duration::ZERO)
 }
 
-/// Returns the command of the counted process, which is this program. It does not see the path.
+/// Returns the command of the counted process, which is this program. That process does not see the path.
 ///
 /// # Errors
-/// The system does not tell the path.
+/// The system does not report the path.
 fn counted() -> Result<Command, Failure> {
     let mut command = Command::new(env::current_exe()?);
     command.arg0("farjump_guard");
     Ok(command)
 }
 
-/// Why a case was not counted.
+/// The reason why a case was not counted.
 enum Refused {
     /// Processes may not be traced here.
     Tracing(String),

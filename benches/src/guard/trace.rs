@@ -106,7 +106,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// Starts it; it stands at its first instruction.
+    /// Starts it. It stands at its first instruction then.
     fn start(command: &mut Command) -> Result<Traced, Failure> {
         // SAFETY: the closure makes two system calls, and does not allocate.
         unsafe {
@@ -293,8 +293,8 @@ impl Stepper {
 mod tests {
     use super::*;
 
-    /// A program with marks around instructions of known number and lines: a send of twelve instructions and
-    /// four lines, one of them the stack's, and a poll of three, one of which repeats over five.
+    /// A program with marks around instructions of known number and lines. A send has twelve instructions and four
+    /// lines, one of them the stack's. A poll has three instructions, one of which repeats over five lines.
     const PROGRAM: &str = r#"
         .globl _start
         .text

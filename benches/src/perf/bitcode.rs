@@ -4,13 +4,13 @@ use farjump::TargetBuilder;
 
 use crate::program::failure::Failure;
 
-/// Has a target take bitcode rather than images, if this program was built with it.
+/// Makes a target take bitcode rather than images, if this program was built with it.
 #[cfg(feature = "bitcode")]
 pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
     builder.compiler(farjump::CompilerOptions::default(), farjump::BitcodeUse::Preferred)
 }
 
-/// Has a target take bitcode rather than images, if this program was built with it.
+/// Makes a target take bitcode rather than images, if this program was built with it.
 #[cfg(not(feature = "bitcode"))]
 pub(crate) fn takes_bitcode(builder: TargetBuilder<'static>) -> TargetBuilder<'static> {
     builder

@@ -38,7 +38,7 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     check_line(arguments).map_err(Failure::of_command_line)
 }
 
-/// The requested baselines, if the command line makes sense.
+/// Returns the requested baselines, if the command line makes sense.
 fn check_line(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     check_options(arguments)?;
     let metric = arguments.metric;
@@ -79,7 +79,7 @@ fn check_line(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     Ok(against)
 }
 
-/// Refuses what needs a processor for each process.
+/// Refuses options that need a processor for each process.
 fn check_unpinned(arguments: &Perf) -> Result<(), Failure> {
     let metric = arguments.metric;
     if !metric.is_of_messages() {

@@ -60,7 +60,7 @@ impl Pair {
         self.pid
     }
 
-    /// Returns what watches it.
+    /// Returns its watch.
     pub(super) fn watch(&self) -> &Watch {
         &self.watch
     }
@@ -90,7 +90,7 @@ impl Pair {
         self.ask(&Order::Wire(latency))
     }
 
-    /// Returns how many messages it has handled as a shard.
+    /// Returns the number of messages that it has handled as a shard.
     pub(super) fn handled(&mut self) -> Result<u64, Failure> {
         self.ask(&Order::Handled)
     }
@@ -118,9 +118,9 @@ impl Pair {
         self.ask(&Order::Set(set))
     }
 
-    /// Connects the endpoints here by `own`, then has the other process do the same. Returns for each whether
-    /// that succeeded. The two take turns: an endpoint that fails is dropped at once, and UCX complains if
-    /// its peer searches for it.
+    /// Connects the endpoints here by `own`, then makes the other process do the same. Returns for each whether that
+    /// succeeded. The two take turns: an endpoint that fails is dropped at once, and UCX complains if its peer searches
+    /// for it.
     pub(super) fn join<T>(
         &mut self,
         offers: Vec<Option<Offer>>,

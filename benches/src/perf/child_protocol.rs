@@ -28,7 +28,7 @@ pub(super) enum EndpointSpec {
         socket: String,
         sources: usize,
     },
-    /// The same for one source, which takes bitcode rather than images.
+    /// Such a target for one source, which takes bitcode rather than images.
     Compiling {
         transport: String,
         socket: String,
@@ -77,8 +77,8 @@ pub(super) struct Offer {
     pub(super) address: Option<SocketAddr>,
 }
 
-/// A command to the other process. Its reply is `Ok` with the value that is said here, or `Err` with the
-/// reason why the process failed and ends.
+/// A command to the other process. Its reply is `Ok` with the value stated here, or `Err` with the reason why the
+/// process failed and ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Open your endpoints of all of these. The reply has their offers, or the reason why each is missing.
@@ -153,7 +153,7 @@ pub(super) struct Played {
     pub(super) cpu: u64,
     /// The processor at the end.
     pub(super) processor: usize,
-    /// How often it yielded its processor to a source that waits there.
+    /// The number of times that it yielded its processor to a source that waits there.
     pub(super) yields: u64,
 }
 

@@ -50,7 +50,7 @@ impl Playing for Counterpart {
 }
 
 impl Counterpart {
-    /// Makes a endpoint's target serve while `attempt` runs, whatever the result.
+    /// Makes an endpoint's target serve while `attempt` runs, whatever the result.
     pub(super) fn serve<T>(
         &mut self,
         endpoint: usize,

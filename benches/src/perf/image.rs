@@ -140,7 +140,7 @@ mod tests {
         where_it_does(&beaten)
     }
 
-    /// A row of mode `mode` beside mode cached, which takes 1.
+    /// Returns a row of mode `mode` beside mode cached, which takes 1.
     fn row(metric: &'static str, mode: Mode, image: usize, median: f64) -> Row {
         Row {
             metric,

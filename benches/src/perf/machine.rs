@@ -79,14 +79,14 @@ pub(super) struct Placement {
     pub(super) target: BTreeSet<usize>,
     /// Measurements at whose end both were on one processor.
     pub(super) together: u32,
-    /// How often the target yielded its processor to a source that might have been waiting for it.
+    /// The number of times that the target yielded its processor to a source that might have been waiting for it.
     pub(super) yields: u64,
     /// Messages counted meanwhile.
     pub(super) messages: u64,
 }
 
 impl Placement {
-    /// Adds what the target's process says of a measurement.
+    /// Adds the report of the target's process on a measurement.
     pub(super) fn add(&mut self, played: &Played) {
         let own = sched_getcpu();
         self.together += u32::from(own == played.processor);

@@ -160,7 +160,7 @@ impl Aside {
     }
 }
 
-/// Why a measurement cannot be taken whose feature is not built in.
+/// Returns the reason why a measurement cannot be taken whose feature is not built in.
 pub(crate) fn not_built_with(feature: &str) -> String {
     format!(
         "this build of farjump lacks it (in a clone, `cargo build --release -p farjump-cli --features {feature}` makes one that \

@@ -26,7 +26,7 @@ impl Across {
         &self.namespace
     }
 
-    /// The target's address.
+    /// Returns the target's address.
     pub(super) fn host(across: Option<&Across>) -> &str {
         across.map_or(LOOPBACK, |across| &across.host)
     }

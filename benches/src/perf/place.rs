@@ -15,7 +15,7 @@ use crate::program::link_options;
 
 /// The transport whose frames travel on a stream.
 pub(super) const TCP: &str = "tcp";
-/// The same without encryption: a name of `perf` alone.
+/// The transport `tcp` without encryption: a name of `perf` alone.
 pub(super) const TCP_CLEAR: &str = "tcp-clear";
 /// The file with the key.
 const KEY: &str = "key";

@@ -1,4 +1,4 @@
-//! The progress of a run, shown on a terminal, and what an interruption leaves out.
+//! The progress of a run, shown on a terminal, and the measurements that an interruption leaves out.
 
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
@@ -11,8 +11,8 @@ use crate::program::signals;
 /// The bar of the run under way.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Returns a bar with this number of steps, to be counted as they end. It shows the time that is left. A run that is
-/// interrupted says how many of them it left out.
+/// Returns a bar with this number of steps, to be counted as they end. It shows the time that is left. An interrupted
+/// run reports the number of steps that it left out.
 pub(super) fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len}{left}  {msg}") {
@@ -40,7 +40,7 @@ pub(super) fn check_signals() -> Result<(), Failure> {
     }
 }
 
-/// Returns what an interruption leaves out; `None` if the run has made all measurements.
+/// Returns the measurements that an interruption leaves out; `None` if the run has made all.
 fn left_out() -> Option<String> {
     let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let (made, all) = (bar.position(), bar.length()?);

@@ -32,7 +32,7 @@ pub(super) struct RoundState {
     /// `None` where the target is elsewhere: it is unknown.
     pub(super) line_ns: Option<f64>,
     pub(super) state: Option<CoreDistance>,
-    /// Where the processes ran, if the system chose.
+    /// The processors of both processes, if the system chose them.
     pub(super) placement: Option<Placement>,
 }
 
@@ -61,7 +61,7 @@ impl Report {
         output::print(self.to_text(options))
     }
 
-    /// Where the processes ran, if the system chose.
+    /// Returns the processors of both processes, if the system chose them.
     fn placements(&self) -> String {
         let placements: Vec<_> = self.rounds.iter().filter_map(|round| round.placement.as_ref()).collect();
         if placements.is_empty() {

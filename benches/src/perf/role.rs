@@ -74,7 +74,7 @@ pub(super) trait Receiver {
     /// Returns the count since [`Receiver::prepare`], as of the last poll.
     fn counted(&mut self) -> Result<u64, Failure>;
 
-    /// How often it yielded its processor to the source since [`Receiver::prepare`].
+    /// Returns the number of times that it yielded its processor to the source since [`Receiver::prepare`].
     fn yields(&self) -> u64 {
         0
     }

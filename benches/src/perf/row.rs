@@ -38,7 +38,7 @@ pub(super) struct Row {
     pub(super) ratio_max: Option<f64>,
     /// The machine's state, in the median of the rounds.
     pub(super) state: Option<CoreDistance>,
-    /// Whether a baseline and `ucx_perftest` are within 15 % of each other.
+    /// True if a baseline and `ucx_perftest` are within 15 % of each other.
     pub(super) agrees: Option<bool>,
     /// The reason why there are no figures.
     pub(super) missing: Option<String>,
@@ -73,7 +73,7 @@ pub(super) struct Row {
     pub(super) slot: Option<usize>,
     /// Whether farjump's target slept while idle.
     pub(super) target_sleeps: Option<bool>,
-    /// Of first-call: whether other new code had just been called.
+    /// Of first-call: true if other new code had just been called.
     pub(super) warm: Option<bool>,
     /// Latency of the modelled network whose time is in the figures, in microseconds.
     pub(super) wire_us: Option<f64>,
@@ -88,7 +88,7 @@ pub(super) struct Row {
     pub(super) form: Option<&'static str>,
     /// Of tsi: bytes of a call's frame.
     pub(super) frame_bytes: Option<usize>,
-    /// Of chase: shards, where they are, and bytes of the table of each.
+    /// Of chase: the number of shards, their place, and the bytes of the table of each.
     pub(super) shards: Option<u32>,
     pub(super) shards_in: Option<&'static str>,
     pub(super) table: Option<usize>,

@@ -113,7 +113,7 @@ impl Memory {
         self.word(STAMP)
     }
 
-    /// Says that the target's endpoint has counted all announced messages.
+    /// Announces that the target's endpoint has counted all announced messages.
     pub(super) fn finish(&self) {
         self.word(FINISHED).store(1, Ordering::Release);
     }

@@ -31,12 +31,12 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// A round with only a value.
+    /// Returns a round with only a value.
     pub(super) fn of(value: f64) -> Round {
         Round::timed(value, Vec::new())
     }
 
-    /// A round with a value, and single calls in nanoseconds.
+    /// Returns a round with a value, and single calls in nanoseconds.
     pub(super) fn timed(value: f64, singles: Vec<u64>) -> Round {
         Round { value, singles, posted: None, sleeps: None }
     }

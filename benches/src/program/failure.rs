@@ -54,28 +54,29 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words. Rust
+    /// Makes a failure of no special kind. `text` is one sentence without a full stop, or another program's words. Rust
     /// names in it become options ([`in_flags`]).
     pub fn new(text: impl Into<String>) -> Failure {
         Failure::with_exit(Exit::Failed, text)
     }
 
-    /// A command line that makes no sense, beyond what clap finds. `text` as in [`Failure::new`].
+    /// Makes the failure of a command line that makes no sense, beyond the errors that clap finds. `text` as in
+    /// [`Failure::new`].
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure::with_exit(Exit::Usage, text)
     }
 
-    /// The same failure, of a command line that makes no sense.
+    /// Returns the same failure, of a command line that makes no sense.
     pub fn of_command_line(self) -> Failure {
         Failure { exit: Exit::Usage, ..self }
     }
 
-    /// A limitation that only a change of the machine removes. `text` as in [`Failure::new`].
+    /// Makes the failure of a limitation that only a change of the machine removes. `text` as in [`Failure::new`].
     pub fn impossible(text: impl Into<String>) -> Failure {
         Failure::with_exit(Exit::Impossible, text)
     }
 
-    /// A failure with this exit code. `text` as in [`Failure::new`].
+    /// Makes a failure with this exit code. `text` as in [`Failure::new`].
     pub fn with_exit(exit: Exit, text: impl Into<String>) -> Failure {
         Failure { exit, text: in_flags(text), is_about_transport: false }
     }
@@ -95,7 +96,7 @@ impl Failure {
         self.exit
     }
 
-    /// Returns whether the transport that was asked for cannot be used, or not at this address.
+    /// Returns whether the requested transport cannot be used, or not at this address.
     pub fn is_about_transport(&self) -> bool {
         self.is_about_transport
     }
@@ -132,7 +133,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Whether the transport that was asked for cannot be used, or not at this address.
+/// Returns whether the requested transport cannot be used, or not at this address.
 fn is_about_transport(error: &Error) -> bool {
     let Error::Connect(error) = error else { return false };
     match error {
@@ -146,7 +147,7 @@ fn is_about_transport(error: &Error) -> bool {
     }
 }
 
-/// The part of the command line that mends an error. Errors of the library name methods at most.
+/// Returns the part of the command line that mends an error. Errors of the library name methods at most.
 fn advice(error: &Error) -> Option<&'static str> {
     const KEY: &str = "--key FILE on both sides";
     match error {
@@ -160,7 +161,7 @@ fn advice(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// The exit code of a failure to connect.
+/// Returns the exit code of a failure to connect.
 fn of_connect(error: &ConnectError) -> Exit {
     match error {
         ConnectError::Connection(error) => match error {
@@ -190,7 +191,7 @@ fn of_connect(error: &ConnectError) -> Exit {
     }
 }
 
-/// The exit code of a target that could not be made. Limits that contradict each other do so on each machine.
+/// Returns the exit code of a target that could not be made. Limits that contradict each other do so on each machine.
 fn of_serve(error: &ServeError) -> Exit {
     match error {
         ServeError::Limit { .. } | ServeError::InPlaceOfAllowed | ServeError::NoSources => Exit::Usage,
@@ -198,7 +199,7 @@ fn of_serve(error: &ServeError) -> Exit {
     }
 }
 
-/// The exit code of an error about a library or its code.
+/// Returns the exit code of an error about a library or its code.
 fn of_library(error: &farjump_loader::Error) -> Exit {
     match error {
         farjump_loader::Error::ArenaLength { .. } => Exit::Usage,

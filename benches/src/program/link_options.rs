@@ -71,7 +71,7 @@ pub struct RdmaDevice {
 static DEVICE: OnceLock<String> = OnceLock::new();
 
 impl RdmaDevice {
-    /// Has this process, and those that it starts, use the device.
+    /// Makes this process, and those that it starts, use the device.
     ///
     /// # Errors
     /// The text names no device.

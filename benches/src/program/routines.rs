@@ -6,8 +6,8 @@ use farjump::Library;
 
 use crate::program::failure::Failure;
 
-/// Opens the library at `path`. A library with payload routines of its own is loaded into this process: this
-/// runs its constructors and, with each call, those routines. Naming a library to this program asks for that.
+/// Opens the library at `path`. A library with payload routines of its own is loaded into this process: this runs its
+/// constructors and, with each call, those routines. A user who names a library requests that.
 ///
 /// # Errors
 /// The library is missing, cannot be loaded, or is malformed.

@@ -38,9 +38,9 @@ pub const OPTIONS: &[(&str, Option<&str>)] = &[
     ("verbs::choose_device", Some("--device")),
 ];
 
-/// Puts options of the program in place of the Rust names in `text`, an error of a library or a refusal of a
-/// target. A name is replaced as a whole or stays as it is. One that no command has goes, with its brackets if
-/// it stands alone in them.
+/// Puts options of the program in place of the Rust names in `text`, an error of a library or a refusal of a target. A
+/// name is replaced as a whole or stays as it is. A name that no command has is removed, with its brackets if it stands
+/// alone in them.
 pub fn in_flags(text: impl Into<String>) -> String {
     let mut text = text.into();
     let mut from = 0;
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Names that are part of a remedy for authors of Rust programs, which no user of the program meets.
+    /// Names that are part of a remedy for authors of Rust programs, which no user of the program sees.
     const FOR_AUTHORS: &[&str] = &["ExecutorBuilder::allow_code", "Library::load", "Library::open"];
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// The sources in a folder and below, without tests.
+    /// Returns the sources in a folder and below, without tests.
     fn sources(folder: &Path) -> Vec<PathBuf> {
         let entries =
             fs::read_dir(folder).expect("the crate is there").map(|entry| entry.expect("an entry").path());
@@ -176,7 +176,7 @@ mod tests {
         own.chain(below.flat_map(|folder| sources(folder))).collect()
     }
 
-    /// The paths in a text whose last part is a method, and whose first is a type or the module `verbs`.
+    /// Returns the paths in a text whose last part is a method, and whose first is a type or the module `verbs`.
     fn rust_names(text: &str) -> Vec<String> {
         let (mut names, mut from) = (Vec::new(), 0);
         while let Some((start, end)) = next_path(text, from) {
@@ -190,7 +190,7 @@ mod tests {
         names
     }
 
-    /// The literals of strings before the tests of a source, but for notes of the compiler to authors.
+    /// Returns the literals of strings before the tests of a source, without notes of the compiler to authors.
     fn literals(source: &str) -> Vec<String> {
         let source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         let lines: Vec<_> =

@@ -105,7 +105,7 @@ pub fn exit_code(signal: i32) -> i32 {
     128 + signal
 }
 
-/// How an interrupted command ends, if not at once.
+/// The last words of an interrupted command; `None` if it ends at once.
 static LAST_WORDS: Mutex<Option<Words>> = Mutex::new(None);
 
 /// Makes the words of a command that is interrupted; `None` if it ends at once.
@@ -114,13 +114,13 @@ pub type Words = fn() -> Option<String>;
 /// The signal that interrupted the command; 0 for none.
 static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
 
-/// Has the command end by itself when a signal interrupts it, with [`end_interrupted`], after these words on standard
+/// Makes the command end by itself when a signal interrupts it, with [`end_interrupted`], after these words on standard
 /// error.
 pub fn say_at_end(words: Words) {
     *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
 }
 
-/// Notes that `signal` interrupts the command. Returns its words if it then ends by itself.
+/// Records that `signal` interrupts the command. Returns its words if it then ends by itself.
 pub fn interrupt(signal: i32) -> Option<String> {
     let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     INTERRUPTED.store(signal, Ordering::Release);
@@ -194,7 +194,7 @@ impl TargetEnd {
         Ok(end)
     }
 
-    /// Has the first signal stop this target, from now on.
+    /// Makes the first signal stop this target, from now on.
     pub fn serves(&self, target: Stopper) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
     }

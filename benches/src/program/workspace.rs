@@ -174,7 +174,7 @@ pub fn this_program() -> Command {
     with_device(command)
 }
 
-/// Has a process that this program starts use the RDMA device of its command line.
+/// Makes a process that this program starts use the RDMA device of its command line.
 fn with_device(mut command: Command) -> Command {
     if let Some(device) = chosen_device() {
         command.env("FARJUMP_DEVICE", device);
@@ -182,7 +182,7 @@ fn with_device(mut command: Command) -> Command {
     command
 }
 
-/// The same through another program, such as `ip netns exec far`, if `words` has any.
+/// Returns such a command through another program, such as `ip netns exec far`, if `words` has any.
 pub fn this_program_by(words: &str) -> Command {
     let mut words = words.split_whitespace();
     let Some(launcher) = words.next() else { return this_program() };
@@ -193,7 +193,7 @@ pub fn this_program_by(words: &str) -> Command {
 }
 
 /// Makes a folder for sockets and other files: beside this program, if that lies in cargo's target folder, otherwise in
-/// the folder for temporary files. A folder whose path no socket can have is passed over; /tmp is the last resort.
+/// the folder for temporary files. Skips folders whose path no socket can have; /tmp is the last resort.
 fn make_folder(command: &str) -> Result<TempDir, String> {
     let mut builder = tempfile::Builder::new();
     let prefix = format!("farjump-{command}-");

@@ -56,7 +56,7 @@ impl farjump_client_t {
         Ok(farjump_client_t::of(builder.connect()?))
     }
 
-    /// A client that is connected.
+    /// Wraps a connected client for C.
     pub(crate) fn of(client: Client) -> farjump_client_t {
         let address = c_text(client.address());
         farjump_client_t { client, address }
@@ -458,10 +458,10 @@ pub unsafe extern "C" fn farjump_client_derive(
     })
 }
 
-/// The client and the handle of a request.
+/// Returns the client and the handle of a request.
 ///
 /// # Safety
-/// Unless they are NULL, `client` must come from `farjump_client_connect`, and `handle` be one, for `'a`.
+/// Unless they are NULL, `client` must come from `farjump_client_connect` and `handle` must be a handle, for `'a`.
 pub(crate) unsafe fn both<'a>(
     client: *const farjump_client_t,
     handle: *const farjump_handle_t,

@@ -35,7 +35,7 @@ pub struct farjump_image_t {
 /// Runs for each image in a target's store.
 pub type farjump_image_fn = Option<unsafe extern "C" fn(user: *mut c_void, image: *const farjump_image_t)>;
 
-/// An image and its texts, which are C's for a moment.
+/// An image and its texts, for the time of one callback to C.
 pub(crate) struct ImageInfo {
     image: farjump_image_t,
     texts: [CString; 2],
@@ -132,7 +132,7 @@ pub(crate) const VERSION: c_int = number(env!("CARGO_PKG_VERSION_MAJOR")) * 10_0
     + number(env!("CARGO_PKG_VERSION_MINOR")) * 100
     + number(env!("CARGO_PKG_VERSION_PATCH"));
 
-/// The number that the digits of `text` form.
+/// Returns the number that the digits of `text` form.
 const fn number(text: &str) -> c_int {
     let (bytes, mut number, mut at) = (text.as_bytes(), 0, 0);
     while at < bytes.len() {

@@ -17,25 +17,25 @@ pub(crate) struct Failure(Box<Noted>);
 #[derive(Clone, Debug)]
 struct Noted {
     status: farjump_status_t,
-    /// The cause of the target's refusal, if it was one.
+    /// The cause, if the error is a target's refusal.
     cause: Option<RefusalCause>,
     text: String,
 }
 
 impl Failure {
-    /// A call with bad arguments.
+    /// Returns the failure of a call with bad arguments.
     #[cold]
     pub(crate) fn argument(text: impl Into<String>) -> Failure {
         Failure::new(FARJUMP_ERROR_ARGUMENT, text)
     }
 
-    /// An argument that is NULL and must not be.
+    /// Returns the failure of a call with NULL for this argument.
     #[cold]
     pub(crate) fn null(argument: &str) -> Failure {
         Failure::argument(format!("`{argument}` is NULL: was it closed, or making it not looked at?"))
     }
 
-    /// The failure of a call, whose replies, if it has some all the same, are put into `content`.
+    /// Returns the failure of a call. Puts the replies, if the call has some nevertheless, into `content`.
     #[cold]
     pub(crate) fn of_call(error: Error, content: &mut Vec<u8>) -> Failure {
         if let Error::Call(CallError::Incomplete(incomplete)) = &error {
@@ -58,7 +58,7 @@ impl Failure {
         Failure(Box::new(Noted { status, cause: None, text: text.into() }))
     }
 
-    /// The message of a panic.
+    /// Returns the failure of a call that panicked, with the panic's message.
     #[cold]
     pub(crate) fn panic(panic: &(dyn Any + Send)) -> Failure {
         let said = panic.downcast_ref::<&str>().copied();
@@ -162,17 +162,17 @@ pub(crate) fn note(Failure(failure): Failure) -> farjump_status_t {
 #[cold]
 pub(crate) fn keep(text: &str, cause: Option<RefusalCause>) {
     let text = c_text(text);
-    // The old text is dropped; a thread that is ending has no more use for it.
+    // This drops the old text. A thread that is ending has no more use for it.
     let _ = LAST.try_with(|last| last.replace(Some(text)));
     let _ = LAST_CAUSE.try_with(|last| last.set(cause));
 }
 
-/// The cause of the target's refusal, if that was this thread's last error.
+/// Returns the cause of the target's refusal, if that was this thread's last error.
 pub(crate) fn last_cause() -> Option<RefusalCause> {
     LAST_CAUSE.try_with(Cell::get).ok().flatten()
 }
 
-/// The text of this thread's last error: valid until the next one. Empty if there was none.
+/// Returns the text of this thread's last error: valid until the next one. Empty if there was none.
 pub(crate) fn last() -> *const std::ffi::c_char {
     let noted = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
     noted.ok().flatten().unwrap_or(c"".as_ptr())

@@ -40,7 +40,7 @@ static SERIAL: AtomicU32 = AtomicU32::new(0);
 impl farjump_link_t {
     fn new(link: Link) -> farjump_link_t {
         let (peer, transport) = (Peer::of(&link.peer()), c_text(&link.transport()));
-        // 0 is left out, so that no call has the number 0.
+        // Skips 0, so that no call has the number 0.
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed) % u32::MAX + 1;
         farjump_link_t { link, serial, peer, transport }
     }
@@ -49,13 +49,13 @@ impl farjump_link_t {
         &self.link
     }
 
-    /// The number in C of the call with this number on the link.
+    /// Returns the number in C of the call with this number on the link.
     #[inline(always)]
     pub(crate) fn number(&self, call: u32) -> farjump_pending_t {
         u64::from(self.serial) << 32 | u64::from(call)
     }
 
-    /// The call with this number, if it is one of this link's.
+    /// Returns the call with this number, if it is one of this link's.
     #[inline(always)]
     pub(crate) fn pending(&self, number: farjump_pending_t) -> Result<farjump::Pending<'_>, Failure> {
         let own = number >> 32 == u64::from(self.serial);
@@ -76,7 +76,7 @@ fn busy() -> Failure {
     Failure::new(FARJUMP_ERROR_BUSY, text)
 }
 
-/// The link behind a pointer, if it can be used now.
+/// Returns the link behind a pointer, if it can be used now.
 ///
 /// # Safety
 /// Unless it is NULL, `link` must come from `farjump_link_connect`, and only this thread may use it.

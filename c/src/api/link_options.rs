@@ -49,7 +49,7 @@ pub struct farjump_link_options_t {
 }
 
 impl farjump_link_options_t {
-    /// Begins a link with them.
+    /// Starts the builder of a link with these options.
     pub(crate) fn builder(&self, address: &str) -> LinkBuilder {
         let builder = Link::builder(address).ucx_tcp(self.ucx_tcp).clear(self.clear);
         let builder = set(builder, self.transport.as_deref(), LinkBuilder::transport);
@@ -84,7 +84,7 @@ impl farjump_link_options_t {
 }
 
 impl farjump_link_options_t {
-    /// Adds the compiler of images for the target's CPU, if they are wanted.
+    /// Adds the compiler of images for the target's CPU, if the options want such images.
     #[cfg(feature = "build")]
     fn compiling(&self, builder: LinkBuilder) -> LinkBuilder {
         use farjump::PeerCompiler;
@@ -92,7 +92,7 @@ impl farjump_link_options_t {
         if self.compile_for_peer { builder.compile_for_peer(compiler) } else { builder }
     }
 
-    /// They are refused when they are chosen.
+    /// Adds nothing: without the feature, these options cannot be chosen.
     #[cfg(not(feature = "build"))]
     fn compiling(&self, builder: LinkBuilder) -> LinkBuilder {
         builder

@@ -21,7 +21,7 @@ pub struct farjump_object_call_t {
 }
 
 impl farjump_object_call_t {
-    /// Takes what is pending, for its outcome or its end.
+    /// Takes the pending call, for its outcome or its end.
     fn take(&mut self) -> Result<PendingCall, Failure> {
         self.pending.take().ok_or_else(no_call)
     }
@@ -34,7 +34,7 @@ fn no_call() -> Failure {
     Failure::new(FARJUMP_ERROR_NO_CALL, text)
 }
 
-/// Writes the reply of a call at an object to C's bytes, unless it wants none.
+/// Writes the reply of a call at an object to C's bytes, unless `reply` is NULL.
 ///
 /// # Safety
 /// Unless it is NULL, `reply` must come from `farjump_bytes_new`, and nothing else may use it.
@@ -194,7 +194,7 @@ pub struct farjump_outcomes_t {
 
 #[derive(Debug)]
 struct Outcome {
-    /// Of a call that failed with FARJUMP_ERROR_INCOMPLETE, what the others replied.
+    /// The reply. For a call that failed with FARJUMP_ERROR_INCOMPLETE, the replies that came.
     reply: Vec<u8>,
     failure: Option<Failure>,
 }
@@ -214,7 +214,7 @@ impl farjump_outcomes_t {
     }
 }
 
-/// The handles of C's array.
+/// Returns the handles of C's array.
 ///
 /// # Safety
 /// `handles` must be readable for `count` pointers, each of them NULL or a handle, for `'a`.
@@ -225,7 +225,7 @@ pub(crate) unsafe fn handles_in<'a>(
     // SAFETY: this function's caller guarantees it.
     unsafe { bytes(handles.cast(), count.saturating_mul(size_of_val(&handles)), "handles")? };
     let handle = |index| {
-        // SAFETY: this function's caller guarantees `count` pointers, and what they point to.
+        // SAFETY: this function's caller guarantees `count` pointers, each NULL or to a handle.
         let handle = unsafe { handles.add(index).read_unaligned().as_ref() };
         let handle = handle.ok_or_else(|| Failure::null(&format!("handles[{index}]")));
         handle.map(farjump_handle_t::rust)

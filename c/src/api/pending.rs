@@ -55,7 +55,7 @@ pub unsafe extern "C" fn farjump_pending_poll(
         let mut call = unsafe { usable(link)? }.pending(pending)?;
         let outcome = call.poll();
         if matches!(outcome, Ok(None)) {
-            // Dropping it would cancel it.
+            // Dropping the call would cancel it.
             let _ = call.into_raw();
             return Ok(FARJUMP_NOT_YET);
         }

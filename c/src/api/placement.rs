@@ -52,7 +52,7 @@ pub struct farjump_choice_t {
 
 impl From<&Placed> for farjump_choice_t {
     fn from(placed: &Placed) -> farjump_choice_t {
-        // Numbers out of range become the last in it.
+        // Numbers out of range saturate.
         let scaled = |micros: f64, by: f64| (micros * by) as u64;
         let place = match placed.choice.place {
             Place::AtData => farjump_place_t::FARJUMP_PLACE_OWNER,

@@ -1,4 +1,4 @@
-//! Publishers: streams of handles, at the end that makes them.
+//! Publishers: the writing endpoints of streams of handles.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn farjump_publisher_number(publisher: *const farjump_publ
     value(0, || Ok(unsafe { object(publisher, "publisher")? }.publisher.number()))
 }
 
-/// Publishes by `publish`, and writes the entry's number for C, unless it wants none.
+/// Publishes by `publish`, and writes the entry's number for C, unless `number` is NULL.
 ///
 /// # Safety
 /// Unless they are NULL, `publisher` must be one that nothing else uses, and `number` be writable.

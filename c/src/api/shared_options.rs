@@ -32,7 +32,7 @@ impl farjump_mode_t {
         (farjump_mode_t::FARJUMP_MODE_IN_PLACE, Mode::InPlace),
     ];
 
-    /// One mode.
+    /// Returns the mode with this number.
     pub(crate) fn one(number: c_int) -> Result<Mode, Failure> {
         let known = farjump_mode_t::ALL.into_iter().find(|(own, _)| *own as c_int == number);
         known.map(|(_, mode)| mode).ok_or_else(|| {
@@ -40,7 +40,7 @@ impl farjump_mode_t {
         })
     }
 
-    /// Some modes, or-ed together.
+    /// Returns the modes in these or-ed bits.
     pub(crate) fn several(bits: c_int) -> Result<Vec<Mode>, Failure> {
         let modes = farjump_mode_t::ALL.into_iter().filter(|(own, _)| bits & *own as c_int != 0);
         let modes: Vec<_> = modes.map(|(_, mode)| mode).collect();
@@ -69,7 +69,7 @@ pub enum farjump_right_t {
     FARJUMP_RIGHT_EXPORT = 16,
 }
 
-/// The rights of some bits.
+/// Returns the rights of some bits.
 pub(crate) fn rights_of(bits: c_int) -> Result<Rights, Failure> {
     let known = u8::try_from(bits).ok().and_then(Rights::from_bits);
     known.ok_or_else(|| {
@@ -78,7 +78,7 @@ pub(crate) fn rights_of(bits: c_int) -> Result<Rights, Failure> {
     })
 }
 
-/// The bits of rights.
+/// Returns the bits of rights.
 pub(crate) fn rights_bits(rights: Rights) -> c_int {
     rights.bits().into()
 }
@@ -123,17 +123,17 @@ pub enum farjump_refusal_cause_t {
     FARJUMP_CAUSE_RIGHTS = 16,
 }
 
-/// The number of a cause in C.
+/// Returns the number of a cause in C.
 pub(crate) fn cause_number(cause: RefusalCause) -> c_int {
     cause.index() as c_int
 }
 
-/// The cause of a number in C.
+/// Returns the cause of a number in C.
 pub(crate) fn cause_of(number: c_int) -> Option<RefusalCause> {
     RefusalCause::ALL.get(usize::try_from(number).ok()?).copied()
 }
 
-/// A few words for the number of a cause in C, as on the command line.
+/// Returns a few words for the number of a cause in C, as on the command line.
 pub(crate) fn cause_words(number: c_int) -> &'static CStr {
     static WORDS: LazyLock<Vec<CString>> =
         LazyLock::new(|| RefusalCause::ALL.iter().map(|cause| c_text(&cause.to_string())).collect());
@@ -214,10 +214,10 @@ impl Peer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User(*mut c_void);
 
-// SAFETY: nothing here dereferences it. The header requires that a callback and its pointer may be used on
-// whichever thread uses the object that calls it.
+// SAFETY: nothing here dereferences it. The header requires that a callback and its pointer may be used on any thread
+// that uses the object that calls it.
 unsafe impl Send for User {}
-// SAFETY: it is only copied.
+// SAFETY: nothing here does more than copy it.
 unsafe impl Sync for User {}
 
 impl User {
@@ -230,7 +230,7 @@ impl User {
     }
 }
 
-/// A key given as bytes.
+/// Returns a key given as bytes.
 ///
 /// # Safety
 /// Unless it is NULL, `key` must be readable for 32 bytes.
@@ -241,7 +241,7 @@ pub(crate) unsafe fn key_of(key: *const u8) -> Result<Key, Failure> {
     Ok(Key::from_bytes(own))
 }
 
-/// A key in a file.
+/// Reads a key from a file.
 ///
 /// # Safety
 /// Unless it is NULL, `file` must be readable up to a zero byte.
@@ -251,7 +251,7 @@ pub(crate) unsafe fn key_in(file: *const c_char) -> Result<Key, Failure> {
     Key::read(file).map_err(|error| Failure::from(farjump::Error::from(error)))
 }
 
-/// A builder with a choice, if it was made.
+/// Applies a choice to a builder, if it was made.
 pub(crate) fn set<B, T>(builder: B, choice: Option<T>, with: impl FnOnce(B, T) -> B) -> B {
     match choice {
         Some(choice) => with(builder, choice),

@@ -136,7 +136,7 @@ fn without_text(listed: &StoredObject) -> farjump_object_t {
     }
 }
 
-/// The name of a type from C, where NULL is none.
+/// Returns the name of a type from C. NULL stands for no name.
 ///
 /// # Safety
 /// Unless it is NULL, `name` must be readable up to a zero byte, and stay unchanged for `'a`.
@@ -145,7 +145,7 @@ pub(crate) unsafe fn type_name<'a>(name: *const c_char) -> Result<&'a str, Failu
     if name.is_null() { Ok("") } else { unsafe { text(name, "type_name") } }
 }
 
-/// Writes an answer of yes or no for C, unless it wants none.
+/// Writes yes or no for C, unless `answer` is NULL.
 ///
 /// # Safety
 /// Unless it is NULL, `answer` must be writable.
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn farjump_store_put_with(
             failed = unsafe { write(user, into.as_mut_ptr().cast(), into.len()) };
         })?;
         if failed != 0 {
-            // No other part of the program has seen its handle.
+            // No other part of the program has seen the object's handle.
             store.evict(&put)?;
             return Err(Failure::argument(format!("`write` failed with {failed}: no object was made")));
         }
@@ -481,10 +481,10 @@ pub unsafe extern "C" fn farjump_store_stats(
     })
 }
 
-/// The store and the handle of a request.
+/// Returns the store and the handle of a request.
 ///
 /// # Safety
-/// Unless they are NULL, `store` must come from `farjump_store_open`, and `handle` be one, for `'a`.
+/// Unless they are NULL, `store` must come from `farjump_store_open` and `handle` must be a handle, for `'a`.
 pub(crate) unsafe fn both<'a>(
     store: *const farjump_store_t,
     handle: *const farjump_handle_t,

@@ -1,4 +1,4 @@
-//! Subscribers: streams of handles, at the end that gets them.
+//! Subscribers: the reading endpoints of streams of handles.
 
 use std::ffi::{CString, c_char};
 
@@ -33,7 +33,7 @@ impl farjump_subscriber_options_t {
 pub struct farjump_subscriber_t {
     subscriber: Subscriber,
     topic: CString,
-    /// Number of the publisher whose end was told last, and of its entries.
+    /// Number of the publisher whose end was reported last, and the number of its entries.
     gone: (u64, u64),
 }
 

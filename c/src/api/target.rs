@@ -27,18 +27,18 @@ pub struct farjump_target_t {
 }
 
 impl farjump_target_t {
-    /// `data` is what the target was built with.
+    /// Wraps a target for C. `data` is the data that the target was built with.
     pub(crate) fn new(target: Target<'static>, data: Option<Arc<Data>>) -> farjump_target_t {
         let address = c_text(&target.address());
         farjump_target_t { target: RefCell::new(target), address, data }
     }
 
-    /// The target, and the data that must outlive it.
+    /// Returns the target, and the data that must outlive it.
     pub(crate) fn into_rust(self) -> (Target<'static>, Option<Arc<Data>>) {
         (self.target.into_inner(), self.data)
     }
 
-    /// The target, if no call on it is under way.
+    /// Returns the target, if no call on it is under way.
     pub(crate) fn usable(&self) -> Result<RefMut<'_, Target<'static>>, Failure> {
         self.target.try_borrow_mut().map_err(|_| busy())
     }
@@ -51,7 +51,7 @@ fn busy() -> Failure {
     Failure::new(FARJUMP_ERROR_BUSY, text)
 }
 
-/// The target behind a pointer, if it can be used now.
+/// Returns the target behind a pointer, if it can be used now.
 ///
 /// # Safety
 /// Unless it is NULL, `target` must come from `farjump_target_listen`, and only this thread may use it, for

@@ -1,4 +1,4 @@
-//! Calls that a program has its own target run.
+//! Calls that a program makes on its own target.
 
 use std::ffi::{c_char, c_void};
 
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn farjump_target_call_stored(
     })
 }
 
-/// Has the target run code.
+/// Makes the target run code.
 ///
 /// # Safety
 /// `reply` must be NULL, or bytes that nothing else uses. The code must be trusted, as [`Target::call`] says.

@@ -45,10 +45,9 @@ pub type farjump_target_gone_fn =
 #[derive(Clone, Copy)]
 struct Address(*const c_void);
 
-// SAFETY: nothing here dereferences it. The header requires that it may be used on whichever thread polls the
-// target.
+// SAFETY: nothing here dereferences it. The header requires that it may be used on any thread that polls the target.
 unsafe impl Send for Address {}
-// SAFETY: it is only copied.
+// SAFETY: nothing here does more than copy it.
 unsafe impl Sync for Address {}
 
 /// The third argument of injected functions.
@@ -125,7 +124,7 @@ pub struct farjump_target_options_t {
 type Builder = TargetBuilder<'static>;
 
 impl farjump_target_options_t {
-    /// Begins a target with them.
+    /// Starts the builder of a target with these options.
     ///
     /// # Safety
     /// Exports and arguments, also [`Self::data`], must be valid for whatever injected functions do with them
@@ -196,7 +195,7 @@ impl farjump_target_options_t {
         self.callbacks(builder)
     }
 
-    /// The data that a target made with them uses.
+    /// Returns the data that a target made with them uses.
     pub(crate) fn data(&self) -> Option<Arc<Data>> {
         match &self.args {
             Some(Args::Data(data)) => Some(Arc::clone(data)),

@@ -1,4 +1,4 @@
-//! Stopping a target, and running one on a thread of its own.
+//! Stopping a target, and running one on its own thread.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn farjump_target_thread_stop(
         // uses.
         let Some(thread) = (unsafe { take(thread, "thread", may)? }) else { return Ok(FARJUMP_OK) };
         let farjump_target_thread_t { thread, data } = *thread;
-        // Made also to be dropped: the target ends before its data.
+        // Made even if it is only dropped: the target then ends before its data.
         let target = farjump_target_t::new(thread.stop()?, data);
         if let Some(back) = back {
             *back = give(target);

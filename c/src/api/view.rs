@@ -1,4 +1,4 @@
-//! Views: the bytes of an object while somebody reads them.
+//! Views: the bytes of an object while a program reads them.
 
 use std::ffi::c_void;
 

@@ -19,6 +19,7 @@ use super::Refused;
 
 /// Mappings known at a time.
 const KNOWN: usize = 16;
+/// log2 of the pages in which ranges are counted, in bytes; a longer page of a system is some of these.
 const PAGE: u32 = 12;
 /// Bits of a packed range that count its pages. The others are its first page: 2^36 of them are all that a
 /// process can have.
@@ -62,7 +63,7 @@ pub(super) fn check(pointer: usize, address: u64, len: usize) -> Result<(), Refu
     check_other(pointer, pointer as u64 == address, len)
 }
 
-/// The same, for memory that is not known to be shared.
+/// Checks the same for memory that is not known to be shared.
 #[inline(never)]
 fn check_other(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused> {
     if may_be_private && PRIVATE.holds(pointer, len) { Ok(()) } else { look(pointer, may_be_private, len) }
@@ -89,7 +90,7 @@ fn look(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused>
     Err(outside(len))
 }
 
-/// The error of a frame of this length outside its key's memory.
+/// Returns the error of a frame of this length outside its key's memory.
 #[cold]
 pub(super) fn outside(len: usize) -> Refused {
     let text = format!(
@@ -99,7 +100,7 @@ pub(super) fn outside(len: usize) -> Refused {
     Refused::new(UCS_ERR_INVALID_ADDR, text)
 }
 
-/// A range of pages in one word; `None` if it starts where no process has memory.
+/// Returns a range of pages in one word; `None` if it starts where no process has memory.
 fn packed(range: &Range<usize>) -> Option<u64> {
     let [start, end] = [range.start, range.end].map(|address| (address >> PAGE) as u64);
     let pages = (end - start).min((1 << PAGES) - 1);

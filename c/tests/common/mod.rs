@@ -16,8 +16,8 @@ pub(crate) fn archive() -> PathBuf {
     Path::new(extern_path!("farjump_c")).with_extension("a")
 }
 
-/// A folder of this run's own, filled by `make`. It goes with this process. Its name has what paths of users have: blanks,
-/// and letters beyond ASCII.
+/// Returns a folder of this run, which `make` fills. It is removed with this process. Its name contains blanks and
+/// letters beyond ASCII, as users' paths do.
 pub(crate) fn filled(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = tempfile::Builder::new().prefix(&format!("{name} ü ")).tempdir_in(beside).unwrap().keep();

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use crate::installation::ifuncs;
 use crate::programs::{Way, compile, start};
 
-/// `tests/programs/NAME.c` runs through all its cases, and leaves nothing behind.
+/// Runs `tests/programs/NAME.c` through all its cases, and checks that it leaves nothing behind.
 fn goes_through(name: &str, way: Way) {
     if !way.is_open() {
         return;

@@ -27,7 +27,7 @@ impl Fixture {
         compile(name, way, self.0.path())
     }
 
-    /// A target in C that is ready, and serves in this way.
+    /// Returns a target in C that is ready, and serves in this way.
     fn target(&self, way: Way, serving: &str) -> Process {
         let program = self.program("target", way);
         let target = start(&program, [self.address().as_str(), serving], self.0.path());
@@ -41,7 +41,7 @@ impl Fixture {
     }
 }
 
-/// A source in C runs through all its cases with a target in C.
+/// Runs a source in C through all its cases with a target in C.
 fn c_with_c(way: Way, serving: &str) {
     if !way.is_open() {
         return;

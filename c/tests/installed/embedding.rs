@@ -46,7 +46,7 @@ fn compile(name: &str, flags: &[OsString], folder: &Path) -> PathBuf {
     program
 }
 
-/// The service's counters so far, by name.
+/// Returns the service's counters so far, by name.
 fn counts(service: &mut Process) -> HashMap<String, u64> {
     service.write_line("and now?");
     let said = service.line();

@@ -10,7 +10,7 @@ use object::{Endianness, SymbolIndex};
 use crate::installation::prefix;
 use crate::programs::Way;
 
-/// The names that the library exports, each with its version.
+/// Returns the names that the library exports, each with its version.
 fn exported() -> Vec<(String, String)> {
     let data = fs::read(prefix().join("lib/libfarjump.so")).unwrap();
     let header = FileHeader64::<Endianness>::parse(&*data).unwrap();
@@ -32,7 +32,7 @@ fn exported() -> Vec<(String, String)> {
     exported
 }
 
-/// The functions that a header of the prefix declares.
+/// Returns the functions that a header of the prefix declares.
 fn declared(header: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(prefix().join("include").join(header)).unwrap();
     let mut names = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Functions at objects in C: a program uses the objects of two owners, which stop, go on and end meanwhile.
+//! Functions at objects in C: a program uses the objects of two owners, which stop, continue and end meanwhile.
 
 use std::ffi::OsStr;
 

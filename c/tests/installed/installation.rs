@@ -10,7 +10,7 @@ use farjump_fixtures::process::finish;
 use crate::common::{archive, filled, package};
 use farjump::build::{Options, build};
 
-/// The prefix, with the library that was built with this test.
+/// Returns the prefix, with the library that was built with this test.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| filled("farjump-c-prefix", install))
@@ -23,7 +23,7 @@ fn install(prefix: &Path) {
     finish(install.current_dir(package())).worked();
 }
 
-/// The folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs`.
+/// Returns the folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs`.
 pub(crate) fn ifuncs() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| filled("farjump-c-ifuncs", build_ifuncs))
@@ -39,7 +39,7 @@ fn build_ifuncs(folder: &Path) {
     }
 }
 
-/// A file that is gone when this is dropped.
+/// A file that is removed when this is dropped.
 struct Decoy(PathBuf);
 
 impl Drop for Decoy {

@@ -42,7 +42,7 @@ pub(crate) fn owner(folder: &Path, socket: &str) -> (Process, [String; 3]) {
     (owner, handles)
 }
 
-/// A reader goes through all its cases with an owner, which is told what to do meanwhile.
+/// Runs a reader through all its cases with an owner, to which the test sends commands meanwhile.
 fn goes_through(way: Way, memory: &str) {
     if !way.is_open() {
         return;
@@ -89,7 +89,7 @@ fn owners_and_readers_run_clean_under_sanitizers() {
     goes_through(Way::Sanitized, "frames");
 }
 
-/// `tests/programs/NAME.c` runs through all its cases, and leaves nothing behind.
+/// Runs `tests/programs/NAME.c` through all its cases, and checks that it leaves nothing behind.
 pub(crate) fn in_one_process(name: &str, way: Way) {
     if !way.is_open() {
         return;

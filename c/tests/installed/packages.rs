@@ -11,7 +11,7 @@ use crate::common::package;
 use crate::installation::{ifuncs, prefix};
 use crate::programs::{finish, start};
 
-/// Runs a consumer, which has a source and a target in it; `shared` is whether it needs `libfarjump.so`.
+/// Runs a consumer, which has a source and a target in it; `shared` says whether it needs `libfarjump.so`.
 fn sums_up(consumer: &Path, shared: bool) {
     let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("t.sock").display());
@@ -23,8 +23,8 @@ fn sums_up(consumer: &Path, shared: bool) {
     assert_eq!(needed, shared, "{} by its soname", if shared { "needs it" } else { "does not need it" });
 }
 
-/// The words that pkg-config says, read by a shell, for which it quotes blanks and other characters of paths. Its error
-/// where it finds no such package.
+/// Returns the words that pkg-config prints, read by a shell: pkg-config quotes blanks and other characters of paths
+/// for one. Returns its error if it finds no such package.
 pub(crate) fn asked_of_pkg_config(args: &[&str]) -> Result<Vec<OsString>, String> {
     const SPLIT: &str =
         r#"said=$(pkg-config "$@") || exit; eval "set -- $said"; [ $# = 0 ] || printf '%s\0' "$@""#;
@@ -38,7 +38,7 @@ pub(crate) fn asked_of_pkg_config(args: &[&str]) -> Result<Vec<OsString>, String
     Ok(words.map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
-/// What pkg-config says of farjump.
+/// Returns pkg-config's flags for farjump.
 pub(crate) fn flags(args: &[&str]) -> Vec<OsString> {
     asked_of_pkg_config(&[args, &["farjump"]].concat()).unwrap()
 }

@@ -23,7 +23,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// The reason if it is unavailable here: no compiler, or one whose sanitizers do not work.
+    /// Returns the reason if it is unavailable here: no compiler, or one whose sanitizers do not work.
     fn hindrance(self) -> Option<String> {
         let flags = if self == Way::Sanitized { &SANITIZERS[..] } else { &[] };
         if let Err(why) = Tool::tried(&[&["cc"], flags].concat().join(" ")) {
@@ -38,7 +38,7 @@ impl Way {
         (!ran.is_ok_and(|output| output.status.success())).then(|| format!("nothing runs {self:?} here"))
     }
 
-    /// Whether it is available here. If not, says that the test is skipped.
+    /// Returns whether it is available here. If not, prints that the test is skipped.
     pub(crate) fn is_open(self) -> bool {
         let hindrance = self.hindrance();
         if let Some(why) = &hindrance {
@@ -47,7 +47,7 @@ impl Way {
         hindrance.is_none()
     }
 
-    /// Linker arguments that follow the program.
+    /// Returns the linker arguments that follow the program.
     pub(crate) fn libraries(self) -> Vec<String> {
         let lib = prefix().join("lib");
         match self {

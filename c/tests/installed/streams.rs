@@ -11,7 +11,7 @@ use crate::objects::{in_one_process, owner};
 use crate::packages::flags;
 use crate::programs::{Process, WARNINGS, Way, compile, finish, start};
 
-/// A publisher that has published `count` texts and the owner's table, and its number.
+/// Returns a publisher that has published `count` texts and the owner's table, and its number.
 fn publisher(folder: &Path, table: &str, count: u32) -> (Process, String) {
     let publisher = start(&folder.join("stream"), ["publish", table, "topic", &count.to_string()], folder);
     let number = publisher.line().strip_prefix("publisher ").expect("a number").to_owned();
@@ -19,7 +19,7 @@ fn publisher(folder: &Path, table: &str, count: u32) -> (Process, String) {
     (publisher, number)
 }
 
-/// The lines of a subscriber about `count` texts and the table.
+/// Returns the lines of a subscriber about `count` texts and the table.
 fn entries(number: &str, count: u32) -> Vec<String> {
     let texts = (0..count).map(|text| format!("{number} owned text {text}"));
     texts.chain([format!("{number} published 300000 bytes")]).collect()
@@ -34,7 +34,7 @@ fn goes_through(folder: &Path) {
     };
     let first = subscriber("2");
     let lines = |count: usize| -> Vec<String> { (0..count).map(|_| first.line()).collect() };
-    // One publisher finishes, one is killed: the subscriber is told which is gone, after all that it published.
+    // One publisher finishes, one is killed. The subscriber reports the one that is gone, after all that it published.
     let (mut finishes, one) = publisher(folder, &table, 3);
     assert_eq!(lines(4), entries(&one, 3));
     let (mut dies, two) = publisher(folder, &table, 2);
@@ -45,7 +45,7 @@ fn goes_through(folder: &Path) {
     finishes.finish().worked();
     assert_eq!(first.finish().worked().text(), "end\n");
 
-    // The end of the owner is told, too.
+    // The subscriber reports the end of the owner, too.
     let last = subscriber("1");
     owner.kill_and_wait();
     let told = last.finish().worked();

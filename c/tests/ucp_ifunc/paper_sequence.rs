@@ -17,12 +17,12 @@ const LIBRARY: &str = "#include <stddef.h>
         return hash;
     }";
 
-/// Runs it with or without the function's library at the target, and checks the output of both processes.
+/// Runs the program with or without the function's library at the target, and checks the output of both processes.
 fn course(fixture: &Fixture, variant: Variant, lane: Lane, rounds: &str, errand: &str) {
     let program = fixture.program("medley", variant, Language::C);
     let mut targets = fixture.libraries();
     if errand == "canceled" {
-        // It has to register the functions that it sends back.
+        // The target registers the functions that it sends back, so it needs their libraries.
         targets = fixture.no_libraries();
         for name in ["tally.so", "rally.so"] {
             fs::copy(fixture.libraries().join(name), targets.join(name)).unwrap();

@@ -18,7 +18,7 @@ use farjump_os::limits;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The length of the file of a target that cannot get ready.
 pub(super) const NOT_READY: u64 = u64::MAX;
-/// What to do where there is no such launcher.
+/// The remedy where there is no such launcher.
 const LAUNCHER: &str = "Install the launcher, or name another one (--launch)";
 /// Name of the target's socket in the workspace folder, with its slash.
 const SOCKET: &str = "/target.sock";
@@ -91,13 +91,13 @@ impl DemoTarget {
         self.len
     }
 
-    /// Has the target send its file.
+    /// Makes the target send its file.
     pub(super) fn fetch(&mut self) -> Result<Parts<'_>, Failure> {
         self.stream.write_all(&[1]).map_err(not_sent)?;
         Ok(Parts { rest: self.len, stream: &self.stream })
     }
 
-    /// Reads the message of a ready target: the lengths of the file and of its address, and the address. One that
+    /// Reads the message of a ready target: the lengths of the file and of its address, and the address. A target that
     /// cannot get ready sends [`NOT_READY`], and the reason in place of the address.
     fn read_ready(&mut self) -> io::Result<()> {
         let (mut len, mut address_len) = ([0; 8], [0; 2]);
@@ -118,7 +118,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Number of bytes that are still to come.
+    /// Returns the number of bytes that are still to come.
     pub(super) fn rest(&self) -> u64 {
         self.rest
     }
@@ -142,7 +142,7 @@ fn not_sent(error: io::Error) -> Failure {
 
 impl Drop for DemoTarget {
     fn drop(&mut self) {
-        // Asks the target to end, in case it is not killed.
+        // Requests the target's end, in case the target is not killed.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

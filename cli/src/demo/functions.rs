@@ -63,7 +63,7 @@ pub(super) fn all(literal: Vec<u8>) -> [Function; 3] {
     ]
 }
 
-/// Returns the literal for grep: the one asked for, or the first of some words that occurs at the file's start.
+/// Returns the literal for grep: the user's, or the first of some words that occurs at the file's start.
 pub(super) fn literal(wish: Option<&OsStr>, start: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 5] = [b"panic", b"error", b"the", b"e", b"\0"];
     match wish {
@@ -94,7 +94,8 @@ impl Function {
         })
     }
 
-    /// Bytes of the end of a part that belong to the next one, too: an occurrence may lie across them.
+    /// Returns the number of bytes at the end of a part that belong to the next one, too: an occurrence may lie across
+    /// them.
     pub(super) fn overlap(&self) -> usize {
         match self.kind {
             Kind::Grep => self.args.len().saturating_sub(1),
@@ -122,8 +123,7 @@ fn bits_per_byte(counts: &[u64; 256]) -> f64 {
 }
 
 impl Answer {
-    /// Returns the answer for some bytes and those behind them: this one is for the former, `next` for the
-    /// latter, which are `len`.
+    /// Joins two answers: `self` for some bytes, and `next` for the `len` bytes behind them.
     pub(super) fn followed_by(self, next: Answer, len: u64) -> Answer {
         match (self, next) {
             (Answer::Histogram(mut counts), Answer::Histogram(more)) => {

@@ -31,18 +31,18 @@ pub(super) struct Computed {
     pub(super) answer: Answer,
     /// Time for both.
     pub(super) time: Duration,
-    /// The part of it that went into computing.
+    /// The part of `time` that went into computing.
     pub(super) computing: Duration,
 }
 
 impl<'f> LocalFunction<'f> {
-    /// Makes `function`, which is that of `library`, ready to run here.
+    /// Prepares `function`, the function of `library`, to run here.
     ///
     /// # Errors
     /// No memory can be made executable, or the library is for other machines.
     pub(super) fn new(function: &'f Function, library: &'f Library) -> Result<LocalFunction<'f>, Failure> {
         let executor = Executor::builder().build()?;
-        // Frames stay in this process, so nobody has to be kept from guessing the key.
+        // Frames stay in this process, so the key need not be secret.
         let key = LinkKey::from_bytes(*b"the demo's frame");
         let code = match Machine::native() {
             Some(machine) => {
@@ -60,8 +60,8 @@ impl<'f> LocalFunction<'f> {
         })
     }
 
-    /// Moves the target's file here, part by part, and computes the function of it. `moved` is called with the
-    /// length of each part.
+    /// Moves the target's file here, part by part, and runs the function on it. Calls `moved` with the length of each
+    /// part.
     ///
     /// # Errors
     /// The file has changed its length, or the target has ended.
@@ -72,7 +72,7 @@ impl<'f> LocalFunction<'f> {
     ) -> Result<Computed, Failure> {
         let start = Instant::now();
         let (mut answer, mut computing) = (None::<Answer>, Duration::ZERO);
-        // The end of a part is also the start of the next, as long as something may lie across them.
+        // The end of a part is also the start of the next, as far as an occurrence may lie across both.
         let mut part = Vec::with_capacity(self.function.overlap() + PART);
         let mut parts = target.fetch()?;
         loop {
@@ -102,8 +102,8 @@ impl<'f> LocalFunction<'f> {
     fn run(&mut self, bytes: Vec<u8>) -> Result<(Answer, Vec<u8>), Failure> {
         let mut data = Data::from_bytes(bytes);
         let len = self.writer.write(&mut self.frame, self.library, &self.function.args)?;
-        // SAFETY: the functions of the demo take a `struct farjump_data`, which `data` is. It lives until it is
-        // replaced by null below, and errors end the use of this executor.
+        // SAFETY: the functions of the demo take a `struct farjump_data`, which `data` is. `data` lives until null
+        // replaces it below, and errors end the use of this executor.
         unsafe { self.executor.set_target_args((&raw mut data).cast()) };
         // SAFETY: this process has built the library or its user has named it, and wrote the frame above.
         let outcome = unsafe { self.runner.run(&mut self.executor, &mut self.frame[..len]) }?;

@@ -30,9 +30,9 @@ use report::{Outcome, Report, show_length};
 
 /// Bounds on the later calls of a function, in number and in time. The first one reached ends them.
 const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(100));
-/// The same for rounds of moving the file to this process and computing a function there.
+/// The same bounds for rounds of moving the file to this process and computing a function there.
 const INSTEAD: (usize, Duration) = (3, Duration::from_millis(300));
-/// Bytes of the file's start in which a literal for grep is looked for.
+/// Bytes at the file's start that are searched for a literal for grep.
 const START: u64 = 1 << 20;
 /// Longest delay of the target's report of its linking after the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 
-/// Interval between two turns of the sign that something is going on.
+/// Interval between two turns of the sign of activity.
 const TURN: Duration = Duration::from_millis(100);
 
 /// The line that shows the step under way.
@@ -18,7 +18,7 @@ impl Progress {
         Progress(ProgressBar::new_spinner())
     }
 
-    /// A step of unknown length begins.
+    /// Begins a step of unknown length.
     pub(super) fn step(&self, text: impl Into<String>) {
         self.style("{spinner} {msg} {elapsed}");
         self.0.unset_length();
@@ -26,7 +26,7 @@ impl Progress {
         self.0.enable_steady_tick(TURN);
     }
 
-    /// A step over this number of bytes begins.
+    /// Begins a step over this number of bytes.
     pub(super) fn bytes(&self, text: impl Into<String>, bytes: u64) {
         self.0.disable_steady_tick();
         self.style("{bar:30} {bytes}/{total_bytes} {bytes_per_sec}  {msg}");
@@ -34,7 +34,7 @@ impl Progress {
         self.begin(text.into());
     }
 
-    /// More bytes of the step are done.
+    /// Adds bytes to those that the step has done.
     pub(super) fn advance(&self, bytes: u64) {
         self.0.inc(bytes);
     }

@@ -15,7 +15,7 @@ use farjump::{Data, Stopper, Target, end_process};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{KeyFile, UcxTcp};
 
-/// Longest time for a running function to go on after the end of the demo.
+/// Longest time for a running function to continue after the end of the demo.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The process that `demo` injects into. Standard input is its socket to the demo.
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     if let Err(failure) = &served
         && send_head(&reasons, NOT_READY, &failure.to_string()).is_ok()
     {
-        // The demo says it.
+        // The demo reports the failure.
         remove(&arguments.folder);
         end_process(1);
     }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest path of a socket in bytes (unix(7)).
 const LONGEST_PATH: usize = 107;
 
-/// Judges a connection in this process. Where `stopper`, another finding, keeps all targets from running, none is tried.
+/// Judges a connection in this process. If `stopper`, another finding, keeps all targets from running, tries none.
 pub(super) fn look(stopper: Option<&str>) -> Finding {
     match stopper {
         Some(name) => {
@@ -26,9 +26,9 @@ pub(super) fn look(stopper: Option<&str>) -> Finding {
     }
 }
 
-/// Connects to a target, has it answer, and returns the transport.
+/// Connects to a target, flushes the link, and returns the transport.
 fn tried() -> Result<String, Error> {
-    // Without a folder whose name leaves room for a socket's an abstract name does.
+    // An abstract name serves where no folder's name leaves space for a socket's.
     let folder = tempfile::Builder::new().prefix("farjump-doctor-").tempdir_in(temporary::folder());
     let socket = folder.as_ref().ok().map(|folder| folder.path().join("s"));
     let address = match socket.filter(|socket| socket.as_os_str().len() <= LONGEST_PATH) {

@@ -75,8 +75,8 @@ pub(super) fn look() -> Vec<Finding> {
         .collect()
 }
 
-/// Returns version and file of the UCX that farjump opens, or the reason for none. Another process opens it,
-/// since UCX stays in the process that opened it. `None` where that process does not answer.
+/// Returns version and file of the UCX that farjump opens, or the reason for none. Another process opens it, since UCX
+/// stays in the process that opened it. `None` where that process does not reply.
 fn opened() -> Option<Result<(String, String), String>> {
     let mut command = Command::new(env::current_exe().ok()?);
     command.args(["transports", "--json", "--transport", "ucx-am"]);

@@ -15,7 +15,7 @@ use farjump_benches::program::units::show_limit;
 const TRIED: usize = 1 << 20;
 /// A mailbox of `farjump serve`, in bytes.
 const MAILBOX: u64 = 4 << 20;
-/// Lifts a filter of system calls.
+/// The command that lifts a filter of system calls.
 pub(super) const FILTER: &str =
     "docker run --security-opt seccomp=unconfined IMAGE   # or SystemCallFilter= of systemd";
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -63,7 +63,7 @@ fn shared() -> Finding {
         let means = "no two processes can connect: no source and no target can run here";
         return Finding::new(NAME, Verdict::Impossible, reasons, means).mend("farjump transports");
     };
-    // Not the list of all: each loads its library into this process.
+    // Makes this one alone: a list of all would load the library of each into this process.
     if let Err(farjump_transports::Error::Unusable { why, .. }) = farjump_transports::make("shm") {
         let means = format!("shm cannot be used: sources and targets connect over {}", transport.name());
         return Finding::new(NAME, Verdict::Slow, why, means).mend(FILTER);

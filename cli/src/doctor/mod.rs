@@ -1,8 +1,8 @@
 //! `doctor`: the properties of this machine that make farjump slow or impossible, and their fixes.
 //!
-//! A probe reads files of the kernel or tries an operation of farjump, in this process or in one with a time
-//! limit. It leaves nothing changed, except for [`leftovers::clean`]. A pure function judges its result, so every judgement is tested without
-//! the machine it concerns.
+//! A probe reads files of the kernel or tries an operation of farjump, in this process or in one with a time limit. It
+//! leaves nothing changed, except for [`leftovers::clean`]. A pure function judges its result, so every judgement is
+//! tested without the machine it concerns.
 
 #[cfg(feature = "bitcode")]
 mod bitcode;
@@ -114,7 +114,7 @@ fn look() -> Vec<Finding> {
     findings
 }
 
-/// Lists the worst findings first. Those that are well take one line each.
+/// Lists the worst findings first. Findings without a fault take one line each.
 fn show(findings: &[Finding]) -> String {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.verdict);

@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(finding.figures["usable_ports"], 1);
         assert_eq!(finding.figures["ports"][0]["why"], "no cable");
         assert_eq!(judge(&[port(Some("no cable"))]).verdict, Verdict::Note);
-        // A usable port does not help when another one is asked for.
+        // A usable port does not help when the user names another one.
         let mut well = port(None);
         well.is_taken = false;
         for found in [vec![well.clone()], vec![port(Some("no cable")), well]] {

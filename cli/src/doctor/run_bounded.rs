@@ -28,7 +28,7 @@ pub(super) enum Silent {
 }
 
 impl Silent {
-    /// Whether there is no such program.
+    /// Returns whether there is no such program.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Silent::NotStarted(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -85,7 +85,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills it and its group. It has not been reaped, so its number is still its own.
+/// Kills the program and its group. The program has not been reaped, so its number is still its own.
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);

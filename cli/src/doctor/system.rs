@@ -67,7 +67,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Tries the call, as a sandbox may forbid it. It concerns this process alone, which ends soon.
+/// Tries the call, because a sandbox may forbid it. The call concerns this process alone, which ends soon.
 fn barrier() -> Finding {
     let register = membarrier(MembarrierCommand::RegisterGlobalExpedited);
     judge_barrier(

@@ -54,7 +54,7 @@ struct Why {
 }
 
 impl Why {
-    /// A reason in the system, and in no program.
+    /// Returns a reason that lies in the system, and in no program.
     fn system(text: String) -> Why {
         Why { text, install: false }
     }
@@ -68,7 +68,7 @@ fn tried(program: &OsStr, try_it: Try) -> Result<String, Why> {
     try_it(program, &supervisor).map_err(why)
 }
 
-/// The words for an error of a tool whose name stands before them.
+/// Returns the words for an error of a tool whose name stands before them.
 fn why(error: BuildError) -> Why {
     match error {
         BuildError::Tool { source, .. } => {
@@ -87,7 +87,7 @@ fn why(error: BuildError) -> Why {
     }
 }
 
-/// The start of what a tool says: the first complaint is the most useful one.
+/// Returns the start of a tool's output: the first complaint is the most useful one.
 fn first_lines(said: &str) -> String {
     let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.take(2).collect::<Vec<_>>().join(" ")
@@ -112,7 +112,7 @@ fn compiler(program: &str, version: Result<String, Why>) -> Finding {
     }
 }
 
-/// Judges the linkers that were tried, in this order; one that was `asked` for is the only one.
+/// Judges the linkers that were tried, in this order. If `asked`, the user has named the only one.
 fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, Why>)>) -> Finding {
     const NAME: &str = "linker";
     let (mut others, mut helps) = (Vec::new(), false);

@@ -124,7 +124,8 @@ fn in_parts<E>(
     })
 }
 
-/// Whether a terminal would show something other than these bytes: they are no text, or have control characters.
+/// Returns whether a terminal would show something other than these bytes: they are no text, or have control
+/// characters.
 fn is_binary(bytes: &[u8]) -> bool {
     let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t');
     std::str::from_utf8(bytes).map_or(true, |text| text.contains(is_control))

@@ -14,7 +14,7 @@ use farjump_benches::program::units::{counted, microseconds, show_count, show_du
 /// Lists the objects of a target; `None` if it has no store of objects.
 pub(crate) fn of(admin: &Admin) -> Result<Option<ObjectListing>, Failure> {
     match admin.objects() {
-        // The right to ask is the same as for the code and the statistics, which were shown before.
+        // This request needs the same right as those for the code and the statistics, which succeeded before.
         Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
             cause: RejectCause::Failed,
             ..
@@ -34,7 +34,7 @@ pub(crate) fn as_text(listing: &ObjectListing) -> String {
     text + &summary(listing) + "\n"
 }
 
-/// The store in a line. Claims and spilled objects are counted among the listed ones.
+/// Returns a line about the store. Claims and spilled objects are counted among the listed ones.
 pub(crate) fn summary(listing: &ObjectListing) -> String {
     let (used, capacity) = (show_count(listing.used), show_count(listing.capacity));
     let among = match listing.left_out {
@@ -50,7 +50,7 @@ pub(crate) fn summary(listing: &ObjectListing) -> String {
     )
 }
 
-/// The part of a summary about memory of ended links, if there is some.
+/// Returns the part of a summary about memory of ended links, if there is some.
 fn quarantine(listing: &ObjectListing) -> String {
     const NAMED: usize = 3;
     if listing.quarantined == 0 {
@@ -91,7 +91,7 @@ fn count(listing: &ObjectListing) -> u64 {
     listing.left_out.saturating_add(listing.objects.len() as u64)
 }
 
-/// Claims of the listed objects. A target may say anything, so sums are saturated.
+/// Returns the claims of the listed objects. A target may say anything, so sums are saturated.
 fn claims(listing: &ObjectListing) -> u64 {
     listing.objects.iter().fold(0, |sum, object| sum.saturating_add(object.claims))
 }
@@ -153,7 +153,7 @@ fn word(state: ObjectState) -> &'static str {
     }
 }
 
-/// A name of a type for a terminal, which any process may have chosen.
+/// Returns the name of a type in a form for terminals, because any process may have chosen it.
 fn plain(name: &str) -> String {
     match name {
         "" => "-".to_owned(),

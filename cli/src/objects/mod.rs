@@ -19,7 +19,7 @@ use farjump_benches::program::link_options::{KeyFile, parse_transport};
 use farjump_benches::program::units::parse_duration;
 use farjump_handles::{Client, Error, Handle, MAX_HANDLE};
 
-/// Most bytes of a file with a handle: two digits a byte, with room for line breaks.
+/// Most bytes of a file with a handle: two digits a byte, with space for line breaks.
 const MAX_TEXT: u64 = 4 * MAX_HANDLE as u64;
 
 // Options of all commands that connect to the owner of an object.
@@ -68,7 +68,7 @@ impl OwnerOptions {
     }
 }
 
-/// The failure of a request to a store.
+/// Returns the failure of a request to a store.
 pub(crate) fn failure(error: Error) -> Failure {
     match error {
         Error::Link(error) => error.into(),
@@ -77,7 +77,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-/// Reads a file, or standard input if the path is `-`: `most` bytes of it.
+/// Reads up to `most` bytes of a file, or of standard input if the path is `-`.
 fn read_with(path: &Path, most: u64, progress: &Progress) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let mut read_all = |from: &mut dyn Read| loop {
@@ -105,7 +105,7 @@ fn read_handle(path: &Path) -> Result<Handle, Failure> {
     parsed.map_err(|why| Failure::new(format!("`{}`: {why}", path.display())))
 }
 
-/// A handle as a text: two hexadecimal digits for each byte.
+/// Returns a handle as a text: two hexadecimal digits for each byte.
 fn show_handle(handle: &Handle) -> String {
     handle.to_bytes().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -184,7 +184,7 @@ pub(crate) struct Serve {
     pub(crate) json: bool,
 }
 
-// Bitcode, and who compiles it.
+// Bitcode, and the program that compiles it.
 #[cfg(feature = "bitcode")]
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]

@@ -147,7 +147,7 @@ fn objects(arguments: &Serve) -> Result<Option<Store>, Failure> {
 
 #[cfg(feature = "bitcode")]
 impl arguments::Bitcode {
-    /// The compiler's choices; `None` if the target takes no bitcode.
+    /// Returns the compiler's choices; `None` if the target takes no bitcode.
     fn choices(&self) -> Option<(CompilerOptions, BitcodeUse)> {
         let when = match self.when.as_deref()? {
             "prefer" => BitcodeUse::Preferred,

@@ -1,4 +1,4 @@
-//! Warnings of values that are lawful, and of no use on this machine.
+//! Warnings of values that are valid, and of no use on this machine.
 
 use std::env;
 use std::fs;
@@ -26,7 +26,7 @@ pub(super) fn of(arguments: &Serve) {
         ("--compile-memory", arguments.bitcode.compile_memory),
     ] {
         let Some(bytes) = bytes.filter(|bytes| *bytes as u64 > memory) else { continue };
-        // Of a GiB or more, in whole ones.
+        // Shows a GiB or more in whole GiB.
         let whole = if memory >> 30 == 0 { memory } else { memory >> 30 << 30 };
         let (bytes, memory) = (show_limit(bytes), show_limit(whole as usize));
         warn(&format!(
@@ -54,7 +54,7 @@ fn warn(text: &str) {
     output::note(format_args!("warning: {text}"));
 }
 
-/// Whether the dynamic linker finds a library by this soname, as far as can be seen without loading it.
+/// Returns whether the dynamic linker finds a library by this soname, as far as a look without loading it shows.
 fn is_installed(soname: &str) -> bool {
     let variable = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let named = env::split_paths(&variable).filter(|folder| !folder.as_os_str().is_empty());

@@ -22,7 +22,7 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     report::print(arguments.json, || as_json(&found), || as_text(&found))
 }
 
-/// What a link tells of itself and of its target.
+/// A link's report on itself and on its target.
 pub(crate) struct LinkReport {
     path: LinkPath,
     peer: String,

@@ -15,7 +15,7 @@ pub(crate) fn look() -> Vec<PortReport> {
     verbs::ports(&OpenRequest::new(region_len(MAILBOX), MAILBOX))
 }
 
-/// A fault of the port that would be used is a fault of the transports that would use it.
+/// Reports a fault of the port that would be used as a fault of the transports that would use it.
 pub(crate) fn correct(backends: &mut [TransportInfo], ports: &[PortReport]) {
     let taken = ports.iter().find(|port| port.is_taken);
     let Some(Err(why)) = taken.map(|port| &port.usable) else { return };
@@ -109,7 +109,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A port of Ethernet, with or without a reason against it.
+    /// Returns a port of Ethernet, with or without a reason against it.
     pub(crate) fn port(why: Option<&str>) -> PortReport {
         let mut info = PortInfo::new("rxe0", 1);
         (info.state, info.link, info.interface) = ("ACTIVE".into(), "Ethernet".into(), Some("eth0".into()));

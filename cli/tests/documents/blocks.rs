@@ -31,23 +31,23 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The value of a mark.
+    /// Returns the value of a mark.
     pub(crate) fn mark(&self, name: &str) -> Option<&str> {
         let values = self.marks.iter().filter_map(|mark| mark.strip_prefix(name)?.strip_prefix(':'));
         values.map(str::trim).next()
     }
 
-    /// Whether it is a session of commands.
+    /// Returns whether it is a session of commands.
     pub(crate) fn is_session(&self) -> bool {
         self.info == "console"
     }
 
-    /// `DOCUMENT:LINE`.
+    /// Returns `DOCUMENT:LINE`.
     pub(crate) fn place(&self) -> String {
         format!("{}:{}", self.document, self.line)
     }
 
-    /// The commands, each with the lines that it prints.
+    /// Returns the commands, each with the lines that it prints.
     pub(crate) fn commands(&self) -> Vec<(String, Vec<String>)> {
         let mut commands: Vec<(String, Vec<String>)> = Vec::new();
         let mut goes_on = false;
@@ -68,7 +68,7 @@ impl Block {
     }
 }
 
-/// The fenced blocks of a document, in their order.
+/// Returns the fenced blocks of a document, in their order.
 pub(crate) fn of(document: &str) -> Vec<Block> {
     let text =
         fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"));
@@ -97,7 +97,7 @@ pub(crate) fn of(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// The contents of HTML comments.
+/// Returns the contents of HTML comments.
 fn marks(comments: &str) -> Vec<String> {
     let each = comments.split("<!--").skip(1).filter_map(|comment| comment.split_once("-->"));
     each.map(|(mark, _)| mark.trim().to_owned()).collect()

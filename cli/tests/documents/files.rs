@@ -8,7 +8,7 @@ use std::process::Command;
 use super::root;
 use crate::workbench::{Workbench, finish};
 
-/// The names, below the root, of the files that no `.gitignore` names.
+/// Returns the names, below the root, of the files that no `.gitignore` names.
 pub(super) fn all() -> Vec<String> {
     below(root())
 }
@@ -20,7 +20,7 @@ fn below(root: &Path) -> Vec<String> {
     names
 }
 
-/// Those with one of these endings.
+/// Returns the names with one of these endings.
 pub(super) fn ending(endings: &[&str]) -> Vec<String> {
     let mut names = all();
     names.retain(|name| Path::new(name).extension().is_some_and(|own| endings.iter().any(|one| own == *one)));
@@ -48,7 +48,8 @@ fn walk(root: &Path, folder: &str, ignored: &mut Vec<(String, String)>, names: &
     ignored.pop();
 }
 
-/// Whether a line of a `.gitignore` names it, by its path from there: `/PATH` the path, and any other line the last name.
+/// Returns whether a line of a `.gitignore` names the file, by its path from there. A line `/PATH` names that path, and
+/// any other line the last name.
 fn is_ignored(lines: &str, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     lines.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).any(|line| {
@@ -59,7 +60,7 @@ fn is_ignored(lines: &str, path: &str) -> bool {
     })
 }
 
-/// Whether a name is of this form, in which `*` stands for any bytes but a slash, and `?` for one.
+/// Returns whether a name is of this form, in which `*` stands for any bytes but a slash, and `?` for one.
 fn fits(form: &[u8], name: &[u8]) -> bool {
     match (form, name) {
         ([b'*', rest @ ..], _) if fits(rest, name) => true,
@@ -70,7 +71,7 @@ fn fits(form: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Copies them into a folder.
+/// Copies the files into a folder.
 pub(super) fn copy(to: &Path) {
     for name in all() {
         let (from, to) = (root().join(&name), to.join(&name));
@@ -82,7 +83,7 @@ pub(super) fn copy(to: &Path) {
     }
 }
 
-/// What git says, or its refusal.
+/// Returns git's output, or its refusal.
 fn git(folder: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
     let done = match Command::new("git").arg("--version").output() {
         Ok(_) => finish(Command::new("git").arg("-C").arg(folder).args(arguments)),
@@ -96,7 +97,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
 
 #[test]
 fn git_knows_the_same_files() {
-    // Those that are new, too: a change is tested before it is committed.
+    // New files count, too: a change is tested before it is committed.
     let listed =
         git(root(), &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]);
     match listed {

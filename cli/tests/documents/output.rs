@@ -5,7 +5,7 @@ const UNITS: [&str; 8] = ["B", "KiB", "MiB", "ns", "us", "ms", "s", "MB"];
 /// Words before such numbers.
 const NAMES: [&str; 7] = ["pid", "text", "rodata", "got", "data", "bss", "to"];
 
-/// Whether the lines are those of a document. A line `…` there stands for any lines; identifiers, addresses,
+/// Returns whether the lines are those of a document. A line `…` there stands for any lines. Identifiers, addresses,
 /// lengths and times are not compared.
 pub(crate) fn agrees(printed: &[String], shown: &[String]) -> bool {
     let mask = |lines: &[String]| -> Vec<String> {
@@ -23,7 +23,7 @@ pub(crate) fn agrees(printed: &[String], shown: &[String]) -> bool {
     printed == shown
 }
 
-/// The line with one space between words, and `#` for what is not compared.
+/// Returns the line with one space between words, and `#` for the parts that are not compared.
 fn masked(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let bare = |word: &str| -> String { word.chars().filter(|c| c.is_alphanumeric() || *c == '.').collect() };
@@ -56,7 +56,7 @@ fn masked(line: &str) -> String {
     masked.join(" ")
 }
 
-/// Whether a word is an address, or an identifier in hexadecimal digits, perhaps cut.
+/// Returns whether a word is an address, or an identifier in hexadecimal digits, perhaps cut.
 fn is_identifier(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '…');
     let digits = word.strip_prefix("0x").or(word.strip_suffix('…')).unwrap_or(word);

@@ -25,7 +25,7 @@ jobs=$(jobs -p)
 [ -z "$jobs" ] || { kill $jobs; wait $jobs || :; }
 "#;
 
-/// What stands for `cargo` in a session: building in each clone would take minutes. Programs and examples
+/// The program that stands for `cargo` in a session: building in each clone would take minutes. Programs and examples
 /// were built with this test; the rest is cargo's, in the repository.
 const CARGO: &str = r#"#!/bin/sh
 set -e
@@ -42,12 +42,12 @@ esac
 /// Name of the folder with the clone.
 const CLONE: &str = "farjump";
 
-/// Folder of the examples, which `cargo test --workspace` builds with this test.
+/// Returns the folder of the examples, which `cargo test --workspace` builds with this test.
 pub(crate) fn examples() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_farjump")).with_file_name("examples")
 }
 
-/// Folder of the modules for servers, which `cargo test --workspace` builds too.
+/// Returns the folder of the modules for servers, which `cargo test --workspace` builds too.
 pub(crate) fn modules() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_farjump")).with_file_name("deps")
 }

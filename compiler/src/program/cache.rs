@@ -1,4 +1,4 @@
-//! Images that were compiled before: in memory, and in a folder for later runs.
+//! Images of earlier compilations: in memory, and in a folder for later runs.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +15,8 @@ const MAX_BYTES: usize = 64 << 20;
 const MAGIC: [u8; 8] = *b"FJCACHE\x01";
 const HASH: usize = 32;
 
-/// What was made of some bitcode, for a CPU, by an LLVM.
+/// The key of an image: a hash of the code id, the CPU, the tier, the LLVM, the machine's CPU and farjump's
+/// version.
 type Key = [u8; 32];
 
 /// An image, and whether it is optimised.
@@ -47,10 +48,11 @@ pub(super) fn key(job: &Job, llvm: &str, host: &str) -> Key {
 }
 
 impl Cache {
-    /// A cache that also uses `folder`, which is made if it is not there.
+    /// A cache that also uses `folder`, which is made if it is missing.
     ///
     /// # Errors
-    /// The folder cannot be made, or others than its owner can write to it, or it is another user's.
+    /// The folder cannot be made, or users other than its owner can write to it, or it belongs to another
+    /// user.
     pub(super) fn new(folder: Option<&Path>) -> Result<Cache, String> {
         if let Some(folder) = folder {
             check_folder(folder)
@@ -69,7 +71,7 @@ impl Cache {
         Some(kept)
     }
 
-    /// Keeps an image. What cannot be written is kept in memory alone.
+    /// Keeps an image. An image that cannot be written is kept in memory alone.
     pub(super) fn add(&mut self, key: Key, kept: Kept) {
         if let Some(file) = self.file(&key) {
             drop(write(&file, &kept));
@@ -96,7 +98,7 @@ impl Cache {
     }
 }
 
-/// Makes the folder if it is not there, and checks that nobody else can put images into it.
+/// Makes the folder if it is missing, and checks that no other user can put images into it.
 fn check_folder(folder: &Path) -> Result<(), String> {
     if let Err(error) = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder) {
         return Err(error.to_string());

@@ -1,4 +1,4 @@
-//! What the program and its children may not do.
+//! The limits of the program and its children.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,16 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Closes all descriptors but the standard ones: a target's program may have left more open.
+/// Closes all descriptors but the standard ones: the target may have left more open.
 ///
 /// # Errors
-/// They cannot be closed: a clause.
+/// The reason why they cannot be closed: a clause.
 pub(super) fn leave_parents_descriptors() -> Result<(), String> {
     // SAFETY: this program has opened none.
     unsafe { close_all_but(0..=2) }
 }
 
-/// The target handles what a terminal sends; the end of the connection is this program's sign to end.
+/// Ignores the signals that a terminal sends. The target handles them; the end of the connection is this
+/// program's sign to end.
 pub(super) fn ignore_signals_of_terminals() {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: no handler is set, and there is no other thread.
@@ -29,21 +30,22 @@ pub(super) fn ignore_signals_of_terminals() {
 /// Closes all descriptors but `kept`.
 ///
 /// # Errors
-/// They cannot be closed: a clause.
+/// The reason why they cannot be closed: a clause.
 ///
 /// # Safety
-/// The caller uses none of the others any more; Rust's own objects for them are leaked or forgotten.
+/// The caller uses none of the other descriptors any more; Rust's own objects for them are leaked or
+/// forgotten.
 unsafe fn close_all_but(kept: RangeInclusive<u32>) -> Result<(), String> {
     let below = kept.start().checked_sub(1).map(|last| 0..=last);
     let others = below.into_iter().chain([kept.end() + 1..=u32::MAX]);
     for range in others {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees that nothing uses these descriptors (see Safety).
         let closed = unsafe { libc::syscall(libc::SYS_close_range, *range.start(), *range.end(), 0) };
         if closed == 0 {
             continue;
         }
-        // Linux before 5.9, or a filter of system calls that is older than the call.
-        // SAFETY: the caller guarantees it.
+        // This is Linux before 5.9, or a filter of system calls that is older than the call.
+        // SAFETY: the caller guarantees that nothing uses these descriptors (see Safety).
         unsafe { close_listed(&range)? };
     }
     Ok(())
@@ -60,10 +62,11 @@ unsafe fn close_listed(range: &RangeInclusive<u32>) -> Result<(), String> {
     let mine = std::fs::read_dir("/proc/self/fd")
         .map_err(|error| format!("its descriptors cannot be closed: /proc/self/fd: {error}"))?;
     let numbers = mine.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // Read to the end before the first is closed: that of the folder is among them.
+    // The list is read to its end before the first descriptor is closed: the folder's own is among them.
     let numbers: Vec<u32> = numbers.filter(|number| range.contains(number)).collect();
     for number in numbers {
-        // SAFETY: the caller guarantees it. That of the folder is closed already, which is no error that matters.
+        // SAFETY: the caller guarantees that nothing uses these descriptors (see Safety). The folder's own is
+        // closed already, and that error does not matter.
         unsafe { libc::close(number as i32) };
     }
     Ok(())
@@ -73,21 +76,22 @@ unsafe fn close_listed(range: &RangeInclusive<u32>) -> Result<(), String> {
 /// space and `seconds` of processor time.
 ///
 /// # Errors
-/// The system refuses one of the bounds: a clause. The child must do nothing with what came from a peer then.
+/// The reason why the system refuses one of the bounds: a clause. The child must not use data from a peer
+/// then.
 ///
 /// # Safety
-/// To be called in a child of one thread, in which nothing is used any more that needs another descriptor.
+/// The caller is a child with one thread, which uses nothing any more that needs another descriptor.
 pub(super) unsafe fn confine(pipe: BorrowedFd<'_>, memory: u64, seconds: u64) -> Result<(), String> {
     let pipe = pipe.as_raw_fd() as u32;
-    // SAFETY: the caller uses none of these any more.
+    // SAFETY: the caller uses no other descriptor any more (see Safety).
     unsafe { close_all_but(pipe..=pipe)? };
-    // It does not outlive the program.
+    // The child does not outlive the program.
     control("PR_SET_PDEATHSIG", libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize, 0)?;
     control("PR_SET_NO_NEW_PRIVS", libc::PR_SET_NO_NEW_PRIVS, 1, 0)?;
     control("PR_SET_DUMPABLE", libc::PR_SET_DUMPABLE, 0, 0)?;
     let used = address_space();
     let limits = [
-        // A descriptor below the limit cannot be made.
+        // No descriptor is below this limit, so none can be made.
         ("NOFILE", Resource::Nofile, 0),
         ("CORE", Resource::Core, 0),
         ("FSIZE", Resource::Fsize, 0),
@@ -119,10 +123,10 @@ fn refused(call: &str, error: &io::Error) -> String {
     )
 }
 
-/// Tries in a child of its own whether jobs can be confined.
+/// Checks in a child of its own that jobs can be confined.
 ///
 /// # Errors
-/// They cannot: a clause.
+/// The reason why they cannot: a clause.
 pub(super) fn try_to_confine() -> Result<(), String> {
     note_address_space();
     let failed = |error: io::Error| format!("the compiler cannot begin a job: {error}");
@@ -135,7 +139,7 @@ pub(super) fn try_to_confine() -> Result<(), String> {
             let confined = unsafe { confine(write.as_fd(), 64 << 20, 10) };
             let why = confined.err().unwrap_or_default();
             let written = rustix::io::write(&write, why.as_bytes());
-            // SAFETY: nothing of the parent's is to be flushed or released here.
+            // SAFETY: nothing of the parent has to be flushed or released here.
             unsafe { libc::_exit(i32::from(written.is_err())) }
         }
         child => {
@@ -143,7 +147,7 @@ pub(super) fn try_to_confine() -> Result<(), String> {
             let mut why = String::new();
             let read = File::from(read).read_to_string(&mut why);
             let mut status = 0;
-            // SAFETY: it is a child of this process that nothing has waited for.
+            // SAFETY: `child` is a child of this process that nothing has waited for.
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
@@ -167,7 +171,7 @@ fn address_space() -> u64 {
 /// Bytes of address space before the first fork: a child can open no file to read its own.
 static SIZE: AtomicU64 = AtomicU64::new(0);
 
-/// Notes the address space that this process has, on which the children's limit is put.
+/// Notes the address space that this process has, to which the children's limit adds.
 pub(super) fn note_address_space() {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let size = text.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
@@ -175,8 +179,8 @@ pub(super) fn note_address_space() {
     SIZE.store(kibibytes << 10, Ordering::Relaxed);
 }
 
-/// The system calls that a child needs for memory, for its pipe and to end; others fail. Descriptors cannot be made, other
-/// processes not reached, whatever the bitcode makes of LLVM.
+/// The system calls that a child needs for memory, for its pipe and to end; others fail. A child can make no
+/// descriptors and reach no other processes, whatever the bitcode makes LLVM do.
 const ALLOWED: [libc::c_long; 21] = [
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -203,8 +207,9 @@ const ALLOWED: [libc::c_long; 21] = [
 
 /// Refuses all other system calls from now on, in this process.
 ///
-/// The filter is a program of classic BPF (seccomp(2)): the number of the call is compared with each of those allowed. On
-/// another architecture than this program's, by whose numbers a process of x86-64 could call the kernel, it ends.
+/// The filter is a program of classic BPF (seccomp(2)): the number of the call is compared with each of those
+/// allowed. The filter ends a process that calls the kernel by another architecture's numbers, as one of
+/// x86-64 could.
 fn filter_system_calls() -> Result<(), String> {
     use libc::{
         BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
@@ -228,7 +233,7 @@ fn filter_system_calls() -> Result<(), String> {
     let mut program =
         vec![load(4), equals(architecture, 1, 0), ends(libc::SECCOMP_RET_KILL_PROCESS), load(0)];
     for (index, call) in ALLOWED.iter().enumerate() {
-        // Over those that follow, and the refusal.
+        // The jump goes over the comparisons that follow, and the refusal.
         program.push(equals(*call as u32, (ALLOWED.len() - index) as u8, 0));
     }
     program.push(ends(SECCOMP_RET_ERRNO | libc::EPERM as u32));
@@ -249,11 +254,11 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         let [first, second, other] =
             [700, 733, 750].map(|least| rustix::io::fcntl_dupfd_cloexec(&file, least).unwrap().into_raw_fd());
-        // SAFETY: of these numbers only the test's two are in use.
+        // SAFETY: of these descriptor numbers only the test's two are in use.
         unsafe { close_listed(&(700..=740)).unwrap() };
         let is_open = |number: i32| std::fs::exists(format!("/proc/self/fd/{number}")).unwrap();
         assert_eq!([first, second, other].map(is_open), [false, false, true]);
-        // SAFETY: it is the test's.
+        // SAFETY: the descriptor is the test's.
         unsafe { libc::close(other) };
     }
 }

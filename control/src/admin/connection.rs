@@ -1,6 +1,7 @@
 //! Admin requests to a target: a process connects, sends one request, and gets one response.
 //!
-//! It makes no link and is no source. Both processes have deadlines: an unread response blocks no target.
+//! The process makes no link and is no source. Both processes have deadlines: an unread response blocks no
+//! target.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct AdminConnection {
 }
 
 impl AdminConnection {
-    /// `control` has delivered `request` and nothing behind it.
+    /// Makes the connection of `request`, which `control` has delivered with nothing behind it.
     pub(crate) fn new(mut control: Control, request: AdminRequest, deadline: Instant) -> AdminConnection {
         control.allow_long_response();
         AdminConnection { control, request, deadline }
@@ -37,12 +38,12 @@ impl AdminConnection {
         &self.request
     }
 
-    /// Returns the process that sent it.
+    /// Returns the process that sent the request.
     pub fn peer(&self) -> &PeerIdentity {
         self.control.peer()
     }
 
-    /// Returns the key that it used, if it needed one.
+    /// Returns the key that the process used, if it needed one.
     pub fn key(&self) -> Option<&Arc<NamedKey>> {
         self.control.key()
     }

@@ -137,7 +137,7 @@ pub struct StoredImage {
     pub link_time: Duration,
     /// Calls of it.
     pub calls: u64,
-    /// Total time of these calls. Of short ones only some are timed: an estimate.
+    /// Total time of these calls. An estimate: only some of the short calls are timed.
     #[serde(with = "nanoseconds")]
     pub time: Duration,
     /// Time since its last call; since it came, if it was never called.
@@ -145,7 +145,7 @@ pub struct StoredImage {
     pub last_use: Duration,
     /// The program that brought it first, and its process id; text for people.
     pub source: String,
-    /// Whether it is a function of the target's own, which is never dropped on request.
+    /// True if it is a function of the target's own, which is never dropped on request.
     pub own: bool,
     /// The platform that it was linked for: target triple, and CPU level behind a colon if it is not the baseline.
     pub platform: String,
@@ -155,8 +155,8 @@ pub struct StoredImage {
 }
 
 impl StoredImage {
-    /// An image of this id and length that came as `name` from `source`, and was not used since. Platform and family
-    /// are left open.
+    /// Makes an image of this id and length that came as `name` from `source`, and was not used since.
+    /// Platform and family are left empty.
     pub fn new(id: CodeId, name: impl Into<String>, bytes: usize, source: impl Into<String>) -> StoredImage {
         StoredImage {
             id,
@@ -277,10 +277,10 @@ pub struct TargetStats {
     pub store: StoreStats,
     /// The connected sources, the longest connected first; at most [`MAX_LISTED`].
     pub sources: Vec<SourceStats>,
-    /// Whether UCX's TCP is on: a process that reaches a port of UCX may then write the target's memory.
+    /// True if UCX's TCP is on. Then a process that reaches a port of UCX may write the target's memory.
     pub ucx_tcp: bool,
-    /// How UCX's ports are closed once a source is connected: by a `filter`, or by binding them to no `device`.
-    /// `None` if UCX's TCP is off, or refused because neither works.
+    /// The way in which UCX's ports are closed once a source is connected: by a `filter`, or by binding them
+    /// to no `device`. `None` if UCX's TCP is off, or refused because neither works.
     pub ucx_ports_closed_by: Option<String>,
     /// The CPU that the target claims to have.
     #[serde(with = "cpu")]
@@ -324,7 +324,7 @@ pub struct SourceStats {
     pub bytes: u64,
     /// Its budget of the target's memory; `None` if it has no limit, because use is not counted then.
     pub memory: Option<Memory>,
-    /// Its next frames wait for something: code, or space for a reply.
+    /// True if its next frames wait for something: code, or space for a reply.
     pub waits: bool,
     /// Its rights.
     pub rights: Rights,

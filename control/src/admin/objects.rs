@@ -13,8 +13,9 @@ pub struct ObjectListing {
     pub used: u64,
     /// Bytes of the store's memory.
     pub capacity: u64,
-    /// Bytes in quarantine: used memory of ended links, which is free when their processes have let go of it. What two links
-    /// claim counts twice. All of it, whoever is listed among the keepers.
+    /// Bytes in quarantine: used memory of ended links, which is free when their processes have let go of it.
+    /// Memory that two links claim counts twice. The number covers all of it, even if not all keepers are
+    /// listed.
     pub quarantined: u64,
     /// The processes that keep memory of ended links, at most [`MAX_LISTED`](crate::MAX_LISTED); those that ended first come
     /// first.
@@ -61,8 +62,8 @@ pub enum ObjectState {
     Unfinished,
     /// It can be read.
     Present,
-    /// It lies in a file, for want of memory.
+    /// It lies in a file, because memory is short.
     Spilled,
-    /// It is evicted, and some still read it.
+    /// It is evicted, and readers still use it.
     Evicted,
 }

@@ -49,7 +49,7 @@ impl Control {
         if self.peer.address.is_none() {
             return Err(error);
         }
-        // A target that rejects at once may be gone already, with its reason left here.
+        // A target that rejects at once may be gone already, but its reason can still be received.
         match self.recv() {
             Ok(Some((Message::Reject { cause, text }, _))) => Err(rejected(self, cause, &text)),
             _ => Err(error),

@@ -1,4 +1,4 @@
-//! The peer of a control connection that is over at this end.
+//! The peer of a control connection that this process has ended.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -15,8 +15,8 @@ use crate::peer_identity::PeerIdentity;
 /// Most reads in one [`LingeringPeer::is_gone`]: a peer that sends without end cannot hold the caller.
 const READS: usize = 16;
 
-/// The peer of a link that is over at this end, on a Unix socket. It shows when no process has the peer's descriptor any
-/// more, and so none that the peer has forked either.
+/// The peer of a link that this process has ended, on a Unix socket. It shows when no process has the peer's
+/// descriptor any more, not even one that the peer has forked.
 #[derive(Debug)]
 pub struct LingeringPeer {
     socket: ControlSocket,
@@ -25,7 +25,7 @@ pub struct LingeringPeer {
 }
 
 impl LingeringPeer {
-    /// Makes one of a connected socket, for a store that is used without a target.
+    /// Makes a peer from a connected socket, for a store that is used without a target.
     ///
     /// # Errors
     /// When the system does not identify the peer.
@@ -35,7 +35,7 @@ impl LingeringPeer {
     }
 
     fn new(socket: ControlSocket, peer: PeerIdentity) -> LingeringPeer {
-        // It fails where the peer has gone before: then there is nothing to end.
+        // It fails if the peer was gone before: then there is nothing to end.
         let _ = shutdown(&socket, Shutdown::Write);
         LingeringPeer { socket, peer, is_gone: false }
     }
@@ -47,7 +47,7 @@ impl LingeringPeer {
 
     /// Returns whether every copy of the peer's descriptor is closed. Does not wait.
     ///
-    /// Messages that lie unread are dropped, for the peer's descriptor could be in one of them.
+    /// Drops unread messages, because the peer's descriptor could be in one of them.
     pub fn is_gone(&mut self) -> bool {
         let mut bytes = [0; 4096];
         for _ in 0..READS {

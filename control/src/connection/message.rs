@@ -266,7 +266,7 @@ impl Message {
             | Message::Ready { .. }
             | Message::LargeOffer { .. }
             | Message::LargeAccept { .. } => MAX_DESCRIPTORS,
-            // That of an `AdminResponse::Region`.
+            // The descriptor of an `AdminResponse::Region`.
             Message::AdminResponse { .. } => 1,
             _ => 0,
         }
@@ -285,7 +285,7 @@ pub struct EndpointInfo {
     pub key: [u8; 16],
     /// The endpoint's arrival rules: bits of [`farjump_core::transport::ArrivalRules`], unknown ones ignored.
     pub rules: u8,
-    /// Whether the endpoint's transport places an aligned line whole.
+    /// True if the endpoint's transport places an aligned line whole.
     pub line_whole: bool,
     /// Largest frame in bytes that the endpoint receives, all included.
     pub max_frame: u32,

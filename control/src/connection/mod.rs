@@ -65,11 +65,11 @@ pub struct Control {
     outgoing: Outgoing,
     /// Set if both processes have a key.
     seal: Option<Box<Seal>>,
-    /// Whether this process permits a clear stream for the link.
+    /// True if this process permits a clear stream for the link.
     clear: bool,
 }
 
-/// The role of this process on a link: each role sends other messages.
+/// The role of this process on a link: each role sends different messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Source,
@@ -80,13 +80,13 @@ impl Control {
     /// Connects to the target at `address` without a key, like [`Control::connect_with`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Control::connect_with`].
     pub fn connect(address: &PeerAddress, deadline: Instant) -> Result<Control, ConnectError> {
         Control::connect_with(address, &TcpOptions::default(), deadline)
     }
 
     /// Connects to the target at `address`, waiting up to `deadline`, on a Unix socket only for backlog
-    /// space. With a key nothing is sent over TCP without it; without a key only loopback is tried.
+    /// space. With a key, no message travels unencrypted over TCP. Without a key, only loopback is tried.
     ///
     /// # Errors
     /// [`ConnectError::NobodyListens`], [`ConnectError::NoSocket`], [`ConnectError::Denied`],
@@ -131,7 +131,7 @@ impl Control {
         Ok(Control::plain(socket, peer))
     }
 
-    /// Makes one over a TCP connection of this process in `role`.
+    /// Makes a control connection over a TCP connection of this process in `role`.
     pub(crate) fn over_tcp(
         socket: OwnedFd,
         options: &TcpOptions,
@@ -306,7 +306,7 @@ impl Control {
         self.clear
     }
 
-    /// Returns the socket alone, as it was before this was made of it.
+    /// Returns the socket alone, as it was before this value was made of it.
     pub(crate) fn into_stream(self) -> Result<OwnedFd, Errno> {
         let is_unix = self.carries_descriptors();
         let socket = self.socket.into_descriptor();

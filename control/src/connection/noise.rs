@@ -53,7 +53,7 @@ pub(crate) struct Seal {
     state: State,
     /// Bytes not yet decrypted: a part of one packet, or some small ones.
     raw: Vec<u8>,
-    /// A valid preamble of the peer has come.
+    /// True if a valid preamble of the peer has come.
     greeted: bool,
     /// At a target, the source's key.
     key: Option<Arc<NamedKey>>,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// Makes a target's, which sends nothing before a source has.
+    /// Makes a target's encryption, which sends nothing before the source does.
     ///
     /// # Errors
     /// None. Builds without the feature `key` refuse here.
@@ -90,17 +90,17 @@ impl Seal {
         self.key.as_ref()
     }
 
-    /// Tries these keys instead, unless the source's is known already.
+    /// Tries these keys instead, unless the source's key is known already.
     pub(crate) fn try_keys(&mut self, keys: &Keys) {
         if let State::Waiting(waiting) = &mut self.state {
             waiting.clone_from(keys);
         }
     }
 
-    /// Makes a source's, and its first bytes: preamble and handshake.
+    /// Makes a source's encryption, and its first bytes: preamble and handshake.
     ///
     /// # Errors
-    /// Where there is no randomness.
+    /// When the system gives no random bytes.
     pub(crate) fn source(key: &Key) -> Result<(Seal, Vec<u8>), SystemError> {
         let own = prefix(Security::Key);
         let mut first = own.to_vec();
@@ -153,7 +153,7 @@ impl Seal {
     }
 
     /// Reads once from a nonblocking `socket`, and gives `incoming` the bytes that it can decrypt. The
-    /// handshake's response goes to `outgoing`, also on failure: the peer learns why.
+    /// handshake's response goes to `outgoing`, also on failure, so that the peer learns the reason.
     ///
     /// # Errors
     /// [`HandshakeError::NotFarjump`], [`HandshakeError::Version`], [`HandshakeError::KeyUnknown`],
@@ -196,8 +196,8 @@ impl Seal {
         packet
     }
 
-    /// For an end of the connection now, returns how many bytes of a packet or the preamble came, and how
-    /// many were expected; `None` if no part of either is here.
+    /// Returns the number of bytes of a packet or the preamble that have come, and the number expected, for
+    /// an end of the connection now. `None` if no part of either is here.
     pub(crate) fn cut_short(&self) -> Option<(usize, usize)> {
         (!self.raw.is_empty()).then(|| (self.raw.len(), self.due()))
     }
@@ -304,7 +304,8 @@ fn finish(
 ) -> Result<TransportState, HandshakeError> {
     let mut payload = [0; PREFIX_LEN];
     let read = noise.read_message(packet, &mut payload);
-    // The target decrypted our handshake, so it has the key: this can only have changed on the way.
+    // The target decrypted our handshake, so it has the key. Its response can only have been changed on the
+    // way.
     let authentic = read.is_ok() && payload == prefix(Security::Key);
     if !authentic {
         return Err(HandshakeError::Tampered { peer: peer.to_string() });
@@ -319,7 +320,7 @@ fn reply(
     outgoing: &mut Outgoing,
     peer: &PeerIdentity,
 ) -> Result<(TransportState, Arc<NamedKey>), HandshakeError> {
-    // `read_prefix` has checked it bit by bit.
+    // `read_prefix` has checked, bit by bit, that the source's preamble is the same.
     let own = prefix(Security::Key);
     let Some((mut noise, key)) = find(keys, &prologue(&own), packet)? else {
         outgoing.push_raw(vec![0; HEAD]);

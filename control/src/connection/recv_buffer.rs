@@ -31,7 +31,7 @@ pub(crate) struct Incoming {
     /// Descriptors that came with them, oldest first. The system delivers a message's descriptors with its
     /// first byte, so when a message is whole its descriptors are here.
     descriptors: VecDeque<DeferredFd>,
-    /// A valid preamble has come.
+    /// True if a valid preamble has come.
     greeted: bool,
     /// Longest body accepted, in bytes.
     limit: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Received {
     pub(crate) read: Result<usize, Errno>,
     /// Descriptors that came beside them.
     pub(crate) descriptors: Vec<DeferredFd>,
-    /// The system dropped descriptors for which this process had no room.
+    /// True if the system dropped descriptors for which this process had no space.
     pub(crate) truncated: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Received {
     Received { read: read.map(|read| read.bytes), descriptors, truncated }
 }
 
-/// Checks the descriptors of a connection of which `waiting` are not taken, after a read.
+/// Checks the descriptors of a connection after a read. `waiting` of them are not taken yet.
 ///
 /// A read stops behind bytes that descriptors came with. So at most two messages that are not both whole can have
 /// descriptors waiting, `MAX_DESCRIPTORS` each.
@@ -141,7 +141,7 @@ impl Incoming {
     ) -> Result<(), E> {
         let have = self.bytes.len();
         if (1..=MOVED).contains(&have) && self.bytes.capacity() < have + len {
-            // They may hold a secret: leave no copy at the old address.
+            // The bytes may hold a secret: leave no copy at the old address.
             let mut moved = Vec::with_capacity((have + len).next_power_of_two());
             moved.extend_from_slice(&self.bytes);
             std::mem::replace(&mut self.bytes, moved).zeroize();

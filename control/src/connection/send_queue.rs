@@ -39,11 +39,11 @@ pub(crate) struct Outgoing {
 struct Part {
     bytes: Vec<u8>,
     sent: usize,
-    /// The bytes are in wire form. `false` if they are still to be encrypted.
+    /// True if the bytes are in wire form. `false` if they are still to be encrypted.
     ready: bool,
-    /// They hold a secret until they are encrypted.
+    /// True if the bytes hold a secret until they are encrypted.
     secret: bool,
-    /// They travel with the first byte.
+    /// Descriptors, which travel with the first byte.
     descriptors: Vec<OwnedFd>,
 }
 
@@ -129,7 +129,8 @@ impl Outgoing {
         self.parts.front().is_some_and(|part| part.ready || seal.is_none_or(Seal::is_open))
     }
 
-    /// Sends what `socket` takes without blocking, encrypted by the seal. Messages wait until that is open.
+    /// Sends what `socket` takes without blocking, encrypted by the seal. Messages wait until the seal is
+    /// open.
     pub(crate) fn flush(
         &mut self,
         socket: BorrowedFd<'_>,

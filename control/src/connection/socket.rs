@@ -13,14 +13,15 @@ use rustix::net::{Shutdown, shutdown, sockopt};
 pub(crate) struct ControlSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
-    /// Its end is for the peer the sign that no process has it any more: only its last close ends it.
+    /// True if the end of the connection shows the peer that no process has the socket any more. Then only
+    /// the last close ends the connection.
     ends_by_last_close: bool,
-    /// The process that owns the connection. A forked child has a copy, and must not end it.
+    /// The process that owns the connection. A forked child has a copy, and must not end the connection.
     process: u32,
 }
 
 impl ControlSocket {
-    /// Makes one whose peer can pass descriptors.
+    /// Makes a socket whose peer can pass descriptors.
     pub(crate) fn unix(descriptor: OwnedFd) -> Result<ControlSocket, Errno> {
         let socket = ControlSocket::new(descriptor, true);
         // Out-of-band bytes can have descriptors beside them. If a receiver skips such a byte, the system
@@ -35,7 +36,7 @@ impl ControlSocket {
         self
     }
 
-    /// Makes one that carries only bytes.
+    /// Makes a socket that carries only bytes.
     pub(crate) fn tcp(descriptor: OwnedFd) -> ControlSocket {
         ControlSocket::new(descriptor, false)
     }
@@ -69,7 +70,8 @@ impl Drop for ControlSocket {
             return drop(descriptor);
         }
         if self.process == std::process::id() {
-            // The peer can queue no more. If no copy has a meaning of its own, it sees the end now, whenever the close comes.
+            // The peer can queue no more. Unless the last close has to be the end, the peer sees the end now,
+            // whenever the close comes.
             let way = if self.ends_by_last_close { Shutdown::Read } else { Shutdown::Both };
             let ended = shutdown(&descriptor, way);
             if ended.is_ok() && ioctl_fionread(&descriptor) == Ok(0) {

@@ -58,7 +58,7 @@ pub enum ConnectError {
     NotASocket {
         /// The path.
         path: PathBuf,
-        /// What is there.
+        /// The kind of the file.
         found: FileKind,
     },
     /// The path to connect to exists and is not a socket.
@@ -66,7 +66,7 @@ pub enum ConnectError {
     NoSocket {
         /// The address.
         address: PeerAddress,
-        /// What is there.
+        /// The kind of the file.
         found: FileKind,
     },
     /// The folder of a path to listen on does not exist, or is no folder.
@@ -97,7 +97,7 @@ pub enum ConnectError {
     NobodyListens {
         /// The address.
         address: PeerAddress,
-        /// What is there instead.
+        /// The thing that is there instead.
         found: NoListener,
     },
     /// The file's permissions deny this process.
@@ -135,8 +135,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The reason why the system denies a connection to the file at `path`. The system looks at permissions first, and
-    /// then at the kind of the file.
+    /// The reason why the system denies a connection to the file at `path`. The system checks the permissions
+    /// first, and then the kind of the file.
     pub(crate) fn denied(address: &PeerAddress, path: &Path) -> ConnectError {
         let address = address.clone();
         if let Some(found) = FileKind::at(path) {
@@ -208,7 +208,7 @@ impl FileKind {
 }
 
 worded! {
-    /// What is at an address where no process listens.
+    /// The thing at an address where no process listens.
     #[non_exhaustive]
     NoListener {
         /// Nothing: the path does not exist.

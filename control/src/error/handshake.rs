@@ -40,7 +40,7 @@ pub enum HandshakeError {
         /// The peer.
         peer: String,
     },
-    /// The peer's machine does not answer.
+    /// The peer's machine is silent.
     #[error("{peer} is gone: its machine did not answer for {seconds} s")]
     Silent {
         /// The peer.

@@ -22,8 +22,9 @@ pub struct SystemError {
 }
 
 impl Operation {
-    /// Advice about the limit or the filter of system calls that the operation met, if it met one. Firewalls deny sending and
-    /// accepting, and file systems the work with files, so no filter is named for these.
+    /// Advice about the limit or the filter of system calls that made the operation fail, if one did. No
+    /// filter is named for operations that firewalls deny (sending, accepting) or file systems (the work with
+    /// files).
     fn limit_behind(self, error: &io::Error) -> String {
         let call = match self {
             Operation::RestrictSocket => "fchmod",
@@ -125,7 +126,8 @@ worded! {
 }
 
 impl Awaited {
-    /// Returns the likely cause of its delay and the remedy, for behind a clause; empty where none is likely.
+    /// Returns the likely cause of its delay and the remedy, as the end of a sentence; empty if no cause is
+    /// likely.
     pub(crate) fn cause(&self) -> &'static str {
         match self {
             Awaited::Welcome | Awaited::Response | Awaited::Backlog | Awaited::Stream => {

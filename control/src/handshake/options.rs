@@ -55,8 +55,8 @@ impl ArrivalOptions {
         }
     }
 
-    /// Keeps those of `transports` that can open an endpoint for a source here and now: lockable memory can
-    /// be missing, for one. The test endpoints are closed again.
+    /// Keeps those of `transports` that can open an endpoint for a source here and now. Lockable memory can
+    /// be missing, for example. The test endpoints are closed again.
     ///
     /// # Errors
     /// The first one's error, if none can.

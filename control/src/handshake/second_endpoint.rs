@@ -52,8 +52,8 @@ impl SecondEndpoint {
         self.0.with_info(use_it)
     }
 
-    /// Connects it to the endpoint that `peer` described. Transports that wait for that do so until
-    /// `deadline` at most.
+    /// Connects it to the endpoint that `peer` described. Transports that wait for the peer's endpoint do so
+    /// until `deadline` at most.
     ///
     /// # Errors
     /// [`HandshakeError::Terms`], [`HandshakeError::NoCommonRule`] and [`HandshakeError::Transport`] when the

@@ -65,7 +65,7 @@ pub struct IncomingStream {
 }
 
 impl IncomingStream {
-    /// Makes one of `control`, of whose connection exactly this opening was read.
+    /// Makes a stream of `control`, from whose connection exactly this opening was read.
     pub(crate) fn new(control: Control, opening: &[u8; OPENING_LEN]) -> IncomingStream {
         let mut token = [0; Stream::TOKEN];
         token.copy_from_slice(&opening[TOKEN_AT..]);
@@ -122,7 +122,7 @@ impl AwaitedStream {
     }
 }
 
-/// Compares two tokens. All that differ take the same time.
+/// Compares two tokens, in the same time for all that differ.
 fn same(one: &[u8; Stream::TOKEN], other: &[u8; Stream::TOKEN]) -> bool {
     let differ = one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other));
     std::hint::black_box(differ) == 0

@@ -68,7 +68,7 @@ enum State {
     Connected,
     /// `Welcome` was sent; waits for `Ready`.
     Welcomed { own_endpoint: LocalEndpoint, peer_cpu: Cpu },
-    /// `Ready` came, with this answer if a stream is awaited; waits for the stream.
+    /// `Ready` came, with this reply if a stream is awaited; waits for the stream.
     Ready { connect: Box<Connect>, reply: Option<StreamAnswer> },
     /// The handshake has ended.
     Over,
@@ -105,9 +105,10 @@ impl Arrival {
     /// # Errors
     /// The handshake has failed, and the source got the reason if it still listens. Drop the arrival; nothing
     /// is left behind. [`HandshakeError::TimedOut`] past the deadline, [`HandshakeError::Refused`] when the
-    /// source gave up, [`HandshakeError::Full`] after [`Arrival::turn_sources_away`],
+    /// source rejected the link, [`HandshakeError::Full`] after [`Arrival::turn_sources_away`],
     /// [`HandshakeError::MissingRights`], and those of [`crate::connect_target`]. After an error,
-    /// [`Progress::Handshake`] or [`Progress::Admin`] every further call gives [`HandshakeError::PeerGone`].
+    /// [`Progress::Handshake`] or [`Progress::Admin`] every further call returns
+    /// [`HandshakeError::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, HandshakeError> {
         let Some(mut control) = self.control.take() else {
             return Err(HandshakeError::PeerGone { peer: self.peer.to_string() });

@@ -1,4 +1,5 @@
-//! Peers that lie. Each lie ends in an error that names it, the liar gets the reason, and the target serves on.
+//! Peers that lie. Each lie ends in an error that names it, the liar gets the reason, and the target
+//! continues to serve.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -71,7 +72,7 @@ fn another_protocol_is_told_apart_at_its_first_byte() {
 
 #[test]
 fn another_version_is_named_before_anything_is_parsed() {
-    // Before version 6 a handshake told the machine alone.
+    // Before version 6 a handshake named the machine alone.
     for other in [VERSION + 1, VERSION - 1] {
         let error = error_of(move |stream| {
             stream.write_all(&[&MAGIC[..], &other.to_le_bytes(), &[0xff; 100]].concat()).unwrap();

@@ -17,8 +17,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socke
 
 use crate::LONG_FUNCTION;
 
-/// Leaves the file of a socket that nobody listens on. It never was listened on: a child that another test forks has a
-/// copy of a listening one until it runs its program, and peers reach that.
+/// Leaves the file of a socket on which no process listens. No process ever did: a child that another test
+/// forks would have a copy of a listening socket until it runs its program, and peers would reach that copy.
 fn leave_stale(place: &Place) {
     let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddrUnix::new(place.path()).unwrap()).unwrap();

@@ -28,8 +28,8 @@ const NO_NAMESPACE: i32 = 77;
 struct Forked(libc::pid_t);
 
 impl Forked {
-    /// Runs `act` in a forked child in a user namespace of its own: without a map, as an unknown user; or
-    /// with [`MAP`], as the user with the overflow uid in it.
+    /// Runs `act` in a forked child in a user namespace of its own. Without a map, it runs as an unknown
+    /// user; with [`MAP`], as the user with the overflow uid in it.
     fn start(mapped: bool, act: impl FnOnce()) -> Forked {
         let (mut ready, is_unshared) = std::io::pipe().unwrap();
         let (go, mut is_mapped) = std::io::pipe().unwrap();

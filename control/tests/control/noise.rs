@@ -195,7 +195,7 @@ fn a_repeated_connection_comes_to_nothing() {
     let _watchdog = Watchdog::new();
     let (outcome, there, _) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     outcome.0.unwrap();
-    // The first packet is one that the target believes: it proves a key. What follows does not decrypt.
+    // The target believes the first packet, which proves a key. The bytes behind it do not decrypt.
     let (error, response) = stranger(&there);
     assert!(matches!(error, HandshakeError::Tampered { .. }), "{error}");
     assert_eq!(response.len(), TARGET_SHAKES, "it said more than its handshake");

@@ -163,7 +163,7 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     assert!(error.to_string().contains("`shm`") && error.to_string().contains("example tcp"), "{error}");
     assert!(listener.accept().unwrap().is_none(), "it connected");
 
-    // A source that offers it all the same.
+    // A source that offers the transport all the same.
     let mut liar = Control::connect(listener.address(), far()).unwrap();
     let (program, transports) = ("liar".to_owned(), vec!["shm".to_owned()]);
     liar.send(&Message::Hello { cpu: cpu(), pid: 1, program, transports }, &[]).unwrap();
@@ -208,7 +208,7 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
         });
         let error = accept(&plain).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
-        // Both processes see it: which one is rejected depends on which was faster.
+        // Both processes notice the other user: the faster one rejects the other.
         let error = source.join().unwrap();
         let reported = matches!(error, HandshakeError::Refused { cause: RejectCause::OtherUser, .. });
         assert!(reported || matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");

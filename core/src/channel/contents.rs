@@ -8,12 +8,12 @@ use crate::frame::{CODE_HEADER_LEN, CodePart, FAMILY_LEN, MAX_NAME};
 use crate::image::FamilyId;
 use crate::shared;
 
-/// What a frame consists of besides its header and the address of its payload. The peer may change the bytes
-/// of a one-sided path's frames at any time, so they are only copied and compared.
+/// The parts of a frame besides its header and the address of its payload. The peer may change the bytes of a
+/// one-sided path's frames at any time, so they are only copied and compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'c> {
     channel: &'c Channel,
-    /// The frame is the one that the channel holds.
+    /// True if the channel holds the frame.
     is_own: bool,
 }
 
@@ -92,7 +92,7 @@ impl Contents<'_> {
         Some(FamilyId(id))
     }
 
-    /// Whether the image equals `image`, byte for byte. `false` if the frame has none.
+    /// Returns whether the image equals `image`, byte for byte. `false` if the frame has none.
     pub fn image_is(self, image: &[u8]) -> bool {
         // The caller continues with `image`, so later writes of the peer to the compared bytes do not matter.
         self.image_part().is_some_and(|(there, len)| {
@@ -144,11 +144,11 @@ impl Contents<'_> {
         self.part(|| self.code().map(|code| (code.image_offset as usize, code.image_len as usize)))
     }
 
-    /// Address and length of the part of the frame at the offset and length that `place` returns. The frame's
-    /// parts were checked to lie inside it, and its bytes are lent until its release, before which this value
-    /// ends: the result is valid for reads. On a mapped ring a peer that breaks the protocol may write at the
-    /// same time, so no slice is made: [`shared`] copies and compares. This process does not write there
-    /// meanwhile: core never does, and injected code runs before or after.
+    /// Returns the address and length of the part of the frame at the offset and length that `place` returns.
+    /// The result is valid for reads: the poll checked that the frame's parts lie inside it, and its bytes
+    /// are lent until its release, before which this value ends. On a mapped ring a peer that breaks the
+    /// protocol may write at the same time, so no slice is made: [`shared`] copies and compares. This process
+    /// does not write there meanwhile: core never does, and injected code runs before or after.
     #[inline]
     fn part(self, place: impl FnOnce() -> Option<(usize, usize)>) -> Option<(NonNull<u8>, usize)> {
         let start = self.channel.held.start.filter(|_| self.is_own)?;

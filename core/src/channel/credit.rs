@@ -1,25 +1,25 @@
 //! Decides when an idle receiver returns a small amount of credit.
 //!
-//! Where the peer's memory is mapped, returning credit is a store. Over a device it is a write of its own,
-//! and an endpoint that waits for a reply is idle until the reply comes. Each call and each reply would be
-//! followed by such a write, for credit that no sender lacks. There, a small amount is returned only after a
-//! while, and before sleep.
+//! Where the peer's memory is mapped, returning credit is a store. Over a device it is a separate write, and
+//! an endpoint that waits for a reply is idle until the reply comes. Each call and each reply would cause
+//! such a write, for credit that no sender lacks. So over a device the receiver returns a small amount only
+//! after a while, and before it sleeps.
 
 use super::Channel;
 use crate::transport::{ArrivalRules, TransportError};
 
-/// Idle rounds in a row before a small amount of credit is returned. Between two such rounds lie some hundred
-/// polls of the mailbox, so the time is longer than a reply takes.
+/// Idle rounds in a row before the receiver returns a small amount of credit. Between two such rounds lie
+/// some hundred polls of the mailbox, so the time is longer than a reply takes.
 const ROUNDS: u32 = 64;
 
 /// The time for which an endpoint has been idle.
 #[derive(Debug)]
 pub(super) struct IdleRounds {
-    /// Returning credit takes a write of a device.
+    /// True if returning credit takes a write of a device.
     is_written: bool,
-    /// Bytes received at the last look.
+    /// Bytes received at the last idle round.
     received: u64,
-    /// Rounds since then.
+    /// Idle rounds since `received` changed.
     rounds: u32,
 }
 
@@ -46,8 +46,8 @@ impl IdleRounds {
 }
 
 impl Channel {
-    /// [`Channel::progress`] for an idle endpoint: returns a small amount of credit at once where that is a
-    /// store, and after a number of idle rounds where it is a write of a device.
+    /// [`Channel::progress`] for an idle endpoint: returns a small amount of credit at once if that is a
+    /// store. If it is a write of a device, returns it after a number of idle rounds.
     ///
     /// # Errors
     /// As [`Channel::progress`].

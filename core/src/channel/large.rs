@@ -1,4 +1,5 @@
-//! Frames in the large mailbox, whose place among the others a `Large` holds.
+//! Frames in the large mailbox. For each, a `Large` in the first mailbox holds its place among the other
+//! frames.
 
 use super::{Channel, SendError};
 use crate::frame::{Kind, Plan};

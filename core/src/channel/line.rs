@@ -64,8 +64,8 @@ impl ClearLine<'_> {
         unsafe { copy_few(bytes, self.payload()) };
     }
 
-    /// As [`Line::send`]. Returns whether the peer has to be looked after:
-    /// [`Channel::look_at_changed_peer`](super::Channel::look_at_changed_peer) follows then.
+    /// As [`Line::send`]. Returns whether the peer's state has changed. Then call
+    /// [`Channel::look_at_changed_peer`](super::Channel::look_at_changed_peer), which wakes a sleeping peer.
     #[must_use = "a sleeping peer would not be woken"]
     #[inline(always)]
     pub fn send(self, plan: &Plan<'_>, len: usize) -> bool {

@@ -40,7 +40,8 @@ impl Channel {
         }
         let at = path.out.space(frame_len)?;
         let start = path.out.ring().pointer(at, frame_len);
-        // SAFETY: the frame has more than its first line, which `pointer` has checked to be inside.
+        // SAFETY: `pointer` has checked that the frame is inside the ring, and the frame is longer than its
+        // first line.
         let at_payload = unsafe { start.add(LINE) };
         Some(Lines { path, at, payload: at_payload, space: frame_len - LINE })
     }

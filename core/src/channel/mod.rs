@@ -87,26 +87,26 @@ pub enum Armed {
 }
 
 /// An endpoint with framing, arrival rule and credit.
-// What each call touches lies in few cache lines: the frame at the head in the first, then the path.
+// The data that each call touches lies in few cache lines: the frame at the head in the first, then the path.
 #[repr(C, align(64))]
 pub struct Channel {
-    /// The frame that `poll` returned and that is not released. It is not read again while it is held,
+    /// The frame that `poll` returned and that is not released. No poll reads it again while it is held,
     /// because on a one-sided path the peer can change its bytes in the mailbox.
     held: Held,
-    /// Whether the held frame was taken: no poll returns it.
+    /// True if the held frame was taken. Then no poll returns it.
     taken: bool,
-    /// Whether the held frame has the code part `code`.
+    /// True if the held frame has the code part `code`.
     names_code: bool,
     trailer: Trailer,
-    /// Whether `path` is one-sided and the peer's memory is mapped.
+    /// True if `path` is one-sided and the peer's memory is mapped.
     is_mapped: bool,
-    /// Whether `kept` is a frame that was reserved and is kept. Then `OneSided::lines_open` is `false`.
+    /// True if `kept` is a frame that was reserved and is kept. Then `OneSided::lines_open` is `false`.
     keeps: bool,
     /// Largest frame that the peer accepts, in bytes.
     send_limit: usize,
     path: Path,
-    /// The code header of the last frame that named code, read with it, and the prediction that another one
-    /// repeats it.
+    /// The code header of the last frame that named code, as read with it, and the prediction that another
+    /// frame repeats it.
     code: CodeHeader,
     terms: ChannelParams,
     idle_rounds: IdleRounds,
@@ -181,8 +181,8 @@ impl Channel {
         }
     }
 
-    /// Whether frames come in a mailbox, where code can run in place and which can be made larger. Otherwise
-    /// they are delivered as messages.
+    /// Returns whether frames come in a mailbox. Code can run in place there, and a large mailbox can be
+    /// added. Otherwise frames come as messages.
     pub fn has_mailbox(&self) -> bool {
         matches!(self.path, Path::OneSided(_))
     }
@@ -195,8 +195,8 @@ impl Channel {
         }
     }
 
-    /// Whether the peer's limit on frames is below the length of its ring. A large mailbox would not help
-    /// then.
+    /// Returns whether the peer's limit on frames is below the length of its ring. If so, a large mailbox
+    /// does not help.
     pub fn is_limited(&self) -> bool {
         match &self.path {
             Path::OneSided(path) => self.send_limit < path.out.ring().len(),
@@ -221,20 +221,22 @@ impl Channel {
         }
     }
 
-    /// Whether frames move only while [`Channel::progress`] is called. `false` where memory is mapped.
+    /// Returns whether frames move only while [`Channel::progress`] is called. `false` where memory is
+    /// mapped.
     #[inline]
     pub fn needs_progress(&self) -> bool {
         !self.is_mapped
     }
 
-    /// Whether the peer's memory is mapped here.
+    /// Returns whether the peer's memory is mapped here.
     #[inline(always)]
     pub fn is_mapped(&self) -> bool {
         self.is_mapped
     }
 
-    /// The word by whose write the next frame comes, for [`Waiter::turn_awaiting`](crate::wait::Waiter::turn_awaiting).
-    /// `None` where frames move only while the channel is called.
+    /// The word whose change announces the next frame, for
+    /// [`Waiter::turn_awaiting`](crate::wait::Waiter::turn_awaiting). `None` where frames move only while the
+    /// channel is called.
     pub fn awaited(&self) -> Option<AwaitedWord<'_>> {
         match &self.path {
             Path::OneSided(path) if self.is_mapped => Some(path.inbound.awaited()),
@@ -243,8 +245,8 @@ impl Channel {
     }
 
     /// Sends the peer the number of the processor that this thread runs on, `own`, and returns whether the
-    /// peer last said that it runs there too. Then polling keeps the peer from running: yield. For endpoints
-    /// that have waited for a while. `None` where the peer's memory is not mapped: neither process knows. The
+    /// peer last sent the same number. If so, polling keeps the peer from running: yield. Call this only
+    /// after waiting for a while. `None` if the peer's memory is not mapped: then neither process knows. The
     /// peer may lie, or have moved since.
     pub fn shares_processor(&mut self, own: usize) -> Option<bool> {
         match &mut self.path {
@@ -253,7 +255,8 @@ impl Channel {
         }
     }
 
-    /// Whether a poll may find a frame: `false` if a mapped mailbox shows none, `true` where only a poll can tell.
+    /// Returns whether a poll may find a frame: `false` if a mapped mailbox shows none, `true` if only a poll
+    /// can find out.
     pub fn may_have_frames(&self) -> bool {
         match &self.path {
             Path::OneSided(path) => path.may_have_frames(),
@@ -261,7 +264,7 @@ impl Channel {
         }
     }
 
-    /// Lends other memory of this process to the peer; `None` where the transport does not.
+    /// Returns the lender of other memory of this process to the peer; `None` if the transport lends none.
     pub fn lender(&self) -> Option<Box<dyn Lender>> {
         match &self.path {
             Path::OneSided(path) => path.local.lender(),
@@ -269,7 +272,7 @@ impl Channel {
         }
     }
 
-    /// Reads memory that the peer lent; `None` where the transport does not.
+    /// Returns the reader of memory that the peer lent; `None` if the transport reads none.
     pub fn reads(&mut self) -> Option<&mut dyn Reads> {
         match &mut self.path {
             Path::OneSided(path) => path.reads(),
@@ -319,7 +322,7 @@ impl Channel {
         }
     }
 
-    /// Whether a sleeper on [`Channel::descriptor`] must also wake when it becomes writable, to call
+    /// Returns whether a sleeper on [`Channel::descriptor`] must also wake when it becomes writable, to call
     /// [`Channel::progress`].
     pub fn wants_write(&self) -> bool {
         match &self.path {
@@ -328,8 +331,8 @@ impl Channel {
         }
     }
 
-    /// Whether [`Channel::descriptor`] becomes readable at the next frame even if the channel is not armed.
-    /// `false` while an arrived frame has not been polled.
+    /// Returns whether [`Channel::descriptor`] becomes readable at the next frame even if the channel is not
+    /// armed. `false` while an arrived frame has not been polled.
     pub fn tells_unasked(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,
@@ -337,8 +340,8 @@ impl Channel {
         }
     }
 
-    /// Whether an armed channel may stay so while its process works: [`Channel::descriptor`] then becomes readable at the
-    /// next frame.
+    /// Returns whether an armed channel may stay armed while its process works. If so,
+    /// [`Channel::descriptor`] becomes readable at the next frame.
     pub fn stays_armed(&self) -> bool {
         match &self.path {
             Path::OneSided(path) => self.is_mapped && path.local.stays_armed(),
@@ -346,7 +349,8 @@ impl Channel {
         }
     }
 
-    /// Whether frames of a peer that has ended may still come, until `poll` returns [`Cause::PeerGone`].
+    /// Returns whether frames of a peer that has ended may still come, until `poll` returns
+    /// [`Cause::PeerGone`].
     pub fn has_end(&self) -> bool {
         match &self.path {
             Path::OneSided(_) => false,

@@ -52,7 +52,8 @@ pub struct PlainFrame<'c, P> {
 pub enum PlainSent {
     /// The frame is sent.
     Sent,
-    /// The frame is sent, and the peer has to be looked after: [`Channel::look_at_changed_peer`].
+    /// The frame is sent, and the peer's state has changed: call [`Channel::look_at_changed_peer`], which
+    /// wakes a sleeping peer.
     Look,
     /// Nothing was sent: use the general path.
     NotSent,
@@ -135,8 +136,8 @@ impl<P: PlainPath> PlainFrame<'_, P> {
         self.channel.prefetch_reserved();
     }
 
-    /// Sends the frame `plan`, which names no code and wants no alignment, with the payload `bytes`, where that
-    /// takes the shortest path. This frame stays at the head.
+    /// Sends the frame `plan`, which names no code and wants no alignment, with the payload `bytes`, if the
+    /// shortest path applies. This frame stays at the head.
     #[inline(always)]
     pub fn reply(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
         P::reply(self.channel, plan, bytes)
@@ -153,7 +154,7 @@ impl<P: PlainPath> PlainFrame<'_, P> {
         unsafe { P::release(self.channel, &self.words) }
     }
 
-    /// Ends the borrow and has the channel hold the frame until [`Channel::release`] has the result.
+    /// Ends the borrow. The channel holds the frame until the result is passed to [`Channel::release`].
     #[cold]
     pub fn hold(self) -> Taken {
         // SAFETY: as in `release`.

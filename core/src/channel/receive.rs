@@ -37,8 +37,8 @@ enum Found {
 }
 
 impl Channel {
-    /// Polls for the next frame. Returns the same frame, as first read, until it is released, whatever the
-    /// peer writes over it in the meantime; nothing while it is taken.
+    /// Polls for the next frame. Returns the same frame, as first read, until its release, even if the peer
+    /// writes over it in the meantime. Returns nothing while the frame is taken.
     ///
     /// # Errors
     /// When the transport failed or the peer broke the protocol. The link cannot be used any more.
@@ -106,9 +106,9 @@ impl Channel {
         }
     }
 
-    /// Leaves frames of more than `len` bytes, header included, to [`Channel::poll_general`]. A receiver with
-    /// further checks for large payloads then skips them for small frames. No payload of those is longer than
-    /// `len` - 24.
+    /// Leaves frames of more than `len` bytes, header included, to [`Channel::poll_general`]. Then no payload
+    /// of the fast poll is longer than `len` - 24, and a receiver with further checks of large payloads can
+    /// skip them there.
     pub fn limit_glances(&mut self, len: usize) {
         match &mut self.path {
             Path::OneSided(path) => path.inbound.limit_glances(len),
@@ -168,8 +168,8 @@ impl Channel {
     }
 
     /// [`Channel::poll`] for frames with the same header as the one of the last [`Channel::predict`], token
-    /// and flags aside: they are not parsed and checked again. `None` for all other frames, when there is
-    /// none, and while a frame is held. Name and image may differ.
+    /// and flags aside: they are not parsed and checked again. `None` for all other frames, without a frame,
+    /// and while a frame is held. Name and image may differ.
     #[inline(always)]
     pub fn predicted(&mut self) -> Option<Received<'_>> {
         let Path::OneSided(path) = &self.path else { return None };
@@ -185,8 +185,8 @@ impl Channel {
         Some(Received { channel: self })
     }
 
-    /// Whether the next poll continues the checksum of a frame that is not yet known to be whole. Then
-    /// [`Polled::Partial`] does not mean that the peer stalls.
+    /// Returns whether the next poll continues the checksum of a frame that is not yet known to be whole. If
+    /// so, [`Polled::Partial`] does not mean that the peer stalls.
     pub fn is_summing(&self) -> bool {
         matches!(&self.path, Path::OneSided(path) if path.inbound.is_summing())
     }

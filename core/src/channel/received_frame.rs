@@ -1,4 +1,4 @@
-//! A frame as its receiver has it.
+//! A received frame, from the poll to its release.
 
 use core::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use crate::transport::{Cause, Operation, TransportError};
 /// bytes stay in place until the release. On a one-sided path a peer that breaks the protocol can change them
 /// meanwhile. After a drop the next poll returns the same frame, as first read.
 ///
-/// Nothing is read of a frame after its release:
+/// A frame cannot be read after its release:
 /// ```compile_fail,E0382
 /// # use farjump_core::channel::Received;
 /// fn late(frame: Received<'_>) {
@@ -18,7 +18,7 @@ use crate::transport::{Cause, Operation, TransportError};
 ///     frame.payload();
 /// }
 /// ```
-/// Nor is the frame that follows it found before:
+/// Nor can the next frame be polled before the release:
 /// ```compile_fail,E0499
 /// # use farjump_core::channel::{Channel, Polled};
 /// fn early(channel: &mut Channel) {
@@ -32,8 +32,8 @@ pub struct Received<'c> {
     pub(super) channel: &'c mut Channel,
 }
 
-/// A frame that stays held while its channel sends. There is one for each frame: until [`Channel::release`]
-/// has it back, polls find nothing.
+/// A frame that stays held while its channel sends. There is one for each frame: polls find nothing until it
+/// is passed to [`Channel::release`].
 ///
 /// A frame is released once:
 /// ```compile_fail,E0382
@@ -100,7 +100,8 @@ impl Held {
     /// There must be a frame.
     #[inline(always)]
     unsafe fn payload_at(&self) -> NonNull<u8> {
-        // SAFETY: the caller's (see Safety). The payload was checked to lie within the frame.
+        // SAFETY: the caller guarantees that there is a frame (see Safety). The payload was checked to lie
+        // within the frame.
         unsafe { self.start.unwrap_unchecked().add(self.payload as usize) }
     }
 }
@@ -126,14 +127,14 @@ impl Received<'_> {
         unsafe { self.channel.held.payload_at() }
     }
 
-    /// Whether the payload is aligned to `align` bytes, a power of two. In a mailbox, always true for the
-    /// alignment that the header states. A delivered message may start less aligned than that.
+    /// Returns whether the payload is aligned to `align` bytes, a power of two. In a mailbox, always true for
+    /// the alignment that the header states. A delivered message may start less aligned than that.
     #[inline(always)]
     pub fn payload_is_aligned(&self, align: usize) -> bool {
         self.payload().as_ptr().addr() & (align - 1) == 0
     }
 
-    /// Its parts.
+    /// The parts of the frame.
     #[inline(always)]
     pub fn contents(&self) -> Contents<'_> {
         self.channel.held_contents()
@@ -145,7 +146,7 @@ impl Received<'_> {
         self.channel.prefetch_reserved();
     }
 
-    /// Ends the borrow and leaves the frame at the head until [`Channel::release`] has the result.
+    /// Ends the borrow and leaves the frame at the head until the result is passed to [`Channel::release`].
     #[inline(always)]
     pub fn take(self) -> Taken {
         self.channel.taken = true;
@@ -204,7 +205,7 @@ impl Channel {
         Taken { held }
     }
 
-    /// Whether the frame was taken from this channel.
+    /// Returns whether the frame was taken from this channel.
     #[inline(always)]
     pub(super) fn holds(&self, frame: &Taken) -> bool {
         self.held.start == frame.held.start

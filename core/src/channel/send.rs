@@ -66,8 +66,8 @@ impl<'c> Reserved<'c> {
         Reserved { channel, space }
     }
 
-    /// Address of the payload: aligned as the plan asks, valid for writes of [`Reserved::space`] bytes while
-    /// this value lives. After [`Reserved::keep`] valid until [`Channel::kept`] or the next
+    /// Address of the payload: aligned as the plan requires, valid for writes of [`Reserved::space`] bytes
+    /// while this value lives. After [`Reserved::keep`] valid until [`Channel::kept`] or the next
     /// [`Channel::reserve`]. The bytes start with arbitrary contents.
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
@@ -115,7 +115,7 @@ impl<'c> Reserved<'c> {
             Path::TwoSided(path) => {
                 // SAFETY: `payload` lies in the buffer that the backend lent for this frame. `path` is the
                 // buffer's own, since this value borrows the channel, and nothing was sent or reserved since:
-                // a channel with a kept frame forgets it first.
+                // a channel with a kept frame drops it first.
                 let sent = unsafe {
                     let start = space.payload.sub(space.layout.payload);
                     path.commit(start, plan.header_delivered(&space.layout, used))
@@ -128,9 +128,8 @@ impl<'c> Reserved<'c> {
         }
     }
 
-    /// Ends the borrow and keeps the space, as what is written there, until [`Channel::kept`]. Frames may be
-    /// received meanwhile, and none may be sent: the fast paths find no space, and [`Channel::reserve`]
-    /// forgets the kept frame.
+    /// Ends the borrow and keeps the space with its contents until [`Channel::kept`]. Frames can be received
+    /// meanwhile, but not sent: the fast paths find no space, and [`Channel::reserve`] drops the kept frame.
     pub fn keep(self) {
         let Reserved { channel, space } = self;
         channel.set_kept(space);
@@ -158,7 +157,7 @@ pub enum SendError {
     #[error("there is no credit now")]
     Full,
     /// The frame is longer than the mailbox or than the peer accepts. Trying again does not help. (If an
-    /// image asks for an alignment over 64 bytes, the length of its frame depends slightly on the frame's
+    /// image requires an alignment over 64 bytes, the length of its frame depends slightly on the frame's
     /// position.)
     #[error("a frame of {len} bytes is over this link's limit of {max}")]
     TooLarge {
@@ -185,7 +184,7 @@ impl SendError {
 
 impl Channel {
     /// Reserves space for the frame `plan` with up to `payload` bytes of payload, and writes its code and
-    /// name. A kept frame is forgotten.
+    /// name. Drops a kept frame.
     ///
     /// # Errors
     /// [`SendError::Full`] when the peer must consume first.
@@ -242,7 +241,7 @@ impl Channel {
     }
 
     /// The frame that [`Reserved::keep`] kept last, or that [`Reserved::commit`] could not send. `None` if
-    /// another one was reserved since.
+    /// another frame was reserved since.
     #[inline]
     pub fn kept(&mut self) -> Option<Reserved<'_>> {
         let space = self.kept.filter(|_| self.keeps)?;
@@ -263,7 +262,7 @@ impl Channel {
     }
 
     /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
-    /// transport cannot do that now or a copy costs less: use another way then.
+    /// transport cannot do that now or a copy costs less: send a copy then.
     #[inline]
     pub fn send_beside(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Option<Result<(), SendError>> {
         let Path::TwoSided(path) = &self.path else { return None };
@@ -288,7 +287,7 @@ impl Channel {
         Some(Line { path, at, start })
     }
 
-    /// [`Channel::line`], where that needs no check: most times.
+    /// [`Channel::line`] without its checks, which most frames do not need. `None` if a check is due.
     #[inline(always)]
     pub fn clear_line(&mut self) -> Option<ClearLine<'_>> {
         let path = self.mapped_path()?;
@@ -308,23 +307,23 @@ impl Channel {
         }
     }
 
-    /// Has the frames sent from now on not wake the peer, where a doorbell does that; [`Channel::end_group`] follows, and
-    /// then [`Channel::wake_for_group`].
+    /// Stops frames sent from now on from waking the peer, on paths where a doorbell wakes it. Call
+    /// [`Channel::end_group`] behind the group, and then [`Channel::wake_for_group`].
     pub fn begin_group(&mut self) {
         if let Path::OneSided(path) = &mut self.path {
             path.begin_group();
         }
     }
 
-    /// Has later frames wake the peer again.
+    /// Lets later frames wake the peer again.
     pub fn end_group(&mut self) {
         if let Path::OneSided(path) = &mut self.path {
             path.end_group();
         }
     }
 
-    /// Whether the peer may sleep and have missed frames of a group: [`Channel::wake_for_group`] has to follow before
-    /// anything is awaited.
+    /// Returns whether the peer may sleep and have missed frames of a group. If so, call
+    /// [`Channel::wake_for_group`] before waiting for anything.
     #[inline(always)]
     pub fn owes_wake(&self) -> bool {
         matches!(&self.path, Path::OneSided(path) if path.owes_wake())

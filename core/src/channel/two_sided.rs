@@ -10,7 +10,7 @@ use crate::frame::{
 };
 use crate::transport::{Message, MessageHeader, Messages, TransportError};
 
-// What a poll touches comes first, then what each send touches.
+// The fields that a poll touches come first, then those that each send touches.
 #[repr(C)]
 pub(super) struct TwoSided {
     pub(super) messages: Box<dyn Messages>,
@@ -24,7 +24,7 @@ pub(super) struct TwoSided {
     pub(super) received: u64,
     /// Number of the next frame to send.
     sent: u64,
-    /// The backend's error when the fast path asked for a buffer.
+    /// The backend's error when the fast path requested a buffer.
     refused: Option<Box<TransportError>>,
     /// The error of a fast poll, for the general poll that follows.
     failed: Option<Box<TransportError>>,
@@ -35,7 +35,7 @@ pub(super) struct TwoSided {
 pub(super) enum FastPoll {
     /// Nothing.
     Nothing,
-    /// A frame without code: its header, and where it and its payload start.
+    /// A frame without code: its header, and the address at which the frame and its payload start.
     Plain(PlainWords, NonNull<u8>),
     /// Something else: call [`TwoSided::poll`].
     Look,
@@ -80,7 +80,7 @@ impl TwoSided {
     /// no commit has taken it since.
     #[inline]
     pub(super) unsafe fn commit(&mut self, start: NonNull<u8>, header: Header) -> Result<(), SendError> {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the buffer (see Safety).
         unsafe { self.begin(start, header) };
         let sent = self.messages.commit(header.frame_len as usize, self.sent);
         self.ended(sent)
@@ -104,7 +104,7 @@ impl TwoSided {
     #[inline(always)]
     pub(super) unsafe fn send_plain(&mut self, start: NonNull<u8>, plan: &Plan<'_>, used: usize) -> bool {
         let header = plain_header(plan, used);
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the buffer (see Safety).
         unsafe { self.begin(start, header) };
         let sent = self.messages.commit(header.frame_len as usize, self.sent);
         self.plain_ended(sent)
@@ -152,7 +152,7 @@ impl TwoSided {
         header: Header,
         bytes: &[u8],
     ) -> Result<(), SendError> {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the buffer (see Safety).
         unsafe { self.begin(start, header) };
         let sent = self.messages.commit_beside(header.frame_len as usize, bytes, self.sent);
         self.ended(sent)
@@ -168,7 +168,7 @@ impl TwoSided {
         let at = header.frame_len as usize - DELIVERED_HEADER_LEN;
         // SAFETY: the backend lends at least the frame's bytes at `start` until its commit or the next
         // `reserve`. There was neither since (see Safety), and no frame is shorter than its header. Nothing
-        // else uses them.
+        // else uses these bytes.
         unsafe { start.add(at).cast().write_unaligned([first.to_le(), second.to_le()]) };
     }
 
@@ -200,7 +200,7 @@ impl TwoSided {
         }
     }
 
-    /// Keeps an error that may end the link: the backend is not asked twice.
+    /// Keeps an error that may end the link: the backend gets no second request.
     #[cold]
     fn refuse(&mut self, error: TransportError) {
         if !error.is_full() {

@@ -4,12 +4,12 @@
 //! 0. A barrier puts the cleaning behind the load by which this core learned of the code, if another core or a device
 //!    wrote it. Cache maintenance is ordered with accesses to the same line, and with others by barriers alone: not by
 //!    the acquire load of a signal in another line.
-//! 1. The lines that were written are cleaned to the point where both caches look, unless the processor says that
-//!    it needs none of that (`CTR_EL0.IDC`). This works by physical address: any mapping will do.
-//! 2. A barrier has all observers see that.
-//! 3. The lines of the addresses at which the code *runs* are invalidated in the instruction caches of all cores,
-//!    unless the processor says that it needs none of that (`CTR_EL0.DIC`): an instruction cache may go by
-//!    virtual address.
+//! 1. The written lines are cleaned to the point where both caches look, unless the processor says that it
+//!    does not need this (`CTR_EL0.IDC`). This works by physical address: any mapping will do.
+//! 2. A barrier makes this visible to all observers.
+//! 3. The lines of the addresses at which the code *runs* are invalidated in the instruction caches of all
+//!    cores, unless the processor says that it does not need this (`CTR_EL0.DIC`). The addresses matter,
+//!    because an instruction cache may be indexed by virtual address.
 //! 4. A barrier waits until that is done, on all cores.
 //! 5. This core discards what it has fetched. Another core does so when it learns of the code by an exception's
 //!    return, or by `membarrier` (its "sync core" command).
@@ -23,20 +23,20 @@ const DIC: u64 = 1 << 29;
 /// Makes code that was written at `written` run at `address`, on all cores that synchronise after it.
 pub(super) fn publish(written: u64, address: u64, len: usize) {
     let kind = cache_type();
-    // Lengths of lines in words: never assumed, and not the same on all cores of some machines, where the system
+    // Lengths of lines in words. They are never assumed. On machines whose cores differ in them, the system
     // shows the least.
     let (data, code) = (4 << (kind >> 16 & 0xf), 4 << (kind & 0xf));
     if kind & IDC == 0 {
         barrier();
         for line in lines(written, len, data) {
-            // SAFETY: the line is mapped for reading, as the caller's. Cleaning changes no byte.
+            // SAFETY: the line is the caller's, mapped for reading. Cleaning changes no byte.
             unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
     }
     barrier();
     if kind & DIC == 0 {
         for line in lines(address, len, code) {
-            // SAFETY: the line is mapped, as the caller's. Invalidating changes no byte.
+            // SAFETY: the line is the caller's, mapped. Invalidating changes no byte.
             unsafe { asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
         }
         barrier();

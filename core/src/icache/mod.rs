@@ -12,8 +12,8 @@ mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-/// Makes `len` bytes of code at `address` (where it will *run*) executable by this and every other core. They were
-/// written at `written`: the same memory, mapped for reading.
+/// Makes `len` bytes of code at `address` (where it will *run*) executable by this and every other core. The
+/// bytes were written at `written`: the same memory, mapped for reading.
 ///
 /// **x86-64**: does nothing. Its instruction caches are coherent with stores, also with stores through
 /// another linear address of the same memory. The processor that runs the code must execute a *serialising*
@@ -24,11 +24,11 @@ mod x86_64;
 /// address. This is not enough where *another agent* replaces code at the same address (in place in the
 /// mailbox): see [`sync_foreign`].
 ///
-/// **aarch64**: cleans the data cache and invalidates the instruction caches of all cores, as far as the processor
-/// says that it needs either. A core that has run other code at `address` must synchronise besides.
+/// **aarch64**: cleans the data cache and invalidates the instruction caches of all cores, as far as the
+/// processor says that it needs either. A core that has run other code at `address` must also synchronise.
 ///
-/// **riscv64**: has Linux flush the instruction caches of all harts that run threads of this process. They
-/// synchronise by that, too. Every call interrupts those harts.
+/// **riscv64**: makes Linux flush the instruction caches of all harts that run threads of this process. That
+/// also synchronises these harts. Every call interrupts them.
 ///
 /// [`supported`] refuses architectures on which injected code cannot run.
 #[inline]
@@ -41,10 +41,10 @@ pub fn publish(written: u64, address: u64, len: usize) {
     let _ = (written, address, len);
 }
 
-/// Whether cores that run code after [`publish`] must synchronise though they never ran other code at its address: on
-/// aarch64, where a core may have fetched from there before the code was written, however unlikely that is (Arm
-/// Architecture Reference Manual for A-profile, B2.2.5). On x86-64 they need not, see [`publish`], and on riscv64 Linux
-/// has them do it.
+/// True if a core that runs code after [`publish`] must synchronise even if it never ran other code at that
+/// address. This holds on aarch64, where a core may have fetched from there before the code was written,
+/// however unlikely that is (Arm Architecture Reference Manual for A-profile, B2.2.5). On x86-64 no core
+/// needs to, see [`publish`], and on riscv64 Linux makes the cores synchronise.
 pub const OTHERS_MUST_SYNCHRONISE: bool = cfg!(target_arch = "aarch64");
 
 /// Makes `len` bytes of code at `address` executable by this processor, after another agent (a core that runs
@@ -58,12 +58,13 @@ pub const OTHERS_MUST_SYNCHRONISE: bool = cfg!(target_arch = "aarch64");
 /// *cross-modifying code* the executing processor must serialise after it has seen that the code is there
 /// (Intel SDM volume 3, 9.1.3 "Handling Self- and Cross-Modifying Code"; AMD64 manual volume 2, 7.6.1
 /// "Cross-Modifying Code"). The same holds for a processor that wrote through another linear address than the
-/// one it executes at (the same places).
+/// one it executes at (the same sections).
 ///
 /// **aarch64** needs all that [`publish`] does, by the process that runs the code. The writer may be a device, and its
 /// maintenance, if any, may not have reached this process's addresses.
 ///
-/// **riscv64** needs it, too: a flush in the writer's process is one for the writer's threads.
+/// **riscv64** needs all that [`publish`] does, too: a flush in the writer's process serves the writer's
+/// threads alone.
 #[inline]
 pub fn sync_foreign(written: u64, address: u64, len: usize) {
     publish(written, address, len);
@@ -72,7 +73,8 @@ pub fn sync_foreign(written: u64, address: u64, len: usize) {
 
 /// Makes this processor discard prefetched instructions.
 ///
-/// On x86-64 a program with shadow stacks in user mode cannot return this way, nor in that of `farjump_panic`.
+/// On x86-64 a program with shadow stacks in user mode cannot return this way, nor in the way of
+/// `farjump_panic`.
 #[inline]
 pub fn serialise() {
     #[cfg(target_arch = "aarch64")]
@@ -83,10 +85,10 @@ pub fn serialise() {
     x86_64::serialise();
 }
 
-/// Whether this build can run injected code on the machine it runs on.
+/// Returns the machine that this build runs on, if it can run injected code there.
 ///
 /// # Errors
-/// The unsupported machine, or what the system refuses, for the message.
+/// The unsupported machine, or the system's refusal, as text for the message.
 pub fn supported() -> Result<Machine, &'static str> {
     #[cfg(all(target_arch = "riscv64", target_os = "linux"))]
     riscv64::available()?;

@@ -1,40 +1,41 @@
 //! riscv64: instruction fetches are not ordered with stores, not even with this hart's own (RISC-V Unprivileged ISA,
 //! "Zifencei").
 //!
-//! `fence.i` orders them for the hart that executes it. A process cannot use it: the system may move the thread to
-//! another hart right after it, and other threads run on harts of their own. So Linux flushes for a process:
-//! `riscv_flush_icache(start, end, flags)`. With no flags it returns when each hart that runs a thread of this process
-//! has executed `fence.i`; the others do so before they run one again. It ignores the range, and orders this hart's
-//! earlier stores before that. The same call serves code that another process or a device wrote, once this hart has
-//! seen that it is there.
+//! `fence.i` orders them for the hart that executes it. A process cannot use it: the system may move the
+//! thread to another hart right after it, and other threads run on harts of their own. So Linux flushes for a
+//! process: `riscv_flush_icache(start, end, flags)`. With no flags it returns when each hart that runs a
+//! thread of this process has executed `fence.i`; the others do so before they run such a thread again. It
+//! ignores the range, and orders this hart's earlier stores before that. The same call serves code that
+//! another process or a device wrote, once this hart has seen that the code is there.
 //!
-//! The call is made here though core knows no operating system (`docs/decisions/weak-memory.md`).
+//! The call is made here though core knows no operating system (`docs/design/frames.md`).
 
 use core::arch::asm;
 
 /// The call's number.
 const FLUSH: usize = 259;
-/// Flags: for all threads of this process; and none that exists.
+/// Flags: one for all threads of this process, and one that does not exist.
 const ALL_THREADS: usize = 0;
 const UNKNOWN: usize = usize::MAX;
-/// Linux's answer to flags that it does not know.
+/// Linux's error for flags that it does not know.
 const EINVAL: isize = -22;
 
 /// Makes code that was written run at `address`, on all harts that run threads of this process.
 pub(super) fn publish(address: u64, len: usize) {
     let address = address as usize;
     if flush(address, address.saturating_add(len), ALL_THREADS) != 0 {
-        // The system came to refuse what it allowed when `available` asked. This is the most that is left.
+        // The system refuses a call that it allowed in `available`. All that is left is to synchronise this
+        // hart.
         serialise();
     }
 }
 
-/// Whether the system lets this process flush.
+/// Checks that the system lets this process flush.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason of the refusal.
 pub(super) fn available() -> Result<(), &'static str> {
-    // Flags that Linux refuses interrupt no hart. QEMU looks at none.
+    // Flags that Linux refuses interrupt no hart. QEMU ignores the flags.
     match flush(0, 0, UNKNOWN) {
         0 | EINVAL => Ok(()),
         _ => Err("the system refuses riscv_flush_icache, without which fresh code does not run: \

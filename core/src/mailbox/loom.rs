@@ -246,7 +246,7 @@ fn loom_finds_the_frame_that_is_written_over_one_being_read() {
     });
 }
 
-/// Whether the sender and the sleeper have a fence at *order*.
+/// The fences at *order*, each true if that process has one.
 #[derive(Clone, Copy)]
 struct Fences {
     sender: bool,
@@ -281,8 +281,8 @@ impl Sleeper for Dozer {
     }
 }
 
-/// One peer sends two frames, the other goes to sleep, twice if it finds one. A sound sleeper has been woken
-/// by the time the sender is done, if a frame is there.
+/// One peer sends two frames, the other goes to sleep, twice if it finds one. If a frame is there when the
+/// sender is done, a sleeper that sleeps soundly has been woken.
 fn doze(fences: Fences) {
     loom::model(move || {
         let (mut producer, consumer) = ring(4);

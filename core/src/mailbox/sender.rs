@@ -9,7 +9,7 @@ use super::CONSUMED_AT;
 use crate::wire::layout::frame::{LENGTHS, REST};
 
 /// Lengths of consecutive frames of one line, in lines. No two distances are equal, and no frame ends in the
-/// line next to the start of the following one (`docs/decisions/frames-apart.md`).
+/// line next to the start of the following one (`docs/design/mailbox.md`).
 const APART: [usize; 4] = [2, 6, 4, 10];
 /// The gaps behind consecutive frames of one line, in bytes: one in each sixteen bits. They are [`APART`] without
 /// the line itself.
@@ -33,16 +33,16 @@ const SHORT_LINES: usize = 4;
 /// Greatest length of a frame that is placed apart and does not take the rest of the ring, in bytes.
 const LONGEST_APART: usize = (SHORT_LINES + APART[3] - 1) * frame::LINE;
 
-/// The sending half of a ring: tracks sent and consumed positions, and writes frames into `ring`. That is the
-/// peer's ring itself (mapped) or a shadow ring from which a backend moves the bytes.
-// What each send touches comes first.
+/// The sending half of a ring: tracks sent and consumed positions, and writes frames into `ring`. The ring is
+/// the peer's own (mapped) or a shadow ring from which a backend moves the bytes.
+// The fields that each send touches come first.
 #[repr(C)]
 pub(crate) struct Outbound<M, R = M> {
     ring: M,
     position: u64,
-    /// Up to here a frame of up to [`LONGEST_APART`] bytes may start without further checks: it is within the
-    /// credit, the ring's end and the peer's limit, and the ring is not filling up. A frame that starts here
-    /// or later takes the checks, and most of them move this on.
+    /// Position before which a frame of up to [`LONGEST_APART`] bytes may start without further checks. Such
+    /// a frame is within the credit, the ring's end and the peer's limit, and the ring is not filling up. A
+    /// frame that starts here or later takes the checks, and most of them move this position on.
     clear_until: u64,
     /// Last known position up to which the peer has consumed.
     consumed: u64,
@@ -66,11 +66,11 @@ pub(crate) struct Outbound<M, R = M> {
 pub(crate) struct Finished {
     /// Offset of the frame in the ring.
     pub(crate) at: usize,
-    /// Bytes of it that are written.
+    /// Written bytes of the frame.
     pub(crate) len: usize,
     /// The signal that is still missing.
     pub(crate) signal: u64,
-    /// Its position.
+    /// Position of the frame.
     pub(crate) position: u64,
 }
 
@@ -124,15 +124,16 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
     /// Reads the credit line. The peer may lie: a position that is not between the last known one and this
     /// sender's changes nothing.
     fn refresh(&mut self) {
-        // Pairs with the release store in `Inbound::report` (or with the transport's ordering): the peer read
-        // these bytes before it returned their credit, and they are written again only after it.
+        // Pairs with the release store in `OneSided::write_credit_line` (or with the transport's ordering):
+        // the peer read these bytes before it returned their credit, and they are written again only after
+        // it.
         let returned = self.returns.load_first(CONSUMED_AT, Ordering::Acquire);
         if returned > self.consumed && returned <= self.position {
             self.consumed = returned;
         }
     }
 
-    /// Whether `len` bytes from the position on are free.
+    /// Returns whether `len` bytes from the position on are free.
     #[inline(always)]
     fn free(&mut self, len: usize) -> bool {
         if self.is_free(len) {
@@ -173,12 +174,12 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
         (self.position < self.clear_until).then(|| self.offset())
     }
 
-    /// Has frames take the checks until [`Outbound::open`]. Nothing is sent in between.
+    /// Makes every frame take the checks until [`Outbound::open`]. Nothing is sent in between.
     pub(crate) fn close(&mut self) {
         self.clear_when_open = core::mem::take(&mut self.clear_until);
     }
 
-    /// Ends [`Outbound::close`].
+    /// Undoes [`Outbound::close`].
     pub(crate) fn open(&mut self) {
         self.clear_until = core::mem::take(&mut self.clear_when_open);
     }
@@ -254,9 +255,9 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
         self.signal = self.key.header(self.position);
     }
 
-    /// Writes header and signal of a frame of one line at `at`, an offset of the shadow ring from
-    /// [`Outbound::line`] at which its payload of `payload_len` bytes was written, and advances. The frame ends with a
-    /// trailer if it `trails`.
+    /// Writes header and signal of a frame of one line at `at`, and advances. `at` is an offset of the shadow
+    /// ring from [`Outbound::line`], at which the payload of `payload_len` bytes was written. The frame ends
+    /// with a trailer if it `trails`.
     #[inline(always)]
     pub(crate) fn stage_line(
         &mut self,
@@ -351,7 +352,7 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
         self.apart_checked(at, least, gap, back)
     }
 
-    /// The gap behind the next frame that is placed apart, in bytes. It counts as placed.
+    /// The gap behind the next frame that is placed apart, in bytes. Counts that frame as placed.
     #[inline(always)]
     fn gap(&mut self) -> usize {
         self.gaps = self.gaps.rotate_right(16);

@@ -48,9 +48,9 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    /// Whether the peer fell asleep since the last check and must be woken. To be called after every stored
-    /// frame, with `fenced` unless the sleeper provides the order. `returns` is the region that the peer
-    /// writes. `in_flight` returns the bytes that the peer is not known to have consumed.
+    /// Returns whether the peer fell asleep since the last check and must be woken. Call this after every
+    /// stored frame, with `fenced` unless the sleeper provides the order. `returns` is the region that the
+    /// peer writes. `in_flight` returns the bytes that the peer is not known to have consumed.
     #[inline(always)]
     pub(crate) fn must_wake(
         &mut self,
@@ -61,8 +61,8 @@ impl Waker {
         self.state_changed(returns, fenced) && self.changed(returns, in_flight)
     }
 
-    /// Whether the peer's state has changed since the last check: only then may it have fallen asleep. To be
-    /// called as [`Waker::must_wake`].
+    /// Returns whether the peer's state has changed since the last check: only then may it have fallen
+    /// asleep. Call this as [`Waker::must_wake`].
     #[inline(always)]
     pub(crate) fn state_changed(&self, returns: &impl Memory, fenced: bool) -> bool {
         order(fenced);
@@ -70,9 +70,9 @@ impl Waker {
         State(returns.load_first(STATE_AT, Ordering::Relaxed)) != self.seen
     }
 
-    /// The peer's present sleep, if it was not woken from it. For checks that follow no frame: before the
-    /// caller wakes the peer for this sleep ([`Waker::note_woken`]), it must know that the peer may have missed a
-    /// frame.
+    /// The peer's current sleep, if this sender has not woken it from that sleep. For checks that follow no
+    /// frame: before the caller wakes the peer for this sleep ([`Waker::note_woken`]), it must know that the
+    /// peer may have missed a frame.
     pub(crate) fn missed_sleep(&self, returns: &impl Memory, fenced: bool) -> Option<State> {
         order(fenced);
         // Acquire: the peer's consumed position at the time it fell asleep is read after the state.
@@ -80,7 +80,7 @@ impl Waker {
         (state != self.seen && state.asleep()).then_some(state)
     }
 
-    /// Records that the peer was woken from this sleep: once is enough.
+    /// Records that the peer was woken from this sleep, so that no second wake-up follows.
     pub(crate) fn note_woken(&mut self, sleep: State) {
         self.seen = sleep;
     }
@@ -124,10 +124,11 @@ fn order(fenced: bool) {
 pub(crate) trait Sleeper {
     type Error;
 
-    /// Stores "asleep" in the peer's region. `false`: the peer could not be notified now.
+    /// Stores "asleep" in the peer's region. Returns `false` if the peer could not be notified now.
     fn say_asleep(&mut self) -> Result<bool, Self::Error>;
 
-    /// Orders the store before the poll that follows, for the peer too. `false`: the order is not guaranteed.
+    /// Orders the store before the poll that follows, for the peer too. Returns `false` if the order is not
+    /// guaranteed.
     fn order(&mut self) -> Result<bool, Self::Error>;
 
     /// Checks whether there is something to do.

@@ -2,7 +2,7 @@
 //! model-checked.
 //!
 //! Loom's words are larger than eight bytes, so they lie beside the memory and are found by address. Plain
-//! accesses (payload) use the memory itself. Each of its lines has a cell that loom watches: a read that is
+//! accesses (payload) use the memory itself. Each of its lines has a cell that loom watches. A read that is
 //! not ordered behind the write, or a write that is not ordered behind the last read, fails the model.
 #![cfg_attr(not(test), allow(dead_code, reason = "only models use it"))]
 

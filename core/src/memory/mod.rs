@@ -162,7 +162,7 @@ pub(crate) struct Ring {
     line_mask: usize,
 }
 
-// SAFETY: as for `Region`, of which this is one.
+// SAFETY: as for `Region`: a ring is one.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -197,8 +197,8 @@ impl Ring {
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// The address of the line at `at`. Every frame needs this: instead of a check, an offset that is no line's
-    /// becomes one that is.
+    /// The address of the line at `at`. Every frame needs this. Instead of a check, a mask turns every offset
+    /// into that of a line in the ring.
     #[inline(always)]
     pub(crate) fn line_pointer(&self, at: usize) -> NonNull<u8> {
         debug_assert!(at.is_multiple_of(64) && at <= self.line_mask);

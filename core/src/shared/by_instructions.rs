@@ -262,7 +262,7 @@ unsafe fn differences(shared: *const u8, own: *const u8) -> __m256i {
     }
 }
 
-/// Whether the processor and the system are known to have registers of 32 bytes.
+/// True if the processor and the system are known to have registers of 32 bytes.
 static AVX2: AtomicBool = AtomicBool::new(false);
 
 /// Detects AVX2. Does nothing without the standard library.

@@ -2,7 +2,7 @@
 //!
 //! None of them is a Rust access to that memory: a reference, or a copy by `memcpy`, would have to be the
 //! only access. Instructions move the bytes, or relaxed atomic accesses where there are no such instructions
-//! (`docs/decisions/shared-bytes.md`). Both are also sound on memory that only this process uses.
+//! (`docs/design/frames.md`). Both are also sound on memory that only this process uses.
 
 mod by_atomics;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
@@ -42,8 +42,9 @@ pub unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
     unsafe { means::copy_in(from, to, len) }
 }
 
-/// Whether memory that another process may write meanwhile holds the bytes of `own`. `true` means that each
-/// byte was there at some time during the call, and says nothing about later: use `own` from then on.
+/// Returns whether memory that another process may write meanwhile holds the bytes of `own`. `true` means
+/// that each byte was there at some time during the call, and says nothing about later: use `own` from then
+/// on.
 ///
 /// # Safety
 /// `shared` must be valid for reads of `own.len()` bytes. In this process nothing may write there meanwhile

@@ -2,8 +2,8 @@
 //!
 //! The call makes each running thread of each registered process pass a full fence between its start and its
 //! return. Linux interrupts the processors of these threads; a thread that is not running passes a fence when
-//! it is switched to. Loom has no interrupts, so a thread of a model has places at which one may be taken:
-//! [`interruptible`].
+//! it is switched to. Loom has no interrupts, so a thread of a model has places at which an interrupt may be
+//! taken: [`interruptible`].
 //!
 //! The model is too strong in one point: a loom fence with sequential consistency synchronises with each
 //! earlier one. Rust does not guarantee that; the fences of x86-64, aarch64 (`dmb ish`) and riscv64 (`fence rw,rw`) and
@@ -25,7 +25,7 @@ pub(crate) struct Thread {
     /// Number of fences requested, and number of the last fence passed.
     asked: AtomicU64,
     passed: AtomicU64,
-    /// The thread's own copy of `passed`: no word of the model.
+    /// The thread's own copy of `passed`: not a word of the model.
     known: std::sync::atomic::AtomicU64,
 }
 
@@ -50,7 +50,7 @@ impl Thread {
     }
 }
 
-/// Makes the calling thread `thread`, which runs.
+/// Makes the calling thread run as `thread`.
 pub(crate) fn run_as(thread: Arc<Thread>) {
     THIS.with(|this| *this.borrow_mut() = Some(thread));
     resume();

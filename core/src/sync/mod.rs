@@ -25,13 +25,14 @@ pub(crate) enum Handover {
     Notice,
 }
 
-/// Whether an acquire load orders the writes of a device, too, by which it was satisfied. On x86-64 every load does. On
-/// other architectures acquire order is one between processors: [`order_device`] adds the device's.
+/// True if an acquire load that returns a write of a device also orders the device's earlier writes. On
+/// x86-64 every load does. On other architectures acquire order holds between processors only:
+/// [`order_device`] adds the device's.
 pub(crate) const ACQUIRE_ORDERS_DEVICES: bool =
     cfg!(any(loom, miri, not(any(target_arch = "aarch64", target_arch = "riscv64"))));
 
 /// Orders loads behind a load that saw a write of a device: they see what the device wrote before. The same as
-/// `udma_from_device_barrier` of rdma-core (`docs/decisions/weak-memory.md`).
+/// `udma_from_device_barrier` of rdma-core (`docs/design/frames.md`).
 #[inline(always)]
 pub(crate) fn order_device() {
     // SAFETY: the instruction changes no register and no memory.

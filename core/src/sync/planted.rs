@@ -1,5 +1,5 @@
 //! Planted races: stores that should have release order and do not. A model or a ThreadSanitizer test that
-//! misses one of these proves nothing when it finds none.
+//! misses a planted race proves nothing when it finds no race.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, reason = "only models use it"))]
 
 use super::Handover;

@@ -14,13 +14,14 @@ bitflags::bitflags! {
     pub struct ArrivalRules: u8 {
         /// Plain stores into memory mapped in both processes; the signal is stored last with release order.
         /// Needs [`RemoteMemory::mapped`]. A backend with this rule also lists `FENCED` and `CHECKED`, and
-        /// carries puts, fences and words out over its mapping: frames travel that way if middleware of
+        /// carries out puts, fences and words over its mapping. Frames travel that way if middleware of
         /// either peer hides the mapping.
         const STORES = 1 << 0;
         /// One write whose bytes become visible in ascending order: the signal that ends it proves all bytes
-        /// before it. The receiver asks its device (`ibv_query_qp_data_in_order`), not the sender.
+        /// before it. The receiver queries its device for this (`ibv_query_qp_data_in_order`); the sender
+        /// does not.
         const IN_ORDER = 1 << 1;
-        /// The frame without its signal, [`RemoteMemory::fence`], then the signal in a write of its own.
+        /// The frame without its signal, [`RemoteMemory::fence`], then the signal in a separate write.
         const FENCED = 1 << 2;
         /// One write with immediate data, which a completion reports to the receiver
         /// ([`LocalMemory::completions`]).

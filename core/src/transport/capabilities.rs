@@ -24,18 +24,19 @@ pub struct Capabilities {
     /// Largest frame in bytes, header, trailer and padding **included**, that the path can move in one
     /// operation. A mailbox further limits frames to the length of its ring.
     pub max_frame: usize,
-    /// An aligned 64-byte line arrives in one piece: a reader that sees one word of it sees all. Matters only
-    /// under [`ArrivalRules::IN_ORDER`], where frames of one line then need no trailer.
+    /// True if an aligned 64-byte line arrives in one piece: a reader that sees one word of it sees all.
+    /// Matters only under [`ArrivalRules::IN_ORDER`], where frames of one line then need no trailer.
     pub line_whole: bool,
-    /// The local region can have an executable alias ([`LocalMemory::executable`]), so that code can run in
-    /// the mailbox. States the backend's ability, **not** this process's permission: if the system forbids
-    /// it, the request for the alias fails.
+    /// True if the local region can have an executable alias ([`LocalMemory::executable`]), so that code can
+    /// run in the mailbox. States the backend's ability, **not** this process's permission: if the system
+    /// forbids it, the request for the alias fails.
     pub in_place: bool,
-    /// Addresses contain file descriptors ([`LocalAddress::descriptors`]), which travel only on a Unix
-    /// socket, between processes of one machine.
+    /// True if addresses contain file descriptors ([`LocalAddress::descriptors`]), which travel only on a
+    /// Unix socket, between processes of one machine.
     pub descriptors: bool,
-    /// Frames travel on a stream. Farjump connects it beside the control connection, to the address on which
-    /// the target already listens, and passes it to [`UnconnectedEndpoint::connect`] ([`Address::stream`]).
+    /// True if frames travel on a stream. Farjump connects it beside the control connection, to the address
+    /// on which the target already listens, and passes it to [`UnconnectedEndpoint::connect`]
+    /// ([`Address::stream`]).
     pub stream: bool,
 }
 

@@ -51,7 +51,7 @@ impl fmt::Display for Operation {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// No credit or buffer now; there will be some once the peer has worked. Not a failure of the link.
+    /// No credit or buffer now. The peer's work will free some. Not a failure of the link.
     #[error("there is no credit now")]
     Full,
     /// More bytes than can ever fit.
@@ -152,7 +152,7 @@ impl TransportError {
         self.0.frame
     }
 
-    /// Whether the cause is [`Cause::Full`]: not a failure of the link.
+    /// Returns whether the cause is [`Cause::Full`]: not a failure of the link.
     pub fn is_full(&self) -> bool {
         self.0.cause == Cause::Full
     }

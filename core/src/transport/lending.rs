@@ -42,8 +42,8 @@ impl Loan {
         Loan { key, _registration: registration }
     }
 
-    /// The bytes by which the peer's backend reads the memory ([`Reads::start`]). Whoever has them can read it, if he can
-    /// reach this process's device.
+    /// The bytes by which the peer's backend reads the memory ([`Reads::start`]). A process that has these
+    /// bytes can read the memory if it can reach this process's device.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
@@ -58,31 +58,31 @@ impl fmt::Debug for Loan {
 
 /// Reads memory that the peer of an endpoint lent ([`RemoteMemory::reads`], [`Messages::reads`]): one loan at a time.
 ///
-/// The bytes come into memory of the backend's, which keeps it until its device has done with it. A read is never
-/// undone: one that nobody waits for goes on, and its bytes are dropped by the next [`Reads::start`].
+/// The bytes come into memory of the backend, which keeps it until its device has finished with it. A read is
+/// never undone: without a waiter it continues, and the next [`Reads::start`] drops its bytes.
 pub trait Reads {
-    /// Starts to read the first `len` bytes, at least one, of what the peer lent by `key`, which comes from the peer and
-    /// is untrusted.
+    /// Starts to read the first `len` bytes, at least one, of the memory that the peer lent by `key`. The key
+    /// comes from the peer and is untrusted.
     ///
     /// # Errors
-    /// [`Cause::Full`] while another read is under way. [`Cause::Address`] if `key` is no key of this backend, or for
-    /// fewer bytes; [`Cause::Unsupported`] if that memory cannot be read natively: the link stays usable after these,
-    /// and after a lack of memory. All others are final for the link.
+    /// [`Cause::Full`] while another read is under way. [`Cause::Address`] if `key` is no key of this
+    /// backend, or for fewer bytes. [`Cause::Unsupported`] if that memory cannot be read natively. The link
+    /// stays usable after these errors, and after a lack of memory. All others are final for the link.
     fn start(&mut self, key: &[u8], len: usize) -> Result<(), TransportError>;
 
     /// The bytes of the read under way, once all are there. Lets the backend make progress; does not wait.
     ///
     /// # Errors
-    /// [`Cause::Unsupported`] as [`Reads::start`], if that shows only now. All others are final for the link: the loan
-    /// ended, or the peer or the way to it did.
+    /// [`Cause::Unsupported`] as [`Reads::start`], if that shows only now. All others are final for the link:
+    /// the loan, the peer or the path to it ended.
     fn poll(&mut self) -> Result<Option<ReadBytes>, TransportError>;
 }
 
-/// Bytes that were read from the peer's memory, in memory of the backend's.
+/// Bytes that were read from the peer's memory, in memory of the backend.
 pub struct ReadBytes(Box<dyn AsRef<[u8]> + Send + Sync>);
 
 impl ReadBytes {
-    /// Wraps the memory that holds them, which nothing writes any more.
+    /// Wraps the memory that holds the bytes. Nothing writes it any more.
     pub fn new(memory: impl AsRef<[u8]> + Send + Sync + 'static) -> ReadBytes {
         ReadBytes(Box::new(memory))
     }

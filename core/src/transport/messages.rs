@@ -8,7 +8,8 @@ use super::Capabilities;
 use super::{BorrowedFd, Cause, Lender, Operation, PathInfo, Reads, TransportError};
 use crate::frame::DELIVERED_HEADER_LEN;
 
-/// The header of a message that core sends, as two words. The upper half of the second is zero, and the transport's.
+/// The header of a message that core sends, as two words. The upper half of the second word is zero, and
+/// belongs to the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageHeader(pub u64, pub u64);
 
@@ -29,7 +30,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message of `len` bytes at `start`, whose header is its end, as it was committed.
+    /// A message of `len` bytes at `start`, whose header is at its end, as it was committed.
     #[inline(always)]
     pub fn new(start: NonNull<u8>, len: usize) -> Message {
         let header = start.as_ptr().wrapping_add(len.saturating_sub(DELIVERED_HEADER_LEN));
@@ -44,24 +45,24 @@ impl Message {
         Message { start, len, header }
     }
 
-    /// Its start: that of the payload, of a frame without code.
+    /// The start of the message: of the payload, in a frame without code.
     #[inline(always)]
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its length in bytes, that of the header included.
+    /// The length of the message in bytes, header included.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of its header, with any alignment.
+    /// Address of the header, with any alignment.
     #[inline(always)]
     pub fn header(&self) -> NonNull<u8> {
         self.header
@@ -71,8 +72,8 @@ impl Message {
 /// Whole messages, in order, each delivered once. The backend must not lose one without an error.
 ///
 /// # Safety
-/// Core and the injected function read and write through the pointers that this trait returns, without asking
-/// again. An implementation guarantees that
+/// Core and the injected function keep the pointers that this trait returns, and read and write through them.
+/// An implementation guarantees that
 /// * the buffer that [`Messages::reserve`] returns for `len` bytes is aligned to 64 bytes, and valid for
 ///   reads and writes of `len` bytes until the [`Messages::commit`] that succeeds, the next `reserve`, or the
 ///   end of the value;
@@ -101,7 +102,8 @@ pub unsafe trait Messages: Send {
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError>;
 
     /// [`Messages::reserve`], a copy and [`Messages::commit`] in one, for the message of `body` and behind it
-    /// `header`. A backend that does it itself saves core a call for each frame, and may put the header elsewhere.
+    /// `header`. A backend that implements it saves core a call for each frame, and may put the header
+    /// elsewhere.
     ///
     /// # Errors
     /// Those of both. Nothing was sent then.
@@ -110,14 +112,15 @@ pub unsafe trait Messages: Send {
         send_in_steps(self, body, header, frame)
     }
 
-    /// Whether [`Messages::commit_beside`] is implemented: sending bytes without copying them.
+    /// Returns whether the backend implements [`Messages::commit_beside`], which sends bytes without copying
+    /// them.
     fn sends_beside(&self) -> bool {
         false
     }
 
-    /// [`Messages::commit`], but the message starts with the bytes of `beside` instead of as many of the
-    /// buffer's. `beside` is shorter than the message, and not used after the return: bytes that are not on
-    /// their way by then were copied. Only called if [`Messages::sends_beside`].
+    /// [`Messages::commit`], but the message starts with the bytes of `beside` instead of as many bytes of
+    /// the buffer. `beside` is shorter than the message. The backend does not use it after the return: it has
+    /// copied the bytes that are not on their way by then. Only called if [`Messages::sends_beside`].
     ///
     /// # Errors
     /// Those of [`Messages::commit`].
@@ -169,23 +172,23 @@ pub unsafe trait Messages: Send {
         Ok(())
     }
 
-    /// Whether committed messages wait for [`Messages::descriptor`] to become writable. A sleeper then waits
-    /// for readable or writable, and calls [`Messages::progress`].
+    /// Returns whether committed messages wait for [`Messages::descriptor`] to become writable. If so, a
+    /// sleeper waits for readable or writable, and calls [`Messages::progress`].
     fn wants_write(&self) -> bool {
         false
     }
 
-    /// Whether [`Messages::descriptor`] becomes readable at the next message without a call of
+    /// Returns whether [`Messages::descriptor`] becomes readable at the next message without a call of
     /// [`Messages::arm`]. `false` while an arrived message has not been polled, because no descriptor reports
     /// it. A receiver with many links need not poll those for which this is `true`.
     fn tells_unasked(&self) -> bool {
         false
     }
 
-    /// Whether the messages have an end of their own: [`Messages::poll`] returns [`Cause::PeerGone`] behind
-    /// the peer's last message, even if the peer ended long before. A caller that learns of the peer's end by
-    /// other means may then poll until that error, for a bounded time. Without this property, a message that
-    /// has not arrived when the peer has ended never arrives.
+    /// Returns whether the backend reports the end of the messages: [`Messages::poll`] returns
+    /// [`Cause::PeerGone`] behind the peer's last message, even if the peer ended long before. A caller that
+    /// learns of the peer's end by other means may then poll until that error, for a bounded time. Without
+    /// this property, a message that has not arrived when the peer has ended never arrives.
     fn has_end(&self) -> bool {
         false
     }
@@ -195,12 +198,14 @@ pub unsafe trait Messages: Send {
         PathInfo::default()
     }
 
-    /// Lends other memory to the peer; `None` if this backend does not, or not to this peer.
+    /// Returns the lender of other memory to the peer; `None` if this backend lends none, or none to this
+    /// peer.
     fn lender(&self) -> Option<Box<dyn Lender>> {
         None
     }
 
-    /// Reads memory that the peer lent by [`Messages::lender`]; `None` if this backend does not, or not of this peer.
+    /// Returns the reader of memory that the peer lent by [`Messages::lender`]; `None` if this backend reads
+    /// none, or none of this peer.
     fn reads(&mut self) -> Option<&mut dyn Reads> {
         None
     }

@@ -3,11 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A transport that would rather have been taken, and was not.
+/// A preferred transport that was not taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PassedOver {
-    /// Its name.
+    /// The name of the transport.
     pub transport: String,
     /// The reason, as a sentence.
     pub why: String,

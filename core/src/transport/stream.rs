@@ -12,17 +12,18 @@ use crate::descriptor::OwnedFd;
 /// those two have.
 ///
 /// Only farjump's own opening of 64 bytes has been read from it or written to it. It is non-blocking and
-/// closed on exec. The backend owns it from then on: it sets its own options, and closes it.
+/// closed on exec. The backend then owns the socket: it sets its own options, and closes it.
 #[derive(Debug)]
 pub struct Stream {
     /// The socket.
     pub descriptor: OwnedFd,
-    /// The side of this end: the two sides must not use one key for the same direction.
+    /// The role of this process: source and target must not use one key for the same direction.
     pub side: Side,
     /// The number by which the target matched the stream to the link, different for each stream. It travels
     /// on the stream unencrypted.
     pub token: [u8; Stream::TOKEN],
-    /// The secret from which keys are derived; `None` for an unencrypted stream. Both ends have the same.
+    /// The secret from which keys are derived; `None` for an unencrypted stream. Both processes have the same
+    /// secret.
     pub secret: Option<Secret>,
 }
 
@@ -31,12 +32,12 @@ impl Stream {
     pub const TOKEN: usize = 32;
 }
 
-/// The two ends of a stream.
+/// The two endpoints of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Side {
-    /// The end that connected: the source's.
+    /// The source's endpoint, which connected.
     Source,
-    /// The end that accepted: the target's.
+    /// The target's endpoint, which accepted.
     Target,
 }
 
@@ -53,7 +54,7 @@ impl Secret {
         Secret(Box::new(bytes))
     }
 
-    /// Its bytes.
+    /// The bytes of the secret.
     pub fn as_bytes(&self) -> &[u8; Secret::LEN] {
         &self.0
     }

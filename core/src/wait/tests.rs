@@ -56,10 +56,10 @@ fn without_events_their_turns_pause() {
     assert_eq!(WaitPolicy::events_only().without_events().pauses, u32::MAX);
 }
 
-/// Two threads take turns by one word, each of which waits for the other's write. Each write is the only one that the
-/// waiter can see, so a missed one would end the test by its patience, or, where only the timer's events end a wait, make
-/// it take their period each time. QEMU's `wfe` waits for nothing, so there the test shows that the loop is right, not
-/// that the core stops.
+/// Two threads take turns by one word, and each waits for the other's write. Each write is the only one that
+/// the waiter can see. So a missed write would end the test by its patience, or, if only the timer's events
+/// end a wait, make each wait take their period. QEMU's `wfe` waits for nothing, so there the test shows that
+/// the loop is right, not that the core stops.
 #[test]
 fn no_write_is_missed() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };

@@ -7,7 +7,7 @@ use core::str::FromStr;
 use super::bitcode::{BitcodeError, BitcodeView};
 use super::image::{ImageError, ImageView, Machine, Platform, PlatformError};
 
-/// What code is for.
+/// The platform, CPU or machine that code is for.
 ///
 /// Written as a platform ([`Platform`]), or as a machine's triple with `:exact` or `:bitcode` behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -71,10 +71,10 @@ impl FromStr for CodeKind {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodeError {
-    /// They are no image, and do not say that they are bitcode.
+    /// The bytes are no image, and do not start like bitcode.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// They say that they are bitcode, and are damaged.
+    /// The bytes start like bitcode, and are damaged.
     #[error(transparent)]
     Bitcode(#[from] BitcodeError),
 }
@@ -100,7 +100,7 @@ impl<'a> CodeView<'a> {
         Ok(CodeView::Image(ImageView::new_checked(bytes)?))
     }
 
-    /// What it is for.
+    /// The platform, CPU or machine that the code is for.
     pub fn kind(&self) -> CodeKind {
         match self {
             CodeView::Bitcode(bitcode) => CodeKind::Bitcode(bitcode.machine()),

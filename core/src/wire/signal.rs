@@ -54,8 +54,9 @@ impl LinkKey {
         mix(position ^ self.trailer, self.header)
     }
 
-    /// The stamp of the delivered frame that `number` others preceded, modulo 2^32: a message that was lost,
-    /// repeated or overtaken has another, and one whose sender lacks the key has this one once in 2^32.
+    /// The stamp of the delivered frame that `number` others preceded, modulo 2^32. If a message was lost,
+    /// repeated or overtaken, the stamps differ. A message whose sender lacks the key has this stamp once in
+    /// 2^32.
     #[inline(always)]
     pub const fn stamp(self, number: u64) -> u32 {
         (self.header as u32).wrapping_add(number as u32)

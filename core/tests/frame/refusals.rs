@@ -123,7 +123,7 @@ fn reserved_flags_impossible_alignments_and_trailers_in_messages_are_refused() {
             (0 | 1 | 4 | 5, log2 @ 7..=12) => {
                 Some(FrameError::Payload { offset: 1 << log2, len: 0, frame: 64 })
             }
-            // A call that has travelled, without room for its passage.
+            // A call that has travelled, without space for its passage.
             (8 | 9 | 12 | 13, log2 @ 3..=12) => Some(FrameError::Payload {
                 offset: u64::max(24, 1 << log2).next_multiple_of(1 << log2),
                 len: 0,

@@ -17,7 +17,7 @@ const CALL_HEAD: usize = 16;
 const PART: usize = 12;
 const REPLY_HEAD: usize = 16;
 
-/// The levels from a root, computed without shards.
+/// Returns the levels from a root, computed without shards.
 pub fn levels(graph: &Graph, root: u32) -> Vec<u32> {
     let mut search = Search::new(graph, root, 0);
     while search.found > 0 {
@@ -33,7 +33,7 @@ pub(crate) struct Search {
     levels: Vec<u32>,
     /// The level of vertices that are found now.
     level: u32,
-    /// Vertices that are found, and how many; one more is room for those that are known.
+    /// Found vertices, `found` of them. One more entry takes the vertices that are known.
     next: Vec<u32>,
     found: usize,
     run: u32,
@@ -51,7 +51,7 @@ impl Search {
         Search { levels, level: 0, next, found: 1, run, replied: replied.min(1.0) }
     }
 
-    /// Begins the next level, and returns its hops: lists that are longer than a call may reply are several.
+    /// Begins the next level, and returns its hops. A list that is longer than a call may reply becomes several.
     fn step(&mut self, graph: &Graph) -> Vec<Item> {
         self.level += 1;
         let found = std::mem::take(&mut self.found);
@@ -91,8 +91,8 @@ impl Search {
         }
     }
 
-    /// Finds vertices that were replied. Each is new to its shard, and nothing predicts whether it is new here: so there is
-    /// no branch.
+    /// Finds vertices that were replied. Each is new to its shard, and nothing predicts whether it is new here, so
+    /// there is no branch.
     #[inline]
     fn find_replied(&mut self, vertices: impl Iterator<Item = u32>) {
         let (levels, next) = (&mut self.levels[..], &mut self.next[..]);
@@ -118,7 +118,7 @@ impl Work for Search {
         [Ask { requests: 1, bytes: item.count as usize * 4 }, Ask::default()]
     }
 
-    /// Most neighbours have been replied before.
+    /// Counts a part of the neighbours, because most have been replied before.
     fn call_bytes(&self, _graph: &Graph, item: Item) -> usize {
         PART + (f64::from(item.count) * self.replied * 4.0) as usize
     }

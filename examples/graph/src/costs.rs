@@ -1,15 +1,15 @@
-//! What hops cost, as runs that did all at one place tell.
+//! The costs of hops, estimated from runs that did all at one place.
 
 use farjump::placement::{Cost, Sample};
 
 /// Estimated times of an algorithm's hops.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Costs {
-    /// Of the work here.
+    /// Costs of the work here.
     pub here: Cost,
-    /// Of the work at the data.
+    /// Costs of the work at the data.
     pub there: Cost,
-    /// Of sending a hop, and taking its part of a reply.
+    /// Time of sending a hop, and taking its part of a reply.
     pub call_us: f64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Calls {
 }
 
 impl Samples {
-    /// Adds those of another run.
+    /// Adds the samples of another run.
     pub(crate) fn add(&mut self, more: Samples) {
         self.here.extend(more.here);
         self.there.extend(more.there);
@@ -37,7 +37,7 @@ impl Samples {
         self.calls.us += more.calls.us;
     }
 
-    /// Returns the costs that fit, of runs that did all here, and all there.
+    /// Returns the costs that fit the samples, which are of runs that did all here, and all there.
     pub(crate) fn costs(self) -> Costs {
         let call_us = if self.calls.hops > 0.0 { self.calls.us / self.calls.hops } else { 0.0 };
         Costs {

@@ -14,7 +14,7 @@ use crate::source::Source;
 use crate::wire::{Line, graph_now};
 use crate::work::{Ask, Item, Strategy, Work};
 
-/// Hops that are begun, and fetched ones that are done, before replies are looked for again.
+/// Number of hops to begin, and of fetched hops to run, between two looks for replies.
 const BEGUN: usize = 64;
 const DONE: usize = 16;
 /// Fetches that wait for their lists or for this processor.
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A fetch under way.
 struct Fetch {
     item: Item,
-    /// What is asked for when this has come.
+    /// The fetch to request when this one has come.
     then: Ask,
     due: u64,
     units: usize,
@@ -52,12 +52,12 @@ impl Batch {
         self.has(1)
     }
 
-    /// Whether a call for a shard that waits is worth its cost.
+    /// Returns whether a call for a shard that waits is worth its cost.
     fn is_large(&self) -> bool {
         self.has(8)
     }
 
-    /// Whether it is full to this part.
+    /// Returns whether it is full to this part.
     fn has(&self, part: usize) -> bool {
         self.items.len() >= HOPS / part || self.words >= BATCH / part || self.units >= UNITS / part
     }
@@ -69,7 +69,7 @@ struct Sent<'s> {
     hops: usize,
     units: usize,
     there_us: f64,
-    /// The reply, when it has come, and when it counts as arrived.
+    /// The reply, once it has come, and the time at which it counts as arrived.
     reply: Option<(Reply, u64)>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Driver<'s> {
     pub(crate) samples: Samples,
 }
 
-/// What an iteration of the loop has done.
+/// The work of one iteration of the loop.
 #[derive(Default)]
 struct Done {
     anything: bool,
@@ -133,7 +133,7 @@ impl<'s> Driver<'s> {
     /// Runs these hops, until all are done.
     ///
     /// # Errors
-    /// A shard has failed, or nothing happens any more.
+    /// A shard has failed, or no hop makes progress.
     pub(crate) fn run(&mut self, work: &mut impl Work, items: &[Item]) -> Result<(), Failed> {
         let mut items = items.iter();
         let mut since = Instant::now();
@@ -239,7 +239,7 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Sends full batches that are left, all others at the end, and large ones where the shards have nothing to do.
+    /// Sends the full batches that are left, all others at the end, and large ones while the shards have nothing to do.
     fn send_left(&mut self, work: &impl Work, is_end: bool, done: &mut Done) -> Result<(), Failed> {
         let is_wanted = self.calls == 0;
         if !is_end && !is_wanted && !self.is_stuck {
@@ -255,8 +255,8 @@ impl<'s> Driver<'s> {
         Ok(())
     }
 
-    /// Sends a batch, if the shard's mailbox has room. Waiting for that would be waiting for one shard, which may itself
-    /// wait until the replies of another one are taken.
+    /// Sends a batch, if there is credit at the shard. Waiting for credit would mean waiting for one shard. That shard
+    /// may itself wait until this thread takes the replies of another one.
     fn send(&mut self, work: &impl Work, owner: usize, done: &mut Done) -> Result<(), Failed> {
         let batch = &mut self.batches[owner];
         let due = self.line.send(graph_now(), batch.bytes);

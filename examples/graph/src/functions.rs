@@ -18,7 +18,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Builds both, in a folder that is removed then.
+    /// Builds both, in a temporary folder.
     ///
     /// # Errors
     /// Mostly the lack of a C compiler.

@@ -8,14 +8,14 @@ const QUARTERS: [f64; 3] = [0.57, 0.19, 0.19];
 /// Lists of neighbours of a shard's vertices. Vertex `v` is number `v / shards` in shard `v % shards`.
 #[derive(Debug, Default)]
 pub struct Lists {
-    /// Where each list begins in `neighbours`, and where the last one ends.
+    /// The start of each list in `neighbours`, and the end of the last one.
     pub offsets: Vec<u32>,
     /// The lists, each in ascending order.
     pub neighbours: Vec<u32>,
 }
 
 impl Lists {
-    /// The list of the shard's vertex of this number.
+    /// Returns the list of the shard's vertex of this number.
     #[inline]
     pub fn of(&self, number: usize) -> &[u32] {
         &self.neighbours[self.offsets[number] as usize..self.offsets[number + 1] as usize]
@@ -31,7 +31,7 @@ pub struct Shard {
     pub later: Lists,
 }
 
-/// What the source knows of each vertex without asking: sizes, not lists.
+/// The sizes of a vertex's lists. The source knows them without a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sizes {
     /// Neighbours.
@@ -53,8 +53,8 @@ pub struct Graph {
     pub edges: usize,
 }
 
-/// The edges of an R-MAT graph of `1 << scale` vertices, both ways, in ascending order. Vertices are shuffled, or the first
-/// shard would have all large ones.
+/// Returns the edges of an R-MAT graph of `1 << scale` vertices, both ways, in ascending order. Vertices are shuffled,
+/// or the first shard would have all large ones.
 pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Vec<(u32, u32)> {
     let mut rng = Rng::with_seed(seed);
     let vertices = 1_usize << scale;
@@ -80,7 +80,7 @@ pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Vec<(u32, u32)> {
 }
 
 impl Graph {
-    /// The graph of these edges, which are both ways and in ascending order, in so many shards.
+    /// Makes the graph of these edges, which are both ways and in ascending order, in so many shards.
     pub fn new(vertices: usize, edges: &[(u32, u32)], shards: usize) -> Graph {
         let mut sizes = vec![Sizes::default(); vertices];
         for (from, _) in edges {
@@ -115,30 +115,30 @@ impl Graph {
         graph
     }
 
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn vertices(&self) -> usize {
         self.sizes.len()
     }
 
-    /// The shard that has a vertex's lists.
+    /// Returns the shard that has a vertex's lists.
     #[inline]
     pub fn owner(&self, vertex: u32) -> usize {
         vertex as usize % self.shards.len()
     }
 
-    /// All neighbours.
+    /// Returns all neighbours.
     #[inline]
     pub fn all(&self, vertex: u32) -> &[u32] {
         self.shards[self.owner(vertex)].all.of(vertex as usize / self.shards.len())
     }
 
-    /// The later neighbours.
+    /// Returns the later neighbours.
     #[inline]
     pub fn later(&self, vertex: u32) -> &[u32] {
         self.shards[self.owner(vertex)].later.of(vertex as usize / self.shards.len())
     }
 
-    /// A vertex with the most neighbours.
+    /// Returns a vertex with the most neighbours.
     pub fn hub(&self) -> u32 {
         let hub = (0..self.vertices()).max_by_key(|vertex| self.sizes[*vertex].all);
         hub.unwrap_or_default() as u32

@@ -4,11 +4,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Failed;
 
-/// Two processors that this process may use, for the source and for the shards; nothing if there is only one, which both
-/// share.
+/// Returns two processors that this process may use, for the source and for the shards; `None` if there is only one,
+/// which both share.
 ///
 /// # Errors
-/// When the system does not tell them.
+/// When the system does not report them.
 pub fn two() -> Result<Option<[usize; 2]>, Failed> {
     let allowed = sched_getaffinity(None)?;
     let mut free = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));

@@ -15,10 +15,10 @@ pub struct Source {
     // Links are dropped before the shards that they lead to.
     pub(crate) links: Vec<Link>,
     pub(crate) shards: Shards,
-    /// The graph, which the shards hold: what the source reads of it without fetching are sizes.
+    /// The graph, which the shards hold. Without fetching, the source reads sizes alone.
     pub graph: Arc<Graph>,
     pub(crate) functions: Functions,
-    /// Whether both threads share a processor.
+    /// True if both threads share a processor.
     pub(crate) is_shared: bool,
     /// Number of the last run.
     pub(crate) run: u32,

@@ -1,7 +1,7 @@
-//! Triangle counting: how many three vertices are neighbours of each other.
+//! Triangle counting: the number of triples of vertices that are neighbours of each other.
 //!
-//! Vertices have an order. Each triangle is counted at its first vertex, whose list has the other two, by the list of the
-//! second one, which has the third.
+//! Vertices have an order. Each triangle is counted at its first vertex, whose list has the other two. The list of the
+//! second vertex has the third.
 
 use farjump::Library;
 
@@ -15,10 +15,10 @@ use crate::work::{Ask, Item, Stamp, Work};
 const CALL_HEAD: usize = 16;
 const REPLY: usize = 32;
 const OF_VERTICES: u32 = 0;
-/// A neighbour costs so many units besides each of its own neighbours: its list begins elsewhere in memory.
+/// Units that a neighbour costs besides its own neighbours, because its list begins elsewhere in memory.
 const BEGINNING: usize = 4;
 
-/// The triangles, counted without shards.
+/// Returns the number of triangles, counted without shards.
 pub fn count(graph: &Graph) -> u64 {
     let mut counting = Counting::new(graph);
     for item in counting.items(graph) {
@@ -39,14 +39,14 @@ impl Counting {
         Counting { triangles: 0, marks: vec![0; graph.vertices().div_ceil(64)] }
     }
 
-    /// The vertices that can be the first ones of triangles.
+    /// Returns the vertices that can be the first ones of triangles.
     fn items(&self, graph: &Graph) -> Vec<Item> {
         let all = graph.sizes.iter().zip(0..);
         let with_later = all.filter(|(sizes, _)| sizes.beyond > 0 && sizes.later > 1);
         with_later.map(|(sizes, vertex)| Item { vertex, first: 0, count: sizes.later }).collect()
     }
 
-    /// Counts all.
+    /// Counts all triangles.
     pub(crate) fn run(&mut self, driver: &mut Driver<'_>, graph: &Graph) -> Result<(), Failed> {
         let items = self.items(graph);
         driver.run(self, &items)
@@ -99,7 +99,7 @@ impl Work for Counting {
         }
     }
 
-    /// A reply is that of the call, and of all messages that it sent on, one after another.
+    /// Returns the stamps of the call and of all messages that it sent on. Their replies come one after another.
     fn stamps(&self, reply: &[u8]) -> Result<Vec<Stamp>, Failed> {
         if reply.is_empty() || !reply.len().is_multiple_of(REPLY) {
             return Err(format!("a reply of {} bytes is no number of counts", reply.len()).into());

@@ -1,8 +1,8 @@
-//! The model of a wire, for messages and for fetches: what is sent counts as arrived some time later.
+//! The model of a wire, for messages and for fetches: bytes count as arrived some time after they were sent.
 //!
-//! Shards are in this process, so a fetch is a load, and without a wire it takes no other time. With one it is used when it
-//! would have come: a round trip after it was asked for, behind the bytes of those before it, and with a limited number of
-//! requests under way.
+//! Shards are in this process, so a fetch is a load. Without a wire it takes no other time. With a wire, the list is
+//! used at the time at which it would have come. That is a round trip after its request, behind the bytes of earlier
+//! fetches, and with a limited number of requests under way.
 
 use std::hint;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use farjump::placement::Wire;
 /// Latency one way in nanoseconds, of all messages of this process.
 static LATENCY: AtomicU64 = AtomicU64::new(0);
 
-/// The clock of all threads, in nanoseconds.
+/// Returns the time by the clock of all threads, in nanoseconds.
 pub extern "C" fn graph_now() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -27,28 +27,28 @@ pub extern "C" fn graph_wait(until: u64) {
     }
 }
 
-/// The latency in nanoseconds.
+/// Returns the latency in nanoseconds.
 pub extern "C" fn graph_latency() -> u64 {
     LATENCY.load(Ordering::Relaxed)
 }
 
-/// The source's end of the wire.
+/// The source's view of the wire.
 #[derive(Debug)]
 pub struct Line {
     latency: u64,
     bytes_per_ns: f64,
     window: usize,
-    /// Nanoseconds between two requests of fetches, if as many as may be are under way.
+    /// Nanoseconds between two requests of fetches, if the most are under way.
     pace: f64,
     request_at: f64,
-    /// When the last bytes of fetches have come, and the last ones of calls have gone.
+    /// The times at which the last bytes of fetches have come, and the last bytes of calls have gone.
     fetched_at: f64,
     sent_at: f64,
 }
 
 impl Line {
-    /// A wire with at most `window` requests of fetches under way. Sets the latency of all messages, so none may be under
-    /// way.
+    /// Makes a wire with at most `window` requests of fetches under way. Sets the latency of all messages, so none may
+    /// be under way.
     pub fn new(wire: Wire, window: usize) -> Line {
         let latency = (wire.latency_us * 1e3) as u64;
         LATENCY.store(latency, Ordering::Relaxed);
@@ -57,12 +57,12 @@ impl Line {
         Line { latency, bytes_per_ns, window, pace, request_at: 0.0, fetched_at: 0.0, sent_at: 0.0 }
     }
 
-    /// Most requests of fetches that are under way.
+    /// Returns the most requests of fetches that may be under way.
     pub fn window(&self) -> usize {
         self.window
     }
 
-    /// When fetches that are asked for now have all come.
+    /// Returns the time at which fetches requested now have all come.
     pub fn fetch(&mut self, now: u64, requests: usize, bytes: usize) -> u64 {
         if self.latency == 0 {
             return now;
@@ -74,13 +74,13 @@ impl Line {
         (self.fetched_at + latency).max(self.request_at - self.pace + 2.0 * latency) as u64
     }
 
-    /// When a call that is sent now arrives.
+    /// Returns the time at which a call sent now arrives.
     pub fn send(&mut self, now: u64, bytes: usize) -> u64 {
         self.sent_at = self.sent_at.max(now as f64) + bytes as f64 / self.bytes_per_ns;
         self.sent_at as u64 + self.latency
     }
 
-    /// When a reply arrives that was sent at this time, over so many hops.
+    /// Returns the time at which a reply arrives that was sent at this time, over so many hops.
     pub fn reply(&self, sent: u64, hops: u64, bytes: usize) -> u64 {
         sent + hops * self.latency + (bytes as f64 / self.bytes_per_ns) as u64
     }
@@ -111,7 +111,7 @@ mod tests {
         let mut line = Line::new(Wire::with_latency(2.0), 4);
         assert_eq!(line.fetch(100, 1, 125), 100 + 4000 + 10);
         assert_eq!(line.fetch(100, 1, 125), 100 + 1000 + 4000 + 10);
-        // The last one of four is asked for three paces after the first.
+        // The last one of four is requested three paces after the first.
         assert_eq!(line.fetch(1_000_000, 4, 0), 1_000_000 + 3000 + 4000);
         assert_eq!(line.send(100, 125), 100 + 2000 + 10);
         assert_eq!(line.reply(100, 2, 125), 100 + 4000 + 10);

@@ -1,4 +1,4 @@
-//! What an algorithm is to the driver: hops that run at either place.
+//! The driver's view of an algorithm: hops that run at either place.
 
 use farjump::Library;
 
@@ -6,7 +6,7 @@ use crate::Failed;
 use crate::graph::Graph;
 use crate::source::Source;
 
-/// Where hops run.
+/// The place where hops run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
     /// All here.
@@ -21,7 +21,7 @@ impl Strategy {
     /// All of them.
     pub const ALL: [Strategy; 3] = [Strategy::Fetch, Strategy::Call, Strategy::Choose];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Fetch => "fetch",
@@ -46,7 +46,8 @@ pub(crate) struct Ask {
     pub(crate) bytes: usize,
 }
 
-/// What a reply says of its call: when it was sent, how many messages the way back has, and how long the work took.
+/// A reply's report on its call: the time at which it was sent, the number of messages on the way back, and the time of
+/// the work.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Stamp {
     pub(crate) sent: u64,
@@ -56,19 +57,19 @@ pub(crate) struct Stamp {
 
 /// An algorithm.
 pub(crate) trait Work {
-    /// The function that runs at the data.
+    /// Returns the function that runs at the data.
     fn library<'s>(&self, source: &'s Source) -> &'s Library;
 
-    /// The units of work of a hop.
+    /// Returns the units of work of a hop.
     fn units(&self, graph: &Graph, item: Item) -> usize;
 
-    /// The fetches of a hop that runs here, one after another.
+    /// Returns the fetches of a hop that runs here, one after another.
     fn asks(&self, graph: &Graph, item: Item) -> [Ask; 2];
 
-    /// The bytes of a hop that runs there, in all messages.
+    /// Returns the bytes of a hop that runs there, in all messages.
     fn call_bytes(&self, graph: &Graph, item: Item) -> usize;
 
-    /// The words of lists that a call with this hop sends on to one shard at most, or replies.
+    /// Returns the words of lists that a call with this hop sends on to one shard at most, or replies.
     fn words(&self, graph: &Graph, item: Item) -> usize;
 
     /// Runs a hop here.

@@ -15,7 +15,7 @@ use farjump_tools::all_work;
 use petgraph::algo::dijkstra;
 use petgraph::graph::{NodeIndex, UnGraph};
 
-/// A graph of petgraph's.
+/// Returns a graph of petgraph's.
 fn peers(vertices: usize, edges: &[(u32, u32)]) -> UnGraph<(), ()> {
     let mut graph = UnGraph::from_edges(edges.iter().filter(|(from, to)| from < to));
     while graph.node_count() < vertices {

@@ -1,8 +1,8 @@
 //! The transport: frames go into windows of MPI.
 //!
-//! It implements all of farjump's demands on a one-sided backend by four functions of MPI, which `pool/`
-//! calls: `MPI_Put` for frames, `MPI_Accumulate` for words, which have to come in one piece, `MPI_Win_flush`
-//! for order, and `MPI_Iprobe` to let MPI make progress.
+//! It implements all of farjump's demands on a one-sided backend by four functions of MPI, which `pool/` calls.
+//! `MPI_Put` is for frames, and `MPI_Accumulate` for words, which have to come in one piece. `MPI_Win_flush` is for
+//! order, and `MPI_Iprobe` lets MPI make progress.
 
 use std::ptr::NonNull;
 
@@ -22,8 +22,8 @@ const MAX_FRAME: usize = 4 << 20;
 pub struct Windows(Pool);
 
 impl Windows {
-    /// A transport whose links take their regions from `pool`. Both endpoints have to be ranks of the job
-    /// that made the window.
+    /// Makes a transport whose links take their regions from `pool`. Both endpoints have to be ranks of the job that
+    /// made the window.
     pub fn new(pool: &Pool) -> Windows {
         Windows(pool.clone())
     }
@@ -132,7 +132,7 @@ unsafe impl RemoteMemory for Remote {
     }
 }
 
-/// The transport error for an error of the pool during this operation.
+/// Returns the transport error for an error of the pool during this operation.
 fn during(operation: Operation) -> impl Fn(PoolError) -> TransportError {
     move |error| {
         let cause = match error {

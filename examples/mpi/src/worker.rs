@@ -25,10 +25,9 @@ const LOOKS: u32 = 8;
 /// such as farjump's control connection, would keep the writer waiting. [`Pool::needs_worker`] says whether
 /// the MPI is one of these. Links and targets then fail to open without a worker.
 ///
-/// MPI has no time limit for a call. If a call for this window waits longer than the worker's patience, a
-/// second thread prints the call and its rank on standard error, and aborts the process; `mpirun` then ends
-/// the other ranks. That thread never calls MPI: MPICH holds its lock while a flush waits, and blocks all
-/// other threads.
+/// MPI has no time limit for a call. If a call for this window waits longer than the worker's patience, a second thread
+/// prints the call and its rank on standard error, and aborts the process. `mpirun` then ends the other ranks. That
+/// thread never calls MPI: MPICH holds its lock while a flush waits, and blocks all other threads.
 ///
 /// The worker uses the pool, so it has to be dropped before the pool is freed.
 #[must_use = "dropping it ends the threads"]

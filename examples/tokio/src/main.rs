@@ -120,7 +120,7 @@ impl Lines {
     }
 }
 
-/// Keys as `sum` takes them.
+/// Returns keys as `sum` takes them.
 fn to_bytes(keys: impl IntoIterator<Item = u64>) -> Vec<u8> {
     keys.into_iter().flat_map(u64::to_ne_bytes).collect()
 }

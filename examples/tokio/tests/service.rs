@@ -47,7 +47,7 @@ fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_no
     });
 }
 
-/// A service at `address` is used by a client, and then left alone.
+/// Runs a client against a service at `address`, and then leaves the service alone.
 fn serves(address: &str, transport: &str, library: &Path) {
     let service = start(&["serve", address, transport].map(OsStr::new));
     let ready = service.line();

@@ -4,8 +4,8 @@ use farjump_control::RefusalCause;
 use farjump_core::debug_in_words;
 use farjump_loader::Shape;
 
-/// A call that gave no reply of use: the target refused it, its function panicked, or its reply is no value of
-/// the expected type.
+/// A call without a usable reply: the target refused it, its function panicked, or its reply is no value of the
+/// expected type.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -45,11 +45,11 @@ pub enum CallError {
 pub struct IncompleteReply {
     /// Name of the ifunc.
     pub ifunc: String,
-    /// Number of calls that were lost. What they would have led to is not counted.
+    /// Number of lost calls, without those that they would have led to.
     pub lost: u64,
     /// The reason of the first one, in its target's words.
     pub text: String,
-    /// The replies of the others, in the order in which they came.
+    /// The replies of the other calls, in order of arrival.
     pub replies: Vec<u8>,
 }
 

@@ -30,12 +30,12 @@ pub enum ConnectError {
         /// The transports, with the reason against each.
         transports: Vec<PassedOver>,
     },
-    /// More memory asked for than a mailbox can have.
+    /// A request for more memory than a mailbox can have.
     #[error("a {mailbox} of {len} bytes is more than any link has: request {max} at most")]
     MailboxSize {
         /// The mailbox.
         mailbox: Mailbox,
-        /// Bytes asked for.
+        /// Bytes requested.
         len: usize,
         /// The limit.
         max: usize,

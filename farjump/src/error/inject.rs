@@ -41,8 +41,8 @@ pub enum InjectError {
         /// The target's limit.
         max: u64,
     },
-    /// `NAME_payload_init` wrote past the space that `NAME_payload_get_max_size` had asked for. Memory of
-    /// this process may be damaged.
+    /// `NAME_payload_init` wrote past the space that `NAME_payload_get_max_size` had requested. Memory of this process
+    /// may be damaged.
     #[error(
         "`{ifunc}_payload_init` wrote past the {} that `{ifunc}_payload_get_max_size` asked for: nothing was sent; mend the library, this process may be damaged",
         counted(*max, "byte")
@@ -50,7 +50,7 @@ pub enum InjectError {
     PayloadOverrun {
         /// Name of the ifunc.
         ifunc: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         max: usize,
     },
     /// Code that cannot run in place.
@@ -111,7 +111,7 @@ pub enum InPlaceFault {
         /// Their bytes.
         len: usize,
     },
-    /// The target is sent bitcode, which it compiles first.
+    /// The source sends bitcode, which the target compiles first.
     Bitcode,
 }
 

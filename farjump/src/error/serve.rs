@@ -7,7 +7,7 @@ use farjump_core::{counted, debug_in_words, worded};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// A limit of the policy that would let nothing in.
+    /// A limit of the policy that admits nothing.
     #[error(
         "a limit of {} on {limited} admits nothing: set {least} at least, or leave it out",
         counted(*limit, "byte")
@@ -15,9 +15,9 @@ pub enum ServeError {
     Limit {
         /// The quantity that it limits.
         limited: Limited,
-        /// Bytes asked for.
+        /// Bytes requested.
         limit: usize,
-        /// The least useful value.
+        /// The smallest useful value.
         least: usize,
     },
     /// A target with an allow-list of code that also allows mode in place.
@@ -26,7 +26,7 @@ pub enum ServeError {
          mailbox run, whatever their id says; leave one of the two out"
     )]
     InPlaceOfAllowed,
-    /// A target that may have no sources.
+    /// A limit of zero sources.
     #[error("a target with a limit of 0 sources serves none: allow 1 at least, or leave the limit out")]
     NoSources,
     /// A CPU level above that of this CPU.
@@ -34,7 +34,7 @@ pub enum ServeError {
         "this CPU is {cpu}, and a target that claims level {level} would be sent code that it cannot run: claim a lower level (TargetBuilder::cpu_level)"
     )]
     CpuLevel {
-        /// The level asked for.
+        /// The requested level.
         level: Level,
         /// Machine, level and name of the CPU.
         cpu: Box<str>,
@@ -53,12 +53,12 @@ pub enum ServeError {
          send a message (farjump_again, farjump_inject)"
     )]
     InsideCall,
-    /// A mode in which no call is sent on.
+    /// A mode that cannot apply to forwarded calls.
     #[error(
         "calls are not sent on in mode {mode}: choose cached or always, or leave it out (TargetBuilder::forward_mode)"
     )]
     ForwardMode {
-        /// The mode asked for.
+        /// The requested mode.
         mode: crate::Mode,
     },
     /// Too few file descriptors for one source.
@@ -74,15 +74,15 @@ pub enum ServeError {
         /// Descriptors that a source takes.
         needed: usize,
     },
-    /// An export whose name is used by code that does not declare its type.
+    /// An export under a name that code uses without declaring its type.
     #[error("`{name}` cannot be exported: {why}")]
     ReservedExport {
         /// The name.
         name: Box<str>,
-        /// Who uses it, and what to do.
+        /// The user of the name, and the remedy.
         why: &'static str,
     },
-    /// A target that should take bitcode, and cannot have it compiled.
+    /// A target that should take bitcode, without a usable compiler.
     #[error("the target can take no bitcode: {why}")]
     Compiler {
         /// The reason, as a clause.
@@ -91,7 +91,7 @@ pub enum ServeError {
     /// The file that names code for perf cannot be made.
     #[error("cannot write the perf map `{}`: {source}", path.display())]
     PerfMap {
-        /// Where perf looks for it.
+        /// The path at which perf looks for it.
         path: std::path::PathBuf,
         /// The system's error.
         source: std::io::Error,

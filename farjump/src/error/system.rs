@@ -48,7 +48,7 @@ worded! {
 }
 
 impl SystemOperation {
-    /// Advice about the limit of this process that the operation met, if it met one.
+    /// Returns advice about the limit of this process that the operation reached, if it reached one.
     fn limit_behind(self, error: &io::Error) -> String {
         match self {
             SystemOperation::StartThread | SystemOperation::ConnectDestination => {

@@ -11,7 +11,7 @@ use farjump_core::{debug_in_words, worded};
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The time was up.
+    /// The wait timed out.
     #[error(
         "waiting for {awaited} from {peer} timed out after {timeout:?}: wait longer, or see what the target does"
     )]
@@ -47,7 +47,7 @@ pub enum WaitError {
         /// The target, as it was addressed.
         peer: String,
     },
-    /// A call that is awaited although no task looks for its outcome.
+    /// An awaited call on a link that no task drives.
     #[error(
         "no task drives the link to {peer}: run Link::drive beside this one, or build farjump with the feature tokio"
     )]
@@ -93,7 +93,7 @@ debug_in_words!(GoneCause {
     Reconnected,
 });
 
-/// The end of a control connection, behind words that say that the target is gone.
+/// The text for the end of a control connection, after words that say that the target is gone.
 fn of_connection(error: &HandshakeError) -> String {
     match error {
         HandshakeError::PeerGone { peer } => format!("{peer} has ended, or closed the link"),
@@ -112,7 +112,7 @@ worded! {
         Credit = "credit",
         /// The outcome of a call.
         Outcome = "a reply",
-        /// The target's word that all calls before have run.
+        /// The target's confirmation that all earlier calls have run.
         Flush = "the end of a flush",
         /// The refusals of one-way calls, which a flush reports.
         Refusals = "the refusals of a flush",

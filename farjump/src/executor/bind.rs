@@ -14,14 +14,14 @@ use crate::mode::Mode;
 use crate::policy::{Budget, ByFamily};
 use crate::refusal::Refusal;
 
-/// What became of code that a source sent on request.
+/// The result for code that a source sent on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Supplied {
-    /// It is bound, or refused.
+    /// The code is bound or refused.
     Settled,
     /// Other code must go first.
     Crowded(Need),
-    /// It is compiled.
+    /// The compiler is at work on it.
     Compiling,
 }
 
@@ -30,9 +30,9 @@ enum Found {
     Here(Arc<LinkedImage>),
     /// It is not in the store.
     Missing,
-    /// It is compiled.
+    /// The compiler is at work on it.
     Compiling,
-    /// Whether it may come in depends on this manifest.
+    /// This manifest decides whether the policy admits the code.
     NeedsManifest(FamilyId),
 }
 
@@ -52,7 +52,7 @@ impl Executor {
         Refusal::new(RefusalCause::Policy, text)
     }
 
-    /// Binds `index` to the code that a frame names, and places its image if it came and is new.
+    /// Binds `index` to the code that a frame names. Places its image if the frame brought one that is new.
     pub(crate) fn bind(
         &mut self,
         table: &mut CodeTable,
@@ -95,7 +95,7 @@ impl Executor {
     }
 
     fn find(&mut self, table: &mut CodeTable, index: u16, named: &mut Named<'_>) -> Result<Found, Unbound> {
-        // An image may be the first of many in mode always, and surely is if it came before.
+        // In mode always, an image may be the first of many; one that is bound already surely is such a repetition.
         let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
         let is_id_alone = named.copied.image().is_empty();
         match (is_id_alone, again) {
@@ -122,7 +122,8 @@ impl Executor {
         self.bring(&mut table.budget, key, named.copied, named.origin).map(Found::Here)
     }
 
-    /// Places an image that a source brought, if its source may take the memory. The policy lets the code in.
+    /// Places an image that a source brought, if the source's budget allows the memory. The policy has admitted the
+    /// code.
     #[inline(always)]
     pub(super) fn bring(
         &mut self,
@@ -153,8 +154,8 @@ impl Executor {
         }
     }
 
-    /// Places code that the function `maker` has made, or finds code by its id. `has_waited` says whether it was tried
-    /// before, and waited for the compiler.
+    /// Places code that the function `maker` has made, or finds code by its id. `has_waited` is true if an earlier try
+    /// waited for the compiler.
     #[cold]
     pub(crate) fn bring_made(
         &mut self,
@@ -241,21 +242,21 @@ impl Executor {
         }
     }
 
-    /// Prepares this thread, which calls code, to report a crash of it. Costs next to nothing once it is
-    /// done.
+    /// Prepares this thread, which calls code, to report a crash of it. Later calls on the same thread cost next to
+    /// nothing.
     pub(crate) fn prepare_thread(&self) {
         if self.crash_report {
             crash::prepare_thread();
         }
     }
 
-    /// Allocates memory for the next code of `table`'s source, so that its first call does not.
+    /// Allocates memory for the next code of `table`'s source, so that its first call allocates none.
     pub(crate) fn prepare(&mut self, table: &mut CodeTable) {
         self.store.prepare();
         table.reserve_next();
     }
 
-    /// Whether the code bound to `index` can run.
+    /// Returns whether the code bound to `index` can run.
     #[inline]
     pub(crate) fn ready(&self, table: &CodeTable, index: u16) -> Result<Ready, Refusal> {
         match table.bindings.get(usize::from(index)) {
@@ -270,8 +271,8 @@ impl Executor {
         }
     }
 
-    /// Places code that a table waits for, and binds it to every index that misses it. If it is refused, so
-    /// are the calls of those indexes.
+    /// Places code that a table waits for, and binds it to every index that misses it. If the code is refused, so are
+    /// the calls of those indexes.
     pub(crate) fn supply(
         &mut self,
         table: &mut CodeTable,
@@ -279,7 +280,7 @@ impl Executor {
         image: &[u8],
         origin: &Arc<str>,
     ) -> Supplied {
-        // The name kept for any of them; none where the table had no capacity for it.
+        // The name that one of these bindings keeps. It is empty if the table had no capacity for it.
         let names = table.bindings.iter().filter_map(|binding| match binding {
             Binding::Missing(missing, name) if *missing == id => Some(name),
             _ => None,
@@ -305,7 +306,7 @@ impl Executor {
         Supplied::Settled
     }
 
-    /// Time spent placing the code bound to `index`: zero if nothing is bound.
+    /// Returns the time spent placing the code bound to `index`: zero if nothing is bound.
     pub(crate) fn link_time(&self, table: &CodeTable, index: u16) -> Duration {
         table.bound(index).map_or(Duration::ZERO, |(_, linked)| linked.link_time())
     }

@@ -23,7 +23,7 @@ use crate::{Error, ServeError};
 
 /// Default capacity for placed code, in bytes: thousands of images.
 const DEFAULT_ARENA: usize = 16 << 20;
-/// Has the targets of a program that does not say otherwise be debugged.
+/// The variable that turns on debug mode for programs that do not choose it.
 const DEBUG_VARIABLE: &str = "FARJUMP_DEBUG";
 /// Default maximum of images: as many as fit the default arena at 2 KiB each.
 const DEFAULT_IMAGES: usize = 8192;
@@ -43,7 +43,7 @@ pub struct ExecutorBuilder {
     debug_symbols: Vec<PathBuf>,
     arena: usize,
     store: Option<Capacity>,
-    /// The CPU whose code is taken. `None`: that of this process.
+    /// The CPU of the code that comes in. `None`: that of this process.
     pub(crate) cpu: Option<Arc<Cpu>>,
     pub(crate) reply_limit: usize,
     modes: Allowed,
@@ -79,9 +79,9 @@ impl Default for ExecutorBuilder {
 }
 
 impl ExecutorBuilder {
-    /// Offers a function under `name`. Names that begin with `farjump_` are reserved for the services; those of functions
-    /// that compilers call on their own, such as `memcpy`, `strlen` and all that begin with two underscores, take
-    /// [`ExecutorBuilder::export_raw`]. With such a name [`ExecutorBuilder::build`] fails.
+    /// Offers a function under `name`. Names that begin with `farjump_` are reserved for the services. The names of
+    /// functions that compilers call on their own, such as `memcpy`, `strlen` and all that begin with two underscores,
+    /// take [`ExecutorBuilder::export_raw`]. With such a name [`ExecutorBuilder::build`] fails.
     #[must_use]
     pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
         if self.takes(name) {
@@ -92,7 +92,7 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Whether safe code may offer `name`; if not, building fails.
+    /// Returns whether safe code may offer `name`. If not, building fails.
     fn takes(&mut self, name: &str) -> bool {
         let checked = services::check_name(name);
         let is_taken = checked.is_ok();
@@ -103,8 +103,8 @@ impl ExecutorBuilder {
     /// Offers an address under `name`, of a function or of data, as in C.
     ///
     /// # Safety
-    /// `address` must have the meaning that compilers expect of `name`, if they call it on their own. It must be valid for whatever injected functions that import `name` do with it, for as long as
-    /// the executor lives.
+    /// `address` must have the meaning that compilers expect of `name`, if they call it on their own. It must be valid
+    /// for whatever injected functions that import `name` do with it, for as long as the executor lives.
     #[must_use]
     pub unsafe fn export_raw(mut self, name: &str, address: *const c_void) -> Self {
         // SAFETY: this function's caller guarantees it.
@@ -135,8 +135,8 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Lets code that wants the library with this soname find its symbols, after all other exports. The
-    /// library is opened when the first such code comes that imports a symbol found nowhere else.
+    /// Lets code that wants the library with this soname find its symbols, after all other exports. The first such code
+    /// that imports a symbol found nowhere else opens the library.
     ///
     /// # Safety
     /// As for [`ExecutorBuilder::export_library`], with constructors that run at any time.
@@ -146,23 +146,23 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Whether the process's own dynamic symbols are offered, last: all of libc, and the libraries that the
-    /// program was linked with.
+    /// Sets whether the executor offers the process's own dynamic symbols, after all others: all of libc, and the
+    /// libraries that the program was linked with.
     #[must_use]
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.process_symbols = offered;
         self
     }
 
-    /// Whether `/tmp/perf-PID.map` lists the addresses of code, so that perf can name it. Default: no. The
-    /// file stays when the process ends.
+    /// Sets whether `/tmp/perf-PID.map` lists the addresses of code, so that perf can name it. Default: no. The file
+    /// stays when the process ends.
     #[must_use]
     pub fn perf_map(mut self, written: bool) -> Self {
         self.perf_map = written;
         self
     }
 
-    /// Whether a crash of injected code is reported on standard error, see
+    /// Sets whether standard error reports a crash of injected code, see
     /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report). Default: no.
     #[must_use]
     pub fn crash_report(mut self, reported: bool) -> Self {
@@ -170,7 +170,7 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Whether debuggers can set breakpoints in code and are shown its symbols, see
+    /// Sets whether debuggers can set breakpoints in code and see its symbols, see
     /// [`TargetBuilder::debug`](crate::TargetBuilder::debug). Default: as the variable `FARJUMP_DEBUG` says.
     #[must_use]
     pub fn debug(mut self, shown: bool) -> Self {
@@ -178,7 +178,7 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Has debuggers know the functions, lines and variables of the code of the ifunc library at `path`, see
+    /// Shows debuggers the functions, lines and variables of the code of the ifunc library at `path`, see
     /// [`TargetBuilder::debug_symbols`](crate::TargetBuilder::debug_symbols).
     #[must_use]
     pub fn debug_symbols(mut self, path: impl AsRef<Path>) -> Self {
@@ -216,18 +216,17 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Admits code with one of these ids and no other; further calls add ids. Default: all code. The
-    /// functions of [`ExecutorBuilder::local`] do not come in, and need not be listed; the same code sent by
-    /// a source does.
+    /// Admits code with one of these ids and no other; further calls add ids. Default: all code. The functions of
+    /// [`ExecutorBuilder::local`] do not come in, and need not be listed. The same code from a source must be.
     #[must_use]
     pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
         self.policy.allow(ids);
         self
     }
 
-    /// Admits the code of these families and no other, besides that of [`ExecutorBuilder::allow_code`]: the images
-    /// of a library for all of its platforms. A source is asked for the list of a library's images, which the family
-    /// id is the hash of.
+    /// Admits the code of these families and no other, besides that of [`ExecutorBuilder::allow_code`]: the images of a
+    /// library for all of its platforms. The executor requests the list of a library's images from a source. The family
+    /// id is the hash of that list.
     #[must_use]
     pub fn allow_family(mut self, ids: impl IntoIterator<Item = FamilyId>) -> Self {
         self.policy.allow_families(ids);
@@ -257,11 +256,10 @@ impl ExecutorBuilder {
     }
 
     /// Makes the executor.
-    ///
     /// # Errors
-    /// In each of these cases: a limit admits nothing; memory cannot be made executable; the architecture is
-    /// not supported; a library or the perf map cannot be opened; a library has no symbols to show; the system takes no handler for crashes; a
-    /// local function cannot be linked with the exports.
+    /// In each of these cases: a limit admits nothing; memory cannot be made executable; the architecture is not
+    /// supported; a library or the perf map cannot be opened; a library has no symbols to show; the system takes no
+    /// handler for crashes; a local function cannot be linked with the exports.
     pub fn build(self) -> Result<Executor, Error> {
         if let Some(refused) = self.refused {
             return Err(refused.into());
@@ -325,7 +323,7 @@ impl ExecutorBuilder {
     }
 }
 
-/// Whether a value of `FARJUMP_DEBUG` asks for debugging: any but none and 0.
+/// Returns whether a value of `FARJUMP_DEBUG` requests debug mode: any but the empty one and 0.
 fn debug_variable(value: Option<std::ffi::OsString>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -14,18 +14,18 @@ use crate::principals::Principal;
 pub struct LastCall {
     /// The function's name: letters, digits and other printable ASCII. Its author chose it.
     pub function: String,
-    /// The process that has called it; `None` for the program itself, and where that is not told.
+    /// The process that called it; `None` for the program itself, and in targets that do not distinguish callers.
     pub caller: Option<Arc<PeerIdentity>>,
 }
 
 impl Executor {
-    /// Has calls be told apart by their sources.
+    /// Distinguishes calls by their sources.
     pub(crate) fn tell_callers(&mut self) {
         self.context.tells_callers = true;
     }
 
-    /// Has calls of frames run for this principal from now on, where they are told apart. Returns the one before, if it was
-    /// another, for [`Executor::restore_principal`].
+    /// Sets the principal for which calls of frames run from now on, if callers are distinguished. Returns the earlier
+    /// one, if it was another, for [`Executor::restore_principal`].
     #[inline]
     pub(crate) fn set_principal(&mut self, principal: &Arc<Principal>) -> Option<Option<Arc<Principal>>> {
         let is_same = self.context.principal().is_some_and(|before| Arc::ptr_eq(before, principal));
@@ -35,7 +35,7 @@ impl Executor {
         Some(self.context.set_principal(Some(Arc::clone(principal))))
     }
 
-    /// Takes back what [`Executor::set_principal`] has set: nothing ran.
+    /// Restores the principal before [`Executor::set_principal`], because nothing ran.
     #[inline]
     pub(crate) fn restore_principal(&mut self, before: Option<Option<Arc<Principal>>>) {
         if let Some(before) = before {
@@ -43,21 +43,22 @@ impl Executor {
         }
     }
 
-    /// Has the next call run for this principal, if it is told: the program's own always is.
+    /// Sets the principal of the next call. For a source's principal this applies only if callers are distinguished;
+    /// the program's own always applies.
     pub(crate) fn begin_for(&mut self, principal: &Arc<Principal>) {
         if self.context.tells_callers || principal.link().is_none() {
             self.context.set_principal(Some(Arc::clone(principal)));
         }
     }
 
-    /// Ends what [`Executor::begin_for`] has begun. Where the principals of frames are not told, later calls have none.
+    /// Ends the call of [`Executor::begin_for`]. If callers are not distinguished, later calls have no principal.
     pub(crate) fn end_for(&mut self) {
         if !self.context.tells_callers {
             self.context.set_principal(None);
         }
     }
 
-    /// The function that was called last, and the process that has called it.
+    /// Returns the function that was called last, and the process that called it.
     pub(crate) fn last_call(&self) -> Option<LastCall> {
         let found = address_map::find(self.context.main())?;
         Some(LastCall {

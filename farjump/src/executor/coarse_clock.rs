@@ -30,7 +30,7 @@ impl Clock {
         now
     }
 
-    /// The time that [`Clock::tick`] would give right after a reading.
+    /// Returns the time that [`Clock::tick`] would return right after a reading.
     pub(crate) fn now(&self) -> u64 {
         self.look().1
     }

@@ -40,13 +40,13 @@ pub(super) enum Binding {
     Nothing,
     /// Code that can run, and the reference that keeps it placed.
     Linked(Callable, Arc<LinkedImage>),
-    /// The same where calls by index are not allowed: only frames that bring the code again call it.
+    /// The same if calls by index are not allowed: only frames that bring the code again call it.
     Once(Callable, Arc<LinkedImage>),
-    /// Code that is not in the store, or no longer, and its name. Without a name if the table keeps too much
-    /// text already: messages then use its code id.
+    /// Code that is not in the store, and its name. The name is empty if the table keeps too much text already:
+    /// messages then use the code id.
     Missing(CodeId, Box<str>),
-    /// Code that was refused: a call by its index is refused for the same reason. Without text if the table
-    /// keeps too much already.
+    /// Code that was refused: a call by its index is refused for the same reason. The text is empty if the table keeps
+    /// too much already.
     Refused(Refusal),
 }
 
@@ -90,7 +90,7 @@ impl CodeTable {
         self.in_place.forget(id);
     }
 
-    /// Binds `linked` where older code with its id is bound.
+    /// Replaces the bindings to older code with the id of `linked`.
     #[cfg(feature = "bitcode")]
     pub(crate) fn exchange(&mut self, linked: &Arc<LinkedImage>) {
         let callable = Callable::of(linked);
@@ -140,7 +140,7 @@ impl CodeTable {
         self.bind(index, Binding::Refused(kept));
     }
 
-    /// Whether the code bound to `index` was refused.
+    /// Returns whether the code bound to `index` was refused.
     pub(crate) fn is_refused(&self, index: u16) -> bool {
         matches!(self.bindings.get(usize::from(index)), Some(Binding::Refused(_)))
     }
@@ -224,7 +224,7 @@ pub(crate) struct Callable {
 }
 
 impl Callable {
-    /// Whether a payload at `address` is aligned as the code asks.
+    /// Returns whether a payload at `address` has the alignment that the code needs.
     #[inline(always)]
     pub(crate) fn takes(&self, address: NonNull<u8>) -> bool {
         address.addr().get() & (self.align - 1) == 0
@@ -252,17 +252,17 @@ pub(crate) struct Named<'a> {
     pub(crate) family: Option<FamilyId>,
     /// The image, empty if only the id came, and the name. Taken if the image is placed.
     pub(crate) copied: &'a mut Copied,
-    /// The program that brings it, in words for people.
+    /// The program that brings it, in words for users.
     pub(crate) origin: &'a Arc<str>,
 }
 
-/// Whether the code bound to an index can run now.
+/// State of the code bound to an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ready {
     Yes,
     /// The source must send the code first.
     Needs(CodeId),
-    /// The code is compiled, and comes by itself.
+    /// The compiler is at work on the code. The source need not send it.
     Compiling(CodeId),
     /// The source must send the manifest of this family first.
     NeedsManifest(FamilyId),
@@ -272,11 +272,11 @@ pub(crate) enum Ready {
 
 /// Reason why a frame's code could not be bound.
 pub(crate) enum Unbound {
-    /// It is refused.
+    /// The code is refused.
     Refused(Refusal),
-    /// It needs so much capacity, and is refused if none can be made.
+    /// The code needs this capacity. The refusal applies if no capacity can be made.
     NoSpace(Refusal, Need),
-    /// It is compiled.
+    /// The compiler is at work on it.
     Compiling,
 }
 
@@ -290,7 +290,7 @@ impl From<Unbound> for Refusal {
     fn from(unbound: Unbound) -> Self {
         match unbound {
             Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _) => refusal,
-            // Nothing that links an image gives this.
+            // No function that links an image returns this.
             Unbound::Compiling => Refusal::new(RefusalCause::CodeMissing, "its code is compiled still"),
         }
     }
@@ -387,7 +387,7 @@ mod tests {
         let linked = [first, second].map(Option::unwrap);
         assert!(linked[0].main() as usize != linked[1].main() as usize);
         assert_eq!(executor.stats.images_linked, 2);
-        // So it is for code that functions make.
+        // The same holds for code that functions make.
         let mut made = |domain: Domain| executor.bring_made(domain.key(id), None, &linked[0], false).ok();
         assert!(
             domains

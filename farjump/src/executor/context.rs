@@ -25,8 +25,8 @@ thread_local! {
 
 /// State and results of a call. One for each target, reused: a call allocates only when its reply outgrows
 /// all earlier ones.
-// `way_out` comes first: each call needs its address and that of the whole, which are one. What else every call uses
-// follows in the same line.
+// `way_out` comes first, because each call needs its address and that of the whole: they are the same. The other fields
+// that every call uses follow in the same line.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -39,32 +39,32 @@ pub(crate) struct Context {
     limit: usize,
     /// The third argument of a target's calls.
     pub(super) target_args: *mut c_void,
-    /// Whether there is more to the end of the call than to send the reply: it got too long, or the call is to be
-    /// sent on.
+    /// True if the end of the call takes more than to send the reply, for example if the reply got too long or the call
+    /// forwards itself.
     diverted: bool,
     panicked: bool,
-    /// The modes of arithmetic that the program has, from the beginning of a poll or call on.
+    /// The program's modes of arithmetic, noted at the beginning of a poll or call.
     modes: ControlWords,
-    /// Whether the reply got too long. Of no meaning unless `diverted`.
+    /// Whether the reply got too long. Valid only with `diverted`.
     overflowed: bool,
-    /// Whether the reply of the running call is to be held.
+    /// Whether the target holds the running call's reply.
     holds: bool,
     /// Whether the running call has used the store.
     uses_objects: bool,
-    /// Whether frames run for the principals of their sources. Otherwise for none.
+    /// True if frames run for the principals of their sources. Otherwise they run for none.
     pub(super) tells_callers: bool,
     /// Destinations of the call, and the messages that it sends.
-    // Boxed: what follows it would lie farther from what each call uses.
+    // Boxed, so that the fields behind it lie near those that each call uses.
     forwarding: Box<Forwarding>,
-    /// Memory for the copy that a call asks for, kept for the next one.
+    /// Memory for the copy that a call requests, kept for the next one.
     copy: Vec<u8>,
     /// The target's store.
     pub(super) objects: Option<Box<dyn Objects>>,
     /// The source of a request to the store.
     pub(super) source: u64,
-    /// The store has not answered the last request.
+    /// State of the last request to the store, if the store has not responded to it.
     pub(super) unanswered: Option<Unanswered>,
-    /// What the store rings, if it has requests wait.
+    /// The store's bell, if the store postpones requests.
     pub(super) bell: Option<Arc<Bell>>,
     /// Work for the end of the running call.
     at_end: Option<fn()>,
@@ -80,13 +80,13 @@ const MAX_ALIGN: usize = 1 << MAX_ALIGN_LOG2;
 pub(crate) enum Ended {
     /// It returned.
     Returned,
-    /// It returned, and its reply is to be held.
+    /// It returned, and the target holds its reply.
     Held,
     /// It called `farjump_panic`; the reply is the message.
     Panicked,
     /// It replied more than the limit; the reply is empty.
     ReplyTooLarge,
-    /// It is to be sent on, with the requests of [`Forwarding::take`], whose replies become part of its own.
+    /// It forwards itself, by the requests of [`Forwarding::take`], whose replies become part of its own.
     Forwarded,
 }
 
@@ -122,7 +122,7 @@ impl Context {
         &self.reply
     }
 
-    /// Has calls run for this principal from now on.
+    /// Sets the principal of calls from now on. Returns the earlier one.
     #[inline]
     pub(super) fn set_principal(&mut self, principal: Option<Arc<Principal>>) -> Option<Arc<Principal>> {
         std::mem::replace(&mut self.principal, principal)
@@ -172,10 +172,10 @@ impl Context {
         self.ended()
     }
 
-    /// The end of a call that did not simply return.
+    /// Ends a call that did not simply return.
     #[cold]
     fn ended(&mut self) -> Ended {
-        // What runs here is the program's.
+        // The code that runs here is the program's.
         self.restore_modes();
         let overflowed = std::mem::take(&mut self.overflowed);
         let returned = !self.panicked && !overflowed;
@@ -185,7 +185,7 @@ impl Context {
         {
             log::error!("what the program does at the end of a call has panicked");
         }
-        // What the call has asked for knows of it.
+        // Each request of the call has its own copy of this flag.
         self.forwarding.awaits_store = false;
         let uses_objects = std::mem::take(&mut self.uses_objects) && self.objects.is_some();
         if uses_objects && let Some(objects) = &mut self.objects {
@@ -208,11 +208,11 @@ impl Context {
     }
 }
 
-/// Runs `work` when the call that runs on this thread has ended, however it ends, and before its reply is sent. For
-/// functions that a program exports and that lend injected code something until its end. Of several, the last counts.
-/// Returns `false`, and runs nothing, if no call runs on this thread.
+/// Runs `work` after the call that runs on this thread has ended, however it ends, and before the target sends its
+/// reply. This is for functions that a program exports and that lend something to injected code until its end. If
+/// `work` is set several times, the last counts. Returns `false`, and runs nothing, if no call runs on this thread.
 ///
-/// A call that asks for nothing pays nothing.
+/// A call without such work pays nothing.
 pub fn at_call_end(work: fn()) -> bool {
     let Some(context) = NonNull::new(CURRENT.get()) else { return false };
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
@@ -221,11 +221,14 @@ pub fn at_call_end(work: fn()) -> bool {
     true
 }
 
-/// Has the target hold the reply of the call that runs on this thread until [`Target::release_replies`](crate::Target::release_replies),
-/// and with it what tells its source that the call has run ([`Link::flush`](crate::Link::flush)). For functions that a program
-/// exports and that do something which is durable, or visible to others, only later: an append to a log. A call that sends itself
-/// on has one reply with the calls that it leads to, and that waits for the holds of all of them that ran here. A call that panics
-/// or replies too much does not hold its own reply. Returns `false` if no call runs on this thread.
+/// Holds the reply of the call that runs on this thread until
+/// [`Target::release_replies`](crate::Target::release_replies), and with it the confirmation to its source that the
+/// call has run ([`Link::flush`](crate::Link::flush)).
+///
+/// This is for functions that a program exports and whose effect is durable, or visible to others, only later: an
+/// append to a log. A call that forwards itself has one reply with the calls that it leads to. That reply waits for the
+/// holds of all of them that ran here. A call that panics or replies too much does not hold its own reply. Returns
+/// `false` if no call runs on this thread.
 pub fn hold_reply() -> bool {
     let Some(context) = NonNull::new(CURRENT.get()) else { return false };
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
@@ -234,14 +237,14 @@ pub fn hold_reply() -> bool {
     true
 }
 
-/// Appends a copy of `bytes` to the reply of the call that runs on this thread, as `farjump_reply` does. For functions that a
-/// program exports and that reply in the name of their callers. Returns `false`, and appends nothing, if the reply would exceed
-/// the target's limit, or no call runs on this thread.
+/// Appends a copy of `bytes` to the reply of the call that runs on this thread, as `farjump_reply` does. This is for
+/// functions that a program exports and that reply in the name of their callers. Returns `false`, and appends nothing,
+/// if the reply would exceed the target's limit, or no call runs on this thread.
 pub fn reply(bytes: &[u8]) -> bool {
     append(bytes.into())
 }
 
-/// Does something with the principal of the call that runs on this thread. `work` calls no service.
+/// Applies `work` to the principal of the call that runs on this thread. `work` calls no service.
 fn with_principal<T>(work: impl FnOnce(&Arc<Principal>) -> T) -> Option<T> {
     let context = NonNull::new(CURRENT.get())?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. Only this field is read, and the reference ends
@@ -250,16 +253,16 @@ fn with_principal<T>(work: impl FnOnce(&Arc<Principal>) -> T) -> Option<T> {
     principal.as_ref().map(work)
 }
 
-/// Returns for whom the call runs that runs on this thread. For exported functions that allow one principal more than another.
-/// A call that another target has sent on runs for that target; one that a function has sent to its own target again, or to
-/// code that it has made, for the principal of that function's call, also if its link has ended since.
+/// Returns the principal of the call that runs on this thread, for exported functions that allow one principal more
+/// than another. A call that another target forwarded runs for that target. A call that a function sent to its own
+/// target again, or to code that it made, runs for the principal of that function's call, even if its link has ended.
 ///
 /// `None` if no call runs, and for calls of links in targets without
 /// [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
 ///
-/// Injected code is native code: what an exported function refuses it, it can do itself (`docs/security.md`).
-// None of these is inlined: others would make the thread's pointer a symbol of the crate's, which takes each call two
-// instructions more.
+/// Injected code is native code: it can do itself whatever an exported function refuses to do (`docs/security.md`).
+// None of these is inlined. Otherwise the thread's pointer would become a symbol of the crate, which costs each call
+// two more instructions.
 #[inline(never)]
 pub fn principal() -> Option<Arc<Principal>> {
     with_principal(Arc::clone)
@@ -272,7 +275,7 @@ pub fn principal_number() -> Option<u64> {
     with_principal(|principal| principal.number())
 }
 
-/// Returns the number of the link by which the call came that runs on this thread: [`Principal::link`] of its [`principal`].
+/// Returns the number of the link of the call that runs on this thread: [`Principal::link`] of its [`principal`].
 #[inline(never)]
 pub fn caller_number() -> Option<u64> {
     with_principal(|principal| principal.link()).flatten()
@@ -296,7 +299,7 @@ pub(crate) fn running() -> Option<u64> {
     Some(unsafe { (&raw const (*context).main).read() })
 }
 
-/// Has the call that runs on this thread end the process when it returns or panics. For a forked child.
+/// Makes the call that runs on this thread end the process when it returns or panics. This is for a forked child.
 pub(super) fn end_process_with_call() {
     let context = CURRENT.get();
     if context.is_null() {
@@ -307,7 +310,7 @@ pub(super) fn end_process_with_call() {
     unsafe { enter::redirect((&raw const (*context).way_out).read(), end_of_child) };
 }
 
-/// The end of a call in a forked child.
+/// Ends a call in a forked child.
 extern "C" fn end_of_child() -> ! {
     // SAFETY: `enter` was left for this function before `Context::call` could clear `CURRENT`, whose borrow of
     // the context is idle.
@@ -333,9 +336,9 @@ pub(super) fn append(bytes: LentBytes<'_>) -> bool {
     true
 }
 
-/// Copies `bytes` to a multiple of `align` bytes in memory of the context's, which is valid until the call that
-/// runs on this thread ends or asks again. `None` if none runs, `align` is no power of two up to
-/// [`MAX_ALIGN`], or there is no memory.
+/// Copies `bytes` to memory of the context, at a multiple of `align` bytes. The copy is valid until the call that runs
+/// on this thread ends or requests another one. `None` if no call runs, `align` is no power of two up to [`MAX_ALIGN`],
+/// or there is no memory.
 pub(super) fn copy(bytes: LentBytes<'_>, align: usize) -> Option<NonNull<u8>> {
     let context = NonNull::new(CURRENT.get())?;
     if !align.is_power_of_two() || align > MAX_ALIGN {
@@ -351,7 +354,7 @@ pub(super) fn copy(bytes: LentBytes<'_>, align: usize) -> Option<NonNull<u8>> {
     NonNull::new(copy.as_mut_ptr().wrapping_add(skip))
 }
 
-/// Sends the call that runs on this thread to `peer`, or has it run again if that is `None`, once it returns.
+/// Forwards the call that runs on this thread to `peer` once it returns. If `peer` is `None`, the call runs again here.
 pub(super) fn forward(peer: Option<LentBytes<'_>>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
     let context = CURRENT.get();
     if context.is_null() {
@@ -363,7 +366,7 @@ pub(super) fn forward(peer: Option<LentBytes<'_>>, payload: LentBytes<'_>) -> Re
         Some(peer) => context.forwarding.ask(peer, payload),
         None => context.forwarding.ask_again(payload),
     };
-    // The source is told of a call that would have gone too far.
+    // The target reports a call that would have gone too far to its source.
     context.diverted |= matches!(asked, Ok(()) | Err(NotForwarded::TooFar));
     asked
 }
@@ -373,7 +376,7 @@ pub(super) fn make(code: LentBytes<'_>) -> Result<CodeId, NotForwarded> {
     let context = NonNull::new(CURRENT.get()).ok_or(NotForwarded::TooOften)?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
     let context = unsafe { &mut *context.as_ptr() };
-    // What is not sent is forgotten when the call ends.
+    // The end of the call drops code that no message uses.
     context.diverted |= context.forwarding.makes.is_some();
     context.forwarding.make(code)
 }
@@ -388,29 +391,29 @@ pub(super) fn inject(code: CodeId, peer: LentBytes<'_>, payload: LentBytes<'_>) 
     asked
 }
 
-/// Has the target's store do something for the call on this thread. `None` if there is no store, or none runs; a panic of
-/// the store's is caught.
+/// Runs `work` on the target's store for the call on this thread. `None` if there is no store, or no call runs. Catches
+/// a panic of the store.
 ///
-/// The store is out of the context meanwhile, and no reference to the context is left. So the store's code may use the
+/// Meanwhile the store is not in the context, and no reference to the context is left. So the store's code may use the
 /// context itself ([`at_call_end`], [`caller`]), and finds no second way to the store there.
 fn with_store<T>(work: impl FnOnce(&mut dyn Objects) -> T) -> Option<thread::Result<T>> {
     let context = NonNull::new(CURRENT.get())?;
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends here.
     let mut objects = unsafe { &mut *context.as_ptr() }.objects.take()?;
     let done = catch_unwind(AssertUnwindSafe(|| work(&mut *objects)));
-    // SAFETY: the call has not ended, as it runs the service that has called this. What the store's code borrowed of the
-    // context was given back before it returned.
+    // SAFETY: the call has not ended, as it runs the service that has called this. Every borrow of the context by the
+    // store's code ended before that code returned.
     unsafe { &mut *context.as_ptr() }.objects = Some(objects);
     Some(done)
 }
 
-/// Answers a request to the target's store, whose source is the one of the context.
+/// Passes a request to the target's store, for the source of the context.
 pub(super) fn request(request: Request<'_>) {
     let Some(current) = NonNull::new(CURRENT.get()) else { return };
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference ends before the store runs.
     let context = unsafe { &mut *current.as_ptr() };
     let (source, limit, mut reply) = (context.source, context.limit, std::mem::take(&mut context.reply));
-    // Read before the store is asked: what ends from here on rings once more.
+    // Read before the request: work that ends after this point rings the bell once more.
     let rung = context.bell.as_ref().map_or(0, |bell| bell.count());
     let answered = with_store(|objects| objects.request(source, request, &mut reply, limit));
     // SAFETY: as above; the store has returned.
@@ -433,7 +436,7 @@ pub(super) fn request(request: Request<'_>) {
     (context.diverted, context.panicked) = (true, true);
 }
 
-/// Has the target's store find or make an object for the call on this thread.
+/// Runs `work`, with which the target's store finds or makes an object for the call on this thread.
 fn with_objects(
     work: impl FnOnce(&mut dyn Objects) -> Result<Lent, ObjectError>,
 ) -> Result<Lent, ObjectError> {
@@ -449,21 +452,21 @@ fn with_objects(
     found
 }
 
-/// The object of a handle, for the call on this thread.
+/// Returns the object of a handle, for the call on this thread.
 pub(super) fn object(handle: Request<'_>) -> Result<Lent, ObjectError> {
     with_objects(|objects| objects.resolve(handle))
 }
 
-/// A new object of `len` bytes of the call on this thread.
+/// Makes an object of `len` bytes for the call on this thread.
 pub(super) fn new_object(len: usize) -> Result<Lent, ObjectError> {
     with_objects(|objects| objects.create(len))
 }
 
 /// The reason why a call was not ended.
 pub(super) enum NotLeft {
-    /// None runs on this thread.
+    /// No call runs on this thread.
     NoCall,
-    /// It is inside this function, which is not injected.
+    /// The call is inside this function, which is not injected.
     Across(Foreign),
 }
 

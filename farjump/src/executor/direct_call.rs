@@ -8,9 +8,9 @@ use super::enter::Main;
 use super::{Context, Ended, services};
 
 /// Calls code that its user placed ([`farjump_loader::Store`]), as a target would: with the services of
-/// `farjump_ifunc.h` around it. For interfaces that keep code and bring frames in ways of their own.
+/// `farjump_ifunc.h` around it. This is for interfaces that keep code and bring frames by their own means.
 ///
-/// Making one costs nothing. A call may make another one inside it, with a caller of its own.
+/// Making one costs nothing. A call may make another one inside it, with its own caller.
 #[derive(Debug)]
 pub struct DirectCaller(Context);
 
@@ -39,9 +39,9 @@ impl DirectCaller {
     /// Calls the function of `linked`. Inside, `farjump_forward` finds no destination, and `farjump_again` no target.
     ///
     /// # Safety
-    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned as the code
-    /// asks. `target_args` must be as the code's author expects. The program that placed the code is
-    /// responsible for its actions: native code in a process is trusted code (`docs/security.md`).
+    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned as the code requires.
+    /// `target_args` must be as the code's author expects. The program that placed the code is responsible for its
+    /// actions: native code in a process is trusted code (`docs/security.md`).
     pub unsafe fn call(
         &mut self,
         linked: &LinkedImage,

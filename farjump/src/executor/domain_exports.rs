@@ -11,7 +11,7 @@ use super::DirectCaller;
 pub(super) struct DomainExports {
     /// Those of the default domain, with its libraries.
     default: Resolver,
-    /// Those of other domains that were asked for.
+    /// Those of other requested domains.
     others: HashMap<Domain, Resolver>,
 }
 
@@ -20,7 +20,8 @@ impl DomainExports {
         DomainExports { default, others: HashMap::new() }
     }
 
-    /// Those of one domain. Until something is added, other domains than the default one have what every target offers.
+    /// Those of one domain. Until something is added, a domain other than the default one has the exports of every
+    /// target.
     #[inline]
     pub(super) fn of(&mut self, domain: Domain) -> &mut Resolver {
         if domain == Domain::default() { &mut self.default } else { self.of_other(domain) }
@@ -92,17 +93,17 @@ mod tests {
         assert_eq!(link(&mut executor, other, "both"), Ok(address(1)));
         assert_eq!(link(&mut executor, own, "first"), Ok(address(0)));
         assert_eq!(link(&mut executor, other, "second"), Ok(address(1)));
-        // What another domain has is neither found nor named.
+        // The exports of another domain are neither found nor named.
         for (domain, name) in [(own, "second"), (other, "first"), (none, "first"), (none, "both")] {
             let refusal = link(&mut executor, domain, name).unwrap_err();
             assert_eq!(refusal.cause, RefusalCause::UnresolvedImport);
-            // Once as what is missing.
+            // Named once, as the missing import.
             assert_eq!(refusal.text.matches(name).count(), 1, "{refusal}");
         }
         // All have the services of every target.
         let services = [own, other, none].map(|domain| link(&mut executor, domain, "farjump_reply"));
         assert!(services[0].is_ok() && services.iter().all(|service| *service == services[0]));
-        // What comes later is one domain's, too.
+        // Later exports belong to one domain, too.
         executor.export_data("second", &DATA[2]).unwrap();
         assert_eq!(link(&mut executor, own, "second"), Ok(address(2)));
         assert_eq!(link(&mut executor, other, "second"), Ok(address(1)));

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 /// A function that a target can offer to injected code: any `extern "C"` function of up to sixteen arguments,
 /// `unsafe` or not. One that follows a pointer from injected code should be `unsafe`.
 ///
-/// It is given by [`export!`](crate::export), or as a function pointer, because the type of the bare name lacks
-/// the calling convention: `store_get as unsafe extern "C" fn(_, _) -> _`.
+/// Pass it by [`export!`](crate::export), or as a function pointer, because the type of the bare name lacks the calling
+/// convention: `store_get as unsafe extern "C" fn(_, _) -> _`.
 ///
 /// The injected code must declare it with the same types; nothing checks that, as nothing does between two C
 /// files.
@@ -84,9 +84,8 @@ impl ExportFn for Export {
     }
 }
 
-/// Names a function of this program once, to offer it to injected code under its own name: `export!(store_get(_,
-/// _))`, with a `_` for each argument. Gives an [`Export`], for
-/// [`TargetBuilder::exports`](crate::TargetBuilder::exports).
+/// Names a function of this program once, to offer it to injected code under its own name: `export!(store_get(_, _))`,
+/// with a `_` for each argument. Returns an [`Export`], for [`TargetBuilder::exports`](crate::TargetBuilder::exports).
 ///
 /// The function has to be `extern "C"`, which is checked; it may be `unsafe`. With a path, the last name counts.
 ///

@@ -1,9 +1,8 @@
 //! Forked children of a process that runs injected code.
 //!
-//! A function may fork, and so may the program while a function runs. The child has a copy of the code and goes
-//! on in it, but nothing after it is the child's: the reply, the source and the mailbox are its parent's. So the
-//! call that runs in a new child is changed to end the child when it returns or panics. Other calls pay nothing
-//! for it.
+//! A function may fork, and so may the program while a function runs. The child has a copy of the code and continues in
+//! it, but nothing after it is the child's: the reply, the source and the mailbox are its parent's. So the call that
+//! runs in a new child is changed to end the child when it returns or panics. Other calls pay nothing for it.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +15,7 @@ const MESSAGE: usize = 512;
 /// The process that made the last fork, in itself and in its child.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// Has the calls that run at a fork end in the child, from now on.
+/// From now on, makes the calls that run at a fork end the child when they return or panic.
 pub(super) fn watch() {
     static WATCH: Once = Once::new();
     // SAFETY: the functions stay as long as this library, which takes them off when it is unloaded; they only
@@ -34,7 +33,7 @@ extern "C" fn after_in_child() {
     context::end_process_with_call();
 }
 
-/// Ends the child, whose call came to an end: `panicked` is the message of its panic.
+/// Ends the child, whose call has ended: `panicked` is the message of its panic.
 pub(super) fn end_child(main: u64, panicked: Option<&[u8]>) -> ! {
     let name = farjump_loader::address_map::find(main);
     let name =

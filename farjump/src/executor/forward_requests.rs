@@ -1,5 +1,5 @@
-//! Requests of the running call to be sent on: to a target's destinations, as `farjump_forward` sees them, and to
-//! the target itself.
+//! Forwards that the running call requests: to a target's destinations, as `farjump_forward` sees them, and to the
+//! target itself.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub(crate) enum NotForwarded {
     UnknownPeer = -1,
     /// No frame to the destination can be that long.
     TooLarge = -2,
-    /// As much as is allowed is under way there.
+    /// The calls or bytes under way there have reached their limit.
     Busy = -3,
     /// This call has sent as many messages as it may, or none runs on this thread.
     TooOften = -4,
-    /// It has come as far as it may.
+    /// The call has reached its limit of hops or repeats.
     TooFar = -5,
     /// The target lets no function make code.
     NotAllowed = -6,
@@ -66,7 +66,7 @@ impl Gate {
     }
 }
 
-/// Where a message goes.
+/// The recipient of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum To {
     /// The destination with this index among the gates.
@@ -75,14 +75,14 @@ pub(crate) enum To {
     Again,
 }
 
-/// A message that the running call asked for.
+/// A message that the running call requested.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) to: To,
-    /// The code that it is for, if that is not the running function's own.
+    /// The code to run, if that is not the running function's own.
     pub(crate) code: Option<CodeId>,
     pub(crate) payload: Vec<u8>,
-    /// Whether it waits until the target's store has rung.
+    /// Whether it waits for the store's bell.
     pub(crate) awaits_store: bool,
     /// The gate's allowance before.
     before: (usize, Option<usize>),
@@ -94,7 +94,7 @@ impl Asked {
     }
 }
 
-/// How far a call has come.
+/// The hops and repeats of a call so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Way {
     /// Targets that have sent it on.
@@ -108,22 +108,23 @@ pub(crate) struct Way {
 pub(crate) struct Forwarding {
     /// In the order of the target's destinations.
     pub(crate) gates: Vec<Gate>,
-    /// For calls that run again here; `None` where no target would run them.
+    /// The gate of calls that run again here; `None` where no target would run them.
     pub(crate) again: Option<Gate>,
     pub(crate) limits: ForwardLimits,
     /// The way of the running call.
     pub(crate) way: Way,
-    /// Whether calls may make code, of this many bytes at most.
+    /// Most bytes of code that a call may make; `None` if calls may make none.
     pub(crate) makes: Option<usize>,
     asked: Vec<Asked>,
     made: Vec<(CodeId, Arc<[u8]>)>,
     /// Memory for the next payload.
     pub(crate) spare: Vec<u8>,
-    /// Messages that were to go farther than is allowed.
+    /// Number of messages beyond the limits of hops and repeats.
     too_far: u32,
-    /// Whether the call that ended last is to have its reply held.
+    /// Whether the target holds the last call's reply.
     pub(crate) is_held: bool,
-    /// Whether the target's store has put the running call off until it rings: what it asks to run again waits for that.
+    /// True if the target's store has postponed the running call until its bell. Calls that it requests again here wait
+    /// for that.
     pub(super) awaits_store: bool,
 }
 
@@ -133,9 +134,9 @@ pub(crate) struct Requests {
     /// The code that it has made.
     pub(crate) made: Vec<(CodeId, Arc<[u8]>)>,
     pub(crate) too_far: u32,
-    /// How far the call had come.
+    /// The way of the call.
     pub(crate) way: Way,
-    /// Whether its reply, and all that it leads to, is to be held.
+    /// Whether the target holds the call's reply.
     pub(crate) is_held: bool,
 }
 
@@ -215,7 +216,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Whether the running call has made requests, or tried to.
+    /// Returns whether the running call has made requests, or tried to.
     pub(super) fn has_requests(&self) -> bool {
         !self.asked.is_empty() || !self.made.is_empty() || self.too_far != 0
     }
@@ -231,13 +232,13 @@ impl Forwarding {
         }
     }
 
-    /// Takes the list of [`Forwarding::take`] back, empty, to be used again.
+    /// Takes the list of [`Forwarding::take`] back, empty, for reuse.
     pub(crate) fn take_back(&mut self, asked: Vec<Asked>) {
         debug_assert!(asked.is_empty());
         self.asked = asked;
     }
 
-    /// Forgets the requests of the call that ended last.
+    /// Drops the requests of the call that ended last.
     pub(crate) fn forget(&mut self) {
         (self.too_far, self.is_held) = (0, false);
         self.made.clear();

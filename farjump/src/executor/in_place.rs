@@ -20,7 +20,7 @@ const LIMIT: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     held: Vec<Option<Box<InPlace>>>,
-    /// Bytes that the codes take, but for the list itself.
+    /// Bytes that the code takes, without the list itself.
     bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl Checked {
         self.held.get(usize::from(index))?.as_deref()
     }
 
-    /// Keeps `code`. If that exceeds the limit, all else is dropped.
+    /// Keeps `code`. If that exceeds the limit, it drops all else.
     fn put(&mut self, index: u16, code: InPlace) {
         let index = usize::from(index);
         if self.bytes + code.footprint() > LIMIT {
@@ -54,7 +54,7 @@ impl Checked {
 }
 
 impl CodeTable {
-    /// Whether the image of `len` bytes with this index and id was checked already.
+    /// Returns whether the image of `len` bytes with this index and id was checked already.
     pub(crate) fn is_checked(&self, index: u16, id: &CodeId, len: usize) -> bool {
         self.in_place.get(index).is_some_and(|code| code.id() == *id && code.image_len() == len)
     }

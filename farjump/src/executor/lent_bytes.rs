@@ -28,7 +28,7 @@ impl LentBytes<'_> {
         self.len
     }
 
-    /// Whether they equal `bytes`.
+    /// Returns whether they equal `bytes`.
     pub(super) fn are(self, bytes: &[u8]) -> bool {
         // SAFETY: `new`'s caller guarantees that `len` bytes are valid for reads.
         self.len == bytes.len() && unsafe { shared::equals(self.start, bytes) }

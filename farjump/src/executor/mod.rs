@@ -1,4 +1,4 @@
-//! Running injected code: the code that a frame names is looked up, placed if it is new, and called.
+//! Running injected code: finds the code that a frame names, places it if it is new, and calls it.
 //!
 //! All targets share [`Executor`], whatever brings their frames. A [`CodeTable`] belongs to one source.
 
@@ -70,8 +70,8 @@ pub(crate) use own_code::{Chosen, refused};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
-// What every call uses comes first: the first line of the context, and the line behind it. The address of the context is
-// that of the target, which a poll has at hand.
+// The fields that every call uses come first: the first line of the context, and the line behind it. The address of the
+// context is that of the target, which a poll has at hand.
 #[repr(C, align(64))]
 pub struct Executor {
     context: Context,
@@ -80,14 +80,14 @@ pub struct Executor {
     pub(crate) stats: Stats,
     store: Store,
     exports: DomainExports,
-    /// How often a timed call has returned with other modes of arithmetic.
+    /// Number of timed calls that returned with other modes of arithmetic.
     strays: u32,
     pub(crate) policy: Policy,
     modes: Allowed,
     reply_limit: usize,
     perf_map: Option<PerfMap>,
     crash_report: bool,
-    /// The symbols of code that debuggers are shown; `None` if they are shown nothing.
+    /// The symbols of code, for debuggers; `None` without debug mode.
     debug: Option<HashMap<CodeId, Symbols>>,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
@@ -97,7 +97,7 @@ pub struct Executor {
     space_was_made: bool,
     /// Functions of the target's own, by name.
     local: BTreeMap<Arc<str>, Local>,
-    /// The one of these that was called last.
+    /// The local function that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
     #[cfg(feature = "bitcode")]
     bitcode: Box<bitcode::BitcodeJobs>,
@@ -116,7 +116,7 @@ struct Local {
 unsafe impl Send for Executor {}
 
 impl Executor {
-    /// Begins an executor with choices: exports and limits.
+    /// Returns a builder of an executor: its exports and limits.
     pub fn builder() -> ExecutorBuilder {
         ExecutorBuilder::default()
     }
@@ -141,7 +141,7 @@ impl Executor {
         self.exports.names()
     }
 
-    /// What the code of a domain is linked against from now on.
+    /// The exports against which code of a domain is linked from now on.
     pub(crate) fn exports_of(&mut self, domain: Domain) -> &mut Resolver {
         self.exports.of(domain)
     }
@@ -156,7 +156,7 @@ impl Executor {
         self.store.get(key)
     }
 
-    /// Whether `linked` is a function of the target's own.
+    /// Returns whether `linked` is a function of the target's own.
     pub(crate) fn is_local(&self, linked: &Arc<LinkedImage>) -> bool {
         self.local.values().any(|own| Arc::ptr_eq(&own.linked, linked))
     }
@@ -201,8 +201,8 @@ impl Executor {
         stats
     }
 
-    /// Drops code, the least recently used first, until there is capacity for `need` or nothing more can go.
-    /// `release` is called with each image before it goes: no table may bind it any more. Functions set by
+    /// Drops code, the least recently used first, until there is capacity for `need` or nothing more can go. Calls
+    /// `release` with each image before it goes: after that, no table may bind it. Functions set by
     /// [`Executor::set_local`] stay.
     ///
     /// The next time that code is bound it is placed or refused, whatever it needs: a further request for
@@ -220,8 +220,8 @@ impl Executor {
         log::debug!("dropped {} to free capacity", farjump_core::counted(dropped, "image"));
     }
 
-    /// Ends the attempt for which space was made, whether it bound code or not: the next image that finds none asks for its
-    /// own. To be called behind the attempt that follows [`Executor::make_space`].
+    /// Ends the attempt for which space was made, whether it bound code or not: the next image without space requests
+    /// its own. Call this after the attempt that follows [`Executor::make_space`].
     #[inline]
     pub(crate) fn forget_space(&mut self) {
         self.space_was_made = false;
@@ -328,8 +328,8 @@ impl Executor {
         Ok(unsafe { self.exports_of(Domain::default()).interpose_bytes(name, library) }?)
     }
 
-    /// Calls the function of this name among its own ([`Executor::set_local`]), without a link: appends the reply to
-    /// `reply`. The payload is copied. In the function, `farjump_forward` finds no destination, and `farjump_again` no
+    /// Calls the local function of this name ([`Executor::set_local`]), without a link, and appends the reply to
+    /// `reply`. Copies the payload. In the function, `farjump_forward` finds no destination, and `farjump_again` no
     /// target.
     ///
     /// # Errors
@@ -350,8 +350,8 @@ impl Executor {
         copy.resize(skip, 0);
         copy.extend_from_slice(payload);
         let start = copy[skip..].as_mut_ptr();
-        // SAFETY: the code is this executor's own, the payload a copy that is aligned as it asks; the caller answers for
-        // the rest.
+        // SAFETY: the code is this executor's own, and the payload is a copy with the alignment that the code needs;
+        // the caller guarantees the rest.
         let ended = unsafe { self.run_alone(&code, start.cast(), payload.len(), self.reply_limit) };
         // SAFETY: nothing was unbound since the call.
         unsafe { self.count(code.usage) };
@@ -367,7 +367,7 @@ impl Executor {
         self.local.remove(name).is_some()
     }
 
-    /// The function that answers requests to the target's store.
+    /// Returns the function that handles requests to the target's store.
     fn object_requests(&mut self) -> Result<Callable, Refusal> {
         if self.context.objects.is_none() {
             let text = "it has no store of objects: have the target open one (TargetBuilder::objects)";
@@ -383,27 +383,27 @@ impl Executor {
         self.context.objects.as_deref_mut()
     }
 
-    /// What is left of the request that has just ended, if the store has not answered it.
+    /// Takes the state of the request that has just ended, if the store has not responded to it.
     pub(crate) fn take_unanswered(&mut self) -> Option<Unanswered> {
         self.context.unanswered.take()
     }
 
-    /// Takes what the store rings for requests that wait.
+    /// Sets the bell of a store that postpones requests.
     pub(crate) fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
         self.context.bell = bell;
     }
 
-    /// What the store rings, if it has requests wait.
+    /// Returns the store's bell, if the store postpones requests.
     pub(crate) fn bell(&self) -> Option<&Bell> {
         self.context.bell.as_deref()
     }
 
-    /// Gives the code that it runs a store of objects.
+    /// Gives a store of objects to the code that the executor runs.
     pub fn set_objects(&mut self, objects: Box<dyn Objects>) {
         self.context.objects = Some(objects);
     }
 
-    /// Tells the store the source of the next request.
+    /// Sets the source of the next request to the store.
     #[inline]
     pub(crate) fn set_source(&mut self, source: u64) {
         self.context.source = source;

@@ -10,12 +10,12 @@ use super::code_table::Unbound;
 use crate::refusal::Refusal;
 
 impl Executor {
-    /// Whether this code waits for its first image.
+    /// Returns whether this code waits for its first image.
     pub(super) fn awaits(&self, _: &CodeKey) -> bool {
         false
     }
 
-    /// Why this code was refused last, if it was bitcode.
+    /// Returns the last refusal of this code, if it was bitcode.
     pub(super) fn refusal_of(&self, _: &CodeKey) -> Option<&Refusal> {
         None
     }

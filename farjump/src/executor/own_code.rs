@@ -1,4 +1,4 @@
-//! Code that the program has its own target run, without a link.
+//! Code that the program runs in its own target, without a link.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub enum OwnCode<'a> {
         /// The image.
         bytes: &'a [u8],
     },
-    /// Code in the target's store, whoever brought it. The arguments are the payload.
+    /// Code in the target's store, from any source. The arguments are the payload.
     Stored(CodeId),
 }
 
@@ -83,7 +83,7 @@ impl Executor {
         })
     }
 
-    /// Finds the code in the store, or places it: with the checks of code that a source brings.
+    /// Finds the code in the store, or places it with the checks of code that a source brings.
     pub(crate) fn bring_own(
         &mut self,
         code: &Chosen<'_>,
@@ -132,7 +132,7 @@ impl Executor {
         }
     }
 
-    /// Whether the call of `name` that ended so ran to its end: the reply is then in [`Executor::reply`].
+    /// Checks that the call of `name` that ended so ran to its end. Its reply is then in [`Executor::reply`].
     pub(crate) fn check_ended(&self, name: &str, ended: Ended) -> Result<(), Error> {
         match ended {
             Ended::Returned | Ended::Held | Ended::Forwarded => Ok(()),

@@ -25,8 +25,8 @@ pub(super) struct PerfMap {
 }
 
 impl PerfMap {
-    /// Opens it. A file that existed before this process first does so was left by another process of the
-    /// same number, and would give its names to our addresses: it is removed.
+    /// Opens the perf map. When this process opens it first, this removes an existing file: another process of the same
+    /// number left it, and its names would appear at our addresses.
     ///
     /// # Errors
     /// When the file cannot be made, or belongs to another user.
@@ -45,8 +45,8 @@ impl PerfMap {
         Ok(PerfMap { file })
     }
 
-    /// Adds the address of `linked`. Without this line perf shows addresses, and all else works: a failure is
-    /// logged.
+    /// Adds the address of `linked`. Without this line perf shows addresses, and all else works, so this only logs a
+    /// failure.
     pub(super) fn add(&self, linked: &LinkedImage) {
         let block = linked.block();
         let line = format!("{:x} {:x} ifunc:{}\n", block.address(), block.code_len(), linked.name());

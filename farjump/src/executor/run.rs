@@ -14,10 +14,10 @@ impl Executor {
     /// Calls code. Its reply, of at most `reply_limit` bytes, is then in [`Executor::reply`].
     ///
     /// # Safety
-    /// `code` must come from a table that still holds it, or be this executor's own, or lie in a frame that
-    /// is held. `payload` must be valid for reads and writes of `len` bytes during the call, and aligned as
-    /// the code asks. Native code in a process is trusted code: the user who admits sources is responsible
-    /// for its actions (`docs/security.md`).
+    /// `code` must come from a table that still holds it, or be this executor's own, or lie in a frame that is held.
+    /// `payload` must be valid for reads and writes of `len` bytes during the call, and aligned as the code requires.
+    /// Native code in a process is trusted code: the user who admits sources is responsible for its actions
+    /// (`docs/security.md`).
     #[inline(always)]
     pub(crate) unsafe fn run(
         &mut self,
@@ -36,7 +36,7 @@ impl Executor {
         unsafe { self.context.call(code.main, payload, len, self.context.target_args, reply_limit) }
     }
 
-    /// As [`Executor::run`], for a call that is not one of a poll's: restores the program's modes of arithmetic itself.
+    /// As [`Executor::run`], for a call outside of those of a poll: restores the program's modes of arithmetic itself.
     ///
     /// # Safety
     /// As [`Executor::run`].
@@ -54,26 +54,26 @@ impl Executor {
         ended
     }
 
-    /// Notes the program's modes of arithmetic, at the beginning of a poll. [`Executor::restore_modes`] is to follow its
+    /// Notes the program's modes of arithmetic, at the beginning of a poll. Call [`Executor::restore_modes`] after its
     /// calls.
     #[inline(always)]
     pub(crate) fn note_modes(&mut self) {
         self.context.note_modes();
     }
 
-    /// Restores the program's modes of arithmetic, whatever calls have left.
+    /// Restores the program's modes of arithmetic, whichever modes calls have left.
     #[inline(always)]
     pub(crate) fn restore_modes(&mut self) {
         self.context.restore_modes();
     }
 
-    /// [`Executor::note_modes`] for calls that may be made during a poll, or outside of one. The result is for
+    /// As [`Executor::note_modes`], for calls during a poll or outside of one. Returns the modes noted before, for
     /// [`Executor::end_calls`].
     pub(crate) fn begin_calls(&mut self) -> ControlWords {
         self.context.begin_calls()
     }
 
-    /// Ends what [`Executor::begin_calls`] has begun.
+    /// Restores the program's modes after the calls that [`Executor::begin_calls`] began. `outer` is its result.
     pub(crate) fn end_calls(&mut self, outer: ControlWords) {
         self.context.end_calls(outer);
     }
@@ -127,8 +127,8 @@ impl Executor {
         ended
     }
 
-    /// Tells, now and then, that a function has returned with other modes of arithmetic than it was called with. Only timed
-    /// calls are looked at, the first of each function among them.
+    /// Logs, now and then, that a function returned with other modes of arithmetic than at its call. Only timed calls
+    /// are checked, the first of each function among them.
     #[cold]
     fn note_stray(&mut self, main: Main) {
         self.strays = self.strays.saturating_add(1);

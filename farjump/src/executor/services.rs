@@ -63,13 +63,12 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
     if bytes.is_null() {
         return -1;
     }
-    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code
-    // is.
+    // SAFETY: the header requires `len` readable bytes, and injected code is trusted as native code is.
     let bytes = unsafe { LentBytes::new(bytes.cast(), len) };
     if context::append(bytes) { 0 } else { -1 }
 }
 
-/// Sends this call, with this payload, to the destination that the target knows by `peer`. Returns 0, or a
+/// Forwards this call, with this payload, to the destination that the target knows by `peer`. Returns 0, or a
 /// [`NotForwarded`].
 unsafe extern "C" fn farjump_forward(
     peer: *const c_char,
@@ -77,8 +76,7 @@ unsafe extern "C" fn farjump_forward(
     payload: *const c_void,
     payload_size: usize,
 ) -> c_int {
-    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as
-    // native code is.
+    // SAFETY: the header requires so many readable bytes at each, and injected code is trusted as native code is.
     let (peer, payload) =
         unsafe { (LentBytes::new(peer.cast(), peer_len), LentBytes::new(payload.cast(), payload_size)) };
     match context::forward(Some(peer), payload) {
@@ -87,7 +85,7 @@ unsafe extern "C" fn farjump_forward(
     }
 }
 
-/// Has this call run again here, later, with this payload. Returns 0, or a [`NotForwarded`].
+/// Runs this call again here, later, with this payload. Returns 0, or a [`NotForwarded`].
 unsafe extern "C" fn farjump_again(payload: *const c_void, payload_size: usize) -> c_int {
     // SAFETY: as in `farjump_forward`.
     let payload = unsafe { LentBytes::new(payload.cast(), payload_size) };
@@ -99,11 +97,11 @@ unsafe extern "C" fn farjump_again(payload: *const c_void, payload_size: usize) 
 
 /// Hands over code that this call has made, and writes its id of 16 bytes to `id`. Returns 0, or a [`NotForwarded`].
 unsafe extern "C" fn farjump_make(code: *const c_void, len: usize, id: *mut u8) -> c_int {
-    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code is.
+    // SAFETY: the header requires `len` readable bytes, and injected code is trusted as native code is.
     let code = unsafe { LentBytes::new(code.cast(), len) };
     match context::make(code) {
         Ok(CodeId(made)) => {
-            // SAFETY: the header asks for 16 writable bytes.
+            // SAFETY: the header requires 16 writable bytes.
             unsafe { id.copy_from(made.as_ptr(), made.len()) };
             0
         }
@@ -121,8 +119,7 @@ unsafe extern "C" fn farjump_inject(
     payload_size: usize,
 ) -> c_int {
     let mut code = CodeId([0; 16]);
-    // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as native code
-    // is.
+    // SAFETY: the header requires so many readable bytes at each, and injected code is trusted as native code is.
     let (peer, payload) = unsafe {
         code.0.as_mut_ptr().copy_from(id, code.0.len());
         (LentBytes::new(peer.cast(), peer_len), LentBytes::new(payload.cast(), payload_size))
@@ -133,7 +130,7 @@ unsafe extern "C" fn farjump_inject(
     }
 }
 
-/// Writes where the object of a handle lies to `data` and its length to `size`. The bytes stay until the call ends.
+/// Writes the address of a handle's object to `data` and its length to `size`. The bytes stay until the call ends.
 /// Returns 0, or an [`ObjectError`].
 unsafe extern "C" fn farjump_object(
     handle: *const c_void,
@@ -144,11 +141,11 @@ unsafe extern "C" fn farjump_object(
     if handle.is_null() {
         return ObjectError::NoHandle as c_int;
     }
-    // SAFETY: the header asks injected code for `handle_len` readable bytes; injected code is trusted as native code is.
+    // SAFETY: the header requires `handle_len` readable bytes, and injected code is trusted as native code is.
     let handle = unsafe { Request::new(handle.cast(), handle_len) };
     match context::object(handle) {
         Ok(Lent { data: start, len }) => {
-            // SAFETY: the header asks for two writable words.
+            // SAFETY: the header requires two writable words.
             unsafe { (data.write(start.as_ptr().cast()), size.write(len)) };
             0
         }
@@ -156,12 +153,12 @@ unsafe extern "C" fn farjump_object(
     }
 }
 
-/// Makes an object of `len` bytes, and writes where it lies to `data`, for the call to write its contents there. It is kept
-/// if the call returns, whose reply then ends with the new object's handle. Returns 0, or an [`ObjectError`].
+/// Makes an object of `len` bytes, and writes its address to `data`, for the call to write its contents there. If the
+/// call returns, the object stays, and the reply ends with its handle. Returns 0, or an [`ObjectError`].
 unsafe extern "C" fn farjump_new_object(len: usize, data: *mut *mut c_void) -> c_int {
     match context::new_object(len) {
         Ok(Lent { data: start, .. }) => {
-            // SAFETY: the header asks for a writable word.
+            // SAFETY: the header requires a writable word.
             unsafe { data.write(start.as_ptr().cast()) };
             0
         }
@@ -179,14 +176,13 @@ pub(super) unsafe extern "C" fn request_objects(payload: *mut c_void, len: usize
 /// power of two up to 4096. Valid until the call ends, or calls this again. Null outside a call, for another
 /// alignment, or without memory.
 unsafe extern "C" fn farjump_private_copy(bytes: *const c_void, len: usize, align: usize) -> *mut c_void {
-    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code
-    // is.
+    // SAFETY: the header requires `len` readable bytes, and injected code is trusted as native code is.
     let bytes = unsafe { LentBytes::new(bytes.cast(), len) };
     context::copy(bytes, align).map_or(std::ptr::null_mut(), |copy| copy.as_ptr().cast())
 }
 
-/// Ends this call; the source's wait fails with the message. Passes [`Caller`] to [`panic()`], of which nothing
-/// is known any more once a function has begun.
+/// Ends this call; the source's wait fails with the message. Passes [`Caller`] to [`panic()`] from here, because a
+/// function that has begun cannot find it.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
@@ -233,7 +229,7 @@ unsafe extern "C" fn panic(
     stack: usize,
     frame: usize,
 ) -> ! {
-    // SAFETY: the header asks injected code for `len` readable bytes, as in `farjump_reply`.
+    // SAFETY: the header requires `len` readable bytes, as in `farjump_reply`.
     let mut message = unsafe { LentBytes::new(message.cast(), len) };
     if message.len() == 0 {
         message = LentBytes::from(&b"(no message)"[..]);

@@ -42,8 +42,8 @@ impl Future for Pending<'_> {
 }
 
 impl Link {
-    /// As [`Link::inject`], and awaits credit where that waits for it, without a time limit. The future does
-    /// nothing until it is awaited; dropping it injects nothing.
+    /// As [`Link::inject`], but awaits credit instead of blocking, without a time limit. The future does nothing until
+    /// it is awaited; dropping it injects nothing.
     ///
     /// # Errors
     /// As [`Link::inject`], but for the time limit, and as awaiting a [`Pending`].
@@ -95,7 +95,7 @@ impl Link {
         }
     }
 
-    /// Tries to send until it does not fail for want of credit.
+    /// Tries to send until a try does not fail for lack of credit.
     async fn with_credit<T>(&self, mut send: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         let mut waits = AwaitsCredit { link: self, number: None };
         poll_fn(|cx| match send() {
@@ -105,7 +105,7 @@ impl Link {
         .await
     }
 
-    /// Polls for an outcome, and has the task woken if it has not come.
+    /// Polls for an outcome. If it has not come, registers the task to be woken when it comes.
     pub(super) fn poll_outcome(&self, token: u32, cx: &mut Context<'_>) -> Poll<Result<ReplyBytes, Error>> {
         self.forget_dropped();
         if let Some(outcome) = self.inner.borrow_mut().take_outcome(token) {
@@ -145,7 +145,7 @@ impl Link {
         Err(WaitError::Taken { peer: inner.address().to_owned() }.into())
     }
 
-    /// Cancels a call. If the link is in use, which a waker or a handler may cause, that comes later.
+    /// Cancels a call. If the link is in use, which a waker or a handler may cause, its next use cancels the call.
     pub(super) fn abandon(&self, token: u32) {
         match self.inner.try_borrow_mut() {
             Ok(mut inner) => inner.abandon(token),
@@ -165,12 +165,12 @@ impl Link {
 /// A future that awaits credit.
 struct AwaitsCredit<'l> {
     link: &'l Link,
-    /// Its number among those, once it waits.
+    /// Its number among such futures, once it waits.
     number: Option<u64>,
 }
 
 impl AwaitsCredit<'_> {
-    /// Has the task woken when there may be credit.
+    /// Registers the task to be woken when there may be credit.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         self.link.forget_dropped();
         let tasks = Arc::clone(self.link.inner.borrow_mut().tasks());
@@ -198,15 +198,15 @@ impl Drop for AwaitsCredit<'_> {
     }
 }
 
-/// What a task that awaits a link found.
+/// The next step of a task that awaits a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     /// Another task drives.
     Driven,
-    /// It has to look again, after other tasks have had their turn.
+    /// The task looks again, after other tasks have had their turn.
     #[cfg(feature = "tokio")]
     Again,
-    /// It has nothing to do until the link is armed and an event comes.
+    /// The task has nothing to do until the link is armed and an event comes.
     #[cfg(feature = "tokio")]
     Sleep,
 }
@@ -229,7 +229,7 @@ impl Link {
     fn rest_if_unused(&self) {}
 }
 
-/// Marks a link as driven by a task of its own.
+/// Marks a link as driven by its own task.
 pub(super) struct Driving(Arc<Tasks>);
 
 impl Driving {
@@ -245,7 +245,7 @@ impl Drop for Driving {
     }
 }
 
-/// A way to a link that is driven.
+/// Access to a link that a task drives.
 pub(super) trait Driven {
     /// Runs `act` on the link; `None` if it is no longer there.
     fn with<R>(&self, act: impl FnOnce(&Link) -> R) -> Option<R>;
@@ -280,7 +280,7 @@ pub(super) async fn drive<D: Driven>(
 }
 
 impl Link {
-    /// One turn of a task that drives. Returns the longest time to sleep if the link was armed for that.
+    /// Takes one turn of the task that drives the link. Returns the longest time to sleep if it armed the link.
     fn turn_of_driver(&self, waiter: &mut Waiter) -> Result<Option<Duration>, Error> {
         self.forget_dropped();
         let mut inner = self.inner.borrow_mut();

@@ -35,12 +35,13 @@ impl<'l> Batch<'l> {
         Batch { link }
     }
 
-    /// Injects without asking for a reply, as [`Link::send`] does, and in the same order, but the call may
-    /// wait for others to share its frame. Calls share a frame if they are of the same function, cached, and
-    /// of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up to 256 bytes. A frame that is
-    /// delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes more than 128.
-    /// A frame is sent when it is full or the next call does not fit it, before anything else is sent on the
-    /// link, and when the batch is finished or dropped.
+    /// Injects without requesting a reply, as [`Link::send`] does, and in the same order, but the call may wait for
+    /// others to share its frame. Calls share a frame if they are of the same function, cached, and of one length. A
+    /// frame in a mailbox takes up to 1 KiB of calls, each of up to 256 bytes. A frame that is delivered as a message
+    /// takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes more than 128.
+    ///
+    /// The batch sends a frame when it is full or the next call does not fit it. It also does so before the link sends
+    /// anything else, and when the batch is finished or dropped.
     ///
     /// # Errors
     /// As [`Link::send`]. Earlier calls are not lost: those that wait are sent with the next attempt.

@@ -68,9 +68,9 @@ impl LinkBuilder {
         self
     }
 
-    /// Whether `ucx-am` may use UCX's TCP. **A process that reaches a UCX port may then write any address of
-    /// this process without any check, and the target may as long as the link lasts** (`docs/security.md`):
-    /// `tcp` reaches other machines without that. Default: no. The target has to allow it too
+    /// Sets whether `ucx-am` may use UCX's TCP. **A process that reaches a UCX port may then write any address of this
+    /// process without any check, and the target may as long as the link lasts** (`docs/security.md`): `tcp` reaches
+    /// other machines without that. Default: no. The target has to allow it too
     /// ([`TargetBuilder::ucx_tcp`](crate::TargetBuilder::ucx_tcp)).
     pub fn ucx_tcp(mut self, allowed: bool) -> Self {
         self.settings.backends = self.settings.backends.with_ucx_tcp(allowed);
@@ -84,8 +84,8 @@ impl LinkBuilder {
         self
     }
 
-    /// The way in which the code of calls travels and runs. Default: [`Mode::Cached`]; [`Link::set_mode`]
-    /// changes it.
+    /// Sets the mode in which the code of calls travels and runs. Default: [`Mode::Cached`]; [`Link::set_mode`] changes
+    /// it.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
         self
@@ -110,7 +110,7 @@ impl LinkBuilder {
         self
     }
 
-    /// Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
+    /// Sets whether the mailbox for replies has all of its memory when the link is made. Default: no; as
     /// [`TargetBuilder::prefault`](crate::TargetBuilder::prefault).
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.settings.prefault = prefault;
@@ -126,34 +126,32 @@ impl LinkBuilder {
         self
     }
 
-    /// Shortest interval at which a link that polls or spins asks the system whether the target still exists.
-    /// Default: 1 millisecond. The target says everything else in memory that the link reads anyway.
+    /// Shortest interval at which a link that polls or spins checks with the system whether the target exists.
+    /// Default: 1 millisecond. The target reports everything else in memory that the link reads anyway.
     pub fn control_interval(mut self, interval: Duration) -> Self {
         self.settings.control_interval = crate::wait::nanoseconds_of(interval);
         self
     }
 
-    /// The key that the target has too, for a target at `tcp:HOST:PORT`. The control connection is then
-    /// encrypted with it; of the transports, only `tcp` encrypts frames (`docs/security.md`). Without a key,
-    /// a link is made only to a target of the same user on this machine's loopback. No effect on Unix
-    /// sockets.
+    /// Sets the key that this process shares with a target at `tcp:HOST:PORT`. It encrypts the control connection; of
+    /// the transports, only `tcp` encrypts frames (`docs/security.md`). Without a key, a link connects only to a target
+    /// of the same user on this machine's loopback. No effect on Unix sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.settings.tcp.key = Some(key);
         self
     }
 
-    /// Whether frames may travel in the clear although both processes have a key, on a network that you
-    /// trust. They do over transport `tcp`, if the target is willing too
-    /// ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). The control connection is encrypted in any
-    /// case. Default: no.
+    /// Sets whether frames may travel in the clear although both processes have a key, on a network that you trust.
+    /// They do over transport `tcp`, if the target allows it too
+    /// ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). The control connection is encrypted in any case.
+    /// Default: no.
     pub fn clear(mut self, clear: bool) -> Self {
         self.settings.tcp.clear = clear;
         self
     }
 
-    /// Longest silence of the target's machine over TCP before the target counts as gone. Default: 10
-    /// seconds; from 1 second to 32,767. A target that is only slow is not gone: each wait has a limit of its
-    /// own.
+    /// Longest silence of the target's machine over TCP before the target counts as gone. Default: 10 seconds; from 1
+    /// second to 32,767. A target that is only slow is not gone: each wait has its own limit.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {
         self.settings.tcp.peer_timeout = timeout;
         self
@@ -187,16 +185,16 @@ impl LinkBuilder {
     /// Compiles functions for exactly the target's CPU, in the background: those whose library carries its source
     /// (`farjump build --carry-source`) and whose code has no writable variables. Default: no.
     ///
-    /// The first call of a library in mode cached starts the compiler. Calls go by the image that the library carries,
-    /// until the target holds the compiled one; no call waits for it. If it is not compiled, or the target refuses it,
-    /// they keep the carried image ([`Link::compiled_image`] has the reason). The compiled image belongs to no family:
-    /// a target with a list of allowed code has to allow its id.
+    /// The first call of a library in mode cached starts the compiler. Calls use the image that the library carries
+    /// until the target has the compiled one; no call waits for it. If the compilation fails, or the target refuses the
+    /// image, calls keep the carried image ([`Link::compiled_image`] has the reason). The compiled image belongs to no
+    /// family: a target with a list of allowed code has to allow its id.
     ///
     /// A process compiles once for each source and CPU. The end of the last link that wants an image, and the end of
     /// the process, end its compiler.
     ///
-    /// **The library's author chooses files and flags of the compiler, by which it can run programs in this process's
-    /// name.** Libraries that are only opened run no code here otherwise.
+    /// **The library's author chooses files and flags of the compiler, which can make it run programs in this process's
+    /// name.** Otherwise a library that is only opened runs no code here.
     #[cfg(feature = "build")]
     pub fn compile_for_peer(mut self, compiler: PeerCompiler) -> Self {
         self.settings.compiler = Some(Box::new(compiler));

@@ -9,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use super::{Link, LinkBuilder};
 use crate::{Error, SystemError, SystemOperation};
 
-/// The end of the thread that connects, as the task that awaits it sees it.
+/// State of the thread that connects, for the task that awaits it.
 #[derive(Debug, Default)]
 struct End {
     has_come: bool,
@@ -56,9 +56,9 @@ impl Future for Connecting {
 }
 
 impl LinkBuilder {
-    /// As [`LinkBuilder::connect`], for tasks of any runtime: a thread of its own waits for the target
-    /// meanwhile. Dropping the future abandons the connection: the thread goes on for
-    /// [`LinkBuilder::connect_timeout`] at most, then closes what it may have made.
+    /// As [`LinkBuilder::connect`], for tasks of any runtime: another thread waits for the target meanwhile. Dropping
+    /// the future abandons the connection: the thread runs for [`LinkBuilder::connect_timeout`] at most, then closes
+    /// the link that it may have made.
     ///
     /// # Errors
     /// As [`LinkBuilder::connect`], and when the thread cannot be made.

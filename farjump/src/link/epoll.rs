@@ -1,5 +1,5 @@
-//! A descriptor for programs with an event loop of their own: one epoll instance for a link's doorbell and
-//! its control connection.
+//! A descriptor for programs with their own event loop: one epoll instance for a link's doorbell and its control
+//! connection.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -112,8 +112,8 @@ impl Watch {
         epoll::modify(&self.epoll, fd, EventData::new_u64(0), flags).map_err(system(SystemOperation::Watch))
     }
 
-    /// Whether frames were taken since the last such query, so that outcomes may wait that the program has
-    /// not polled.
+    /// Returns whether frames were taken since the last such query. If so, outcomes may wait that the program has not
+    /// polled.
     pub(super) fn has_news(&self, traffic: Traffic) -> bool {
         let seen = self.seen.replace(traffic);
         if seen != traffic {

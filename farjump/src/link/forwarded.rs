@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::LinkedImage;
 
-/// A manifest or an image for which a target asks a source.
+/// A manifest or an image that a target requests from a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
     Manifest(FamilyId),
@@ -44,7 +44,7 @@ impl PassedImage {
     }
 }
 
-/// The image by which stored code goes to a destination.
+/// The image by which stored code travels to a destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Image<'a> {
     /// The one with this code index, which the destination has bound.

@@ -1,4 +1,4 @@
-//! A link driven by a target: never waited on, and watched along with everything else that wakes the target.
+//! A link that a target drives: it never waits on the link, and watches it along with everything else that wakes it.
 
 use std::os::fd::BorrowedFd;
 
@@ -19,15 +19,15 @@ use crate::Error;
 pub(crate) struct Outgoing(Inner);
 
 impl Outgoing {
-    /// If `brings_code`, each message has its code with it.
+    /// If `brings_code`, each message carries its code.
     pub(crate) fn new(link: Link, brings_code: bool) -> Outgoing {
         let mut inner = link.inner.into_inner();
         inner.prepare_forwarding(brings_code);
         Outgoing(inner)
     }
 
-    /// The image by which this code goes there, for the next [`Outgoing::forward`]. `None` if that takes another one of
-    /// its family.
+    /// Returns the image by which this code travels to the destination, for the next [`Outgoing::forward`]. `None` if
+    /// the destination takes another image of its family.
     #[inline]
     pub(crate) fn image_of(&mut self, linked: &LinkedImage) -> Option<Image<'static>> {
         self.0.forwarded_image(linked)
@@ -38,12 +38,12 @@ impl Outgoing {
         self.0.peer_cpu()
     }
 
-    /// Takes the destination's questions that this link cannot answer itself. An answer follows for each.
+    /// Takes the destination's requests that this link cannot serve itself. A response follows for each.
     pub(crate) fn take_wanted(&mut self) -> Vec<Wanted> {
         self.0.take_wanted()
     }
 
-    /// Sends the destination an image that it has asked for; `None` if there is none.
+    /// Sends the destination an image that it has requested; `None` if there is none.
     ///
     /// # Errors
     /// [`crate::WaitError::PeerGone`] at the end of the link.
@@ -51,7 +51,7 @@ impl Outgoing {
         self.0.answer_code(id, image)
     }
 
-    /// Sends the destination a manifest that it has asked for; `None` if there is none.
+    /// Sends the destination a manifest that it has requested; `None` if there is none.
     ///
     /// # Errors
     /// As [`Outgoing::answer_code`].
@@ -115,17 +115,17 @@ impl Outgoing {
         self.0.control()
     }
 
-    /// Whether to watch the control connection for writability.
+    /// Returns whether to watch the control connection for writability.
     pub(crate) fn wants_write(&self) -> bool {
         self.0.wants_write()
     }
 
-    /// Whether to watch the doorbell for writability.
+    /// Returns whether to watch the doorbell for writability.
     pub(crate) fn doorbell_wants_write(&self) -> bool {
         self.0.doorbell_wants_write()
     }
 
-    /// Whether the control connection has ended, and needs no more watching.
+    /// Returns whether the control connection has ended, and needs no more watching.
     pub(crate) fn is_going(&self) -> bool {
         self.0.is_going()
     }

@@ -5,12 +5,12 @@ use farjump_loader::{Library, TypedArgs, TypedFunction, TypedReply};
 use super::{Link, Pending, TypedPending, boxed};
 use crate::Error;
 
-/// Sends calls of a link that wake a sleeping target once, at the end, where each call would wake it otherwise: it runs what
-/// came, sleeps again, and the next call pays for another wake. Made by [`Link::group`].
+/// Sends calls of a link that wake a sleeping target once, at the end. Otherwise each call would wake it: it runs the
+/// calls that have come and sleeps again, and the next call pays for another wake. Made by [`Link::group`].
 ///
-/// The calls are frames of their own, as those of the link, with outcomes of their own, and run in the order in which all
-/// calls of the link are injected. A target that is awake runs them as they come. Over transports that wake it with each
-/// frame a group changes nothing. Finish it after some hundreds of calls, so that the target works while you send more.
+/// Each call has its own frame and its own outcome, like other calls of the link, and all calls of the link run in
+/// injection order. A target that is awake runs them as they come. Over transports that wake it with each frame a group
+/// changes nothing. Finish it after some hundreds of calls, so that the target works while you send more.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), farjump::Error> {
@@ -29,8 +29,9 @@ use crate::Error;
 /// # }
 /// ```
 ///
-/// The target is also woken when the group is dropped, before a wait for credit, after an error of the group, and before
-/// anything on the link waits or polls for an outcome. So no call is forgotten, and several groups of a link are one.
+/// The group also wakes the target when it is dropped, before a wait for credit, and after an error of the group. It
+/// does so before anything on the link waits or polls for an outcome, too. So no call is forgotten, and several groups
+/// of a link are one.
 #[derive(Debug)]
 #[must_use = "the target is woken when it is finished or dropped"]
 pub struct Group<'l> {

@@ -71,7 +71,7 @@ use crate::{Cpu, Error, Mode, Refusal};
 #[derive(Debug)]
 pub struct Link {
     inner: RefCell<Inner>,
-    /// For programs that sleep in an event loop of their own.
+    /// For programs that sleep in their own event loop.
     watch: OnceCell<Box<Watch>>,
     /// Calls that were dropped while the link was in use.
     dropped: RefCell<Vec<u32>>,
@@ -138,7 +138,7 @@ impl Link {
         Link::builder(address).connect()
     }
 
-    /// Begins a connection with choices: transport, time limits, sizes, handlers.
+    /// Returns a builder of a connection: transport, time limits, sizes, handlers.
     pub fn builder(address: &str) -> LinkBuilder {
         LinkBuilder::new(address)
     }
@@ -168,8 +168,8 @@ impl Link {
         Ok(Pending { link: self, token })
     }
 
-    /// Injects without asking for a reply: the cheapest kind of call. The next [`Link::flush`] shows whether
-    /// it ran; refusals go to the builder's handler.
+    /// Injects without requesting a reply: the cheapest kind of call. The next [`Link::flush`] shows whether it ran;
+    /// refusals go to the builder's handler.
     ///
     /// # Errors
     /// As [`Link::inject`].
@@ -203,7 +203,7 @@ impl Link {
         self.in_mode(mode, || self.try_send(library, args))
     }
 
-    /// Does something while this is the mode of calls.
+    /// Runs `act` while this is the mode of calls.
     fn in_mode<T>(&self, mode: Mode, act: impl FnOnce() -> T) -> T {
         let before = self.inner.borrow_mut().set_mode(mode);
         let done = act();
@@ -247,7 +247,7 @@ impl Link {
         self.inner.borrow_mut().is_owned(number).then_some(Pending { link: self, token: number })
     }
 
-    /// Whether a call on this link is under way, so that another one, from a handler or a payload routine,
+    /// Returns whether a call on this link is under way, so that another one, from a handler or a payload routine,
     /// would panic.
     #[inline]
     pub fn is_busy(&self) -> bool {
@@ -277,10 +277,10 @@ impl Link {
         self.inner.borrow_mut().look()
     }
 
-    /// Whether the target is gone. Looks at the control connection now, without waiting. For programs that keep links of
-    /// many targets, and are to close those of targets that ended.
+    /// Returns whether the target is gone. Reads the control connection now, without waiting. Programs that keep links
+    /// to many targets use it to close those of targets that ended.
     pub fn is_gone(&self) -> bool {
-        // A handler that asks runs inside a call, which sees the end by itself.
+        // A handler that calls this runs inside another call, which sees the end by itself.
         self.inner.try_borrow_mut().is_ok_and(|mut inner| inner.is_gone())
     }
 
@@ -294,10 +294,10 @@ impl Link {
         Ok(self.watch()?.as_fd())
     }
 
-    /// Prepares to sleep on [`Link::as_fd`] in an event loop of the caller's. Returns the longest time to
-    /// sleep, or `None` if an event has come since the last time: an outcome then waits for its
-    /// [`Pending::poll`], or there may be credit for [`Link::try_inject`]. It polls everything itself, so no
-    /// other call is needed. [`Link::disarm`] follows in any case.
+    /// Prepares to sleep on [`Link::as_fd`] in the caller's event loop. Returns the longest time to sleep, or `None` if
+    /// an event has come since the last time: an outcome then waits for its [`Pending::poll`], or there may be credit
+    /// for [`Link::try_inject`]. It polls everything itself, so no other call is needed. [`Link::disarm`] follows in
+    /// any case.
     ///
     /// ```no_run
     /// # use farjump::{Error, Link, Pending, Reply};
@@ -344,8 +344,8 @@ impl Link {
         Ok(self.watch.get_or_init(|| Box::new(made)))
     }
 
-    /// Connects to the same address again, after the target went away or restarted. Pending calls fail. Code
-    /// is offered by its id: a target that no longer has it requests it.
+    /// Connects to the same address again, after the target went away or restarted. Pending calls fail. Code is offered
+    /// by its id: a target without the code requests it.
     ///
     /// # Errors
     /// As [`Link::connect`]; the link is then as it was.
@@ -362,9 +362,9 @@ impl Link {
         self.inner.borrow_mut().link_time(library, timeout)
     }
 
-    /// The image that is compiled for the target's CPU in place of the one that `library` carries
-    /// ([`LinkBuilder::compile_for_peer`]). Takes results that have come, without waiting. The image is sent by the
-    /// calls of the library.
+    /// Returns the image that is compiled for the target's CPU in place of the one that `library` carries
+    /// ([`LinkBuilder::compile_for_peer`]). Takes results that have come, without waiting. Calls of the library send
+    /// the image.
     #[cfg(feature = "build")]
     pub fn compiled_image(&self, library: &Library) -> CompiledImage {
         self.inner.borrow_mut().compiled_image(library)
@@ -375,9 +375,9 @@ impl Link {
         self.inner.borrow().stats()
     }
 
-    /// Returns whether the target may be waiting for the processor that this thread runs on. Polling would
-    /// keep it from replying: yield (`std::thread::yield_now`). For a loop of the caller's that polls for
-    /// outcomes, every 64 polls without result or so; the waits of this library do it themselves.
+    /// Returns whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
+    /// replying: yield (`std::thread::yield_now`). Call this in your own loop that polls for outcomes, every 64 polls
+    /// without result or so. The waits of this library do it themselves.
     ///
     /// Where the target's memory is mapped (`shm`, and `ucx-put` on one machine) the two exchange the numbers
     /// of their processors: a target in [`Target::run`](crate::Target::run) does, and one that calls
@@ -392,7 +392,7 @@ impl Link {
         self.inner.borrow().transport().to_owned()
     }
 
-    /// The path of the link's frames, and the reasons against the others. For people; may take long.
+    /// Returns the path of the link's frames, and the reasons against the others. For users; may take long.
     pub fn path(&self) -> LinkPath {
         self.inner.borrow().path()
     }

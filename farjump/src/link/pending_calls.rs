@@ -13,7 +13,7 @@ use crate::Error;
 /// A reply's bytes: those of one line are kept without an allocation.
 pub(crate) type ReplyBytes = SmallVec<[u8; 40]>;
 
-/// Calls whose outcome was not taken, and what goes with their outcomes.
+/// Calls whose outcome was not taken, and data that belongs to their outcomes.
 // The fields that every call uses come first, side by side.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ struct Slot {
 enum State {
     Free,
     Waiting,
-    /// As `Waiting`, and a task is woken when the outcome comes.
+    /// As `Waiting`, with a task to wake when the outcome comes.
     Awaited,
     /// Cancelled by its owner; the outcome is still to come and frees the slot.
     Abandoned,
@@ -114,7 +114,7 @@ impl CallSlots {
         Some(Plan { kind, wants_reply, alone, travelled: false, index, token, align_log2: 0, code: None })
     }
 
-    /// [`CallSlots::plan`] where that allocates no slot; `None` otherwise.
+    /// As [`CallSlots::plan`] if that allocates no slot; `None` otherwise.
     #[inline(always)]
     pub(crate) fn plan_in_place(
         &mut self,
@@ -151,7 +151,7 @@ impl CallSlots {
         (slot.generation == token >> 16).then_some(slot)
     }
 
-    /// Whether no call is pending.
+    /// Returns whether no call is pending.
     #[inline(always)]
     pub(crate) fn none_in_flight(&self) -> bool {
         self.free.len() == self.slots.len()
@@ -162,13 +162,13 @@ impl CallSlots {
         self.slot(token).map(|slot| slot.code as u16)
     }
 
-    /// Whether the call with this token is pending, and no task awaits it.
+    /// Returns whether the call with this token is pending, and no task awaits it.
     #[inline]
     pub(crate) fn waits(&mut self, token: u32) -> bool {
         self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting))
     }
 
-    /// Whether the outcome of the call with this token is still to come.
+    /// Returns whether the outcome of the call with this token is still to come.
     pub(crate) fn is_in_flight(&mut self, token: u32) -> bool {
         self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Abandoned))
     }
@@ -179,15 +179,15 @@ impl CallSlots {
         in_flight.map(|slot| slot.code as u16).collect()
     }
 
-    /// Whether the call with this token still belongs to its owner: its outcome was not taken, and it was not
+    /// Returns whether the call with this token still belongs to its owner: its outcome was not taken, and it was not
     /// cancelled.
     #[inline]
     pub(crate) fn is_owned(&mut self, token: u32) -> bool {
         self.slot(token).is_some_and(|slot| !matches!(slot.state, State::Free | State::Abandoned))
     }
 
-    /// Has `waker` woken when the outcome of a pending call comes, in place of an earlier one. Returns `false`
-    /// if the call is not pending.
+    /// Registers `waker` for the outcome of a pending call, in place of an earlier one. Returns `false` if the call is
+    /// not pending.
     pub(crate) fn wake_on_outcome(&mut self, token: u32, waker: &Waker) -> bool {
         let Some(slot) = self.slot(token) else { return false };
         if !matches!(slot.state, State::Waiting | State::Awaited) {

@@ -19,19 +19,19 @@ pub enum MemoryRead {
 }
 
 impl Link {
-    /// Whether the transport reads memory that the target lends, without the target taking part: verbs, and UCX over
-    /// devices alone.
+    /// Returns whether the transport reads memory that the target lends, without the target taking part: verbs, and UCX
+    /// over devices alone.
     pub fn reads_memory(&self) -> bool {
         self.inner.borrow_mut().reads_memory()
     }
 
     /// Starts to read the first `len` bytes, at least one, of memory that the target lent to this link by `key`
-    /// ([`Objects::source_began`](crate::objects::Objects::source_began)). One read at a time; one that nobody polls
-    /// for goes on until its bytes are there.
+    /// ([`Objects::source_began`](crate::objects::Objects::source_began)). One read may be under way at a time. It
+    /// continues until its bytes are there, even if no call polls for it.
     ///
     /// # Errors
-    /// [`Cause::Full`] while another is under way; otherwise why it cannot be read. The link stays usable, or the next
-    /// call on it fails.
+    /// [`Cause::Full`] while another is under way; otherwise the reason why the memory cannot be read. The link stays
+    /// usable, or the next call on it fails.
     pub fn start_read(&self, key: &[u8], len: usize) -> Result<(), TransportError> {
         self.inner.borrow_mut().start_read(key, len)
     }

@@ -46,7 +46,7 @@ pub(super) struct Call<'a> {
 pub(super) struct Sent {
     pub(super) payload: usize,
     pub(super) code: usize,
-    /// Whether the code index stands for the code from now on.
+    /// True if the code index stands for the code from now on.
     pub(super) binds: bool,
 }
 

@@ -19,7 +19,7 @@ use crate::{Error, InjectError, Mode};
 
 /// The codes that a link has used, by code index. The target binds indexes in the order of frames. An index
 /// is used again once its library is closed and nothing can refer to its old code any more
-/// (`docs/decisions/closed-libraries.md`).
+/// (`docs/design/store.md`).
 // The fields that every call uses come first, side by side.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -59,8 +59,8 @@ pub(crate) struct Code {
     turn: u64,
 }
 
-/// The images of a library for several platforms. The target may ask for each of them as long as the code has an
-/// index: a function forwards itself to other machines.
+/// The images of a library for several platforms. The target may request each of them as long as the code has an index:
+/// a function forwards itself to other machines.
 #[derive(Debug)]
 struct Family {
     id: FamilyId,
@@ -82,7 +82,7 @@ enum Origin {
 }
 
 impl Code {
-    /// A copy of the image; `None` if it is kept no longer, or is too long for a control connection.
+    /// Returns a copy of the image; `None` if none is kept, or it is too long for a control connection.
     pub(crate) fn image(&self) -> Option<Vec<u8>> {
         let copy = |image: &[u8]| (image.len() <= MAX_CODE).then(|| image.to_vec());
         match &self.origin {
@@ -113,7 +113,7 @@ impl Code {
         &self.name
     }
 
-    /// Whether its library is closed, or its image dropped from the store, and no frame needs the image.
+    /// Returns whether its library is closed, or its image dropped from the store, and no frame needs the image.
     fn is_closed(&self) -> bool {
         match &self.origin {
             Origin::Library(library, image) => image.is_none() && !library.is_open(),
@@ -184,7 +184,7 @@ impl SentCodes {
         }
         code.origin = Origin::Library(library.identity(), Some(image.clone()));
         let Some(manifest) = library.manifest().filter(|_| code.family.is_none()) else { return };
-        // Code for one CPU is not in the manifest, and has to find its way to other CPUs all the same.
+        // Code for one CPU is not in the manifest, but must reach other CPUs all the same.
         if library.images().len() > 1 || !manifest.contains(&image.id()) {
             let images = library.images().to_vec();
             code.family =
@@ -217,7 +217,7 @@ impl SentCodes {
         }
     }
 
-    /// The index of the code with this id, and what the target knows of it.
+    /// The index of the code with this id, and the target's knowledge of the code.
     #[inline]
     pub(crate) fn find(&mut self, id: &CodeId) -> Option<(u16, Known)> {
         let last = self.entries.get(usize::from(self.last_found));
@@ -245,7 +245,7 @@ impl SentCodes {
                 code.turn = self.kept.turn();
                 let is_noted = |weak: &Weak<LinkedImage>| ptr::eq(weak.as_ptr(), Arc::as_ptr(linked));
                 if code.id == id && !matches!(&code.origin, Origin::Stored(weak) if is_noted(weak)) {
-                    // It may have been dropped, and have come again.
+                    // The code may have been dropped, and have come again.
                     code.origin = Origin::Stored(Arc::downgrade(linked));
                 }
                 return Ok(index);
@@ -299,7 +299,7 @@ impl SentCodes {
         (self.last_used == library.address()).then_some(self.last_index)
     }
 
-    /// Whether `library` is the one used last, and its code has this index.
+    /// Returns whether `library` is the one used last, and its code has this index.
     #[inline(always)]
     pub(crate) fn is_recent(&self, library: &Library, index: u16) -> bool {
         self.recent.as_ref().is_some_and(|(recent, its)| recent.is(library) && *its == index)
@@ -351,8 +351,8 @@ impl SentCodes {
         }
     }
 
-    /// The name of the code `id`, and a copy of its image: code that was sent, or an image for another platform of
-    /// a library that was. `None` if it is kept no longer, or is too long for a control connection.
+    /// The name of the code `id`, and a copy of its image: code that was sent, or an image for another platform of a
+    /// library that was. `None` if none is kept, or it is too long for a control connection.
     pub(crate) fn image_of(&self, id: &CodeId) -> Option<(&str, Vec<u8>)> {
         if let Some(&index) = self.by_id.get(id) {
             let code = &self.entries[usize::from(index)];

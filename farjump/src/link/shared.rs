@@ -18,10 +18,10 @@ use crate::{Error, InjectError, Mode, WaitError};
 
 /// A link that any number of tasks on any threads use, each by a clone of it.
 ///
-/// Its futures are [`Send`]: they may be spawned on a runtime of several threads. One task of its own drives
-/// it ([`SharedLink::spawn`], [`SharedLink::drive`]), so no task waits for another one to be polled. Calls
-/// take turns by a lock that is held while a frame is written or frames are looked for, never during a wait.
-/// The link closes when the last clone and the last pending call are dropped.
+/// Its futures are [`Send`]: they may be spawned on a runtime of several threads. A separate task drives it
+/// ([`SharedLink::spawn`], [`SharedLink::drive`]), so no task waits for another one to be polled. Calls share a lock,
+/// which they hold while they write a frame or look for frames, never during a wait. The link closes when the last
+/// clone and the last pending call are dropped.
 ///
 /// Tasks of one thread may also share a [`Link`] by reference, and pay for no lock.
 #[derive(Clone, Debug)]
@@ -126,8 +126,8 @@ impl SharedLink {
         Ok(shared)
     }
 
-    /// Drives the link as [`Link::drive`] does; to be spawned on the runtime. Calls may be awaited as soon as
-    /// the future is made. It ends when no clone of the link and no pending call is left.
+    /// Drives the link as [`Link::drive`] does. Spawn the future on the runtime. Calls may be awaited as soon as the
+    /// future is made. It ends when no clone of the link and no pending call is left.
     ///
     /// # Errors
     /// As [`Link::drive`].
@@ -168,8 +168,8 @@ impl SharedLink {
         self.with_credit(|link| link.try_send_in(mode, library, args)).await
     }
 
-    /// Runs `act` on the link, for what needs no wait: [`Link::stats`], [`Link::set_mode`]. Other tasks wait
-    /// meanwhile, and so do their threads: do not call what waits.
+    /// Runs `act` on the link, for methods that do not wait: [`Link::stats`], [`Link::set_mode`]. Other tasks and their
+    /// threads wait meanwhile: do not call a method that waits.
     ///
     /// # Errors
     /// [`InjectError::Busy`] from a handler of this link.
@@ -219,7 +219,8 @@ impl Drop for AwaitsCredit<'_> {
 impl Driven for Weak<Shared> {
     fn with<R>(&self, act: impl FnOnce(&Link) -> R) -> Option<R> {
         let shared = self.upgrade()?;
-        // Only a handler that drops the future which runs it has the lock here. Then the link is left alone.
+        // Only a handler that drops the future which runs the handler has the lock here. Then this leaves the link
+        // alone.
         let link = shared.lock().ok()?;
         Some(act(&link))
     }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
-/// Wakers of a link's tasks. As a waker it is that of the driver, whichever task that is.
+/// Wakers of a link's tasks. As a waker, it wakes the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks(Mutex<Table>);
 
@@ -16,18 +16,18 @@ pub(crate) struct Tasks(Mutex<Table>);
 pub(crate) enum Awaits {
     /// The outcome of the call in this slot.
     Outcome(u16),
-    /// Credit. The number distinguishes the futures that do.
+    /// Credit. The number distinguishes the futures that await it.
     Credit(u64),
 }
 
-/// Whether a future drives its link.
+/// The role of a future in driving its link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drives {
-    /// Another one does, or a task that awaits nothing.
+    /// Another future drives, or a task that awaits nothing.
     No,
-    /// It does, or none did.
+    /// The future drives, or none did.
     Yes,
-    /// It takes the place of another one of the same task.
+    /// The future takes the place of another one of the same task.
     Instead,
 }
 
@@ -43,7 +43,7 @@ struct Table {
     credit: Vec<(u64, Waker)>,
     next_credit: u64,
     driver: Option<Awaits>,
-    /// Whether the driver was woken and has not polled since.
+    /// True if the driver was woken and has not polled since.
     is_woken: bool,
     /// Whether a task of its own drives the link.
     has_own_task: bool,
@@ -54,7 +54,7 @@ impl Tasks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `waker` woken by [`Tasks::wake_call`], in place of an earlier one.
+    /// Registers `waker` for [`Tasks::wake_call`], in place of an earlier one.
     pub(crate) fn set_call(&self, slot: u16, waker: &Waker) {
         let (mut table, slot) = (self.table(), usize::from(slot));
         if table.calls.len() <= slot {
@@ -70,7 +70,7 @@ impl Tasks {
                 None
             }
         };
-        // The drop of a waker is another's code.
+        // The drop of a waker runs foreign code.
         drop(table);
         drop(replaced);
     }
@@ -94,7 +94,7 @@ impl Tasks {
         successor.into_iter().for_each(Waker::wake);
     }
 
-    /// Has `waker` woken when there may be credit. `number` is that of an earlier call for the same future.
+    /// Registers `waker` to be woken when there may be credit. `number` is that of an earlier call for the same future.
     pub(crate) fn set_credit(&self, number: Option<u64>, waker: &Waker) -> u64 {
         let mut table = self.table();
         let number = number.unwrap_or_else(|| {
@@ -149,14 +149,14 @@ impl Tasks {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the future that awaits this is to drive the link, which a waker of it polls.
+    /// Returns whether the future that awaits `awaits`, which `waker` polls, drives the link.
     pub(crate) fn may_drive(&self, awaits: Awaits, waker: &Waker) -> Drives {
         let table = self.table();
         match table.driver {
             _ if table.has_own_task => Drives::No,
             None => Drives::Yes,
             Some(driver) if driver == awaits => Drives::Yes,
-            // Their task may poll only this one for long.
+            // The task of both futures may poll only this one for long.
             Some(driver) if table.waker(driver).is_some_and(|known| known.will_wake(waker)) => {
                 Drives::Instead
             }
@@ -171,12 +171,12 @@ impl Tasks {
         (table.driver, table.is_woken) = (Some(awaits), false);
     }
 
-    /// Whether a task that awaits nothing itself drives.
+    /// Returns whether a task that awaits nothing itself drives.
     pub(crate) fn has_own_task(&self) -> bool {
         self.table().has_own_task
     }
 
-    /// Leaves driving to a task that awaits nothing itself, or has that end.
+    /// Notes that a task that awaits nothing itself drives from now on, or that it has ended.
     pub(crate) fn set_own_task(&self, exists: bool) {
         let mut table = self.table();
         table.has_own_task = exists;
@@ -185,7 +185,7 @@ impl Tasks {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether no task awaits the link.
+    /// Returns whether no task awaits the link.
     pub(crate) fn is_empty(&self) -> bool {
         let table = self.table();
         table.count == 0 && table.credit.is_empty()
@@ -210,7 +210,7 @@ impl Table {
         self.waker(successor?).cloned()
     }
 
-    /// The call among those awaited that was the last to be so, or one before it.
+    /// Returns the awaited call in the slot used last, or in one before it.
     fn last_call(&mut self) -> Option<Awaits> {
         if self.count == 0 {
             return None;

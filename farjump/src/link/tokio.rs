@@ -35,7 +35,7 @@ impl Reactor {
         })
     }
 
-    /// Looks for frames in some turns, unless the link sleeps on.
+    /// Looks for frames in some turns, unless the link stays asleep.
     fn look(&mut self, link: &Link, turns: u32) -> Result<Turn, Error> {
         if link.inner.borrow().is_watch_armed() {
             match self.sleeper.poll(&mut Context::from_waker(&self.waker))? {
@@ -55,7 +55,7 @@ impl Reactor {
         Ok(if sleeps { Turn::Sleep } else { Turn::Again })
     }
 
-    /// Has the task that drives woken: at once, or by an event.
+    /// Arranges the next wake of the task that drives: at once, or by an event.
     fn rest(&mut self, link: &Link, tasks: &Arc<Tasks>, turn: Turn) -> Result<(), Error> {
         if turn == Turn::Sleep {
             if !link.inner.borrow().is_watch_armed() {
@@ -81,7 +81,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Has the driver look again after other tasks. The timer runs meanwhile, in case that it does not.
+    /// Makes the driver look again after other tasks. The timer runs meanwhile, in case the driver does not.
     fn look_again(&mut self, tasks: &Arc<Tasks>) {
         let now = Instant::now();
         if self.timer_runs_until.is_none_or(|until| until <= now) {
@@ -94,12 +94,12 @@ impl Reactor {
 }
 
 impl Link {
-    /// Looks for frames on behalf of all tasks, if the one that awaits this is to drive.
+    /// Looks for frames on behalf of all tasks, if the future that awaits this drives.
     pub(super) fn look_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, waker: &Waker) -> Result<Turn, Error> {
         let turns = match tasks.may_drive(awaits, waker) {
             Drives::No => return Ok(Turn::Driven),
             Drives::Yes => TURNS_TO_IDLE,
-            // The other one may have looked just now.
+            // The other future may have looked just now.
             Drives::Instead => 1,
         };
         let mut reactor = self.reactor.borrow_mut();
@@ -110,7 +110,7 @@ impl Link {
         reactor.as_mut().map_or(Ok(Turn::Again), |reactor| reactor.look(self, turns))
     }
 
-    /// Makes the task the driver if it has looked, and has it woken.
+    /// Makes the task the driver if it has looked, and arranges its next wake.
     pub(super) fn rest_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, turn: Turn) -> Result<(), Error> {
         if turn == Turn::Driven {
             return Ok(());

@@ -11,8 +11,8 @@ use super::{Batch, Link, Pending, Reply, SharedLink, SharedPending};
 use crate::{CallError, Error, ReplyLength};
 
 impl Link {
-    /// Calls `function`: [`Link::inject`] with arguments and a reply of its types. The value is passed as the
-    /// bytes that it is; there is no further copy, and nothing more to check.
+    /// Calls `function`: [`Link::inject`] with arguments and a reply of its types. The payload is the value's own
+    /// bytes, without a further copy or check.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), farjump::Error> {
@@ -65,7 +65,7 @@ impl Link {
         Ok(TypedPending::new(pending, function.library()))
     }
 
-    /// Calls `function` without asking for a reply: [`Link::send`] with arguments of its type.
+    /// Calls `function` without requesting a reply: [`Link::send`] with arguments of its type.
     ///
     /// # Errors
     /// As [`Link::send`].
@@ -121,7 +121,7 @@ impl SharedLink {
 }
 
 impl Batch<'_> {
-    /// Calls `function` without asking for a reply: [`Batch::send`] with arguments of its type.
+    /// Calls `function` without requesting a reply: [`Batch::send`] with arguments of its type.
     ///
     /// # Errors
     /// As [`Batch::send`].
@@ -178,7 +178,7 @@ impl<'c, R: TypedReply + ?Sized> TypedPending<'c, R> {
     }
 }
 
-/// Awaiting it awaits its [`Pending`], and gives the value.
+/// Awaiting it awaits its [`Pending`], and returns the value.
 impl<R: TypedReply + ?Sized> Future for TypedPending<'_, R> {
     type Output = Result<R::Value, Error>;
 
@@ -210,7 +210,7 @@ impl<R: TypedReply + ?Sized> Future for SharedTypedPending<R> {
     }
 }
 
-/// The value that a reply is.
+/// Returns the value of a reply.
 #[inline(always)]
 fn value<R: TypedReply + ?Sized>(reply: &Reply, library: &Library) -> Result<R::Value, Error> {
     R::from_reply(reply).ok_or_else(|| wrong_length::<R>(reply.len(), library))

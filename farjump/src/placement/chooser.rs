@@ -4,13 +4,13 @@ use std::fmt;
 
 use super::{Traffic, Wire};
 
-/// Microseconds of work after which half of what is known of a processor's speed is new.
+/// Microseconds of work after which half of the estimate of a processor's speed is new.
 const MEMORY_US: f64 = 100.0;
-/// Microseconds of work that tell a speed.
+/// Microseconds of work that suffice to measure a speed.
 const TELLING_US: f64 = 20.0;
-/// Less than that much to do is nothing: sums of estimates leave a remainder.
+/// Less work than that counts as none: sums of estimates leave a remainder.
 const NOTHING_US: f64 = 0.01;
-/// The speeds that are believed, as times by estimated times.
+/// The range of accepted speeds, as real times divided by estimated times.
 const SPEEDS: [f64; 2] = [0.02, 50.0];
 
 /// A piece of work that can be done at either place.
@@ -46,14 +46,14 @@ pub enum Place {
 pub struct Choice {
     /// The place at which the work is done sooner.
     pub place: Place,
-    /// Microseconds from now until it were done here, with all that is to be done here before.
+    /// Microseconds from now until the work would be done here, after all earlier work here.
     pub here_us: f64,
-    /// Microseconds from now until it were done at the data, and its reply here.
+    /// Microseconds from now until the work would be done at the data, and its reply here.
     pub there_us: f64,
 }
 
 impl Choice {
-    /// Whether the place is the one that is expected to take longer: it is tried, to learn what it takes.
+    /// Returns whether the place is the one expected to take longer, tried to measure its time.
     pub fn is_trial(&self) -> bool {
         match self.place {
             Place::Here => self.here_us > self.there_us,
@@ -98,18 +98,18 @@ impl fmt::Display for Choice {
 }
 
 /// Chooses for each of many pieces of work the place at which it is done sooner, by its size, the wire, and the load:
-/// what either place has still to do, and how fast it turned out to be.
+/// the remaining work at either place, and the speed measured there.
 ///
 /// The rule is that of minimum completion time for machines that differ (Ibarra and Kim 1977): the next piece goes to
-/// where it ends first. Times are microseconds of any clock that the program keeps to.
+/// the place where it ends first. Times are microseconds of any clock that the program keeps to.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     wire: Wire,
     /// Microseconds for a byte: a division for each hop would show.
     byte_us: f64,
-    /// Time between two requests of fetches, if as many as may be are under way.
+    /// Time between two requests of fetches while the maximum of them is under way.
     pace_us: f64,
-    /// When the next request can be made.
+    /// Time at which the next request can be made.
     request_at: f64,
     here: Processor,
     owners: Vec<Processor>,
@@ -118,13 +118,13 @@ pub struct Chooser {
 /// A processor with work.
 #[derive(Clone, Copy, Debug)]
 struct Processor {
-    /// Estimated time of what it has still to do.
+    /// Estimated time of its remaining work.
     backlog_us: f64,
     /// The part of it that is not sent yet.
     unsent_us: f64,
-    /// Real times by estimated ones.
+    /// Real time divided by estimated time.
     speed: f64,
-    /// Since when it has surely been busy, and the estimated time of what it has done since.
+    /// Time since which it has surely been busy, and the estimated time of its work since then.
     busy: Option<(f64, f64)>,
 }
 
@@ -143,7 +143,7 @@ impl Processor {
         self.backlog_us = (self.backlog_us - us).max(0.0);
     }
 
-    /// Learns that work of this estimated time took this time.
+    /// Updates the speed: work of this estimated time took this time.
     fn learn(&mut self, estimated: f64, took: f64) {
         let weight = estimated / (estimated + MEMORY_US);
         let speed = (took / estimated).clamp(SPEEDS[0], SPEEDS[1]);
@@ -152,7 +152,7 @@ impl Processor {
 }
 
 impl Chooser {
-    /// A chooser for work over `wire`, with at most `window` requests of fetches under way (at least 1), and so many
+    /// A chooser for work over `wire`, with at most `window` requests of fetches under way (at least 1), and `owners`
     /// processors at the data.
     pub fn new(wire: Wire, window: usize, owners: usize) -> Chooser {
         Chooser {
@@ -170,13 +170,14 @@ impl Chooser {
         self.wire
     }
 
-    /// How long the work here, and that of each processor at the data, takes by its estimates: 1 if they were right, 2 if
-    /// everything takes twice the time, as it does where others have half of the processor.
+    /// Returns the real time of the work here, and of that of each processor at the data, divided by its estimated
+    /// time. It is 1 if the estimates were right, and 2 if everything takes twice the time, as it does where other
+    /// programs use half of the processor.
     pub fn speeds(&self) -> (f64, Vec<f64>) {
         (self.here.speed, self.owners.iter().map(|owner| owner.speed).collect())
     }
 
-    /// When the work were done at either place, in microseconds from `now_us`.
+    /// Returns the times at which the work would be done at either place, in microseconds from `now_us`.
     ///
     /// # Panics
     /// When the chooser has no owner of the hop's number.
@@ -191,7 +192,7 @@ impl Chooser {
         let waits_us = (self.request_at - now_us).max(0.0) + hop.requests as f64 * self.pace_us;
         let fetched_us = waits_us + time_us(hop.fetch);
         let here_us = fetched_us.max(busy_us) + here.takes(hop.here_us);
-        // What it has done in the last latency is not known yet, and the call is as long on its way.
+        // Its work of the last latency is not known yet, and the call is as long on its way.
         let begins_us = latency_us.max(owner.left_us() - latency_us);
         let replied_us = begins_us - latency_us + owner.takes(hop.there_us) + time_us(hop.call);
         let there_us = replied_us.max(busy_us) + here.takes(hop.call_us);
@@ -199,8 +200,8 @@ impl Chooser {
         Choice { place, here_us, there_us }
     }
 
-    /// Chooses a place for the work, and counts it as something to do there until [`Chooser::ended_here`] or
-    /// [`Chooser::ended_there`]. Tell a call by [`Chooser::sent`] when it goes out.
+    /// Chooses a place for the work, and counts the work there until [`Chooser::ended_here`] or
+    /// [`Chooser::ended_there`]. Report a call by [`Chooser::sent`] when it goes out.
     ///
     /// # Panics
     /// As [`Chooser::estimate`].
@@ -222,8 +223,8 @@ impl Chooser {
         choice
     }
 
-    /// Calls for work of these estimated times have been sent. Where several wait for each other to share a message, that
-    /// is later than the choice, and the processor at the data may be idle before.
+    /// Notes that calls for work of these estimated times were sent. If several wait for each other to share a message,
+    /// that is later than the choice, and the processor at the data may be idle before.
     ///
     /// # Panics
     /// When the chooser has no owner of this number.
@@ -233,9 +234,9 @@ impl Chooser {
         owner.unsent_us = (owner.unsent_us - estimated_us).max(0.0);
     }
 
-    /// Work of these estimated times has ended here: of hops that were chosen for this place, and of calls that were sent or
-    /// whose reply was taken. `took_us` is the time that it took in all; `None` if that has waits in it, for data or for
-    /// replies.
+    /// Notes that work of these estimated times has ended here: of hops that were chosen for this place, and of calls
+    /// that were sent or whose reply was taken. `took_us` is the time that it took in all; `None` if that includes
+    /// waits, for data or for replies.
     #[inline]
     pub fn ended_here(&mut self, estimated_us: f64, took_us: Option<f64>) {
         self.here.did(estimated_us);
@@ -246,7 +247,7 @@ impl Chooser {
         }
     }
 
-    /// Work of these estimated times has ended at the data: a reply has come, or its loss.
+    /// Notes that work of these estimated times has ended at the data: a reply has come, or its loss.
     ///
     /// # Panics
     /// When the chooser has no owner of this number.
@@ -263,7 +264,7 @@ impl Chooser {
                 owner.busy = None;
             }
         }
-        // With less to do than fits the wire it may have waited for a call.
+        // With less work than fits the wire, the processor may have waited for a call.
         let was_busy = owner.left_us() - owner.unsent_us * owner.speed > unseen_us + NOTHING_US;
         owner.busy = if was_busy { owner.busy.or(Some((now_us, 0.0))) } else { None };
     }
@@ -313,18 +314,18 @@ mod tests {
         }
     }
 
-    /// Processors that do what the chooser says, each hop at `speeds` times its estimate. Returns when all is done, and
-    /// how many hops ran at the data.
+    /// Simulates processors that follow the chooser, each hop at `speeds` times its estimate. Returns the time at which
+    /// all is done, and the number of hops that ran at the data.
     fn simulate(wire: Wire, hops: &[Hop], speeds: [f64; 2], only: Option<Place>) -> (f64, usize) {
         let window = 16;
         let mut chooser = Chooser::new(wire, window, 1);
         let (mut here, mut there, mut now, mut request_at, mut last) =
             (0.0_f64, 0.0_f64, 0.0_f64, 0.0, 0.0_f64);
-        // What ends when: here with the time that it took.
+        // The time at which each hop under way ends, its place, and the hop.
         let mut ends: Vec<(f64, Place, Hop)> = Vec::new();
         let mut sent = 0;
         for hop in hops {
-            // As a program does that has so many under way.
+            // As a program does with so many hops under way.
             while ends.len() >= 32 {
                 let next = (0..ends.len()).min_by(|a, b| ends[*a].0.total_cmp(&ends[*b].0)).expect("some");
                 let (at, place, hop) = ends.swap_remove(next);

@@ -1,7 +1,7 @@
 //! The time of a function by the amount of its data.
 
-/// The time of a function in microseconds, so much for each call and so much for each unit of data, whatever the program
-/// takes for a unit.
+/// The time of a function in microseconds: a part for each call and a part for each unit of data. The program chooses
+/// the unit.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cost {
     /// Microseconds for a call without data.
@@ -13,7 +13,7 @@ pub struct Cost {
 /// Calls that were measured together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sample {
-    /// How many.
+    /// Number of calls.
     pub calls: f64,
     /// The units of all of them.
     pub units: f64,
@@ -28,9 +28,9 @@ impl Cost {
         self.call_us + units * self.unit_us
     }
 
-    /// The cost that fits these samples best, by least squares. Neither part is negative. Samples in which calls and units
-    /// are always in one proportion tell the sum alone: then all of it is for units, or for calls if there are no units.
-    /// `None` without calls and units.
+    /// Returns the cost that fits these samples best, by least squares. Neither part is negative. Samples in which
+    /// calls and units are always in one proportion determine the sum alone: then all of it is for units, or for calls
+    /// if there are no units. `None` without calls and units.
     pub fn fit(samples: impl IntoIterator<Item = Sample>) -> Option<Cost> {
         let [mut cc, mut cu, mut uu, mut ct, mut ut] = [0.0; 5];
         for Sample { calls, units, us } in samples {

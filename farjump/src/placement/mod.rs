@@ -1,7 +1,7 @@
-//! Where a function should run: at its data, or here on data that are fetched.
+//! The choice of a place for a function: at its data, or here on data that are fetched.
 //!
-//! [`Wire`] is a model of the network, [`Cost`] the time of a function, and [`Chooser`] puts the two together with what
-//! either place still has to do. Nothing in this module sends or waits: a program tells it what it measures.
+//! [`Wire`] is a model of the network, [`Cost`] the time of a function, and [`Chooser`] combines the two with the
+//! remaining work at either place. Nothing in this module sends or waits: a program reports its measurements.
 //!
 //! ```
 //! use farjump::placement::{Chooser, Hop, Place, Traffic, Wire};

@@ -1,5 +1,5 @@
-//! Admin requests to a running target: its store and statistics, and dropping code. Answered between frames;
-//! none of them waits.
+//! Admin requests to a running target: its store and statistics, and dropping code. The target responds between frames;
+//! none of the requests waits.
 
 use std::cmp::Reverse;
 use std::os::fd::AsFd;
@@ -20,14 +20,14 @@ use super::epoll::Event;
 use super::session::Session;
 use crate::stored_image::describe;
 
-/// Most processes that are sent a response at a time, and most that may connect while the target has its
-/// maximum of sources: each of them may turn out to make an admin request.
+/// Most processes to which the target sends a response at a time, and most that may connect while it has its maximum of
+/// sources: each of them may turn out to make an admin request.
 pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
 /// The domain of the code that admin requests list and drop: that of all sources.
 const DOMAIN: Domain = Domain::numbered(0);
 /// The log's words for a library that replaces nothing.
 const NO_EXPORT: &str = "no export";
-/// The answer where there is no store of objects.
+/// The response without a store of objects.
 const NO_OBJECTS: &str = "it has no store of objects: have the target open one (TargetBuilder::objects)";
 /// Most bytes that the length of a name takes in a response.
 const MAX_LEN_BYTES: usize = 5;
@@ -90,8 +90,8 @@ impl Target<'_> {
         self.attend(id);
     }
 
-    /// Sends the descriptor of the store's memory to a process of this machine. One of the target's own user may write
-    /// there: it could do the same to the target's memory in other ways.
+    /// Sends the descriptor of the store's memory to a process of this machine. A process of the target's own user may
+    /// write there: it could do the same to the target's memory in other ways.
     fn hand_out_region(&mut self, id: u64, mut connection: AdminConnection) {
         let may_write = connection.peer().uid == Some(rustix::process::geteuid().as_raw());
         let Some(objects) = self.shared.executor.objects() else {
@@ -127,7 +127,7 @@ impl Target<'_> {
         self.admin_connections.swap_remove(index);
     }
 
-    /// When the first unfinished response times out.
+    /// Time at which the first unfinished response times out.
     pub(super) fn admin_deadline(&self) -> Option<Instant> {
         self.admin_connections.iter().map(|(_, connection)| connection.deadline()).min()
     }
@@ -208,7 +208,7 @@ impl Target<'_> {
     }
 
     fn source_stats(&mut self) -> Vec<SourceStats> {
-        // Sessions change places when one ends; their numbers ascend in the order of their coming.
+        // Sessions change places when one ends; their numbers ascend in the order of their arrival.
         let mut sessions: Vec<&mut Session> = self.sessions.iter_mut().collect();
         sessions.sort_by_key(|session| session.id);
         let describe = |session: &mut Session| SourceStats {

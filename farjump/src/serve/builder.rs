@@ -37,7 +37,7 @@ use crate::principals::Principal;
 use crate::transports::transports_for;
 use crate::{Error, ForwardLimits, Library, Mailbox, Mode, Refusal};
 
-/// Whether forwarded calls bring their code with each message.
+/// Returns whether forwarded calls bring their code with each message.
 ///
 /// # Errors
 /// [`ServeError::ForwardMode`] for a mode in which no call is forwarded.
@@ -110,8 +110,8 @@ impl<'a> TargetBuilder<'a> {
         }
     }
 
-    /// Sets the third argument of every injected function: the address of `args`, which the target borrows.
-    /// In the loop around [`Target::poll`] it is reached by [`Target::args_mut`].
+    /// Sets the third argument of every injected function: the address of `args`, which the target borrows. The loop
+    /// around [`Target::poll`] reaches it by [`Target::args_mut`].
     pub fn args<T: Send + 'static>(mut self, args: &'a mut T) -> TargetBuilder<'a> {
         self.target_args = TargetArgs::borrowed(args);
         self
@@ -147,11 +147,13 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Offers a function to injected code, which can be linked against exports only. Exports win over
-    /// libraries and the process's symbols. Injected code declares the types of the functions that it imports, but for
-    /// those that compilers call on their own: every target offers `memcpy`, `memmove`, `memset`, `memcmp`, `bcmp` and
-    /// `strlen`. These, names that begin with two underscores and a few others take [`TargetBuilder::export_raw`], and
-    /// names that begin with `farjump_` are the target's own: with such a name [`TargetBuilder::build`] fails
+    /// Offers a function to injected code, which can be linked against exports only. Exports take precedence over
+    /// libraries and the process's symbols.
+    ///
+    /// Injected code declares the types of the functions that it imports, except for those that compilers call on their
+    /// own: every target offers `memcpy`, `memmove`, `memset`, `memcmp`, `bcmp` and `strlen`. These, names that begin
+    /// with two underscores and a few others take [`TargetBuilder::export_raw`], and names that begin with `farjump_`
+    /// are the target's own. With such a name [`TargetBuilder::build`] fails
     /// ([`ServeError::ReservedExport`](crate::ServeError::ReservedExport)).
     ///
     /// ```
@@ -228,9 +230,8 @@ impl<'a> TargetBuilder<'a> {
     /// other exports. Default: no library. An image names the libraries that it wants; one that is not among
     /// these is never opened, and a name with a slash is an error.
     ///
-    /// The library is opened when the first code comes that wants it and imports a symbol found nowhere else.
-    /// It stays open until the process ends. The dynamic linker searches for it as for any program's
-    /// libraries.
+    /// The first code that wants the library and imports a symbol found nowhere else opens it. It stays open until the
+    /// process ends. The dynamic linker searches for it as for any program's libraries.
     ///
     /// # Safety
     /// The library's constructors must be sound to run in this process at any time while the target runs, and
@@ -242,7 +243,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
+    /// Sets whether the target offers the process's own dynamic symbols, after everything else: all of libc, and the
     /// libraries that the program was linked with. Default: no.
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.executor = self.executor.process_symbols(offered);
@@ -261,10 +262,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether processes that may connect may also have the target load libraries while it runs, whose
-    /// symbols go before all other exports ([`Admin::export`](crate::admin::Admin::export)). The short form
-    /// of adding [`Rights::EXPORT`] to [`TargetBuilder::rights`]. Default: no. A process restricted to the
-    /// code that [`TargetBuilder::allow_code`] lists could run any code by this.
+    /// Sets whether processes that may connect may also make the target load libraries while it runs, whose symbols go
+    /// before all other exports ([`Admin::export`](crate::admin::Admin::export)). The short form of adding
+    /// [`Rights::EXPORT`] to [`TargetBuilder::rights`]. Default: no. A process restricted to the code that
+    /// [`TargetBuilder::allow_code`] lists could run any code by this.
     pub fn allow_export(mut self, allowed: bool) -> Self {
         self.settings.allow_export = allowed;
         self
@@ -284,35 +285,34 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
-    /// `ifunc:NAME`. Default: no. perf reads the file when it reports: it stays when the process ends. One
-    /// file serves all targets of a process; the first one replaces an existing file.
+    /// Sets whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
+    /// `ifunc:NAME`. Default: no. perf reads the file when it reports: it stays when the process ends. One file serves
+    /// all targets of a process; the first one replaces an existing file.
     pub fn perf_map(mut self, written: bool) -> Self {
         self.executor = self.executor.perf_map(written);
         self
     }
 
-    /// Whether standard error names the injected code that ended the process: the signal, the ifunc, the offset
-    /// in its image and its code id, also when it crashed in a function that the code had called. Then the
-    /// process ends as it would have. Default: no.
+    /// Sets whether standard error names the injected code that ended the process, also when it crashed in a function
+    /// that the code had called. The report has the signal, the ifunc, the offset in its image and its code id. Then
+    /// the process ends as it would have. Default: no.
     ///
-    /// Reported are faults and `abort`; signals that the code sends to its own process, by `raise` or `kill`;
-    /// and `exit`, `quick_exit`, and `_exit` if the code imports it. Not reported are what the system tells no
-    /// process (`SIGKILL`, `_exit` as a system call), the end of a thread that the code made, and ends in
-    /// functions that a library calls. A report from a forked child names its parent. A fault in the file of
+    /// The report covers faults and `abort`; signals that the code sends to its own process, by `raise` or `kill`; and
+    /// `exit`, `quick_exit`, and `_exit` if the code imports it. It does not cover events that the system shows to no
+    /// process (`SIGKILL`, `_exit` as a system call). Nor does it cover the end of a thread that the code made, and
+    /// ends in functions that a library calls. A report from a forked child names its parent. A fault in the file of
     /// [`Data`](crate::Data) names the file.
     ///
-    /// Handlers for faults, and for signals that end a process and are not ignored, are installed by the first
-    /// target of the process with this option, and stay. Handlers installed before are called after the report;
-    /// handlers installed later take their place. Signals that have nothing to do with injected code are
-    /// passed on silently.
+    /// The first target of the process with this option installs handlers for faults, and for signals that end a
+    /// process and are not ignored. The handlers stay. Handlers installed before are called after the report; handlers
+    /// installed later take their place. Signals that have nothing to do with injected code are passed on silently.
     pub fn crash_report(mut self, reported: bool) -> Self {
         self.executor = self.executor.crash_report(reported);
         self
     }
 
-    /// Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no,
-    /// unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
+    /// Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no, unless
+    /// the environment variable `FARJUMP_DEBUG` has a value other than 0.
     ///
     /// Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
     /// [`TargetBuilder::arena_size`]. It is registered by GDB's JIT interface, under the name of its main
@@ -326,10 +326,9 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Has debuggers know the functions, lines and variables of the code of the ifunc library at `path`
-    /// whenever that code comes, if the target is [debugged](TargetBuilder::debug). The library is the one
-    /// that the source sends, built with `farjump build -g`. It is read when the target is built, and nothing
-    /// of it runs. May be repeated.
+    /// Shows debuggers the functions, lines and variables of the code of the ifunc library at `path` whenever that code
+    /// comes, if the target is [debugged](TargetBuilder::debug). The library is the one that the source sends, built
+    /// with `farjump build -g`. The target reads it when it is built, and runs nothing of it. May be repeated.
     pub fn debug_symbols(mut self, path: impl AsRef<std::path::Path>) -> Self {
         self.executor = self.executor.debug_symbols(path);
         self
@@ -339,21 +338,21 @@ impl<'a> TargetBuilder<'a> {
     /// and no name. Sources then send images of this level or a lower one, and compile for no more. Default:
     /// everything that the CPU has ([`Target::cpu`]).
     ///
-    /// A fleet whose CPUs differ can so be sent the same code everywhere, and one machine can stand for several
-    /// in tests. [`Level::parse`] takes a level by its name.
+    /// So sources can send the same code to all machines of a fleet whose CPUs differ, and one machine can stand for
+    /// several in tests. [`Level::parse`] takes a level by its name.
     pub fn cpu_level(mut self, level: Level) -> Self {
         self.cpu_level = Some(level);
         self
     }
 
-    /// Has the target take bitcode (`farjump build --bitcode`), which a program of farjump's compiles for this CPU: for
-    /// libraries without an image for it, or also for others. The program, `farjump_compiler`, is started with the target
-    /// and ends with it; it opens LLVM. A first, unoptimised image comes within milliseconds; an optimised one replaces it
+    /// Accepts bitcode (`farjump build --bitcode`), which a program of farjump's compiles for this CPU: for libraries
+    /// without an image for it, or also for others. The program, `farjump_compiler`, is started with the target and
+    /// ends with it; it opens LLVM. A first, unoptimised image comes within milliseconds; an optimised one replaces it
     /// between two calls. Other frames of a source wait for the first image of its next one; other sources do not.
     ///
-    /// The program is the one that `options` or `FARJUMP_COMPILER` names. Otherwise it is looked for beside the running
-    /// program, and in `../libexec/farjump` from the folder of the library or program that farjump is in. There it must be
-    /// one that only root, this user or the owner of that library can have put there.
+    /// The program is the one that `options` or `FARJUMP_COMPILER` names. Otherwise the target looks for it beside the
+    /// running program, and in `../libexec/farjump` from the folder of the library or program that farjump is in. There
+    /// it must be one that only root, this user or the owner of that library can have put there.
     #[cfg(feature = "bitcode")]
     pub fn compiler(mut self, options: CompilerOptions, when: BitcodeUse) -> Self {
         self.compiler = Some((options, when));
@@ -367,10 +366,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Capacity of the code store, in bytes of images as they travel and in images. When more comes, the
-    /// least recently called code is dropped, with its statics; a source that calls it again is asked for it.
-    /// Default: twice the capacity for placed code, because its data has as much, and 8192 images. Functions
-    /// given by [`TargetBuilder::local`] count, and are not dropped.
+    /// Capacity of the code store, in bytes of images as they travel and in images. When more comes, the target drops
+    /// the least recently called code, with its statics. It requests the code again from a source that calls it.
+    /// Default: twice the capacity for placed code, because its data has as much, and 8192 images. Functions given by
+    /// [`TargetBuilder::local`] count, and are not dropped.
     pub fn store_capacity(mut self, bytes: usize, images: usize) -> Self {
         self.executor = self.executor.store_capacity(bytes, images);
         self
@@ -385,23 +384,26 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether a mailbox has all of its memory when its link is made. Default: no: over `shm` it takes memory as frames first
-    /// come to it, from 256 KiB up to its size, which takes the source of a stream a page fault for each 4 KiB of the first
-    /// lap. Where the system counts what it promises (`vm.overcommit_memory` 2) it has all in any case.
+    /// Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes memory as
+    /// frames first come to it, from 256 KiB up to its size. This costs the source of a stream a page fault for each 4
+    /// KiB of the first lap. Where the system counts what it promises (`vm.overcommit_memory` 2), the mailbox has all
+    /// in any case.
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.settings.prefault = prefault;
         self
     }
 
-    /// Whether exported functions may ask for whom the running call runs ([`principal`](crate::principal())), and the program for
-    /// the caller of the last one ([`Target::last_call`]). Default: no, which saves some instructions of each poll.
+    /// Sets whether exported functions may query the principal of the running call ([`principal`](crate::principal())),
+    /// and the program the caller of the last one ([`Target::last_call`]). Default: no, which saves some instructions
+    /// of each poll.
     pub fn tell_callers(mut self, tell: bool) -> Self {
         self.settings.tells_callers = tell;
         self
     }
 
-    /// Runs `handler` for each source that connects, for the host's word on its calls: exported functions read it from the
-    /// running call's [`principal`](crate::principal()) ([`Principal::word`]). Includes [`TargetBuilder::tell_callers`].
+    /// Runs `handler` for each source that connects. It returns the host's word on the source's calls: exported
+    /// functions read it from the running call's [`principal`](crate::principal()) ([`Principal::word`]). Includes
+    /// [`TargetBuilder::tell_callers`].
     pub fn host_word<T: Any + Send + Sync>(
         mut self,
         mut handler: impl FnMut(&Principal) -> T + Send + 'static,
@@ -417,8 +419,8 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Time limit for the rest of a frame after its signal, before its source's link is cut. A frame in a
-    /// large mailbox ([`TargetBuilder::max_payload`]) has another second for each MiB. Default: 1 second.
+    /// Time limit for the rest of a frame after its signal. The target cuts the link of a source that exceeds it. A
+    /// frame in a large mailbox ([`TargetBuilder::max_payload`]) has another second for each MiB. Default: 1 second.
     pub fn stall_timeout(mut self, limit: Duration) -> Self {
         self.settings.stall_timeout = limit;
         self
@@ -427,9 +429,8 @@ impl<'a> TargetBuilder<'a> {
     /// Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
     /// requested, and for a link to a destination. Default: 2 seconds.
     ///
-    /// `ucx-put` between machines connects in an exchange with the source, which may take as long again. The
-    /// target does nothing else meanwhile, so the limit also bounds how long a source that falls silent then
-    /// delays the others.
+    /// `ucx-put` between machines connects in an exchange with the source, which may take as long again. The target
+    /// does nothing else meanwhile, so the limit also bounds the delay of other sources if one falls silent then.
     pub fn handshake_timeout(mut self, limit: Duration) -> Self {
         self.settings.handshake_timeout = limit;
         self
@@ -442,7 +443,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// All limits at once, in place of earlier ones. Each has a method of its own, which says more about it.
+    /// All limits at once, in place of earlier ones. Each has its own method, with more details.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
         self
@@ -463,17 +464,18 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Admits the code of these families and no other, besides that of [`TargetBuilder::allow_code`]: the images of
-    /// a library for all of its platforms (`farjump inspect` shows the id). A source is asked for the list of a
-    /// library's images, of which the family id is the hash. Code that a source compiled for this CPU is in no list.
+    /// Admits the code of these families and no other, besides that of [`TargetBuilder::allow_code`]: the images of a
+    /// library for all of its platforms (`farjump inspect` shows the id). The target requests the list of a library's
+    /// images from a source. The family id is the hash of that list. Code that a source compiled for this CPU is in no
+    /// list.
     pub fn allow_family(mut self, ids: impl IntoIterator<Item = FamilyId>) -> Self {
         self.executor = self.executor.allow_family(ids);
         self
     }
 
-    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only
-    /// by the largest payload and code. Sources learn it when they connect, and send no longer one; the link
-    /// of a source that does is cut.
+    /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by the
+    /// largest payload and code. Sources learn it when they connect, and send no longer one; the target cuts the link
+    /// of a source that does.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.settings.limits.frame = bytes;
         self
@@ -515,8 +517,8 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// The name that sources, destinations and `farjump stats` show this target by: 64 characters of it. Default: the name
-    /// of the program's executable, which may say little where that is one file under several names.
+    /// The name under which sources, destinations and `farjump stats` show this target: 64 characters of it. Default:
+    /// the name of the program's executable, which may say little where that is one file under several names.
     pub fn program(mut self, name: &str) -> Self {
         self.settings.program = plain(name, MAX_NAME).into();
         self
@@ -529,10 +531,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether `ucx-am` may use UCX's TCP, to sources and to destinations. **A process that reaches a UCX
-    /// port may then write any address of this process without any check, and a source may as long as its
-    /// link lasts** (`docs/security.md`): `tcp` reaches other machines without that. Default: no. Sources
-    /// have to allow it too ([`LinkBuilder::ucx_tcp`](crate::LinkBuilder::ucx_tcp)).
+    /// Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. **A process that reaches a UCX port may
+    /// then write any address of this process without any check, and a source may as long as its link lasts**
+    /// (`docs/security.md`): `tcp` reaches other machines without that. Default: no. Sources have to allow it too
+    /// ([`LinkBuilder::ucx_tcp`](crate::LinkBuilder::ucx_tcp)).
     pub fn ucx_tcp(mut self, allowed: bool) -> Self {
         self.backends = self.backends.with_ucx_tcp(allowed);
         self
@@ -543,49 +545,48 @@ impl<'a> TargetBuilder<'a> {
     /// the built-in transports; so does the first call after a link has ended. [`Target::set_destination`]
     /// does the same later.
     ///
-    /// Processes that may inject into this target may then have code run at that one too.
+    /// Processes that may inject into this target may then run code at the destination too.
     pub fn destination(mut self, name: &str, address: &str) -> Self {
         self.destinations.push((name.to_owned(), address.to_owned()));
         self
     }
 
-    /// Limits for functions that send themselves on, to destinations or to this target again.
+    /// Limits for functions that forward themselves, to destinations or to this target again.
     pub fn forward_limits(mut self, limits: ForwardLimits) -> Self {
         self.forward_limits = limits;
         self
     }
 
-    /// Whether functions may make code, as images or bitcode, and send it messages here and at destinations
-    /// (`farjump_make`, `farjump_inject`). The code takes the way of code that a source brings, with the same checks and
-    /// limits, except that no source pays for its memory. Default: no.
+    /// Sets whether functions may make code, as images or bitcode, and send it messages here and at destinations
+    /// (`farjump_make`, `farjump_inject`). The target treats the code like code that a source brings, with the same
+    /// checks and limits, except that no source pays for its memory. Default: no.
     pub fn allow_making(mut self, allowed: bool) -> Self {
         self.makes = allowed;
         self
     }
 
-    /// The mode in which functions that send themselves on go to destinations: [`Mode::Cached`], or
-    /// [`Mode::Always`] if each message brings the code. Default: cached. The mode of the call that came here does
-    /// not matter. A destination where this target may bring no code gets its id instead.
+    /// The mode in which functions that forward themselves reach destinations: [`Mode::Cached`], or [`Mode::Always`] if
+    /// each message brings the code. Default: cached. The mode of the call that came here does not matter. A
+    /// destination where this target may bring no code gets its id instead.
     pub fn forward_mode(mut self, mode: Mode) -> Self {
         self.forward_mode = mode;
         self
     }
 
-    /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
-    /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do
-    /// anything that this target may do. The control connection is encrypted with it; of the transports, only
-    /// `tcp` encrypts frames (`docs/security.md`). Without a key a target listens on this machine's loopback
-    /// only, and takes sources of its own user. No effect on Unix sockets.
+    /// Sets the key that sources share with a target at `tcp:HOST:PORT`, and that destinations at such addresses have
+    /// ([`TargetBuilder::destination`]). The target admits a process that holds it, and that process may do anything
+    /// that this target may do. The key encrypts the control connection; of the transports, only `tcp` encrypts frames
+    /// (`docs/security.md`). Without a key a target listens on this machine's loopback only, and takes sources of its
+    /// own user. No effect on Unix sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.tcp.key = Some(key);
         self
     }
 
-    /// The keys of sources, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each
-    /// with a name and optionally rights of its own ([`TargetBuilder::rights`] otherwise;
-    /// `docs/operations.md`). It takes precedence over [`TargetBuilder::key`]. If it holds one key alone,
-    /// that is used for destinations at such addresses ([`TargetBuilder::peer_key`] otherwise). Not read
-    /// unless the target listens at such an address.
+    /// The keys of sources, for a target at `tcp:HOST:PORT`, in a file with a line for each: 64 at most, each with a
+    /// name and optionally its own rights ([`TargetBuilder::rights`] otherwise; `docs/operations.md`). It takes
+    /// precedence over [`TargetBuilder::key`]. If it holds one key alone, destinations at such addresses use it
+    /// ([`TargetBuilder::peer_key`] otherwise). The target reads the file only if it listens at such an address.
     ///
     /// The target checks the file while it runs: changes count within about a second. Removing a key ends its
     /// links, and so does a change of its rights; their sources get the reason. While the file cannot be read
@@ -611,10 +612,9 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether frames may travel in the clear although both processes have a key, on a network that you
-    /// trust. They do over transport `tcp`, if the source is willing too
-    /// ([`LinkBuilder::clear`](crate::LinkBuilder::clear)), and to a destination that is. Control connections
-    /// are encrypted in any case. Default: no.
+    /// Sets whether frames may travel in the clear although both processes have a key, on a network that you trust.
+    /// They do over transport `tcp`, if the source allows it too ([`LinkBuilder::clear`](crate::LinkBuilder::clear)),
+    /// and to a destination that does. Control connections are encrypted in any case. Default: no.
     pub fn clear(mut self, clear: bool) -> Self {
         self.tcp.clear = clear;
         self
@@ -656,13 +656,13 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
+    /// Builds the target and starts to listen. [`Target::poll`] serves sources that connect.
     ///
     /// # Errors
-    /// In each of these cases: the address is taken; it or that of a destination is malformed; a limit admits
-    /// nothing; the CPU has not the level of [`TargetBuilder::cpu_level`]; memory cannot be made executable; a library or the perf map cannot be opened; no transport is
-    /// usable. Also when the transport of [`TargetBuilder::transport`] may not lock the memory that a source
-    /// needs.
+    /// In each of these cases: the address is taken; it or that of a destination is malformed; a limit admits nothing;
+    /// the CPU has not the level of [`TargetBuilder::cpu_level`]; memory cannot be made executable; a library or the
+    /// perf map cannot be opened; no transport is usable. Also when the transport of [`TargetBuilder::transport`] may
+    /// not lock the memory that a source needs.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
         let address: PeerAddress = self.address.parse()?;
@@ -715,7 +715,7 @@ impl<'a> TargetBuilder<'a> {
         // `args_owned`; `args_raw`'s caller guarantees the rest.
         unsafe { executor.set_target_args(self.target_args.address()) };
         if choices.transport.as_deref().is_some_and(farjump_transports::locks_memory) {
-            // The user who starts the target learns of the limit, not only connecting sources.
+            // Reports the limit to the user who starts the target, not only to connecting sources.
             self.settings.arrival(executor.epoch()).keep_openable(&mut self.transports)?;
         }
         let (mut settings, handlers) = (self.settings, self.handlers);

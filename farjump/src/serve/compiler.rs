@@ -7,7 +7,7 @@ use crate::Error;
 use crate::executor::Finished;
 
 impl Target<'_> {
-    /// Takes what the compiler has made: has waiting frames go on, and exchanges first images for optimised ones.
+    /// Takes the compiler's results: waiting frames continue, and optimised images replace first ones.
     ///
     /// # Errors
     /// When the system fails the target itself.
@@ -28,7 +28,7 @@ impl Target<'_> {
                     self.idle.naps = 0;
                     let waiting = self.sessions.iter().filter(|session| session.awaits_compiler(key));
                     let waiting: Vec<u64> = waiting.map(|session| session.id).collect();
-                    // Each becomes another's neighbour.
+                    // Making one busy changes the places of others.
                     for waiting in waiting {
                         if let Some(index) = self.sessions.iter().position(|session| session.id == waiting) {
                             self.sessions.make_busy(index);

@@ -133,7 +133,7 @@ impl Target<'_> {
         (self.sessions.len() + being_met >= most).then_some(self.settings.limits.sources)
     }
 
-    /// Gives a stream to the handshake that awaits it. A stream that none awaits is closed.
+    /// Passes a stream to the handshake that awaits it. Closes a stream that none awaits.
     fn hand_over(&mut self, stream: IncomingStream) {
         // All are compared, so that the time reveals nothing about tokens.
         let awaiting = self.arrivals.iter_mut().filter(|(_, arrival)| arrival.awaits(&stream));

@@ -53,10 +53,10 @@ fn sources_of_two_domains_share_no_code_and_none_drops_that_of_the_other() {
         assert!(meanwhile(&mut target, || source.call_new("code", &image, b"")).is_empty());
         assert_eq!(linked(&target), (count as u64 + 1, count + 1));
     }
-    // A process that drops all drops what is its domain's.
+    // A process that drops all code drops that of its domain.
     let dropped = target.drop_all_of(&domains.map(|domain| domain.key(id))[..1]);
     assert_eq!((dropped.images, linked(&target)), (1, (2, 1)));
-    // The other has its code still, and the program calls it there alone.
+    // The other domain still has its code, and the program calls it there alone.
     let [here, there] = [0, 1].map(|index| {
         let principal = Arc::clone(&target.sessions[index].control.principal);
         // SAFETY: the function returns at once.

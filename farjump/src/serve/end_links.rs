@@ -36,7 +36,7 @@ impl Target<'_> {
         self.shared.executor.end_calls(outer);
     }
 
-    /// Ends a link: frames that were sent before are still run, its memory is freed.
+    /// Ends a link: runs the frames that were sent before, and frees its memory.
     #[cold]
     pub(super) fn end(&mut self, index: usize, Stop(end): Stop) {
         let why = match *end {
@@ -88,7 +88,7 @@ impl Target<'_> {
         }
     }
 
-    /// Forgets a link that has ended.
+    /// Drops a link that has ended.
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
@@ -111,7 +111,7 @@ impl Target<'_> {
         stats.links_ended += 1;
     }
 
-    /// Ends all links, and gives sources the reason.
+    /// Ends all links, and sends sources the reason.
     pub fn end_links(&mut self, why: &str) {
         for mut session in self.sessions.take() {
             session.close(why);

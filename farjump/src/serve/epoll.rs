@@ -28,7 +28,7 @@ pub(super) enum Event {
     Peer(u64),
     /// The compiler of bitcode has a result.
     Compiler,
-    /// The store has rung.
+    /// The store's bell has rung.
     Store,
 }
 
@@ -99,8 +99,8 @@ impl Watch {
             .map_err(system(SystemOperation::Watch))
     }
 
-    /// Adds the descriptors of a link, each with its event: all or none. A doorbell that is reported `once` is
-    /// not reported again before it rings again, though it was not silenced.
+    /// Adds the descriptors of a link, each with its event: all or none. A doorbell that is reported `once` is reported
+    /// again only after its next signal, even if nothing has silenced it.
     pub(super) fn add_link(
         &self,
         doorbell: Option<(BorrowedFd<'_>, Event)>,
@@ -120,8 +120,7 @@ impl Watch {
         }
     }
 
-    /// Also watches `fd` for writability if that is wanted. `watches` says whether it is watched for that,
-    /// and is brought up to date.
+    /// Also watches `fd` for writability if that is `wanted`. `watches` is the present state, which this updates.
     pub(super) fn watch_write(
         &self,
         fd: BorrowedFd<'_>,

@@ -39,7 +39,7 @@ impl Handlers {
         }
     }
 
-    /// Has the program give its word on a principal.
+    /// Sets the program's word on a principal.
     pub(super) fn give_word(&mut self, principal: &mut Principal) {
         if let Some(handler) = &mut self.word {
             let word = handler(principal);

@@ -1,4 +1,4 @@
-//! The releases that replies wait for: what their calls did is durable only then.
+//! The releases that replies wait for: only then are the effects of their calls durable.
 
 /// Numbers a target's releases ([`Target::release_replies`](super::Target::release_replies)).
 #[derive(Debug)]
@@ -26,17 +26,17 @@ impl Holds {
         Hold(self.next)
     }
 
-    /// Whether a call waits for the next release.
+    /// Returns whether a call waits for the next release.
     pub(super) fn are_awaited(&self) -> bool {
         self.is_awaited
     }
 
-    /// Whether replies may leave that wait for `hold`.
+    /// Returns whether replies that wait for `hold` may leave.
     pub(super) fn are_over(&self, hold: Hold) -> bool {
         hold.0 < self.next
     }
 
-    /// Ends the holds so far. `false` if there were none.
+    /// Ends the holds so far. Returns `false` if there were none.
     pub(super) fn release(&mut self) -> bool {
         let was_awaited = std::mem::take(&mut self.is_awaited);
         self.next += u64::from(was_awaited);

@@ -1,4 +1,4 @@
-//! Keys that change while a target runs, and other ends of what a principal may do.
+//! Keys that change while a target runs, and other losses of a principal's rights.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ impl Target<'_> {
         }
     }
 
-    /// Uses these keys from now on. Links, handshakes and responses by removed keys end, and so do those by
-    /// keys with other rights. Calls are dropped that wait for sources with such keys, also of links that have ended before.
+    /// Uses these keys from now on. Ends links, handshakes and responses by removed keys, and by keys with other
+    /// rights. Drops the calls that wait for sources with such keys, also of links that have ended before.
     #[cold]
     fn take_keys(&mut self, keys: &Keys) {
         let names: Vec<_> = keys.iter().map(|key| key.name.as_deref().unwrap_or("(no name)")).collect();
@@ -56,13 +56,13 @@ impl Target<'_> {
         self.store_work.retain(keeps);
     }
 
-    /// Drops the calls that wait in the target, to run again or for code or a destination, and whose principals `why` gives a
-    /// reason for. For programs that take a right or a user away: the principal of a call that ran earlier may have it still.
-    /// Sources that wait for these calls get the reason. Each call counts as refused for a missing right
-    /// ([`RefusalCause::Rights`]). Returns their number.
+    /// Drops the calls that wait in the target, to run again or for code or a destination, and for whose principals
+    /// `why` returns a reason. This is for programs that take a right or a user away: the principal of a call that ran
+    /// earlier may have it still. Sources that wait for these calls get the reason. Each call counts as refused for a
+    /// missing right ([`RefusalCause::Rights`]). Returns their number.
     ///
-    /// Links stay, and what they bring runs: the program's own functions refuse it. Calls that have left for a destination are
-    /// not dropped.
+    /// Links stay, and their further calls run: the program's own functions must refuse these. Calls that have left for
+    /// a destination are not dropped.
     pub fn withdraw(&mut self, why: impl FnMut(&Principal) -> Option<String>) -> usize {
         let dropped = self.shared.forwards.withdraw(why);
         if dropped != 0 {

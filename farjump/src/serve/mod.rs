@@ -81,8 +81,8 @@ use crate::{Error, Library, ServeError, Stats, StoredImage};
 /// }
 /// # }
 /// ```
-// The shared state has the address of the target, so that a call needs no other. What every poll uses follows from the start
-// of a line.
+// The shared state has the address of the target, so that a call needs no other. The fields that every poll uses follow
+// from the start of a line.
 #[repr(C, align(64))]
 pub struct Target<'a> {
     shared: Shared,
@@ -93,7 +93,7 @@ pub struct Target<'a> {
     polls: u8,
     /// Counts readings of the clock.
     rounds: u8,
-    /// Polls until the next query to the system for sessions with events.
+    /// Polls until the target next queries the system for sessions with events.
     polls_to_ask: u32,
     sessions: Sessions<Session>,
     settings: Settings,
@@ -101,7 +101,7 @@ pub struct Target<'a> {
     last_control: Option<Instant>,
     /// Time until which connections wait, because the system could not give one more.
     deaf_until: Option<Instant>,
-    /// Whether connections were rejected for lack of resources, and no link was made since.
+    /// True if connections were rejected for lack of resources, and no link was made since.
     is_short: bool,
     listener: Listener,
     /// The key file of sources, if it may change.
@@ -112,9 +112,9 @@ pub struct Target<'a> {
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
-    /// When the idle sessions that stay armed were last looked at.
+    /// Time at which the idle sessions that stay armed were last checked.
     last_sweep: Instant,
-    /// The last field: what is above may use the value that it owns.
+    /// The last field: the fields above may use the value that it owns.
     target_args: TargetArgs,
     args: PhantomData<&'a mut ()>,
 }
@@ -157,11 +157,10 @@ impl<'a> Target<'a> {
     /// A target that listens at `address`: `unix:PATH`, `unix:@NAME` (an abstract socket), or `tcp:HOST:PORT`
     /// ([`TargetBuilder::key`]).
     ///
-    /// A target that is dropped removes the file at PATH, also while a panic unwinds. A process that ends
-    /// otherwise leaves it: by a signal, by an abort, by `std::process::exit`. The next target takes it over,
-    /// as no process listens there, and sources get an error that says so. To leave none, catch the signals:
-    /// call [`Stopper::stop`] at the first, and [`end_process`](crate::end_process) where the target does not
-    /// stop in time.
+    /// A target that is dropped removes the file at PATH, also while a panic unwinds. A process that ends otherwise
+    /// leaves it: by a signal, by an abort, by `std::process::exit`. The next target takes it over, as no process
+    /// listens there, and sources get an error that says so. To leave none, catch the signals: call [`Stopper::stop`]
+    /// at the first, and [`end_process`](crate::end_process) where the target does not stop in time.
     pub fn listen(address: &str) -> TargetBuilder<'a> {
         TargetBuilder::new(address)
     }
@@ -224,8 +223,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Hands the target to a thread of its own, which runs it until [`TargetThread::stop`]. Its arguments have to
-    /// be its own ([`TargetBuilder::args_owned`]), or borrowed for `'static`.
+    /// Moves the target to another thread, which runs it until [`TargetThread::stop`]. Its arguments must be its own
+    /// ([`TargetBuilder::args_owned`]), or borrowed for `'static`.
     ///
     /// # Errors
     /// When the thread cannot be made.
@@ -247,7 +246,7 @@ impl<'a> Target<'a> {
         if self.is_own_process() { Ok(()) } else { Err(*self.forked()) }
     }
 
-    /// Whether this is the process that the target was built in.
+    /// Returns whether this is the process that the target was built in.
     #[inline(always)]
     fn is_own_process(&self) -> bool {
         self.owner.is_this()
@@ -267,8 +266,8 @@ impl<'a> Target<'a> {
         self.target_args.of_type::<T>().map(|args| unsafe { &mut *args })
     }
 
-    /// Ends the target and returns the value of [`TargetBuilder::args_owned`]. For a target on a thread of its
-    /// own, that is `thread.stop()?.into_args::<Store>()`.
+    /// Ends the target and returns the value of [`TargetBuilder::args_owned`]. For a target on its own thread, that is
+    /// `thread.stop()?.into_args::<Store>()`.
     ///
     /// # Errors
     /// The target as it was, if it owns no `T`.
@@ -307,7 +306,7 @@ impl<'a> Target<'a> {
         executor.images().map(|linked| describe(linked, now, executor.is_local(linked))).collect()
     }
 
-    /// The CPU that sources are told of: this one, or less of it ([`TargetBuilder::cpu_level`]).
+    /// The CPU that the target announces to sources: this one, or less of it ([`TargetBuilder::cpu_level`]).
     pub fn cpu(&self) -> &Cpu {
         &self.settings.cpu
     }
@@ -332,9 +331,8 @@ impl<'a> Target<'a> {
         self.shared.executor.remove_local(name)
     }
 
-    /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
-    /// linked before keeps its addresses, also for sources to come; [`Target::drop_code`] has it linked
-    /// again.
+    /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code linked
+    /// before keeps its addresses, also for later sources; [`Target::drop_code`] makes the target link it again.
     ///
     /// # Errors
     /// [`ServeError::ReservedExport`](crate::ServeError::ReservedExport) for a name that [`TargetBuilder::export`] does not
@@ -394,8 +392,8 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Drops code from the store, that of all sources; `false` if it is not there. Its statics are lost. A source that calls it
-    /// again is asked for it.
+    /// Drops code of all sources from the store, with its statics; `false` if it is not there. The target requests it
+    /// from a source that calls it again.
     pub fn drop_code(&mut self, id: &CodeId) -> bool {
         let of_this = |linked: &&Arc<LinkedImage>| linked.id() == *id;
         let keys: Vec<_> = self.shared.executor.images().filter(of_this).map(|linked| linked.key()).collect();

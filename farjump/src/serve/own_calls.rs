@@ -16,16 +16,17 @@ use crate::{CallError, ForwardLimits};
 use crate::{Error, Refusal, Reply, ServeError};
 
 impl Target<'_> {
-    /// Runs code here, on this thread, without a link, and returns its reply: empty if it replied nothing. For programs
-    /// that take calls in ways of their own, as a command of a server.
+    /// Runs code here, on this thread, without a link, and returns its reply: empty if it replied nothing. This is for
+    /// programs that take calls by their own means, as a command of a server.
     ///
-    /// The code takes the way of code that a source brings in mode cached or always: the same allow-list and limits, and the
-    /// same store. Code that is in the store runs as it is there, statics included. New code is linked, and other code goes
-    /// if it needs the space. The rights of sources and
-    /// [`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory) have no part in it. The function gets the target's arguments, and a payload of its own memory, aligned as it asks.
+    /// The target treats the code like code that a source brings in mode cached or always: the same allow-list and
+    /// limits, and the same store. Code that is in the store runs as it is there, statics included. New code is linked,
+    /// and other code goes if it needs the space. The rights of sources and
+    /// [`TargetBuilder::max_source_memory`](crate::TargetBuilder::max_source_memory) do not apply. The function gets
+    /// the target's arguments, and a payload in its own memory, aligned as it requires.
     ///
-    /// Messages that it sends on ([`ForwardLimits`]) go from the next [`Target::poll`] on: poll, also if the target is armed.
-    /// Their outcomes do not become part of the reply, and are dropped.
+    /// Messages that it forwards ([`ForwardLimits`]) travel from the next [`Target::poll`] on: poll, even if the target
+    /// is armed. Their outcomes do not become part of the reply, and are dropped.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), farjump::Error> {
@@ -56,8 +57,8 @@ impl Target<'_> {
         unsafe { self.call_for(&own, code, args) }
     }
 
-    /// As [`Target::call`], for a principal of which exported functions are to know more ([`Principal::with_word`]), or for that
-    /// of a source. It can be used again.
+    /// As [`Target::call`], for a principal with information for exported functions ([`Principal::with_word`]), or for
+    /// that of a source. The principal can be used again.
     ///
     /// # Errors
     /// As [`Target::call`].
@@ -123,7 +124,7 @@ impl Target<'_> {
         let limit = executor.reply_limit();
         executor.begin_for(principal);
         // SAFETY: `linked` holds the code. The payload is the scratch buffer's, of at least `len` bytes, and aligned as
-        // the code asks; nothing else uses the buffer meanwhile. The caller answers for the rest.
+        // the code requires; nothing else uses the buffer meanwhile. The caller guarantees the rest.
         let ended = unsafe { executor.run_alone(&callable, payload.cast(), len, limit) };
         // SAFETY: `linked` holds the code.
         unsafe { executor.count(callable.usage) };
@@ -148,7 +149,8 @@ impl Target<'_> {
         placed
     }
 
-    /// The payload that `args` makes, in the scratch buffer, and its length; or why it may not come in.
+    /// Returns the payload that `args` makes, in the scratch buffer, and its length; or the reason why it may not come
+    /// in.
     fn own_payload(
         &mut self,
         code: OwnCode<'_>,
@@ -190,7 +192,7 @@ fn no_memory(len: usize) -> Refusal {
     Refusal { cause: RefusalCause::OutOfMemory, text }
 }
 
-/// Logs why a message went no farther that a call of the program's own has sent on.
+/// Logs the reason why a message that a call of the program's own has forwarded went no farther.
 #[cold]
 pub(super) fn note_lost(returned: &Returned) {
     if !returned.caller.is_own() {

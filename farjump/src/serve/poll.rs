@@ -10,9 +10,9 @@ use crate::Error;
 use crate::executor::{Executor, LastCall, Unbound};
 use crate::link::Wanted;
 
-/// Polls between queries to the system for sessions with events. The first number applies where it reports
-/// all sessions, so that polling one is a system call too; the second where polling one of the others may
-/// cost little.
+/// Polls between queries to the system for sessions with events. The first number applies where it reports all
+/// sessions, so that polling one is a system call too. The second applies where polling one of the others may cost
+/// little.
 const POLLS_TO_ASK: (u32, u32) = (4, 128);
 /// Polls between readings of the clock: after so many the counter of polls is 0 again.
 const POLLS_TO_CLOCK: u32 = 1 << u8::BITS;
@@ -22,7 +22,7 @@ const ROUNDS_TO_SETTLE: u8 = 16;
 /// Calls that run again before sources have their next turn.
 const AGAINS: usize = 64;
 
-/// Counts what waits for a session in its source's memory. A session that has ended, or is none, may have any.
+/// Counts outcomes that wait for a session in its source's memory. A session that has ended, or is none, may have any.
 fn recount_in(sessions: &mut [Session]) -> impl FnMut(u64, usize, usize) -> bool {
     move |session, from, to| {
         let session = sessions.iter_mut().find(|one| one.id == session);
@@ -43,44 +43,45 @@ impl Target<'_> {
         self.poll_boxed().map_err(|error| *error)
     }
 
-    /// Limits a poll to `frames` frames of each source; the others run in later polls. For programs with other work, which
-    /// measure how long functions take. 0 counts as 1. Default: 64. A batch of messages counts as one frame.
+    /// Limits a poll to `frames` frames of each source; the others run in later polls. This is for programs with other
+    /// work, which measure the time that functions take. 0 counts as 1. Default: 64. A batch of messages counts as one
+    /// frame.
     pub fn set_batch(&mut self, frames: usize) {
         self.shared.host.get_or_insert_default().batch = frames.max(1);
         self.sessions.poll_in_turn();
     }
 
-    /// Returns whether a poll may find frames. `false`: no mailbox in memory shows one. Over transports that move frames only
-    /// in polls the result is `true`. Sources whose frames make [`Target::as_fd`] readable are left out.
+    /// Returns whether a poll may find frames. `false`: no mailbox in memory shows one. Over transports that move
+    /// frames only in polls the result is `true`. Sources whose frames make [`Target::as_fd`] readable are left out.
     ///
-    /// For programs that prepare for a poll at some cost. A poll also tends links, so call [`Target::poll`] now and then in any
-    /// case, behind [`Target::tend`] if that is seldom.
+    /// This is for programs that prepare for a poll at some cost. A poll also tends links, so call [`Target::poll`] now
+    /// and then in any case, after [`Target::tend`] if that is seldom.
     pub fn may_have_frames(&self) -> bool {
         self.shared.forwards.is_active()
             || self.sessions[..self.sessions.polled()].iter().any(Session::may_have_frames)
     }
 
-    /// Has the next poll look for new sources, for messages of the others beside their frames, and for those that are gone: what
-    /// polls otherwise do now and then. For programs that poll seldom.
+    /// Makes the next poll check for new sources, for control messages of the others, and for sources that are gone,
+    /// which polls otherwise do only now and then. This is for programs that poll seldom.
     pub fn tend(&mut self) {
         (self.polls, self.last_control) = (u8::MAX, None);
     }
 
-    /// Returns the last call, of a source or of the program. For programs that report long calls.
-    /// `None` before the first call, for code that has been dropped since, and in targets without
-    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report), which do not list code by its address. Its caller
-    /// is known with [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
+    /// Returns the last call, of a source or of the program. This is for programs that report long calls. `None` before
+    /// the first call, for code that has been dropped since, and in targets without
+    /// [`TargetBuilder::crash_report`](crate::TargetBuilder::crash_report), which do not list code by its address. Its
+    /// caller is known with [`TargetBuilder::tell_callers`](crate::TargetBuilder::tell_callers).
     pub fn last_call(&self) -> Option<LastCall> {
         self.shared.executor.last_call()
     }
 
-    /// Whether a call has run since the last release whose reply is held ([`hold_reply`](crate::hold_reply)).
+    /// Returns whether a call with a held reply ([`hold_reply`](crate::hold_reply)) has run since the last release.
     pub fn holds_replies(&self) -> bool {
         self.shared.forwards.holds().are_awaited()
     }
 
-    /// Sends the replies that are held ([`hold_reply`](crate::hold_reply)): what their calls did holds now. Those for which
-    /// there is no credit go as soon as there is some.
+    /// Sends the held replies ([`hold_reply`](crate::hold_reply)): the effects of their calls are durable now. Replies
+    /// without credit are sent as soon as there is some.
     pub fn release_replies(&mut self) {
         if !self.shared.forwards.holds_mut().release() {
             return;
@@ -129,7 +130,7 @@ impl Target<'_> {
         Ok(ran)
     }
 
-    /// Polls every session. Returns how many frames ran.
+    /// Polls every session. Returns the number of frames that ran.
     #[inline(always)]
     fn poll_all(&mut self) -> usize {
         let mut ran = 0;
@@ -151,7 +152,7 @@ impl Target<'_> {
         }
     }
 
-    /// Goes on with [`Target::poll_all`] at a session that has stopped. Returns how many frames ran.
+    /// Continues [`Target::poll_all`] at a session that has stopped. Returns the number of frames that ran.
     #[cold]
     #[inline(never)]
     fn poll_on(&mut self, index: usize, stop: Stop) -> usize {
@@ -162,7 +163,7 @@ impl Target<'_> {
         }
     }
 
-    /// Polls the sessions whose turn it is, where some are idle. Returns how many frames ran.
+    /// Polls the sessions whose turn it is, where some are idle. Returns the number of frames that ran.
     #[inline(never)]
     fn poll_due(&mut self) -> Result<usize, Box<Error>> {
         if self.sessions.polled() != self.sessions.len() {
@@ -179,7 +180,7 @@ impl Target<'_> {
         Ok(ran)
     }
 
-    /// Polls the sessions from `index` on, up to `due`. Returns how many frames ran.
+    /// Polls the sessions from `index` on, up to `due`. Returns the number of frames that ran.
     #[inline(always)]
     fn poll_sessions(&mut self, mut index: usize, mut due: usize) -> usize {
         let mut ran = 0;
@@ -197,10 +198,10 @@ impl Target<'_> {
         ran
     }
 
-    /// Asks the system which of the sessions that it reports have brought frames, and makes those busy.
+    /// Queries the system for reported sessions that have brought frames, and makes those busy.
     #[inline(never)]
     pub(super) fn ask_of_told(&mut self) -> Result<(), Error> {
-        // Not so rarely that busy sessions hold up those that are reported.
+        // Often enough that busy sessions do not hold up those that are reported.
         let polls = match self.sessions.are_all_told() {
             true => POLLS_TO_ASK.0,
             false => (POLLS_TO_ASK.1 / self.sessions.busy().max(1) as u32).max(POLLS_TO_ASK.0),
@@ -229,14 +230,14 @@ impl Target<'_> {
         }
     }
 
-    /// Polls a session whose turn it is, and returns how many of its frames ran. Not part of the poll's own
+    /// Polls a session whose turn it is, and returns the number of its frames that ran. Not part of the poll's own
     /// code, in which calls of busy sessions run.
     #[inline(never)]
     fn poll_idle(&mut self, index: usize) -> usize {
         self.poll_session(index).unwrap_or(0)
     }
 
-    /// Polls one session, and returns how many of its frames ran; `None` if it has ended.
+    /// Polls one session, and returns the number of its frames that ran; `None` if it has ended.
     #[inline(always)]
     pub(super) fn poll_session(&mut self, index: usize) -> Option<usize> {
         let mut ran = 0;
@@ -255,8 +256,8 @@ impl Target<'_> {
         }
     }
 
-    /// Handles the stop of a session that was polled: it ended, and the result is `None`, or can go on after
-    /// so many frames that ran.
+    /// Handles the stop of a session that was polled. Returns `None` if it ended, or the number of frames that ran if
+    /// it can continue.
     #[cold]
     #[inline(never)]
     fn after_stop(&mut self, index: usize, stop: Stop) -> Option<usize> {
@@ -274,7 +275,7 @@ impl Target<'_> {
     /// Periodic tasks: returning credit to sources that may be short of it, reading control connections for
     /// which a notice is set, and, as often as the interval allows, everything that only the system can
     /// report.
-    // Errors are boxed here, as in `forked`: in the poll they would take room on its stack.
+    // Errors are boxed here, as in `forked`: in the poll they would take space on its stack.
     #[cold]
     #[inline(never)]
     pub(super) fn now_and_then(&mut self) -> Result<(), Box<Error>> {
@@ -298,7 +299,7 @@ impl Target<'_> {
             }
         }
         if all && self.rounds != 0 {
-            // It has not slept for some thousand polls: now polling in turn costs less than asking the system.
+            // It has not slept for some thousand polls: now polling in turn costs less than querying the system.
             self.disarm_idle();
         }
         let few = self.sessions.are_few();
@@ -384,11 +385,11 @@ impl Target<'_> {
         self.shared.forwards.rewatch(&self.watch)
     }
 
-    /// Sends calls that are forwarded, and hands outcomes to the sessions that wait for them; a source that
-    /// left meanwhile gets none. Does a part of what the store has left to do.
+    /// Sends forwarded calls, and passes outcomes to the sessions that wait for them; a source that left meanwhile gets
+    /// none. Does a part of the work that the store has left.
     #[cold]
     pub(super) fn relay(&mut self) {
-        // Those that they ask for run in the next turn.
+        // Calls that these request run in the next turn.
         for _ in 0..self.shared.forwards.agains().min(AGAINS) {
             self.run_next_again();
         }
@@ -408,7 +409,7 @@ impl Target<'_> {
         self.hand_over_outcomes();
     }
 
-    /// Hands outcomes to the sessions that wait for them.
+    /// Passes outcomes to the sessions that wait for them.
     #[cold]
     pub(super) fn hand_over_outcomes(&mut self) {
         let outcomes = self.shared.forwards.take_outcomes(&mut recount_in(&mut self.sessions));
@@ -419,7 +420,7 @@ impl Target<'_> {
                 continue;
             };
             match self.with_session(index, |session, shared| session.relay(outcome, shared)) {
-                // What was sent may need progress.
+                // The sent frames may need progress.
                 Ok(None) => self.sessions.make_busy(index),
                 Ok(Some(outcome)) => self.shared.forwards.put_back(outcome),
                 Err(end) => self.end(index, end),
@@ -459,7 +460,7 @@ impl Target<'_> {
         self.shared.forwards.placed(call, placed, self.shared.executor.forwarding());
     }
 
-    /// Asks a source for an image for another machine, or for the list of them.
+    /// Requests an image for another machine, or the manifest, from a source.
     #[cold]
     fn ask_source(&mut self, session: u64, wanted: Wanted) {
         match self.sessions.iter().position(|one| one.id == session) {
@@ -471,7 +472,7 @@ impl Target<'_> {
         }
     }
 
-    /// Drops code for a session that cannot continue otherwise. Returns how many of its frames ran before;
+    /// Drops code for a session that cannot continue otherwise. Returns the number of its frames that ran before;
     /// another cause of the stop is returned as error.
     #[cold]
     pub(super) fn make_space(&mut self, Stop(end): Stop) -> Result<usize, Stop> {

@@ -14,20 +14,20 @@ const FEW: usize = 4;
 
 /// The sessions, in no lasting order: the busy ones, then those polled in turn, then those whose events the
 /// system reports.
-// What a poll of busy sessions uses comes first.
+// The fields that a poll of busy sessions uses come first.
 #[repr(C)]
 pub(super) struct Sessions<T> {
     all: Vec<T>,
-    /// Whether all sessions are busy: a poll then needs none of what follows.
+    /// True if all sessions are busy: a poll then needs none of the following fields.
     all_busy: bool,
     busy: usize,
-    /// The number of sessions that are polled: those behind them have their events reported.
+    /// The number of polled sessions. The system reports the events of those behind them.
     polled: usize,
     /// The idle session that is polled next.
     turn: usize,
-    /// Whether the next poll covers all sessions whose events the system does not report.
+    /// True if the next poll covers all sessions whose events the system does not report.
     sweep: bool,
-    /// Whether the events of some sessions are not reported, whatever they bring.
+    /// True if some sessions are polled whatever they bring, because the system does not report their events.
     mixed: bool,
     /// Whether `all_busy` stays false.
     in_turn: bool,
@@ -61,7 +61,7 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// Has each poll take the way for some that are idle.
+    /// Makes each poll take the path for targets with idle sessions.
     pub(super) fn poll_in_turn(&mut self) {
         (self.in_turn, self.all_busy) = (true, false);
     }
@@ -93,13 +93,13 @@ impl<T> Sessions<T> {
         self.all_busy = self.busy == self.all.len() && !self.in_turn;
     }
 
-    /// Whether all sessions are busy.
+    /// Returns whether all sessions are busy.
     #[inline(always)]
     pub(super) fn are_all_busy(&self) -> bool {
         self.all_busy
     }
 
-    /// Takes all sessions. Those that come later are polled as these were.
+    /// Takes all sessions. Later ones are polled as these were.
     pub(super) fn take(&mut self) -> Vec<T> {
         let (in_turn, all) = (self.in_turn, std::mem::replace(self, Self::new()).all);
         if in_turn {
@@ -120,7 +120,7 @@ impl<T> Sessions<T> {
         self.polled
     }
 
-    /// Whether the system reports events of some sessions, and polling the others costs no less than asking
+    /// Returns whether the system reports events of some sessions, and polling the others costs no less than querying
     /// the system.
     pub(super) fn are_all_told(&self) -> bool {
         !self.mixed
@@ -151,7 +151,7 @@ impl<T> Sessions<T> {
         Some(self.turn)
     }
 
-    /// Makes a session busy that has brought frames.
+    /// Makes a session that has brought frames busy.
     #[inline]
     pub(super) fn make_busy(&mut self, index: usize) {
         if !self.all_busy {
@@ -184,12 +184,13 @@ impl<T> Sessions<T> {
         self.sweep = true;
     }
 
-    /// Whether there are so few that all are polled each time, unless the system reports their events anyway.
+    /// Returns whether there are so few sessions that all are polled each time, unless the system reports their events
+    /// anyway.
     pub(super) fn are_few(&self) -> bool {
         self.all.len() <= FEW
     }
 
-    /// Sorts the busy sessions by the class that `find` gives each.
+    /// Sorts the busy sessions by the class that `find` returns for each.
     pub(super) fn settle(&mut self, mut find: impl FnMut(&mut T) -> Found) {
         let (few, single) = (self.are_few(), self.all.len() == 1);
         if few {

@@ -26,9 +26,9 @@ const DEFAULT_ARENA_SIZE: usize = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) mailbox: usize,
-    /// Whether mailboxes have all of their memory when a link is made.
+    /// True if mailboxes have all of their memory when a link is made.
     pub(super) prefault: bool,
-    /// Whether functions that the program exports may ask whose call runs.
+    /// True if functions that the program exports may query the principal of the running call.
     pub(super) tells_callers: bool,
     pub(super) wait: WaitPolicy,
     pub(super) stall_timeout: Duration,
@@ -45,7 +45,7 @@ pub(super) struct Settings {
     pub(super) ucx_tcp: bool,
     /// Time for which a source's machine may be silent.
     pub(super) peer_timeout: Duration,
-    /// The CPU that sources are told of.
+    /// The CPU that the target announces to sources.
     pub(super) cpu: Arc<Cpu>,
 }
 
@@ -95,7 +95,7 @@ impl Settings {
         options
     }
 
-    /// Tells sources of a CPU with exactly what `level` guarantees.
+    /// Announces to sources a CPU with exactly the features that `level` guarantees.
     ///
     /// # Errors
     /// [`crate::ServeError::CpuLevel`] for a level above that of the CPU.
@@ -112,9 +112,8 @@ impl Settings {
         if self.allow_export { self.rights | Rights::EXPORT } else { self.rights }
     }
 
-    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have
-    /// one at a time that is longer than its mailbox. Half of the rest of its memory is left for code and
-    /// replies.
+    /// Returns the longest frame in bytes over a transport that delivers whole ones. A source may have one frame at a
+    /// time that is longer than its mailbox. Half of the rest of its memory is left for code and replies.
     pub(super) fn longest_delivered(&self) -> usize {
         self.large_frames()
             .frame
@@ -163,7 +162,7 @@ mod tests {
             assert_eq!(*settings.cpu, Cpu::of_level(Machine::X86_64, level(number)));
             assert_eq!(*settings.arrival(1).cpu, *settings.cpu);
         }
-        // What is claimed is not raised again.
+        // A claimed level is not raised again.
         assert!(settings.limit_level(level(2)).is_err());
     }
 

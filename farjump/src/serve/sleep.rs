@@ -13,8 +13,7 @@ use super::thread::Stopper;
 use crate::Error;
 use crate::wait::{LONGEST_SLEEP, Rest, TURNS_TO_YIELD, may_share, processor};
 
-/// Turns that waited for an event after which a target does what it does now and then: each may take a tenth of a
-/// millisecond.
+/// Turns that waited for an event after which a target does its periodic work: each may take a tenth of a millisecond.
 const EVENTS_TO_LOOK: u8 = 8;
 
 impl Target<'_> {
@@ -49,7 +48,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// The word by whose write the next event comes, if there is only one: the signal of the only source.
+    /// Returns the word whose write is the next event, if there is only one: the signal of the only source.
     fn awaited(&self) -> Option<AwaitedWord<'_>> {
         match &self.sessions[..] {
             [session] if !self.shared.forwards.is_active() => session.channel.awaited(),
@@ -57,12 +56,12 @@ impl Target<'_> {
         }
     }
 
-    /// Returns whether a source that brought frames lately may be waiting for the processor that this thread
-    /// runs on. Polling would keep it from running: yield (`std::thread::yield_now`). For a loop of the
-    /// caller's around [`Target::poll`] that spins, every 64 polls without result or so; [`Target::run`] does it itself.
+    /// Returns whether a source that brought frames lately may be waiting for the processor that this thread runs on.
+    /// Polling would keep it from running: yield (`std::thread::yield_now`). Call this in your own loop around
+    /// [`Target::poll`] if it spins, every 64 polls without result or so. [`Target::run`] does it itself.
     ///
-    /// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
-    /// their processors by this. Over other transports the result is `true` for every source on this machine.
+    /// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of their
+    /// processors by this. Over other transports the result is `true` for every source on this machine.
     pub fn may_share_processor(&mut self) -> bool {
         let (own, busy) = (processor(), self.sessions.busy());
         // All of them: each source is sent the number too.
@@ -88,8 +87,8 @@ impl Target<'_> {
         Ok(longest.is_none() || !events.is_empty())
     }
 
-    /// Prepares to sleep on [`Target::as_fd`] in an event loop of the caller's. Returns the longest time to
-    /// sleep, or `None` if there is work already. [`Target::disarm`] follows in any case.
+    /// Prepares to sleep on [`Target::as_fd`] in the caller's event loop. Returns the longest time to sleep, or `None`
+    /// if there is work already. [`Target::disarm`] follows in any case.
     ///
     /// # Errors
     /// As [`Target::poll`].
@@ -100,14 +99,14 @@ impl Target<'_> {
         }
         let mut longest = LONGEST_SLEEP;
         let nap = self.idle.nap();
-        // Sources that wake this thread make way for it if it fell asleep on their processor.
+        // Sources that wake this thread yield the processor if it fell asleep on theirs.
         self.may_share_processor();
         let mut index = 0;
         while index < self.sessions.polled() {
             match self.with_session(index, Session::arm) {
                 Ok(Rest::None) => return Ok(None),
                 Ok(Rest::Sleep) if index >= self.sessions.busy() && self.sessions[index].stay_armed() => {
-                    // Its doorbell says when it is to be looked at again. Another one takes its index.
+                    // Its doorbell reports when it needs a poll. Another session takes its index.
                     self.sessions.report(index);
                     continue;
                 }
@@ -142,9 +141,10 @@ impl Target<'_> {
         Ok(Some(longest))
     }
 
-    /// Ends the sleep: sources that call need not wake the target any more, and the next [`Target::poll`] asks the
-    /// system for the event that woke it. Of more than four sources over `shm`, those that have brought nothing stay armed, so
-    /// that a turn costs the same with few and with many: [`Target::as_fd`] may become readable by their first frame.
+    /// Ends the sleep: sources that call need not wake the target any more, and the next [`Target::poll`] queries the
+    /// system for the event that woke it. Of more than four sources over `shm`, those that have brought nothing stay
+    /// armed, so that a turn costs the same with few and with many. Their first frame may make [`Target::as_fd`]
+    /// readable.
     pub fn disarm(&mut self) {
         let now = self.shared.executor.clock.set();
         if now.saturating_duration_since(self.last_sweep) >= LONGEST_SLEEP {
@@ -152,9 +152,9 @@ impl Target<'_> {
             self.disarm_idle();
         }
         self.sessions.sweep();
-        // The next poll asks first which of the idle ones have rung.
+        // The next poll first queries which of the idle ones have signalled.
         self.polls_to_ask = 0;
-        // The next poll has everything due.
+        // The next poll does all periodic work.
         (self.polls, self.rounds, self.last_control) = (u8::MAX, u8::MAX, None);
         self.shared.forwards.disarm();
         let mut index = 0;
@@ -166,8 +166,8 @@ impl Target<'_> {
         }
     }
 
-    /// Disarms the idle sessions that stayed armed, and has them polled: now and then, so that a lost wake-up costs time and
-    /// no frame.
+    /// Disarms the idle sessions that stayed armed, and makes them busy: now and then, so that a lost wake-up costs
+    /// time and no frame.
     pub(super) fn disarm_idle(&mut self) {
         let mut index = self.sessions.polled();
         while index < self.sessions.len() {
@@ -186,7 +186,7 @@ impl Target<'_> {
         }
     }
 
-    /// A descriptor that becomes readable when there is work while armed, and at times also otherwise.
+    /// A descriptor that becomes readable when there is work while armed, and sometimes without work.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }

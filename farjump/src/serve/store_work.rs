@@ -1,19 +1,19 @@
-//! Work of the target's store that is left for later polls: of ended sources, and of listings.
+//! Work of the target's store for later polls: of ended sources, and of listings.
 
 use farjump_control::{AdminConnection, AdminResponse, MAX_LISTED, ObjectListing};
 
 use super::Target;
 use crate::objects::{Bell, FIRST_PAGE};
 
-/// What is left.
+/// The remaining work.
 #[derive(Default)]
 pub(super) struct StoreWork {
-    /// Requests or ended sources may have left something.
+    /// True if requests or ended sources may have left work.
     of_sources: bool,
     listings: Vec<Listing>,
 }
 
-/// A listing of objects for a process that has asked for it, which gets it when it is whole.
+/// A listing of objects for a process that has requested it. The process gets it when it is complete.
 struct Listing {
     /// The connection's id in the watch.
     id: u64,
@@ -24,7 +24,7 @@ struct Listing {
 }
 
 impl StoreWork {
-    /// Whether there is any.
+    /// Returns whether there is any.
     pub(super) fn is_left(&self) -> bool {
         self.of_sources || !self.listings.is_empty()
     }
@@ -34,14 +34,14 @@ impl StoreWork {
         self.listings.len()
     }
 
-    /// Drops the listings for processes that `keeps` refuses.
+    /// Drops the listings for processes for which `keeps` returns `false`.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(&AdminConnection) -> bool) {
         self.listings.retain(|listing| keeps(&listing.connection));
     }
 }
 
 impl Target<'_> {
-    /// The store may have something left to do.
+    /// Notes that the store may have work left.
     pub(super) fn wake_store(&mut self) {
         if self.shared.executor.objects().is_some() {
             self.store_work.of_sources = true;
@@ -49,7 +49,7 @@ impl Target<'_> {
         }
     }
 
-    /// The store has rung: requests that wait are made again.
+    /// Repeats the postponed requests, because the store's bell has rung.
     pub(super) fn heed_bell(&mut self) {
         // Before sessions compare the count: a later ring wakes again.
         self.shared.executor.bell().into_iter().for_each(Bell::silence);
@@ -62,7 +62,7 @@ impl Target<'_> {
             .filter(|session| session.waits_for_store())
             .map(|session| session.id)
             .collect();
-        // Each becomes another's neighbour.
+        // Making one busy changes the places of others.
         for id in waiting {
             if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
                 self.sessions.make_busy(index);
@@ -70,7 +70,7 @@ impl Target<'_> {
         }
     }
 
-    /// Whether the store has something left to do. Does a part of it.
+    /// Does a part of the store's remaining work. Returns whether there is more.
     pub(super) fn store_has_work(&mut self) -> bool {
         if !self.store_work.is_left()
             && let Some(objects) = self.shared.executor.objects()
@@ -88,7 +88,7 @@ impl Target<'_> {
         self.shared.forwards.wake();
     }
 
-    /// Does a part of what is left.
+    /// Does a part of the remaining work.
     #[cold]
     pub(super) fn tend_store(&mut self) {
         let Some(objects) = self.shared.executor.objects() else { return };

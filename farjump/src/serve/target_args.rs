@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::ffi::c_void;
 
-/// The address that injected functions get as their third argument, and what is known of the value there.
+/// The address that injected functions get as their third argument, and the type and owner of the value there.
 pub(super) struct TargetArgs {
     address: *mut c_void,
     type_id: Option<TypeId>,
@@ -17,7 +17,7 @@ pub(super) struct TargetArgs {
 unsafe impl Send for TargetArgs {}
 
 impl TargetArgs {
-    /// An address of which nothing is known.
+    /// An address of a value of unknown type.
     pub(super) fn raw(address: *mut c_void) -> TargetArgs {
         TargetArgs { address, type_id: None, drop_box: None }
     }
@@ -48,7 +48,7 @@ impl TargetArgs {
         self.address
     }
 
-    /// The address of the value if that is a `T`. The value lives for as long as this does.
+    /// Returns the address of the value if that is a `T`. The value lives for as long as this does.
     pub(super) fn of_type<T: 'static>(&self) -> Option<*mut T> {
         (self.type_id == Some(TypeId::of::<T>())).then_some(self.address.cast())
     }

@@ -39,7 +39,7 @@ impl Stopper {
         let _ = rustix::io::write(&self.inner.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Whether [`Stopper::stop`] was called.
+    /// Returns whether [`Stopper::stop`] was called.
     pub fn is_stopped(&self) -> bool {
         self.inner.stopped.load(Ordering::Acquire)
     }
@@ -49,7 +49,7 @@ impl Stopper {
     }
 }
 
-/// A target on a thread of its own. Dropping it stops the target and waits for it.
+/// A target on its own thread. Dropping it stops the target and waits for it.
 #[derive(Debug)]
 pub struct TargetThread {
     stopper: Stopper,
@@ -80,7 +80,7 @@ impl TargetThread {
         self.stopper.clone()
     }
 
-    /// Whether the caller is this thread, which cannot wait for its own end.
+    /// Returns whether the caller is this thread, which cannot wait for its own end.
     pub fn is_current(&self) -> bool {
         // SAFETY: it only reads the thread's own number. `std::thread::current` would keep memory of the calling thread's, which
         // checkers of memory report.

@@ -12,8 +12,8 @@ impl Target<'_> {
     /// while the target sleeps. Ends when a [`Stopper`](super::Stopper) stops it. If the future is dropped, its
     /// links stay, and the target can be polled or run again.
     ///
-    /// **An injected function runs inside this task, and its thread runs no other task until the function
-    /// returns.** Give a target whose functions take long a thread of its own ([`Target::spawn`]).
+    /// **An injected function runs inside this task, and its thread runs no other task until the function returns.**
+    /// Run a target whose functions take long on its own thread ([`Target::spawn`]).
     ///
     /// # Errors
     /// As [`Target::poll`]. Outside a tokio runtime.

@@ -1,4 +1,5 @@
-//! Changes each number of a structure, and replies it: on each machine the same bytes stand for the same numbers.
+//! Changes each number of a structure, and replies the structure: on each machine the same bytes stand for the same
+//! numbers.
 
 #![no_std]
 

@@ -1,4 +1,4 @@
-//! Prefix sums of the payload, which it writes; replies as many values as it got, and where they lay.
+//! Replaces the payload's values with their prefix sums, and replies them from the payload.
 
 #![no_std]
 

@@ -1,4 +1,4 @@
-//! Values of more alignment than a payload has: the largest, and how they were aligned.
+//! Replies the largest of values that need more alignment than a payload has, and its address modulo that alignment.
 
 #![no_std]
 

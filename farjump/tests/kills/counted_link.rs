@@ -11,9 +11,9 @@ use crate::support::{PATIENCE, to_words, words};
 /// Properties of a frame.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shape {
-    /// Words of payload beyond those that every one has.
+    /// Words of payload beyond those of every frame.
     pub(crate) payload: u64,
-    /// Words of reply beyond those that every one has.
+    /// Words of reply beyond those of every reply.
     pub(crate) reply: u64,
     /// Whether the target holds the call until the ledger releases it.
     pub(crate) held: bool,
@@ -74,7 +74,7 @@ impl<'a> CountedLink<'a> {
         Ok(Call { pending, number: self.next.get() - 1, reply: shape.reply })
     }
 
-    /// Waits for the outcome of a call. Calls are waited for in their order.
+    /// Waits for the outcome of a call. Outcomes are awaited in the order of their calls.
     pub(crate) fn settle(&self, call: Call<'_>) -> Result<(), Error> {
         let Call { pending, number, reply } = call;
         self.settled(number, reply, pending.wait(PATIENCE))

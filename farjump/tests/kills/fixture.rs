@@ -1,4 +1,4 @@
-//! The fixture: a target, a source, a witness, and the hit.
+//! The fixture: a target, a source, a witness, and the signal that hits one of them.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::support::{PATIENCE, library};
 /// The test that the fixture's processes run.
 const ENTRY: &str = "fixture::a_process_plays_the_role_that_it_was_started_for";
 
-/// The process that is hit.
+/// The process that the signal hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Victim {
     Target,
@@ -35,7 +35,7 @@ impl Victim {
 pub(crate) enum Hit {
     Kill,
     StopThenKill,
-    /// It is stopped for a while and continues.
+    /// The process is stopped for a while, and continues.
     Pause,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Over {
 }
 
 impl Over {
-    /// The first target's address. For TCP the number is this process's own, so that no other takes the port
+    /// The first target's address. For TCP the number is this process's own, so that no other process takes the port
     /// between two targets.
     fn address(self, folder: &Path) -> String {
         let [_, high, middle, low] = std::process::id().to_be_bytes();
@@ -201,7 +201,7 @@ impl Fixture {
         let unmet = matches!(error, Error::Connect(ConnectError::Handshake(_) | ConnectError::Connection(_)));
         assert!(unmet || matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         let text = error.to_string();
-        // Until its preamble has come, a target on TCP goes by the address that was connected to.
+        // Until the preamble of a target on TCP has come, its name is the address of the connection.
         let number = address.strip_prefix("tcp:").unwrap_or(address);
         assert!(text.contains(number) || text.contains(&pid), "it does not name the target: {text}");
         match witnessed {
@@ -285,31 +285,31 @@ fn start_target(folder: &Path, address: &str, random: &mut Rng) -> (HelperProces
     (target, address)
 }
 
-/// Waits for the moment to strike.
+/// Waits for the moment to send the signal.
 fn aim(ledger: &Ledger, scenario: Scenario, random: &mut Rng, mut is_over: impl FnMut() -> bool) {
     let pages = ledger.pages();
     // Equally likely at the very start and far into it.
     let frames = match scenario {
         Scenario::CodeTravels => few_or_many(random, 5),
         Scenario::Reconnecting => few_or_many(random, 8),
-        // The target answers some twenty, and waits for its source to poll.
+        // The target replies to some twenty calls, and then waits until its source polls.
         Scenario::LookingAway => few_or_many(random, 8),
         _ => few_or_many(random, 11),
     };
     let due = || match scenario {
         Scenario::Connecting => pages.acting.load(Ordering::Acquire) != 0,
-        // Between the handshake and the code's sending a link gets its journal.
+        // A link gets its journal between the handshake and the sending of its code.
         Scenario::CodeTravels => pages.links.load(Ordering::Acquire) > frames,
         Scenario::FunctionRuns | Scenario::Asleep => ledger.runs(),
         Scenario::MailboxFull => pages.full.load(Ordering::Acquire) != 0 && ledger.runs(),
-        // When a call ends its reply is sent.
+        // The target sends a call's reply when the call ends.
         Scenario::ReplyTravels | Scenario::LookingAway => ledger.ended() > frames,
         _ => pages.acting.load(Ordering::Acquire) != 0 && ledger.begun() >= frames,
     };
     while !due() && !is_over() {
         thread::yield_now();
     }
-    // In microseconds: links take milliseconds to make, code a fraction of one to travel.
+    // In microseconds: a link takes milliseconds to make, and code takes a fraction of one to travel.
     let longest = match scenario {
         Scenario::Connecting => 15,
         Scenario::CodeTravels => 9,
@@ -367,7 +367,7 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
         .mailbox_size(mailbox)
         .arena_size(1 << 23)
         .wait_policy(wait_policy(policy))
-        // A stopped source may be so for as long as the machine is busy with other work.
+        // A source may be stopped for as long as the machine is busy with other work.
         .stall_timeout(PATIENCE)
         .handshake_timeout(PATIENCE);
     // SAFETY: the ledger has the type that the injected function expects, and lives as long as this process.

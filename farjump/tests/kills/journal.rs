@@ -1,4 +1,4 @@
-//! The ledger: calls run, sent and answered, in a file that outlives a killed process.
+//! The ledger: counts of calls run, sent and replied, in a file that outlives a killed process.
 
 use std::fs::File;
 use std::path::Path;
@@ -33,17 +33,17 @@ pub(crate) struct Pages {
     journals: [Journal; LINKS],
 }
 
-/// The source's account of one link. Only the source writes here. A store comes before the event that it
-/// announces or after the event that it confirms, so the account is right wherever its writer is killed.
+/// The source's account of one link. Only the source writes here. Each store comes before the event that it
+/// announces, or after the event that it confirms. So the account is right wherever its writer is killed.
 #[repr(C)]
 pub(crate) struct Journal {
     /// Frames whose sending has begun. They are numbered from 0.
     pub(crate) started: AtomicU64,
     /// Frames that were sent.
     pub(crate) sent: AtomicU64,
-    /// One more than the number of the last call that was answered.
+    /// One more than the number of the last call that has a reply.
     pub(crate) replied: AtomicU64,
-    /// Calls that were answered.
+    /// Calls that have a reply.
     pub(crate) replies: AtomicU64,
     /// One more than the number of the first call whose wait failed; 0 if none did.
     pub(crate) failed: AtomicU64,
@@ -79,7 +79,7 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
-/// The process that was hit, and whether it lives.
+/// The process that the signal hit, and its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     TargetKilled,
@@ -90,9 +90,9 @@ pub(crate) enum Fate {
 /// The part of a killed process's data that its peer still receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outlives {
-    /// Everything that it wrote: memory of both.
+    /// Everything that it wrote: the memory belongs to both processes.
     Everything,
-    /// Bytes that have arrived: those in its system's buffers, or in its own, may be lost.
+    /// Bytes that have arrived: those in the buffers of its system, or in its own, may be lost.
     WhatArrived,
 }
 
@@ -111,8 +111,8 @@ impl Ledger {
     }
 
     pub(crate) fn pages(&self) -> &Pages {
-        // SAFETY: the mapping is page-aligned, as long as `Pages` and lives as long as `self`; no process
-        // shortens the file; it has atomics only, for which every bit pattern is valid.
+        // SAFETY: the mapping is page-aligned, as long as `Pages` and lives as long as `self`. No process shortens
+        // the file. `Pages` has atomics only, for which every bit pattern is valid.
         unsafe { &*self.0.as_ptr().cast::<Pages>() }
     }
 
@@ -155,7 +155,7 @@ impl Ledger {
         self.pages().ended.load(Ordering::Acquire)
     }
 
-    /// Whether a call runs now.
+    /// Returns whether a call is running.
     pub(crate) fn runs(&self) -> bool {
         self.begun() > self.ended()
     }
@@ -165,7 +165,7 @@ impl Ledger {
         self.pages().log[place as usize].load(Ordering::Relaxed)
     }
 
-    /// Compares the calls run with those sent and those answered. No process may be writing.
+    /// Compares the calls run with those sent and those with a reply. No process may be writing.
     pub(crate) fn audit(&self, fate: Fate, outlives: Outlives) -> Outcome {
         let (begun, ended) = (self.begun(), self.ended());
         assert!(begun <= LOG as u64, "the log is too short for this");
@@ -198,14 +198,14 @@ impl Ledger {
             );
             assert!(replied <= whole, "an answer to what did not run: {account}");
             match fate {
-                // Only the last messages are lost, and only calls ran whose sending had begun.
+                // Only the last messages are lost. A call can have run only if its sending had begun.
                 Fate::TargetKilled if outlives == Outlives::WhatArrived => {
                     assert!(ran <= sent, "what was not sent ran: {account}");
                 }
                 Fate::SourceKilled if outlives == Outlives::WhatArrived => {
                     assert!(ran <= started, "what was not sent ran: {account}");
                 }
-                // A function that did not run was reported to its source.
+                // Each call that ran counts as sent at its source.
                 Fate::TargetKilled => {
                     assert!(ran <= sent, "what was said not to be sent ran: {account}");
                     // The target replies to a call before it takes the next frame.

@@ -1,12 +1,12 @@
 //! Sources and targets over shared memory and over encrypted streams, killed and stopped at random points,
 //! again and again.
 //!
-//! A round has a scenario, which a source plays with a target, and one of the two is hit meanwhile: after a
-//! random time, or after an event of the scenario. A journal that outlives both (`journal.rs`) holds the calls
-//! run, sent and answered; they are compared at the end of the round. Then the survivor must have freed
-//! everything of the dead process, and a new link has to work.
+//! A round has a scenario, which a source plays with a target. One of the two is killed or stopped meanwhile: after a
+//! random time, or after an event of the scenario. A journal that outlives both (`journal.rs`) holds the calls run,
+//! sent and replied, which are compared at the end of the round. Then the survivor must have freed everything of the
+//! dead process, and a new link has to work.
 //!
-//! Scenarios, victims and times come from a seed: the same one always unless the environment variable
+//! Scenarios, victims and times come from a seed. It is always the same one unless the environment variable
 //! `KILLS_SEED` has another (a decimal number). A round that fails prints its seed.
 
 mod counted_link;
@@ -28,7 +28,7 @@ use scenario::Scenario;
 const KILLS: usize = 200;
 /// Rounds over shared memory that end without a kill.
 const PAUSES: usize = 60;
-/// The same over `tcp`: each scenario has each victim twice, and once.
+/// The same over `tcp`: each scenario has each victim twice with a kill, and once without.
 const TCP_KILLS: usize = 40;
 const TCP_PAUSES: usize = 20;
 /// The seed, unless `KILLS_SEED` has another.
@@ -133,7 +133,7 @@ fn kills(over: Over, count: usize) {
             (_, Fate::TargetKilled) if scenario.holds() => {
                 assert_eq!((*cut, *failed), (1, 1), "{scenario:?}")
             }
-            // A stream takes one more frame when the system has moved on the sent bytes.
+            // A stream takes one more frame when the system has moved the sent bytes on.
             (Scenario::MailboxFull, Fate::SourceKilled) if over == Over::Shm => assert_eq!(*unsent, 1),
             _ => {}
         }

@@ -15,11 +15,11 @@ use crate::support::PATIENCE;
 
 /// Capacity for replies, in bytes.
 const REPLY_MAILBOX_SIZE: usize = 256 * 1024;
-/// Most bytes of a mailbox. Over streams a single frame may have more, which would wait for an empty window.
+/// Most bytes of a mailbox. Over streams a single frame may have more; it would wait for an empty window.
 const MAILBOX: usize = 1 << 22;
 /// Words of the longest reply: 100 KiB.
 const LONG_REPLY: u64 = 100 * 1024 / 8;
-/// Most frames of a scenario, and most links, so that the ledger has space for a farewell, too.
+/// Most frames of a scenario, and most links, so that the ledger has capacity for a farewell, too.
 const MOST: (u64, u64) = (LOG as u64 - 1024, LINKS as u64 - 16);
 
 /// Number of wait policies.
@@ -73,7 +73,7 @@ impl Scenario {
         Scenario::Mixed,
     ];
 
-    /// Whether a call of it is held until `hold` of the ledger is 0.
+    /// Returns whether a call of it is held until `hold` of the ledger is 0.
     pub(crate) fn holds(self) -> bool {
         matches!(self, Scenario::FunctionRuns | Scenario::MailboxFull | Scenario::Asleep)
     }
@@ -90,8 +90,8 @@ pub(crate) struct Source<'l> {
 }
 
 impl Source<'_> {
-    /// Plays until the target is gone, or until the order to finish: then all sent frames have run, and
-    /// every call was answered.
+    /// Plays until the target is gone, or until the order to finish. In the second case all sent frames have run, and
+    /// every call has a reply.
     pub(crate) fn play(&self, scenario: Scenario, random: &mut Rng) -> Result<(), Error> {
         self.ledger.pages().acting.store(1, Ordering::Release);
         let mut link = self.connect(scenario, random)?;
@@ -144,7 +144,7 @@ impl Source<'_> {
         }
     }
 
-    /// Makes a few calls over a link of their own, which all have to succeed.
+    /// Makes a few calls over a new link. All have to succeed.
     pub(crate) fn greet(&self, random: &mut Rng) {
         let link = self.connect(Scenario::Mixed, random).unwrap();
         let counted = self.counted(&link);
@@ -170,7 +170,7 @@ impl Source<'_> {
         self.ledger.pages().finish.load(Ordering::Acquire) != 0
     }
 
-    /// Whether a scenario that makes many links makes one more.
+    /// Returns whether a scenario that makes many links makes one more.
     fn goes_on(&self) -> bool {
         !self.is_finished() && self.ledger.pages().links.load(Ordering::Acquire) < MOST.1
     }
@@ -184,7 +184,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Sends up to `most` frames. All calls are answered at the end, or failed.
+    /// Sends up to `most` frames. At the end each call has a reply or has failed.
     fn stream(
         &self,
         counted: &CountedLink<'_>,
@@ -212,7 +212,7 @@ impl Source<'_> {
                 }
             }
         }
-        // Pending calls are answered, or fail with a reason.
+        // Each pending call gets a reply, or fails with a reason.
         for call in calls {
             streamed = counted.settle(call).and(streamed);
         }

@@ -35,7 +35,7 @@ fn say(place: &Place, request: AdminRequest) -> UnixStream {
 /// Calls so many functions, each of other code and called once. `more` makes their names longer.
 fn call_new_ones(source: &mut RawSource, count: u32, more: &str) {
     for number in 0..count {
-        // It returns; the bytes behind make it another image.
+        // The code returns at once; the bytes behind it make it another image.
         let span = [&RETURN[..], &number.to_le_bytes()].concat();
         let image = ImageParts::text(Machine::native().unwrap(), &span).encode().unwrap();
         assert_eq!(source.call_new(&format!("f{number}{more}"), &image, b""), b"");
@@ -213,8 +213,8 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     while_polling(&mut pair.target, || place.link().connect()).unwrap_err();
     let stats = while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     assert_eq!((stats.links, stats.sources_refused), (1, 1));
-    // Up to a number, control connections without a first message are kept; then all further ones are
-    // rejected. Connections that send nothing at all do not count.
+    // The target keeps control connections without a first message up to a number, and then rejects all further ones.
+    // Connections that send nothing at all do not count.
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
     while_polling(&mut pair.target, || place.admin().stats()).unwrap();
@@ -247,8 +247,8 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     assert_eq!((&*listing.images[0].name, listing.images[0].calls), ("f9999", 1));
 
     let idlers: Vec<_> = (0..8).map(|_| say(&place, AdminRequest::Store)).collect();
-    // Once each has the beginning of its response, behind the 12 bytes of the preamble, all that could be
-    // sent has been sent.
+    // Each connection has the beginning of its response, behind the 12 bytes of the preamble. So the target has sent
+    // all that it could.
     for idler in &idlers {
         idler.set_read_timeout(Some(PATIENCE)).unwrap();
         (&*idler).read_exact(&mut [0; 64]).unwrap();
@@ -281,7 +281,7 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
     // Longer than a socket holds.
     call_new_ones(&mut raw, 2000, &"n".repeat(240));
     let mut idler = say(&place, AdminRequest::Store);
-    // The target closes first; the rest in the socket comes then, and the end.
+    // The target closes first: the rest in the socket comes then, and the end of the connection.
     poll(&mut [PollFd::new(&idler, PollFlags::empty())], None).unwrap();
     idler.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut said = Vec::new();

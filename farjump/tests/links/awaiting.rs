@@ -1,5 +1,4 @@
-//! Awaited calls in tokio and in other runtimes: each gets its outcome, and none that is dropped leaves
-//! anything.
+//! Awaited calls in tokio and in other runtimes: each gets its outcome, and a dropped one leaves nothing behind.
 
 use std::cell::Cell;
 use std::os::unix::net::UnixListener;
@@ -101,7 +100,7 @@ fn a_future_that_is_not_polled_on_holds_up_no_other_task() {
     let (_place, pair) = Pair::start();
     let echo = library("echo");
     beside_target(pair, async |link| {
-        // Of all that wait, this one drives the link, and its task then waits for others.
+        // The first of all waiting calls drives the link, and its task then waits for others.
         let mut driver = pin!(link.inject(&echo, b"first").unwrap());
         assert!(is_pending(driver.as_mut()));
         for number in 0..3_u64 {
@@ -115,19 +114,19 @@ fn a_future_that_is_not_polled_on_holds_up_no_other_task() {
 #[test]
 fn a_future_that_is_dropped_leaves_no_slot_and_hands_over() {
     let place = Place::new();
-    // Credit comes back each quarter of the mailbox, and here also before it is short.
+    // The target returns credit for each quarter of the mailbox, here before the source is short of it.
     let (target, link) = (place.target().mailbox_size(1 << 16), place.link().reply_mailbox_size(1 << 16));
     let Pair { link, mut target } = Pair::of(target, link);
     let echo = library("echo");
     let runtime = runtime();
     let _inside = runtime.enter();
-    // More calls than a link has slots, were they not freed.
+    // More calls than a link has slots, if none were freed.
     for round in 0..1100_u64 {
         let mut calls: Vec<_> = (0..32).map(|_| link.inject(&echo, b"dropped").unwrap()).collect();
         for call in &mut calls {
             assert!(is_pending(Pin::new(call)));
         }
-        // The first drives. The last has to, once the others are gone.
+        // The first call drives the link. The last has to drive it once the others are gone.
         let kept = link.inject(&echo, &words(&[round])).unwrap();
         let woken = Arc::new(Woken::default());
         let mut kept = pin!(kept);
@@ -142,7 +141,7 @@ fn a_future_that_is_dropped_leaves_no_slot_and_hands_over() {
     }
 }
 
-/// Remembers that it was woken.
+/// A waker that remembers whether it was woken.
 #[derive(Default)]
 struct Woken(Mutex<bool>);
 
@@ -263,7 +262,7 @@ fn typed_calls_are_awaited_on_a_link_and_on_a_shared_one() {
         for (n, call) in calls {
             assert_eq!(call.await.unwrap(), n as f64);
         }
-        // More than there is credit for: those before are served while it is awaited.
+        // More calls than the source has credit for: the target serves those before while this one is awaited.
         for _ in 0..10 {
             let call = link.call_async(&sum, &[1.0; 200_000]).await.unwrap();
             assert_eq!(call.await.unwrap(), 200_000.0);
@@ -401,7 +400,7 @@ fn a_link_is_driven_in_a_runtime_of_the_callers() {
         };
         assert_eq!(*reply, *words(&[number]));
     }
-    // On a busy machine each reply may have come before it would sleep. Now there is none to come.
+    // On a busy machine each reply may have come before the future would sleep. From here on no reply comes.
     while slept.get() == 0 {
         assert!(driven.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
@@ -445,7 +444,7 @@ fn connecting_holds_up_no_task_and_is_abandoned_when_it_is_dropped() {
     runtime().block_on(async {
         let refused = Link::connect_async(&place.address_of("nobody.sock")).await;
         assert!(matches!(refused, Err(Error::Connect(_))), "{refused:?}");
-        // A listener that takes connections and says nothing.
+        // A listener that accepts connections and sends nothing.
         let silent = place.path("silent.sock");
         let listener = UnixListener::bind(&silent).unwrap();
         let connect = Link::builder(&format!("unix:{}", silent.display()))
@@ -453,7 +452,7 @@ fn connecting_holds_up_no_task_and_is_abandoned_when_it_is_dropped() {
             .connect_async();
         assert!(tokio::time::timeout(Duration::from_millis(10), connect).await.is_err());
         let (stream, _) = listener.accept().unwrap();
-        // The thread closes it when its own time is up.
+        // The thread closes the connection when its own time is up.
         thread::spawn(move || std::io::copy(&mut &stream, &mut std::io::sink())).join().unwrap().unwrap();
         let silence = Link::builder(&format!("unix:{}", silent.display()))
             .connect_timeout(Duration::from_millis(10))

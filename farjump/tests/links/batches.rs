@@ -9,7 +9,7 @@ use crate::support::{Pair, Place, id_of, library, outcome_of, to_words, words};
 
 /// Longest message that shares a frame in a mailbox.
 const LONGEST: usize = 256;
-/// Longest message that shares a frame that is delivered.
+/// Longest message that shares a frame over a transport that delivers frames.
 const LONGEST_DELIVERED: usize = 4096;
 
 /// A pair over this transport.
@@ -71,7 +71,7 @@ fn run_in_order(transport: &str, lens: &[usize], most: usize) {
     assert_eq!(*found, *sent.reply());
 }
 
-/// Messages of some lengths, of which so many share a frame of a kibibyte.
+/// Lengths of messages, and the number of them that share a frame of a kibibyte.
 const IN_A_KIBIBYTE: [(usize, usize); 6] =
     [(0, 122), (8, 122), (32, 30), (100, 9), (LONGEST, 3), (LONGEST + 1, 1)];
 
@@ -110,7 +110,7 @@ fn a_frame_that_has_as_many_messages_as_it_may_takes_no_shorter_one() {
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1 + 128 + 1 + 1]);
 }
 
-/// Sends messages of each length, of which so many share a frame.
+/// Sends messages of each length, of which the given number shares a frame.
 fn share(mut pair: Pair<'_>, lens: &[(usize, usize)]) {
     let counter = library("tally");
     warm(&mut pair, &counter);
@@ -143,7 +143,7 @@ fn nothing_of_a_frame_runs_before_it_is_sent_and_all_of_it_does_then() {
     assert_eq!(pair.target.poll().unwrap(), 0);
     drop(batch);
     assert_eq!(pair.target.poll().unwrap(), 5);
-    // A flush sends waiting calls too: it covers everything sent before.
+    // A flush also sends waiting calls: it covers everything sent before.
     let mut batch = pair.link.batch();
     batch.send(&tally, b"").unwrap();
     std::mem::forget(batch);
@@ -286,7 +286,7 @@ fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
     assert!(pair.target.drop_code(&id_of(&sequence)));
     batch.finish().unwrap();
     pair.flush().unwrap();
-    // Its statics were lost: it has seen only later calls.
+    // The function's statics were lost: it has seen only later calls.
     assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [10, 0]);
 }
 

@@ -1,4 +1,4 @@
-//! Frames in buffers of the caller's.
+//! Frames in the caller's own buffers.
 
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::frame::{Plan, Trailer};
@@ -12,7 +12,7 @@ use crate::support::{FOREIGN, library, to_words, words};
 /// The link key of every frame here.
 const KEY: LinkKey = LinkKey::from_bytes(*b"0123456789abcdef");
 
-/// Both sides, and the buffers between them: bytes written in one are moved to the other.
+/// Writer and runner, and the buffers between them: bytes written in one are moved to the other.
 struct Fixture {
     executor: Executor,
     writer: FrameWriter,
@@ -26,7 +26,7 @@ impl Fixture {
         Fixture::with(Executor::builder().build().unwrap())
     }
 
-    /// With little capacity for code, so that many of them can be made.
+    /// Makes a fixture with little capacity for code, so that a test can have many of them.
     fn new_small() -> Fixture {
         Fixture::with(Executor::builder().arena_size(1 << 16).build().unwrap())
     }
@@ -247,7 +247,7 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     let mut fixture = Fixture::new();
     let tally = library("tally");
     let image = &tally.images()[0];
-    // A writer that knows the code's id only, as after an earlier link.
+    // A writer that knows only the code's id, as after an earlier link.
     let plan = Plan { token: 0, ..call_id("tally", image.id(), fixture.executor.epoch()) };
     let layout = plan.layout(0, 0, Trailer::Never);
     let mut frame = frame_bytes(&plan, &layout, b"");
@@ -264,7 +264,7 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     for round in 1..=3 {
         assert_eq!(to_words(&fixture.call(&tally, b"")), [round]);
     }
-    // And now the id is enough.
+    // Now the runner has the code, and the id is enough.
     fixture.moved[..frame.len()].copy_from_slice(&frame);
     fixture.moved[..8].copy_from_slice(&KEY.header(3).to_le_bytes());
     assert!(matches!(fixture.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [4]));
@@ -297,7 +297,7 @@ proptest! {
         let mut fixture = Fixture::new_small();
             fixture.moved[8..8 + bytes.len()].copy_from_slice(&bytes);
         if tame {
-            // Lengths and offsets that are nearly right get further.
+            // Lengths and offsets that are nearly right pass more of the checks.
             fixture.moved[8..12].copy_from_slice(&(u32::from(lengths[0] % 16) * 64).to_le_bytes());
             fixture.moved[12..16].copy_from_slice(&u32::from(lengths[1] % 600).to_le_bytes());
             fixture.moved[16] = (lengths[2] % 8) as u8;
@@ -325,8 +325,8 @@ proptest! {
         let len = fixture.carry(&echo, b"a message of some length, longer than what fits a line");
         let at = at.index(len);
         fixture.moved[at] ^= change;
-        // The payload is data: if changed, it is replied as it is, cut, or at another alignment. Everything
-        // else is checked.
+        // The payload is data: if it is changed, the function replies it as it is, cut, or at another alignment. The
+        // runner checks everything else.
         match fixture.run() {
             RunOutcome::Empty => prop_assert!(at < 8),
             RunOutcome::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),

@@ -1,4 +1,4 @@
-//! Work of a program's at the end of calls.
+//! A program's work at the end of calls.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use farjump::at_call_end;
 use crate::support::{Pair, Place, library, panicked};
 
 thread_local! {
-    /// What the target's function has lent, and what was given back.
+    /// Numbers of things that the target's function has lent, and that were given back.
     static LENT: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 

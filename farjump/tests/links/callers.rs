@@ -7,11 +7,11 @@ use farjump::{Link, OwnCode, Target, caller, caller_number};
 use crate::support::{Place, library};
 
 thread_local! {
-    /// What the exported function was told: the number of the caller, and the caller's process.
+    /// The caller as the exported function saw it: its number and its process.
     static TOLD: Cell<Option<(Option<u64>, Option<u32>)>> = const { Cell::new(None) };
 }
 
-/// The name that the sample calls: it wants a number.
+/// The function that the sample imports by this name. It has to return a number.
 extern "C" fn lend() -> u32 {
     TOLD.set(Some((caller_number(), caller().map(|peer| peer.pid))));
     1
@@ -22,7 +22,7 @@ fn target<'a>(place: &Place, tells: bool) -> Target<'a> {
     target.crash_report(true).tell_callers(tells).build().unwrap()
 }
 
-/// Polls until nothing more comes.
+/// Polls more often than any pending work needs.
 fn turn(target: &mut Target<'_>) {
     for _ in 0..200 {
         target.poll().unwrap();
@@ -40,7 +40,7 @@ fn link(place: &Place, target: &mut Target<'_>) -> Link {
     })
 }
 
-/// Calls the function, and returns what it was told.
+/// Calls the function, and returns the caller as it saw it.
 fn told(target: &mut Target<'_>, link: &Link) -> (Option<u64>, Option<u32>) {
     let mut call = link.inject(&library("lending"), b"r").unwrap();
     let reply = loop {
@@ -73,7 +73,7 @@ fn a_function_is_told_whose_call_it_serves() {
     turn(&mut target);
     assert_eq!(TOLD.take(), Some((first, own)));
     assert_eq!(target.last_call().unwrap().caller.map(|peer| peer.pid), own);
-    // The program's own call is nobody's.
+    // A call of the program's own has no caller.
     // SAFETY: the function calls the export above.
     unsafe { target.call(OwnCode::Library(&library("lending")), b"r") }.unwrap();
     assert_eq!(TOLD.take(), Some((None, None)));
@@ -89,7 +89,7 @@ fn a_target_that_was_not_asked_to_tell_callers_tells_none() {
     let link = link(&place, &mut target);
     assert_eq!(told(&mut target, &link), (None, None));
     assert_eq!(target.last_call().unwrap().function, "lending");
-    // Polls take another way then.
+    // With another batch size polls take another path.
     target.set_batch(1);
     assert_eq!(told(&mut target, &link), (None, None));
     assert!(target.last_call().unwrap().caller.is_none());
@@ -120,8 +120,8 @@ fn a_poll_takes_as_many_calls_of_a_link_as_the_program_says() {
     }
 }
 
-/// Replies to a group fit beside each other, also those that the source takes only when all have come: as it does on the
-/// target's processor. Calls one by one have the target begin its replies at the start of the mailbox now and then.
+/// Replies to a group fit beside each other, also when the source takes them only after all have come, as it does on
+/// the target's processor. With single calls the target begins its replies at the start of the mailbox now and then.
 #[test]
 fn replies_to_a_group_wait_for_no_credit() {
     let place = Place::new();

@@ -162,7 +162,7 @@ fn replies_wait_for_room_and_hold_up_only_their_own_source() {
     let echo = library("echo");
     let message = [5; 1000];
     let calls: Vec<_> = (0..100).map(|_| pair.link.inject(&echo, &message).unwrap()).collect();
-    // These replies are not taken yet, and the other source is served as before.
+    // The source has not taken these replies, and the target serves the other source as before.
     for round in 0..300_u64 {
         let mut call = other.inject(&echo, &round.to_ne_bytes()).unwrap();
         assert_eq!(*outcome_of(&mut pair.target, &mut call).unwrap(), round.to_ne_bytes());
@@ -281,7 +281,7 @@ fn a_frame_up_to_the_mailboxs_length_needs_no_large_one_and_one_over_it_does() {
         let call = |payload: &[u8]| link.inject(&sequence, payload)?.wait(PATIENCE);
         call(b"").unwrap();
         assert_eq!(link.max_frame(), 1 << 16);
-        // A header's line, and 8 bytes behind the payload that prove that its routine kept its limit.
+        // A header's line, and 8 bytes behind the payload, which prove that its routine kept its limit.
         let most = (1 << 16) - 64 - 8;
         for round in 0..5_u64 {
             let mut payload = words(&[round]);
@@ -332,7 +332,7 @@ fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_ther
     let (reported, note) = Seen::new();
     let mut pair = Pair::of(place.target(), place.link().on_refused(move |_| note(())));
     let (lookup, echo) = (library("lookup"), library("echo"));
-    // Far more than fit a socket: the target holds the rest back until these are read.
+    // Far more than fit in a socket: the target keeps the rest until the source reads these.
     const REFUSED: usize = 20_000;
     for _ in 0..REFUSED {
         pair.link.send(&lookup, &words(&[0])).unwrap();

@@ -46,7 +46,7 @@ fn a_refusal_names_its_function_whatever_was_closed_meanwhile() {
     let mut wrong = 0;
     for number in 0..MANY {
         if number % 10 == 0 {
-            // Its library is closed before its refusal is read, and its index becomes another function's.
+            // The test closes its library before it reads the refusal, and its index becomes another function's.
             let lookup = Library::open(library("lookup").path()).unwrap();
             pair.link.send(&lookup, &[0; 8]).unwrap();
             wrong += 1;
@@ -77,7 +77,7 @@ fn functions_whose_libraries_stay_open_keep_their_code_whatever_is_closed_meanwh
     }
     // Each travelled once.
     assert_eq!(pair.link.stats().frames_with_code, 300 + MANY);
-    // One that was closed long ago travels again, and one that was closed just now does not.
+    // A function whose library was closed long ago travels again; one whose library was closed just now does not.
     pair.call(&distinct.open(300), b"").unwrap();
     pair.call(&distinct.open(300), b"").unwrap();
     assert_eq!(pair.link.stats().frames_with_code, 301 + MANY);

@@ -35,7 +35,7 @@ fn code_travels_once_on_a_link_and_later_frames_carry_none() {
         assert_eq!(stats.code_bytes, len_of(&echo) + len_of(&tally));
     }
     assert_eq!(pair.target.stats().images_linked, 2);
-    // Another link has to send it again, and the target recognises it.
+    // Another link has to send it again, and the target recognizes it.
     let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     outcome_of(&mut pair.target, &mut other.inject(&echo, b"y").unwrap()).unwrap();
     assert_eq!(other.stats().code_bytes, len_of(&echo));
@@ -95,7 +95,7 @@ fn code_of_one_name_from_two_sources_runs_each_its_own() {
         let mut call = other.inject(&two, b"").unwrap();
         assert_eq!(*outcome_of(&mut pair.target, &mut call).unwrap(), *b"the other");
     }
-    // And two of one source.
+    // The same for two libraries of one source.
     assert_eq!(*pair.call(&two, b"").unwrap(), *b"the other");
     assert_eq!(*pair.call(&one, b"").unwrap(), *b"one");
     assert_eq!(pair.target.images().len(), 2);
@@ -114,8 +114,8 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
         place.link(),
     );
     let (lookup, echo) = (library("lookup"), library("echo"));
-    // The first carries the code. The calls behind it were sent before its refusal is known, and name it by
-    // its index.
+    // The first carries the code. The source sends the calls behind it before it knows of the refusal, and they name
+    // the code by its index.
     let calls: Vec<_> = (0..5).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
     assert_eq!(pair.link.stats().frames_with_code, 1);
     let mut texts = Vec::new();

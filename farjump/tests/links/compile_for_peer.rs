@@ -1,5 +1,5 @@
-//! Images compiled for the target's CPU behind the calls: when they are used, and when calls keep the image that their
-//! library carries.
+//! Images compiled for the target's CPU behind the calls. Tests that calls use them, and when calls keep the image of
+//! their library.
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ FARJUMP_IFUNC void sum_main(void *payload, size_t size, void *args)
 ";
 const HEADER: &str = "#include <farjump_ifunc.h>\n#define START 0\n";
 
-/// A compiler that does this first, as a shell's commands.
+/// A compiler that runs these shell commands first.
 fn compiler(place: &Place, first: &str) -> PeerCompiler {
     let script = place.path("cc");
     write_script(&script, &format!("{first}\nexec cc \"$@\""));
@@ -54,7 +54,7 @@ fn options(place: &Place, name: &str, text: &str) -> Options {
     }
 }
 
-/// A library that carries its source. The source itself is gone.
+/// A library that carries its source. The source file is removed.
 fn carrying(place: &Place, name: &str, text: &str) -> Library {
     let report = build(&options(place, name, text)).unwrap();
     fs::remove_file(place.path(&format!("{name}.c"))).unwrap();
@@ -70,12 +70,12 @@ fn link_by(builder: LinkBuilder, compiler: PeerCompiler) -> Link {
     builder.connect_timeout(PATIENCE).compile_for_peer(compiler).connect().unwrap()
 }
 
-/// Calls the sum. Its result is right whichever image runs.
+/// Calls the sum. Its result is right with either image.
 fn call(link: &Link, library: &Library) {
     assert_eq!(to_words(&link.inject(library, &[3; 500]).unwrap().wait(PATIENCE).unwrap()), [1500]);
 }
 
-/// Calls until nothing more happens to the image. The watchdog bounds this.
+/// Calls until the image reaches its last state. The watchdog bounds this.
 fn settle(link: &Link, library: &Library, mut call: impl FnMut()) -> CompiledImage {
     loop {
         call();
@@ -109,7 +109,7 @@ fn not_compiled(image: CompiledImage) -> String {
     }
 }
 
-/// The number of lines in a file, which may not be there.
+/// The number of lines in a file, or 0 if there is no such file.
 fn lines(path: PathBuf) -> usize {
     fs::read_to_string(path).map_or(0, |text| text.lines().count())
 }
@@ -186,7 +186,7 @@ fn an_image_that_the_target_refuses_costs_no_call() {
         assert_eq!(to_words(&pair.call(&library, &[1; 64]).unwrap()), [64]);
     }
     pair.flush().unwrap();
-    // The frame that brought the image is the one refused.
+    // The target refused the frame that brought the image.
     assert_eq!((pair.target.stats().calls, pair.target.stats().refusals()), (calls + 10, 1));
     assert_eq!(pair.target.images().len(), 1);
 }
@@ -257,7 +257,7 @@ fn a_source_without_the_right_to_bring_code_compiles_nothing() {
     pair.serve();
 }
 
-/// A compiler that hangs, and another process of it. Their numbers are the lines of the file.
+/// A compiler that hangs, with a child process. The lines of the file are the ids of both.
 fn hanging(place: &Place) -> (PeerCompiler, PathBuf) {
     let pids = place.path("pids");
     let file = quoted(&pids);
@@ -348,7 +348,7 @@ fn what_a_peer_says_of_its_cpu_becomes_no_option_of_its_choice() {
     let log = place.path("log");
     let compiler = compiler(&place, &format!("for word; do echo \"$word\"; done >> {}", quoted(&log)));
     let (machine, level) = (Machine::native().unwrap(), Level::BASELINE);
-    // Words that compilers take behind -m, and that name no feature, and one that none knows.
+    // Words that compilers take behind -m and that name no feature, and one that no compiler knows.
     let words = ["32", "no-red-zone", "cmodel-large", "soft-float", "long-double-64", "unicode", "made-up"];
     let own = Cpu::of_level(machine, level);
     let features = own.features().iter().map(String::as_str).chain(words);
@@ -369,7 +369,7 @@ fn what_a_peer_says_of_its_cpu_becomes_no_option_of_its_choice() {
     link.inject(&library, b"").unwrap().wait(PATIENCE).unwrap();
     target.join().unwrap();
     let words = fs::read_to_string(log).unwrap();
-    // The command that compiled comes last, and the version of the linker is asked of another program.
+    // The command that compiled comes last: the linker's version comes from another program.
     let (_, compiled) = words.rsplit_once("-fno-omit-frame-pointer").unwrap();
     let (before, _) = words.rsplit_once("-Os\n-fno-omit-frame-pointer").unwrap();
     let flags: Vec<_> = before.lines().rev().take_while(|word| *word != "/dev/null").collect();
@@ -382,7 +382,7 @@ fn what_a_peer_says_of_its_cpu_becomes_no_option_of_its_choice() {
     }
 }
 
-/// The frame that only binds code.
+/// A frame that only binds code.
 fn bind<'a>(image: &'a [u8], id: CodeId, epoch: u64) -> Plan<'a> {
     Plan { kind: Kind::Bind, ..call_code("sum", image, id, epoch) }
 }

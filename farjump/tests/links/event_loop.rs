@@ -1,4 +1,4 @@
-//! Links in an event loop of the program's own: their descriptor wakes it for each event, and only then.
+//! Links in a program's own event loop: their descriptor wakes it for each event, and only then.
 
 use std::os::fd::AsRawFd;
 use std::thread;
@@ -19,7 +19,7 @@ fn put_to_sleep(link: &Link) {
     assert!(!readable(link.as_fd().unwrap(), Duration::ZERO), "it is woken, and nothing has come");
 }
 
-/// Whether a link that was put to sleep has been woken. It is awake then.
+/// Returns whether a link that was put to sleep has been woken. The link is awake then.
 fn was_woken(link: &Link) -> bool {
     let woken = readable(link.as_fd().unwrap(), Duration::ZERO);
     link.disarm();

@@ -16,7 +16,7 @@ fn names(pair: &Pair<'_>) -> Vec<String> {
     names
 }
 
-/// A target that can hold one image.
+/// A target whose store has capacity for one image.
 fn one_image<'a>(place: &Place) -> TargetBuilder<'a> {
     place.target().store_capacity(usize::MAX, 1)
 }
@@ -147,7 +147,7 @@ fn functions_of_the_target_itself_are_never_dropped() {
     let error = refused(pair.call(&echo, b""), "echo", RefusalCause::OutOfMemory);
     assert!(error.contains("its store is full, with 1 image of"), "{error}");
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
-    // It is no longer the target's own, and is dropped like any other.
+    // After this the code is not the target's own function, and can be dropped like any other.
     assert!(pair.target.remove_local("tally"));
     let echo_again = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     assert_eq!(*outcome_of(&mut pair.target, &mut echo_again.inject(&echo, b"in").unwrap()).unwrap(), *b"in");

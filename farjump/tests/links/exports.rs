@@ -1,5 +1,5 @@
-//! Exports added to a running target go before all others for code that is linked later, and do not change
-//! code that is linked already.
+//! Exports added to a running target take precedence over all others for code that is linked later. They do not
+//! change code that is linked already.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -124,7 +124,7 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().export("store_get", store_get as StoreGet), place.link());
     let admin = place.admin();
-    // A long one is not even read.
+    // The target does not even read a long name.
     for len in [16, 1 << 20] {
         let exported = while_polling(&mut pair.target, || admin.export("x", &vec![0; len]));
         let text = rejected(exported, RejectCause::Rights);

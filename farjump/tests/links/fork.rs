@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::support::{Pair, Place, in_child, library, outcome_of, while_polling, words};
 
-/// Whether a call failed because the target belongs to the process `parent`.
+/// Checks whether a call failed because the target belongs to the process `parent`.
 fn forked<T>(parent: u32) -> impl Fn(Result<T, Error>) -> bool {
     move |done| matches!(done, Err(Error::Serve(ServeError::Forked { parent: named })) if named == parent)
 }
@@ -94,14 +94,14 @@ fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent()
     let echo = library("echo");
     let mut pair = Pair::new(&place);
     assert_eq!(*pair.call(&echo, b"before").unwrap(), *b"before");
-    // The parent's copy is another one: the child drops what it reads here.
+    // The parent's copy is another one: the child drops the copy that it reads here.
     in_child(|| {
         // SAFETY: the child ends without dropping the value again.
         drop(unsafe { ptr::read(&pair) });
         true
     });
 
-    // The link continues, also where only its descriptors can wake the target; and other sources find the
+    // The link continues, also where only its descriptors can wake the target. Other sources can connect to the
     // target.
     for _ in 0..3 {
         assert_eq!(*pair.call(&echo, b"after").unwrap(), *b"after");

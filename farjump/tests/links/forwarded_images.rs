@@ -1,5 +1,6 @@
-//! Functions that forward themselves to targets with other CPUs: which image goes there, who is asked for it, and what
-//! becomes of the call if it cannot be had. CPU levels stand for machines: code for one is not run by all.
+//! Functions that forward themselves to targets with other CPUs. Tests which image travels, which source is requested
+//! to send it, and the outcome of the call if no source has it. CPU levels stand for machines: not every CPU runs the
+//! code for a level.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ fn chain<'a>(place: &Place, levels: &[u8]) -> Vec<TargetBuilder<'a>> {
     levels.iter().enumerate().map(of_level).collect()
 }
 
-/// Injects `library` to be forwarded so often, and turns until the level of the image that ran has come.
+/// Injects `library` with this number of hops, and polls until the level of the image that ran has come.
 fn call_level(turned: &Turned<'_>, library: &Library, hops: usize) -> Result<String, Error> {
     let reply = turned.answer_bytes(turned.link.inject(library, ">".repeat(hops).as_bytes())?)?;
     Ok(reply.iter().map(|level| char::from(b'0' + level)).collect())
@@ -41,7 +42,7 @@ fn lost(outcome: Result<String, Error>) -> String {
     refused(outcome, "level", RefusalCause::ForwardFailed)
 }
 
-/// Whether this machine has level v3, for which these tests need targets.
+/// Returns whether this machine has level v3, for which these tests need targets.
 fn has_v3() -> bool {
     let has = claimed().any(|level| level == 3);
     if !has {
@@ -64,7 +65,7 @@ fn each_target_of_a_chain_runs_its_own_image_and_the_source_is_asked_for_each_on
         }
     }
     let [v0, v2, v3] = [0, 2, 3].map(|one| id_for(&level, one));
-    // The last one has level v3: what its forerunner has runs there, and is not asked for.
+    // The last target has level v3: it runs its forerunner's image, and no source is requested to send one.
     assert_eq!(images(&turned), [[v3], [v2], [v0], [v0]]);
     for number in 0..4 {
         assert_eq!(turned.target(number).stats().refusals(), 0);
@@ -185,7 +186,7 @@ fn a_library_without_an_image_for_a_destination_fails_there_and_says_what_it_has
         text.contains("has no image for x86_64-unknown-linux-gnu (it has x86_64-unknown-linux-gnu:v2, "),
         "{text}"
     );
-    // A one-way call says so with the next flush.
+    // The refusal of a one-way call comes with the next flush.
     turned.link.send(&two, b">").unwrap();
     let text = lost(call_level(&turned, &two, 1));
     assert!(text.contains("has no image for"), "{text}");
@@ -193,7 +194,7 @@ fn a_library_without_an_image_for_a_destination_fails_there_and_says_what_it_has
     assert_eq!(call_level(&turned, &two, 0).unwrap(), "3");
 }
 
-/// Sends a call that forwards itself, of the image for level v3, which is said to be of this family.
+/// Sends a call that forwards itself, of the image for level v3. The frame names this family.
 fn send(source: &mut RawSource, level: &Library, index: u16, family: FamilyId) {
     let image = level.image_for(platform(3)).unwrap();
     let code = PlanCode {
@@ -206,7 +207,8 @@ fn send(source: &mut RawSource, level: &Library, index: u16, family: FamilyId) {
     source.send_plan(&Plan { kind: Kind::CallCode, index, code: Some(code), ..call() }, b">");
 }
 
-/// A hostile source of the first of two targets, of which the second needs another image, and an honest one.
+/// A chain of two targets, of which the second needs another image; an honest source and a hostile source of the
+/// first.
 struct Hostile<'a> {
     turned: Turned<'a>,
     source: RawSource,
@@ -222,7 +224,7 @@ impl Hostile<'_> {
         Hostile { turned, source, level: levels(place, &[0, 3]), index: 0 }
     }
 
-    /// Sends a call that forwards itself, of an image that is said to be of this family.
+    /// Sends a call that forwards itself, of an image for which the frame names this family.
     fn send(&mut self, family: FamilyId) {
         send(&mut self.source, &self.level, self.index, family);
         self.index += 1;
@@ -243,7 +245,7 @@ impl Hostile<'_> {
         )
     }
 
-    /// The text of the refusal that comes next.
+    /// The text of the next refusal.
     fn refusal(&mut self) -> String {
         match self.message() {
             Message::Refused { cause: RefusalCause::ForwardFailed, text, .. } => text,
@@ -302,7 +304,7 @@ fn a_source_that_answers_wrongly_loses_its_own_call() {
         assert!(text.contains(words), "{text}");
     }
     assert!(images(&hostile.turned)[1].is_empty(), "nothing went on");
-    // An honest source has it.
+    // The target gets the image from an honest source.
     assert_eq!(call_level(&hostile.turned, &level, 1).unwrap(), "0");
 }
 
@@ -314,7 +316,7 @@ fn a_manifest_that_lies_about_an_image_sends_nothing_on() {
     let place = Place::new();
     let mut hostile = Hostile::new(&place, PATIENCE);
     let v3 = id_for(&hostile.level, 3);
-    // It says that the code for v3 is for every CPU.
+    // The manifest claims that the code for v3 is for every CPU.
     let lie = farjump_loader::Manifest::new([(CodeKind::Platform(platform(0)), v3)]).unwrap();
     hostile.send(lie.id());
     assert!(matches!(hostile.message(), Message::NeedManifest { family } if family == lie.id().0));
@@ -322,7 +324,7 @@ fn a_manifest_that_lies_about_an_image_sends_nothing_on() {
     let text = hostile.refusal();
     assert!(text.contains("lies: code") && text.contains("is for x86_64-unknown-linux-gnu:v3"), "{text}");
     assert!(images(&hostile.turned)[1].is_empty());
-    // The first frame of this code named that family. The honest source's names its own.
+    // The first frame of this code named that family. The honest source's frame names its own.
     let level = hostile.level.clone();
     assert_eq!(call_level(&hostile.turned, &level, 1).unwrap(), "0");
 }
@@ -338,7 +340,8 @@ fn a_source_that_does_not_answer_holds_up_others_for_a_time_and_may_answer_late(
     let family = family_of(&level);
     hostile.send(family);
     assert!(matches!(hostile.message(), Message::NeedManifest { .. }));
-    // It was the first that named the family, so it is asked, and the others' calls wait for it. Other functions do not.
+    // The hostile source was the first that named the family. So the target requests the manifest from it, and the
+    // calls of others for this function wait for it. Calls of other functions do not.
     let turned = &hostile.turned;
     let far = turned.link.inject(&level, b">").unwrap();
     assert_eq!(turned.answer(turned.link.inject(&library("onward"), b"near").unwrap()).unwrap(), "near");
@@ -346,11 +349,12 @@ fn a_source_that_does_not_answer_holds_up_others_for_a_time_and_may_answer_late(
     let near = other.inject(&library("onward"), b">next;there").unwrap();
     assert_eq!(turned.answer(near).unwrap(), "there");
     assert_eq!(turned.answer_bytes(far).unwrap(), [0], "the honest source was asked after it");
-    // What it called went on with the image that the other one sent. Its answer is no breach.
+    // The hostile source's call was forwarded with the image that the other source sent. Its late message is no
+    // breach.
     hostile.source.say(&Message::NoManifest { family: family.0 });
     assert_eq!(alongside(|| hostile.source.reply(), || hostile.turned.turn()), [0]);
     assert_eq!(hostile.turned.target(0).sources(), 3);
-    // Nobody has asked for this.
+    // The target has not requested this.
     hostile.source.say(&Message::NoManifest { family: family.0 });
     assert!(matches!(hostile.message(), Message::Closing { text } if text.contains("NoManifest unasked")));
 }
@@ -380,7 +384,7 @@ fn a_source_that_names_families_without_end_costs_others_none_of_theirs() {
     let place = Place::new();
     let Hostile { turned, mut source, level, .. } = Hostile::new(&place, PATIENCE);
     let mut far = turned.link.inject(&level, b">").unwrap();
-    // The destination does not turn, so no source is asked for its image yet.
+    // The destination does not poll, so the target does not request its image from any source yet.
     let turn = || {
         turned.target(0).poll().unwrap();
     };
@@ -391,7 +395,7 @@ fn a_source_that_names_families_without_end_costs_others_none_of_theirs() {
     for number in 0..200_u8 {
         let waits = &mut source;
         alongside(move || waits.await_credit(frame), turn);
-        // The source skips to the start of its mailbox where the frame may not fit before the end.
+        // The source skips to the start of the target's mailbox where the frame may not fit before the end.
         if source.ring() - source.offset() < frame {
             let skip = source.skip();
             source.send(&skip);

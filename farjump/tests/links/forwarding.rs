@@ -23,7 +23,7 @@ pub(crate) fn address(place: &Place, number: usize) -> String {
     place.address_of(&format!("{number}.sock"))
 }
 
-/// A target of a ring of `count`: it knows the one after it as `next`. It soon sleeps.
+/// A target of a ring of `count`: its destination `next` is the target after it. It soon sleeps.
 pub(crate) fn member<'a>(place: &Place, number: usize, count: usize) -> TargetBuilder<'a> {
     Target::listen(&address(place, number))
         .wait_policy(WaitPolicy { spins: 10, pauses: 0, events: 0, yields: 0 })
@@ -37,7 +37,7 @@ fn ring(place: &Place, count: usize) -> Vec<TargetThread> {
     (0..count).map(target).collect()
 }
 
-/// Targets that turn only when the test turns them, and a link to the first.
+/// Targets that poll only when the test polls them, and a link to the first.
 pub(crate) struct Turned<'a> {
     pub(crate) targets: Vec<RefCell<Target<'a>>>,
     pub(crate) link: Link,
@@ -63,7 +63,7 @@ impl<'a> Turned<'a> {
         }
     }
 
-    /// Injects `onward`, and turns until the outcome has come.
+    /// Injects `onward`, and polls all targets until the outcome has come.
     fn call(&self, steps: &str) -> Result<String, Error> {
         self.answer(self.link.inject(&library("onward"), steps.as_bytes())?)
     }
@@ -86,12 +86,12 @@ impl<'a> Turned<'a> {
     }
 }
 
-/// A link to the first target that has space for one reply of 3000 bytes.
+/// A link to the first target that has capacity for one reply of 3000 bytes.
 fn short(place: &Place) -> LinkBuilder {
     Link::builder(&address(place, 0)).reply_mailbox_size(4096)
 }
 
-/// Such a link to the first target, which is turned meanwhile.
+/// Makes such a link to the first target, which it polls meanwhile.
 pub(crate) fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
     connect_by(target, short(place))
 }
@@ -215,7 +215,7 @@ fn a_function_is_told_what_it_may_not_and_its_own_reply_comes_first() {
     assert_eq!(turned.target(0).args_mut::<Counts>().unwrap()[1], 1, "the codes are not those of the header");
     assert_eq!(turned.call(">nobody;x").unwrap(), "1");
     assert_eq!(turned.call(">;x").unwrap(), "1");
-    // Too long for any frame to that destination, which takes less than this target does.
+    // Too long for any frame to that destination: it takes less than this target does.
     assert_eq!(turned.call(&format!(">next;{}", "x".repeat(70_000))).unwrap(), "2");
     turned.target(0).set_destination("other", &address(&place, 1)).unwrap();
     assert_eq!(turned.call(">other;there").unwrap(), "there");
@@ -267,7 +267,7 @@ fn calls_that_nobody_waits_for_go_on_once_each_and_in_order() {
     for _ in 0..10_000 {
         link.send(&onward, b">next;+;").unwrap();
     }
-    // Behind them on the same path.
+    // These calls come behind them on the same path.
     assert_eq!(&*call(b">next;after them"), b"after them");
     link.flush(PATIENCE).unwrap();
     let counts = targets.into_iter().map(|target| {
@@ -284,7 +284,7 @@ fn an_answer_from_a_peer_holds_up_nobody_elses() {
     assert_eq!(turned.call(">next;there").unwrap(), "there");
     let mut far = turned.link.inject(&library("onward"), b">next;far").unwrap();
     let mut near = turned.link.inject(&library("onward"), b"near").unwrap();
-    // The destination does not turn.
+    // The destination does not poll.
     loop {
         turned.target(0).poll().unwrap();
         if let Some(reply) = near.poll().unwrap() {
@@ -307,7 +307,7 @@ fn a_target_sleeps_while_a_peer_has_its_call_and_the_answer_wakes_it() {
     };
     for _ in 0..20 {
         let mut call = turned.link.inject(&library("onward"), b">next;far").unwrap();
-        // Until there is no more work: the destination has the call.
+        // Polls until there is no more work: the destination has the call.
         let longest = loop {
             turned.target(0).poll().unwrap();
             let armed = turned.target(0).arm().unwrap();
@@ -374,7 +374,7 @@ fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
     let text = lost(turned.call(">next;x"));
     assert!(text.contains("destination `next`: ") && text.contains("it does not allow mode"), "{text}");
     assert_eq!(turned.call("here").unwrap(), "here");
-    // The code index is still bound: the refusal was not the first target's.
+    // The code index is still bound: the first target did not refuse the call.
     assert_eq!(turned.link.stats().frames_with_code, 1);
 }
 
@@ -389,7 +389,7 @@ fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes()
         assert_eq!(&*link.inject(&onward, b">next;met").unwrap().wait(PATIENCE).unwrap(), b"met");
         peer.signal(Signal::STOP);
         let calls: Vec<_> = (0..20).map(|_| link.inject(&onward, b">next;x").unwrap()).collect();
-        // It is behind them all, so the destination has them.
+        // This call is behind all of them, so the destination has them.
         assert_eq!(&*link.inject(&onward, b"here").unwrap().wait(PATIENCE).unwrap(), b"here");
         peer.kill();
         for call in calls {
@@ -409,11 +409,11 @@ fn one_source_has_so_many_calls_under_way_and_a_source_that_takes_no_answers_cos
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
     assert_eq!(turned.call(">next;met").unwrap(), "met");
     let other = connect(&turned.targets[0], &place);
-    // Four kibibytes for a hundred of replies, none of which is taken.
+    // Capacity of four kibibytes for a hundred replies. The source takes none of them.
     let steps = format!(">next;{}", "x".repeat(400));
     let calls: Vec<_> =
         (0..300).map(|_| turned.link.inject(&library("onward"), steps.as_bytes()).unwrap()).collect();
-    // The destination does not turn until the target has refused the excess.
+    // The destination does not poll until the target has refused the excess.
     while turned.target(0).stats().refusals() < 44 {
         turned.target(0).poll().unwrap();
     }
@@ -469,7 +469,7 @@ fn outcomes_that_wait_for_credit_count_in_the_memory_of_their_source() {
     let memory = region_len(mailbox) + price(&onward) + 2 * text.len();
     let targets =
         [member(&place, 0, 2).mailbox_size(mailbox).max_source_memory(memory), member(&place, 1, 2)];
-    // The source has space for one such reply.
+    // The source has capacity for one such reply.
     let turned = Turned::new(&place, targets);
     for round in 1..=2 {
         let steps = format!(">next;{text}");
@@ -478,7 +478,7 @@ fn outcomes_that_wait_for_credit_count_in_the_memory_of_their_source() {
         while turned.target(1).stats().calls < round * CALLS {
             turned.turn();
         }
-        // What has come to the first target is there, and the source has taken none of it.
+        // All of them have reached the first target, and the source has taken none.
         (0..100).for_each(|_| turned.turn());
         let outcomes: Vec<_> = pending.into_iter().map(|pending| turned.answer(pending)).collect();
         let lost = outcomes.into_iter().filter_map(|outcome| match outcome {

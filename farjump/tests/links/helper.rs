@@ -17,7 +17,7 @@ pub(crate) const ENTRY: &str = "helper::a_process_plays_the_role_that_it_was_sta
 /// The key of processes on TCP.
 const KEY: [u8; Key::LEN] = [7; Key::LEN];
 
-/// Whether this process was started for a path over UCX's TCP, which has to be allowed.
+/// Returns whether this process was started for a path over UCX's TCP, which its settings have to allow.
 pub(crate) fn has_ucx_tcp() -> bool {
     std::env::var("UCX_TLS").is_ok_and(|transports| transports.contains("tcp"))
 }
@@ -48,7 +48,7 @@ pub(crate) fn start_target_over(address: &str, transport: &str) -> (HelperProces
     start_target_in(address, transport, data, |_| {})
 }
 
-/// Starts a target with other data, and in the surroundings that `change` makes.
+/// Starts a target with other data, in an environment that `change` prepares.
 pub(crate) fn start_target_in(
     address: &str,
     transport: &str,
@@ -62,7 +62,7 @@ pub(crate) fn start_target_in(
     (target, address)
 }
 
-/// Starts a target at `address` that prints its statistics when it is ended, see [`statistics`].
+/// Starts a target at `address` that prints its statistics when its parent ends it, see [`statistics`].
 pub(crate) fn start_counting_target(address: &str) -> HelperProcess {
     let target = HelperProcess::of_test(ENTRY, &["counting-target", address]);
     assert_eq!(target.hear(), "ready");
@@ -129,7 +129,7 @@ fn play_forwarding_target(address: &str, transport: &str, next: &str) {
     serve_until_ended(target.handshake_timeout(PATIENCE).build().unwrap());
 }
 
-/// Says that `target` is ready, and runs it until the parent of this process ends it.
+/// Reports that `target` is ready, and runs it until the parent of this process ends it.
 pub(crate) fn serve_until_ended(mut target: Target<'_>) {
     let stopper = target.stopper();
     thread::spawn(move || {
@@ -179,7 +179,7 @@ fn play_source(address: &str, transport: &str) {
             Some(("stream", len)) => loop {
                 send(len.parse().unwrap());
             },
-            // Nothing takes these replies.
+            // The source takes none of these replies.
             Some(("call", count)) => {
                 for _ in 0..count.parse().unwrap() {
                     std::mem::forget(link.inject(&echo, &[7; 1000]).unwrap());

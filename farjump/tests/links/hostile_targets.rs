@@ -36,7 +36,7 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
         target.reply(call.token, 0, b"right, but the second");
         let call = target.next_frame();
         target.reply(call.token, 7, b"an unknown status");
-        // A flush that panicked: no code has its index.
+        // The reply to a flush that claims a panic: no code has its index.
         let flush = target.next_frame();
         target.reply(flush.token, 1, b"no flush panics");
         target
@@ -126,8 +126,8 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
         let enough = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&enough);
         let target = RawTarget::start(&place.address(), move |mut target| {
-            // Whole messages in one write, so that they are sent faster than they are read: a head with the
-            // length of the body, and `CodeLinked` with an index and a time.
+            // Whole messages in one write, so that the target sends them faster than the source reads them. Each is a
+            // head with the length of the body, and `CodeLinked` with an index and a time.
             let linked = [3, 0, 0, 0, 0, 0, 0, 0, 11, 3, 5].repeat(20_000);
             let (mut said, mut at) = (0_u64, 0);
             while !stop.load(Ordering::Relaxed) {
@@ -194,8 +194,8 @@ fn a_closing_target_is_believed_at_once_and_its_reason_told() {
     drop(target.join().unwrap());
 }
 
-/// Reports that many one-way frames of code 0 were refused, each with its number as the reason, all in one
-/// write: so they fit a socket.
+/// Reports that `count` one-way frames of code 0 were refused, each with its number as the reason. All are one write,
+/// so that they fit in a socket.
 fn refuse_one_way(target: &RawTarget, count: u32) {
     let mut bytes = Vec::new();
     for number in 0..count {
@@ -266,7 +266,7 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
     drop(target.join().unwrap());
 }
 
-/// The next message of the source that is not about code.
+/// The next message of the source, except messages about code.
 fn next_message(target: &mut RawTarget) -> Message {
     loop {
         match target.control.recv().unwrap() {
@@ -277,8 +277,8 @@ fn next_message(target: &mut RawTarget) -> Message {
     }
 }
 
-/// Offers a large mailbox that the source cannot take, as that of a process that is dying: its memory is gone,
-/// and its control connection is still there. Returns after the source's next request.
+/// Offers a large mailbox that the source cannot take, as a dying process does: its memory is gone, and its control
+/// connection still exists. Returns after the source's next request.
 fn offer_nothing(target: &mut RawTarget) {
     let Message::LargeRequest { frame, .. } = next_message(target) else { panic!("no request") };
     let ring = usize::try_from(frame).unwrap().next_power_of_two();
@@ -298,12 +298,12 @@ fn an_offer_that_cannot_be_taken_is_a_dead_targets_or_a_refusal_once_the_target_
     let place = Place::new();
     // Longer than the raw target's mailbox.
     let payload = vec![1; 1 << 17];
-    // It dies.
+    // The target dies.
     let target = RawTarget::start(&place.address(), |mut target| offer_nothing(&mut target));
     let link = place.link().send_timeout(FOREVER).connect().unwrap();
     peer_gone(link.inject(&library("echo"), &payload).map(drop));
     target.join().unwrap();
-    // It declines, or offers another.
+    // The target declines, or offers another.
     for offers in [false, true] {
         let target = RawTarget::start(&place.address(), move |mut target| {
             offer_nothing(&mut target);
@@ -321,7 +321,7 @@ fn an_offer_that_cannot_be_taken_is_a_dead_targets_or_a_refusal_once_the_target_
             target.channel.notify().unwrap();
             let then = offers.then(|| next_message(&mut target));
             assert!(matches!(then, None | Some(Message::LargeRelease)), "{then:?}");
-            // Calls that need none still run.
+            // Calls that need no large mailbox still run.
             let call = target.next_frame();
             target.reply(call.token, 0, b"small");
             target

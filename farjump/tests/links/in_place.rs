@@ -47,7 +47,7 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
     let mut places = BTreeSet::new();
     for round in 0..200_usize {
         let len = round % 77;
-        // Calls that come alone stay near the mailbox's start; with others before them they do not.
+        // Single calls stay near the mailbox's start; calls with others before them do not.
         for _ in 0..round % 5 {
             pair.link.send(&echo, &[7; 4000]).unwrap();
         }
@@ -59,13 +59,13 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
         assert!(table != 0 && table.is_multiple_of(1024), "{table:#x}");
         assert_eq!(letter, u64::from(b"zot"[len % 3]));
         places.insert(main);
-        // In a line of its own, behind code, and in frames that wrap around the mailbox.
+        // Payloads in a line of their own, behind code, and in frames that wrap around the mailbox.
         for len in [0, 8, 40, 41, 5_000] {
             let bytes = vec![round as u8; len];
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
         }
     }
-    // Code with the alignment of a page, as for aarch64, has fewer places to lie in.
+    // Code with the alignment of a page, as on aarch64, fits at fewer places.
     let least = if cfg!(target_arch = "x86_64") { 8 } else { 4 };
     assert!(places.len() > least, "it ran at {} places", places.len());
     let stats = pair.link.stats();
@@ -156,7 +156,7 @@ fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
 
 // ---- sources that break the protocol ----
 
-/// A hostile source of a target that allows everything. Each is served in the thread of the test.
+/// A hostile source of a target that allows everything. The test's own thread serves each.
 fn hostile(place: &Place) -> (RawSource, farjump::TargetThread) {
     let target = place.target().modes(&Mode::ALL).mailbox_size(1 << 16).build().unwrap().spawn().unwrap();
     (RawSource::connect(&place.address()), target)
@@ -211,14 +211,14 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
         hostile.send_plan(&call_in_place("echo", &image, id, epoch), b"");
         refuses(&mut hostile, RefusalCause::BadImage, words);
     }
-    // Honest code, and then again by the same identity with another length.
+    // Honest code, and then code of another length under the same id.
     hostile.send_plan(&call_in_place("echo", &echo, id, epoch), b"honest");
     assert_eq!(hostile.reply(), b"honest");
     for other in [echo[..echo.len() - 8].to_vec(), [&echo[..], &[0; 8]].concat()] {
         hostile.send_plan(&call_in_place("echo", &other, id, epoch), b"");
         refuses(&mut hostile, RefusalCause::IdMismatch, "damaged");
     }
-    // Whole, and eight bytes off its right offset.
+    // A whole image, eight bytes off its right offset.
     let (aligned, aligned_id) = image_and_id(&library("whereabouts"));
     let mut frame = hostile.frame(&call_in_place("whereabouts", &aligned, aligned_id, epoch), b"");
     let at = u32::from_le_bytes(frame[24..28].try_into().unwrap()) as usize;
@@ -247,7 +247,7 @@ fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_wr
         farjump::core::image::Place::Span1(at) => span1 + at as usize,
         farjump::core::image::Place::Span2(_) => panic!("echo has no statics"),
     };
-    // With the same id: code that returns at once, behind a head whose every number is another.
+    // Under the same id: code that returns at once, behind a head with other numbers throughout.
     let mut other = echo.clone();
     other[8..span1].fill(0xff);
     other[span1 + entry..][..RETURN.len()].copy_from_slice(&RETURN);

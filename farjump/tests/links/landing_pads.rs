@@ -10,7 +10,7 @@ use farjump_core::image::ImageView;
 use crate::helper::{role, test_in_role, this_test};
 use crate::support::{Pair, Place, image_of, panicked};
 
-/// Calls a function by its address, and the first byte of its payload behind it; or panics, if that is 255.
+/// Calls the code at a function's address plus the first byte of the payload. Panics if that byte is 255.
 const PADS: &str = "#include <farjump_ifunc.h>
 FARJUMP_COPY_ARGS(pads)
 __attribute__((noinline)) static int add_one(int number) { return number + 1; }
@@ -24,10 +24,10 @@ FARJUMP_IFUNC void pads_main(void *payload, size_t payload_size, void *target_ar
     farjump_reply(&sum, sizeof sum);
 }
 ";
-/// An object that says nothing of landing pads, as assemblers make them.
+/// An object that declares no landing pads, as assemblers make them.
 const SILENT: &str = ".text\n.globl pads_silent\npads_silent: ret\n";
 
-/// Builds the function. Its image is with or without landing pads by what one more object says.
+/// Builds the function. Its image has landing pads unless one more object declares none.
 fn pads(place: &Place, silent: bool) -> Library {
     let source = |name: &str, text: &str| {
         std::fs::write(place.path(name), text).unwrap();

@@ -62,7 +62,7 @@ fn frames_longer_than_half_the_large_mailbox_find_room_wherever_the_last_one_end
         let mut random = fastrand::Rng::with_seed(9);
         for number in 0..300_u64 {
             let mut payload = words(&[number]);
-            // A ring of 128 KiB: after most of these, the next needs the whole of it.
+            // The ring has 128 KiB: after most of these payloads, the next needs the whole of it.
             payload.resize(random.usize(4096..=100_000), 1);
             link.send(&sequence, &payload).unwrap();
         }
@@ -89,8 +89,8 @@ fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
     let mut chronicle = Chronicle::new();
     for round in 1..=3 {
         chronicle.arrives(&link, if round == 1 { 0..0 } else { (1 << 20) - 1..1 + (1 << 20) });
-        // Before there is a large mailbox the target refuses one for it; afterwards the source sees that it
-        // is too long.
+        // Before there is a large mailbox the target refuses to make one for this payload. Afterwards the source
+        // finds that the payload is too long.
         let long = vec![0; (1 << 20) + 1];
         let error =
             link.inject(&library("chronicle"), &long).and_then(|call| call.wait(PATIENCE)).unwrap_err();
@@ -123,7 +123,7 @@ fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
     let target = spawn(&place, 4096);
     let link = place.link().connect().unwrap();
     let mut chronicle = Chronicle::new();
-    // The first call brings the code, and so does each of mode always.
+    // The first call brings the code, and so does each call of mode always.
     chronicle.arrives(&link, [5 << 20, 10]);
     link.set_mode(Mode::Always);
     chronicle.arrives(&link, [1 << 20, 100, 70_000]);
@@ -189,7 +189,7 @@ fn trying_to_send_a_large_frame_never_waits() {
     };
     assert!(tries > 0, "a mailbox of 4 KiB holds 100,000 bytes");
     assert_eq!(*outcome_of(&mut target, &mut pending).unwrap(), *payload);
-    // Now the mailbox exists, and has space for two and not for more.
+    // From here on the large mailbox exists. It has space for two frames and not for more.
     let full =
         (0..10).find(|_| matches!(link.try_send(&echo, &payload), Err(Error::Inject(InjectError::Full))));
     assert_eq!(full, Some(2));

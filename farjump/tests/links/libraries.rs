@@ -8,7 +8,7 @@ use farjump::{Error, Library};
 
 use crate::support::{Pair, id_of, library, library_path, outcome_of, words};
 
-/// A command for `shrinking`: ask for 8 bytes, write 8, and report 8 as used.
+/// A command for `shrinking`: request 8 bytes, write 8, and report 8 as used.
 fn wish() -> Vec<u8> {
     words(&[8, 8, 8, 0])
 }
@@ -18,7 +18,7 @@ fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_un
     let (_place, mut pair) = Pair::start();
     let opened = Library::open(library_path("shrinking")).unwrap();
     let (echo, wish) = (library("echo"), wish());
-    // Also where another library was called along the fast path before.
+    // The second time another library has been called along the fast path before.
     for _ in 0..2 {
         let mut writer = FrameWriter::new(LinkKey::from_bytes([7; 16]), 1);
         let errors = [
@@ -41,7 +41,7 @@ fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_un
     }
     let loaded = library("shrinking");
     assert_eq!(*pair.call(&loaded, &wish).unwrap(), words(&[8])[..]);
-    // The same code, by a handle whose routines are not loaded.
+    // The same code, through a `Library` whose routines are not loaded.
     assert!(pair.link.send(&opened, &wish).is_err());
     assert_eq!(*pair.call(&loaded, &wish).unwrap(), words(&[8])[..]);
 }
@@ -58,7 +58,7 @@ fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_f
         assert_eq!(*pair.call(&loaded, &wish()).unwrap(), words(&[8])[..]);
     }
     let id = id_of(&loaded);
-    // Under way when the last handle is dropped, and requested again.
+    // The call is pending when the last `Library` is dropped, and the target requests its code again.
     assert!(pair.target.drop_code(&id));
     let mut pending = pair.link.inject(&loaded, &wish()).unwrap();
     assert!(mapped());

@@ -12,7 +12,7 @@ mod closed_libraries;
 mod code;
 mod compile_for_peer;
 mod crash_reports;
-// cli/tests/debuggers.rs has those for x86-64.
+// cli/tests/debuggers.rs has the tests for x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 mod debuggers;
 mod event_loop;

@@ -1,4 +1,4 @@
-//! Functions that make code of a template, and have it run here and at other targets.
+//! Functions that make code from a template, and have it run here and at other targets.
 
 use farjump::{CallError, CodeId, Error, RefusalCause};
 
@@ -34,7 +34,7 @@ fn code_made_of_a_template_runs_here_and_at_other_targets_which_get_it_once() {
         assert_eq!(words(&call(&turned, &stamp(factor, "next;")).unwrap()), [3 * factor]);
         assert_eq!(words(&call(&turned, &stamp(factor, "next;@;next;@;")).unwrap()), [3 * factor; 4]);
     }
-    // The second target makes none, and links what came: `stencil` twice.
+    // The second target makes no code. It links the code that came: `stencil` twice.
     assert_eq!(turned.target(1).stats().images_linked, 2);
     assert_eq!(turned.target(0).stats().images_linked, 3);
     let images = turned.target(0).images();
@@ -55,7 +55,7 @@ fn a_target_that_does_not_allow_it_says_so_to_the_function() {
 fn what_is_made_takes_the_way_of_what_is_brought() {
     let place = Place::new();
     let turned = turned(&place);
-    // No image at all, one that is cut, and none.
+    // A cut image, bytes that are no image, and no image at all.
     let mut cut = stamp(5, "@;");
     cut.truncate(cut.len() - 1);
     let text = refused(call(&turned, &cut), "stamp", RefusalCause::ForwardFailed);
@@ -64,7 +64,7 @@ fn what_is_made_takes_the_way_of_what_is_brought() {
     assert!(text.contains("`stamp`"), "{text}");
     let text = refused(call(&turned, &stamp(0, "@;")), "stamp", RefusalCause::ForwardFailed);
     assert!(text.contains(&format!("code {}, which is not here", CodeId([0; 16]))), "{text}");
-    // Of several messages the others are answered.
+    // Of several messages, the others have outcomes.
     let outcome = call(&turned, &stamp(0, "@;next;"));
     let Err(Error::Call(CallError::Incomplete(inner))) = outcome else { panic!("nothing was lost") };
     assert_eq!((inner.lost, inner.replies.len()), (2, 0));
@@ -78,7 +78,6 @@ fn an_allow_list_and_a_limit_hold_for_what_is_made() {
     let turned = Turned::new(&place, [listed, member(&place, 1, 2)]);
     let text = refused(call(&turned, &stamp(5, "@;")), "stamp", RefusalCause::ForwardFailed);
     assert!(text.contains("the code that `stamp` has made") && text.contains("allow"), "{text}");
-    // The unchanged template may come in by its id.
     drop(turned);
 
     let small = library("stencil").images()[0].bytes().len() - 1;

@@ -1,5 +1,6 @@
-//! Pairs of processes on machines of two architectures, with one library for both. This program is of one of them, and
-//! is emulated; the program `farjump` that `FARJUMP_TEST_OTHER` names is of the other (`cargo xtask test emulated`).
+//! Pairs of processes on machines of two architectures, with one library for both. This program is for one of them,
+//! and is emulated. The program `farjump` that `FARJUMP_TEST_OTHER` names is for the other (`cargo xtask test
+//! emulated`).
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,7 +19,7 @@ use crate::support::{FOREIGN, PATIENCE, Place, library_path, meanwhile};
 const TRANSPORTS: &[&str] =
     if cfg!(target_arch = "riscv64") { &["shm", "tcp"] } else { &["shm", "tcp", "ucx-am"] };
 
-/// The other architecture's `farjump`. `None` where there is none, which is said.
+/// The other architecture's `farjump`. Returns `None`, and prints that, if there is none.
 fn other() -> Option<PathBuf> {
     let program = env::var_os("FARJUMP_TEST_OTHER").map(PathBuf::from);
     if program.is_none() {
@@ -27,9 +28,9 @@ fn other() -> Option<PathBuf> {
     program
 }
 
-/// A library of the other machine, with images for all. Its function replies the name of the machine it was compiled
-/// for, a number that it keeps between calls, and the payload. If the payload begins with `>`, it adds the two to the
-/// payload's end instead, and forwards itself.
+/// A library built by the other machine, with images for all. Its function replies the name of the machine it was
+/// compiled for, a number that it keeps between calls, and the payload. If the payload begins with `>`, the function
+/// appends name and number to the payload instead, and forwards itself.
 fn library(place: &Place, other: &PathBuf) -> PathBuf {
     let text = r#"
         #include "farjump_ifunc.h"
@@ -63,7 +64,7 @@ fn library(place: &Place, other: &PathBuf) -> PathBuf {
     built(place, other, "where", text)
 }
 
-/// The library of the function `name` with this text, which carries it.
+/// Builds the library of the function `name` from this text, which the library carries.
 fn built(place: &Place, other: &PathBuf, name: &str, text: &str) -> PathBuf {
     let source = place.path(&format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
@@ -74,7 +75,7 @@ fn built(place: &Place, other: &PathBuf, name: &str, text: &str) -> PathBuf {
         .arg("-o")
         .arg(&library)
         .arg("--carry-source")
-        // By its path: what is found by its name compiles for this machine.
+        // By its path: a compiler that is found by its name compiles for this machine.
         .args(["--cc", "/usr/bin/clang"])
         .args(MACHINES.map(|machine| format!("--target={}", machine.triple())))
         .output()
@@ -91,14 +92,14 @@ fn serving(program: impl AsRef<OsStr>, address: &str, transport: &str) -> Comman
     command
 }
 
-/// Starts it.
+/// Starts this command.
 fn start(command: &mut Command) -> Process {
     let target = Process::start(command);
     assert!(target.line().starts_with("ready: "));
     target
 }
 
-/// [`PATIENCE`], as the program takes it.
+/// [`PATIENCE`], as a command-line argument.
 fn patience() -> String {
     format!("{}s", PATIENCE.as_secs())
 }
@@ -138,7 +139,7 @@ fn this_machine_compiles_for_the_other_one_behind_the_calls() {
     target.stop().worked();
 }
 
-/// The start of a reply of the function's first call on a machine.
+/// The start of the reply to the function's first call on a machine.
 fn name(machine: Machine) -> &'static str {
     match machine {
         Machine::AARCH64 => "aarch64 ",
@@ -175,7 +176,7 @@ fn the_other_machine_injects_into_this_one() {
 fn this_machine_injects_into_the_other_one() {
     let Some(other) = other() else { return };
     let place = Place::new();
-    // The library was built there, and its payloads are the arguments: it is opened here as well.
+    // The other machine built the library, and its payloads are the arguments, so this one can open it, too.
     let library = Library::open(library(&place, &other)).unwrap();
     for &transport in TRANSPORTS {
         let target = start(&mut serving(&other, &place.address(), transport));
@@ -191,8 +192,8 @@ fn this_machine_injects_into_the_other_one() {
     }
 }
 
-/// Injects, from the other machine, a function that goes through three targets: one of a third machine, one of this,
-/// and one of the other.
+/// Injects, from the other machine, a function that passes through three targets: one of a third machine, one of
+/// this, and one of the other.
 #[test]
 fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
     let (Some(other), Some(third)) = (other(), env::var_os("FARJUMP_TEST_THIRD")) else {
@@ -275,7 +276,8 @@ fn bytes_of(measures: &Measures) -> Vec<u8> {
     [numbers, last].concat().concat()
 }
 
-/// `PATH` without the programs that stand there for this machine's compilers, which compile for the emulated one.
+/// Removes from `PATH` the programs that stand in for this machine's compilers. They compile for the emulated
+/// machine.
 fn natively(command: &mut Command) -> &mut Command {
     let compiler = env::var_os("RUSTC").map(PathBuf::from);
     let wrappers = compiler.as_deref().and_then(Path::parent);
@@ -290,7 +292,7 @@ fn a_typed_call_means_the_same_on_both_machines() {
     assert_eq!(GIVEN.as_bytes(), bytes_of(&GIVEN));
     let place = Place::new();
 
-    // From there to here. The function is compiled here, and its library opened there.
+    // From the other machine to this one: the function is compiled here, and its library is opened there.
     let library = library_path("measures.rs");
     std::fs::write(place.path("given"), bytes_of(&GIVEN)).unwrap();
     let mut target = place.target().handshake_timeout(PATIENCE).build().unwrap();
@@ -307,7 +309,7 @@ fn a_typed_call_means_the_same_on_both_machines() {
     assert_eq!(output.stdout, bytes_of(&MADE));
     drop(target);
 
-    // From here to there. The function is compiled there, and its library opened here.
+    // From this machine to the other: the function is compiled there, and its library is opened here.
     if natively(Command::new("rustc").arg("--version")).output().is_err() {
         eprintln!("skipped: there is no rustc for the other architecture");
         return;

@@ -20,7 +20,7 @@ fn in_mode_always_each_frame_brings_the_code_and_the_copy_that_is_held_runs() {
             "statics are those of one copy"
         );
         pair.link.send(&tally, b"").unwrap();
-        // In a line, behind it, and in frames that wrap around the mailbox.
+        // Payloads in a line, behind it, and in frames that wrap around the mailbox.
         for len in [0, 8, 40, 41, 5_000, 200_000] {
             let bytes = vec![round as u8; len];
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
@@ -48,7 +48,7 @@ fn in_mode_local_only_the_name_travels_and_the_targets_own_function_runs() {
     let stats = pair.link.stats();
     assert_eq!((stats.frames, stats.frames_with_code, stats.code_bytes), (8 * 40, 0, 0));
     assert_eq!(pair.target.stats().images_linked, 2, "when the target was built");
-    // The same code, sent, runs the same copy.
+    // The same code, sent by a source, runs the same copy.
     pair.link.set_mode(Mode::Cached);
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [81]);
 }

@@ -1,5 +1,5 @@
-//! A target in another process whose mailbox is filled with spoilt frames, each with the signal that is due.
-//! An oracle predicts the target's reaction to each from the bytes in the mailbox, and the two are compared.
+//! A target in another process whose mailbox is filled with spoilt frames, each with the signal that is due. An
+//! oracle predicts the target's reaction to each from the bytes in the mailbox, and the test compares the two.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,13 @@ use crate::helper::{start_counting_target, statistics};
 use crate::support::chronicle::Chronicle;
 use crate::support::{PATIENCE, Place, id_of, image_of, library, words};
 
-/// Frames that are written. Where one cuts the link, the next one goes into the mailbox of a new one.
+/// Frames that the test writes. If one cuts the link, the next one goes into the mailbox of a new link.
 const FRAMES: usize = 4_000;
-/// Longest payload that a frame has before it is spoilt, in bytes.
+/// Longest payload of a frame before the test spoils it, in bytes.
 const PAYLOAD: usize = 200;
-/// More than the space of the longest of them in the ring, in bytes: code for aarch64 that runs in place starts at a
-/// page.
+/// More than the longest frame takes in the ring, in bytes: code for aarch64 that runs in place starts at a page.
 const ROOM: usize = 3 * 4096;
-/// Variable with the seed: a number. Another one for each run unless it is set.
+/// Variable with the seed, a number. Without it each run draws another seed.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
 
 /// The functions.
@@ -65,7 +64,7 @@ struct Oracle {
     chronicle: Chronicle,
     tally: u64,
     refused: u64,
-    /// Of these, on the present link.
+    /// Refusals on the present link.
     refused_here: u64,
     cuts: u64,
 }
@@ -156,8 +155,8 @@ impl Oracle {
         (Some(header), fate)
     }
 
-    /// Why the target refuses to run the code of a frame in place: the mode is allowed, but neither function
-    /// can.
+    /// The reason why the target refuses to run the code of a frame in place: it allows the mode, but neither
+    /// function can run so.
     fn why_not_in_place(
         &self,
         hostile: &RawSource,
@@ -194,7 +193,7 @@ impl Oracle {
         }
     }
 
-    /// Counts the frame that `hostile` has written, and checks the target's reaction. Returns `false` if that
+    /// Counts the frame that `hostile` has written, and checks the target's reaction. Returns `false` if the frame
     /// ended the link.
     fn deliver(&mut self, hostile: &mut RawSource) -> bool {
         let (header, fate) = self.foretell(hostile);
@@ -259,8 +258,8 @@ impl Oracle {
         assert!(self.deliver(hostile), "an honest frame cut the link");
     }
 
-    /// Makes space for an honest frame: skips to the start of the ring where it may not fit before the end,
-    /// and waits until the target has seen everything.
+    /// Makes space for an honest frame: skips to the start of the ring if the frame may not fit before the end, and
+    /// waits until the target has consumed everything.
     fn make_space(&mut self, hostile: &mut RawSource) {
         hostile.await_credit(ROOM);
         if hostile.ring() - hostile.offset() < ROOM {
@@ -270,7 +269,7 @@ impl Oracle {
         }
     }
 
-    /// One of the frames that honest sources send. The first two bring the two functions, at indexes 0 and 1.
+    /// Makes one of the frames that honest sources send. The first two bring the two functions, at indexes 0 and 1.
     fn honest(&self, hostile: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
         const NAMES: [&str; 2] = ["chronicle", "tally"];
         let (id, image, _) = &self.held[number % 2];
@@ -344,14 +343,15 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         let mut frame = oracle.honest(&hostile, mutator.below(13), &payload);
         match mutator.below(8) {
             0 => {}
-            // The rest is left from an earlier lap.
+            // The rest of the ring holds an earlier lap.
             1 => frame.truncate(HEADER_LEN + mutator.below(frame.len() - HEADER_LEN)),
             _ => mutator.mutate_in_place(&mut frame, HEAD),
         }
         let at = hostile.offset();
         hostile.write(at + 8, &frame[8..]);
         if mutator.below(8) == 0 {
-            // Signals of other positions, or with a wrong bit, do not count: the frame has not come yet.
+            // A signal of another position, or with a wrong bit, does not count: to the target the frame has not come
+            // yet.
             let due = hostile.key.header(hostile.position);
             for signal in [hostile.key.header(hostile.position + 64), due ^ 1 << mutator.below(64)] {
                 hostile.signal(at, signal);

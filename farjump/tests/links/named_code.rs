@@ -11,7 +11,7 @@ use farjump_transports::shm::Shm;
 use crate::forwarding::{address, member};
 use crate::support::{PATIENCE, Place, id_of, image_of, library};
 
-/// A destination that meets a target as one does, and runs nothing.
+/// A destination that takes part in the handshake as a target does, and runs nothing.
 struct Asking(Box<Handshake>);
 
 impl Asking {
@@ -30,7 +30,7 @@ impl Asking {
         Asking(met.expect("the handshake ends"))
     }
 
-    /// Asks for the image with this id; `None` if it is told that there is none.
+    /// Requests the image with this id. Returns `None` if the target sends that it has none.
     fn asks_for(&mut self, wanted: [u8; 16]) -> Option<Vec<u8>> {
         self.0.control.send(&Message::NeedCode { index: 0, id: wanted }, &[]).unwrap();
         self.answer(|message| match message {
@@ -57,7 +57,7 @@ impl Asking {
     }
 }
 
-/// Tries until there is something.
+/// Repeats the attempt until it returns a value.
 fn awaited<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -69,7 +69,7 @@ fn awaited<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// Has a source call `ifunc` at the first target.
+/// Makes a source call `ifunc` at the first target.
 fn call(link: &Link, ifunc: &Library, payload: &[u8]) {
     link.send(ifunc, payload).unwrap();
     link.flush(PATIENCE).unwrap();
@@ -84,7 +84,7 @@ fn a_destination_gets_only_what_calls_have_named_that_were_sent_to_it() {
         member(&place, 0, 2).destination("other", &address(&place, 2)).build().unwrap().spawn().unwrap();
     let link = Link::connect(&address(&place, 0)).unwrap();
     let (echo, onward, tally) = (library("echo"), library("onward"), library("tally"));
-    // Code that goes nowhere.
+    // Code that is not forwarded.
     call(&link, &echo, b"stays");
     call(&link, &tally, b"");
     call(&link, &onward, b">next;");
@@ -93,7 +93,7 @@ fn a_destination_gets_only_what_calls_have_named_that_were_sent_to_it() {
     assert_eq!(next.asks_for(id_of(&echo).0), None);
     assert_eq!(next.asks_for(id_of(&tally).0), None);
     assert_eq!(next.asks_for_manifest(id_of(&echo).0), None);
-    // What goes to one destination is not the other's.
+    // Code for one destination does not go to the other.
     let spread = library("spread");
     call(&link, &spread, b"\x01\x01.nother;");
     let mut other = Asking::meet(&other);

@@ -1,4 +1,4 @@
-//! Injected code's needs of the target's file system, and its memory's protection.
+//! The files of its target that injected code needs, and the protection of its memory.
 
 use farjump_fixtures::helper_process::RUNNER;
 use farjump_fixtures::raw_source::RawSource;
@@ -77,7 +77,7 @@ fn no_page_of_a_target_that_links_without_pause_is_ever_writable_and_executable(
             for line in target.maps() {
                 let rights = line.split(' ').nth(1).unwrap().to_owned();
                 assert!(!(rights.contains('w') && rights.contains('x')), "{line}");
-                // Code that came lies in anonymous shared memory, mapped twice.
+                // Code from a source lies in anonymous shared memory, mapped twice.
                 if line.contains("/dev/zero") || line.contains("deleted") {
                     *looks.entry(rights).or_insert(0) += 1;
                 }

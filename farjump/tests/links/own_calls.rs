@@ -8,7 +8,7 @@ use crate::support::{
     Pair, Place, Seen, id_of, image_of, library, panicked, poll_until, refused, to_words, words,
 };
 
-/// Has the target run code of these tests.
+/// Makes the target run code of these tests.
 fn call<'c>(target: &mut Target<'_>, code: impl Into<OwnCode<'c>>, args: &[u8]) -> Result<Reply, Error> {
     // SAFETY: the functions of these tests take whatever the tests pass.
     unsafe { target.call(code, args) }
@@ -162,14 +162,14 @@ fn code_goes_for_code_that_the_program_calls_and_comes_again_from_its_source() {
     }
     let stats = pair.target.stats();
     assert_eq!((stats.calls, stats.images_linked, stats.store.evictions, stats.refusals()), (15, 10, 9, 0));
-    // What fits nowhere is refused, and makes nothing go twice.
+    // Code that fits nowhere is refused, and evicts nothing twice.
     drop(pair);
     let mut target = place.target().arena_size(256 << 10).build().unwrap();
     let text = refused(call(&mut target, &library("bulky_one"), b""), "bulky", RefusalCause::OutOfMemory);
     assert!(text.contains("arena") || text.contains("capacity"), "{text}");
 }
 
-/// The target's argument in the next test: another target, and what came of a call of it.
+/// The target's argument in the next test: another target, and the outcome of a call of it.
 struct Inside {
     other: *mut Target<'static>,
     said: String,
@@ -219,7 +219,7 @@ fn messages_that_a_function_sends_on_go_with_the_next_polls_and_are_no_part_of_t
     assert_eq!(*target.args_mut::<u64>().unwrap(), 1);
     poll_until(&mut target, |target| target.stats().calls == 3);
     assert_eq!(*target.args_mut::<u64>().unwrap(), 3);
-    // A name that is no destination's is refused at once.
+    // A message to a name that is no destination is refused at once.
     let lost = [&[1, 1][..], b"r-nobody;"].concat();
     assert_eq!(*call(&mut target, &library("spread"), &lost).unwrap(), *b"r1");
     assert_eq!(target.stats().calls, 4);

@@ -1,4 +1,4 @@
-//! Panics of code that functions of the target have called back, and the modes of arithmetic behind a call.
+//! Panics of code that functions of the target have called back, and the arithmetic modes behind a call.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use crate::helper::{role, test_in_role, this_test};
 use crate::support::{Pair, Place, library, panicked, serve, to_words};
 use farjump::Mode;
 
-/// Held by the target's function while it calls back.
+/// A lock that the target's function holds while it calls back.
 static LOCK: Mutex<()> = Mutex::new(());
 
 extern "C" fn each(act: unsafe extern "C" fn(*mut c_void), with: *mut c_void) {

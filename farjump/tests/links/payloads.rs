@@ -1,4 +1,4 @@
-//! Payload routines that fail, write too far, ask for the impossible or need less than they asked for.
+//! Payload routines that fail, write too far, request the impossible, or need less than they requested.
 
 use farjump::{Error, InjectError, Library, Mode};
 
@@ -45,7 +45,7 @@ fn fails(pair: &mut Pair<'_>, library: &Library, wish: Wish, expected: impl Fn(&
     }
 }
 
-/// Tries it where the frame carries code, where it fits a line and where it does not.
+/// Checks it for frames that carry code, for payloads that fit a line and for those that do not.
 fn fails_wherever_the_payload_goes(name: &str, wishes: &[Wish], expected: impl Fn(&Error) -> bool + Copy) {
     let (place, library) = (Place::new(), library(name));
     for wish in wishes {
@@ -125,8 +125,8 @@ fn payloads_lie_as_the_image_asks() {
     }
 }
 
-/// The calls of a link, with and without a reply and in batches, each for payloads of several places: in a line,
-/// and behind it. `asked` is the number of times that it was asked before.
+/// Makes the calls of a link, with and without a reply and in batches. Each kind has payloads at several places: in a
+/// line, and behind it. `asked` is the number of requests before.
 fn asks_once_for_each(pair: &mut Pair<'_>, library: &Library, asked: &mut u64) {
     for len in [8, 40, 41, 64, 1024, 5000, 100_000] {
         let args = vec![0; len];

@@ -20,8 +20,8 @@ fn a_killed_source_frees_its_mailbox_and_all_that_it_had_sent_runs() {
     let mut source = start_source(&place.address(), "shm");
     eventually(|| target.regions().len() > regions.len());
     assert!(target.descriptors() > descriptors);
-    // While the target does not run, these lie in the mailbox and nearly fill it: it learns of the end before
-    // it has run all.
+    // While the target does not run, these frames lie in the mailbox and nearly fill it. It sees the end of the
+    // source before it has run them all.
     target.signal(Signal::STOP);
     source.obey("send 58000");
     source.kill();

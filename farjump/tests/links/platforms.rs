@@ -1,4 +1,4 @@
-//! Libraries with images for several platforms: the one that travels, and targets that allow a family.
+//! Libraries with images for several platforms: the image that travels, and targets that allow a family.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use farjump_fixtures::raw_target::RawTarget;
 use crate::policy::{refusal_of, with_hostile};
 use crate::support::{PATIENCE, Pair, Place, id_of, image_of, library, meanwhile, peer_gone, refused};
 
-/// A function that replies the CPU level it was compiled for, in a library with an image for each of `levels`. It
-/// forwards itself to `next` for each `>` that its payload begins with.
+/// Builds a function that replies the CPU level it was compiled for, in a library with an image for each of `levels`.
+/// The function forwards itself to `next` for each `>` that its payload begins with.
 pub(crate) fn levels(place: &Place, levels: &[u8]) -> Library {
     let source = place.path("level.c");
     let text = "#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(level)\n\
@@ -43,7 +43,7 @@ pub(crate) fn family_of(library: &Library) -> FamilyId {
     library.manifest().unwrap().id()
 }
 
-/// Levels that this CPU has, to claim.
+/// Levels that this CPU has, and that a target can claim here.
 pub(crate) fn claimed() -> impl Iterator<Item = u8> {
     let most = Level::number(farjump_os::cpu::detected().level());
     [0, 2, 3, 4].into_iter().filter(move |level| *level <= most)
@@ -95,7 +95,7 @@ fn code_for_a_level_that_the_target_does_not_have_never_runs_whoever_sends_it() 
         text.contains("for x86_64-unknown-linux-gnu:v4 and the target runs on x86_64-unknown-linux-gnu"),
         "{text}"
     );
-    // The same code, said to be for every CPU, is other code.
+    // The same code, declared for every CPU, is other code.
     let mut forged = image.bytes().to_vec();
     forged[6] = 1;
     hostile.send_plan(&call_code("level", &forged, image.id(), hostile.epoch), b"");
@@ -109,7 +109,7 @@ fn a_target_that_claims_a_level_that_it_lacks_harms_itself_alone() {
     let library = levels(&place, &[0, 4]);
     let Platform { machine, level } = platform(4);
     let target = RawTarget::start_as(&place.address(), Cpu::of_level(machine, level), |mut target| {
-        // As if the code had ended it.
+        // The target ends as if the code had ended it.
         target.next_frame().payload_len
     });
     let link = place.link().connect().unwrap();
@@ -127,7 +127,7 @@ fn a_target_that_claims_a_level_that_it_lacks_harms_itself_alone() {
 fn an_allowed_family_lets_in_each_of_its_images_and_no_other_code() {
     let place = Place::new();
     let (family, echo, tally) = (levels(&place, &[0, 2]), library("echo"), library("tally"));
-    // `echo` is alone in its library: its family follows from the image.
+    // `echo` is the only image of its library: its family follows from the image.
     let target = place.target().allow_family([family_of(&family), family_of(&echo)]);
     let mut pair = Pair::of(target.cpu_level(Level::BASELINE), place.link());
     assert_eq!(*pair.call(&family, b"").unwrap(), [0]);
@@ -137,7 +137,7 @@ fn an_allowed_family_lets_in_each_of_its_images_and_no_other_code() {
     assert!(text.contains("allow_code"), "{text}");
     drop(pair);
 
-    // A link of another source to a target that knows the manifest, and one that was made anew.
+    // A link of another source to a target that knows the manifest, and a link after a reconnect.
     let target = place.target().allow_family([family_of(&family)]);
     let mut pair = Pair::of(target, place.link());
     let best = claimed().filter(|level| *level <= 2).max().unwrap();
@@ -200,6 +200,6 @@ fn a_family_that_lies_lets_nothing_in() {
     assert_eq!(cause, RefusalCause::Policy);
     assert!(text.contains(&format!("not in the manifest of its family {allowed}")), "{text}");
     assert!(pair.target.images().is_empty());
-    // Its code comes in by it now.
+    // The family's code comes in by its manifest now.
     assert_eq!(pair.call(&family, b"").unwrap().len(), 1);
 }

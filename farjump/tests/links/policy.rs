@@ -32,7 +32,7 @@ fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (Part, usize, u64
     }
 }
 
-/// The cause and text of the next refusal that the target sends `hostile`.
+/// Takes cause and text of the next refusal that the target sends `hostile`.
 pub(crate) fn refusal_of(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, String) {
     meanwhile(target, || hostile.refusal(7))
 }
@@ -95,11 +95,11 @@ fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
         call(),
     ] {
         hostile.send_plan(&plan, b"");
-        // It is not even requested.
+        // The target does not even request this code.
         assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::Policy);
         refusals += 1;
     }
-    // By the id of code that may come in.
+    // By the id of allowed code.
     hostile.send_plan(&call_code("echo", &image, id_of(&echo), hostile.epoch), b"");
     assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
     let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), hostile.epoch) };
@@ -194,7 +194,7 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
                 "{text}"
             );
         }
-        // The last one would have bound the index anew: it is unbound now.
+        // The last frame would have bound the index anew: the index is unbound now.
         hostile.send_plan(&call(), &at);
         assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
         assert_eq!(pair.target.stats().calls, 1);
@@ -248,7 +248,7 @@ fn code_on_request_that_no_image_could_be_as_long_as_is_not_even_received() {
     let (mut pair, mut hostile) = with_hostile(&place, place.target().max_image(1000));
     hostile.send_plan(&call_id("echo", id_of(&echo), hostile.epoch), b"");
     meanwhile(&mut pair.target, || hostile.requested_code());
-    // Its head is enough: the target waits for none of its bytes.
+    // The head is enough: the target waits for none of the message's other bytes.
     let head = [&(1_u32 << 20).to_le_bytes()[..], &[0; 4]].concat();
     rustix::io::write(std::os::fd::AsFd::as_fd(&hostile.control), &head).unwrap();
     let closing = meanwhile(&mut pair.target, || hostile.closing());
@@ -274,7 +274,7 @@ fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
         }
         other => panic!("{other:?}"),
     }
-    // A source that sends it all the same.
+    // A source that does not keep the limit.
     let image = image_of(&echo);
     meanwhile(&mut pair.target, || hostile.call_new("echo", &image, b""));
     hostile.send_plan(&call(), &vec![2; max - LINE]);
@@ -342,13 +342,13 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         for _ in 0..3 {
             refused(pair.call(&two, b""), "bulky", RefusalCause::OutOfMemory);
         }
-        // Another source has its own memory, and code that it brings first costs the first source nothing.
+        // Another source has its own memory. Code that it brings first costs the first source nothing.
         let address = place.address();
         let other = while_polling(&mut pair.target, || Link::connect(&address)).unwrap();
         let mut brought = other.inject(&two, b"").unwrap();
         outcome_of(&mut pair.target, &mut brought).unwrap();
         pair.call(&two, b"").unwrap();
-        // Forgotten code returns its price, and no more.
+        // Dropped code returns its price, and no more.
         assert!(pair.target.drop_code(&id_of(&one)));
         pair.call(&one, b"").unwrap();
         assert!(pair.target.drop_code(&id_of(&two)));
@@ -369,7 +369,7 @@ fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on
         let memory = region_len(mailbox) + price(&echo) + spare;
         let target = place.target().mailbox_size(mailbox).max_source_memory(memory);
         let mut pair = Pair::of(target, place.link().reply_mailbox_size(4096));
-        // Space for one such reply only.
+        // The source has capacity for one such reply only.
         let mut first = pair.link.inject(&echo, &long).unwrap();
         let mut second = pair.link.inject(&echo, &long).unwrap();
         serve(&mut pair.target);

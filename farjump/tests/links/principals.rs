@@ -1,4 +1,4 @@
-//! For whom calls run that run later than their turn, what their replies wait for, and their ends.
+//! The principals of calls that run later than their turn, the release that their replies wait for, and their ends.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ thread_local! {
     static RAN_FOR: RefCell<Vec<Arc<Principal>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes for whom it runs. The name that the sample calls: it wants a number.
+/// Records the principal of the running call. The sample imports this name; the function has to return a number.
 extern "C" fn lend() -> u32 {
     let Some(principal) = principal() else { return 0 };
     assert_eq!(principal_number(), Some(principal.number()));
@@ -39,7 +39,7 @@ fn ran() -> usize {
     RAN_FOR.with_borrow(Vec::len)
 }
 
-/// The words of those for whom the function has run since.
+/// The host's words of the principals for which the function has run since the last look.
 fn users() -> Vec<User> {
     let ran = RAN_FOR.take();
     ran.iter().map(|principal| principal.word::<User>().expect("it has a word").clone()).collect()
@@ -86,7 +86,7 @@ fn steps(count: usize, last: &str) -> Vec<u8> {
     [&b"n".repeat(count)[..], last.as_bytes()].concat()
 }
 
-/// Has the target run a call of the program's own.
+/// Makes the target run a call of the program's own.
 fn call_for(target: &mut Target<'_>, principal: &Arc<Principal>, payload: &[u8]) {
     // SAFETY: the function takes any payload.
     unsafe { target.call_for(principal, &library("later"), payload) }.unwrap();
@@ -188,7 +188,7 @@ fn a_reply_waits_for_the_holds_of_all_calls_that_led_to_it() {
         assert_eq!(turned(&mut target, &mut call), None, "{steps}");
         assert!(target.holds_replies(), "{steps}");
         target.release_replies();
-        // It leaves at once.
+        // The reply leaves at once.
         assert_eq!(call.poll().unwrap().map(|reply| reply.into_vec()), Some(b"done".to_vec()), "{steps}");
         assert!(!target.holds_replies());
     }
@@ -201,7 +201,7 @@ fn a_reply_waits_for_the_holds_of_all_calls_that_led_to_it() {
     assert_eq!(turned(&mut target, &mut call), None);
     target.release_replies();
     assert_eq!(turned(&mut target, &mut call), Some(b"done".to_vec()));
-    // Other replies pass.
+    // The target sends other replies meanwhile.
     let mut held = link.inject(&library("later"), b"ln").unwrap();
     let mut other = link.inject(&library("later"), b"nn").unwrap();
     assert_eq!(*outcome_of(&mut target, &mut other).unwrap(), *b"done");
@@ -241,7 +241,7 @@ fn the_reply_of_a_destination_waits_for_the_hold_of_the_call_that_was_sent_there
     assert!(call.poll().unwrap().is_none());
     turned.target(0).release_replies();
     assert_eq!(turned.answer_bytes(call).unwrap(), b"done");
-    // There it runs for the target that has sent it on.
+    // At the destination the call runs for the target that has forwarded it.
     RAN_FOR.take();
     let second = turned.link.inject(&library("later"), b"n>l").unwrap();
     while !forwarded(2) {
@@ -264,7 +264,7 @@ fn outcomes_that_wait_for_a_release_count_in_the_memory_of_their_source() {
     let mut target = target.export("lend", hold as extern "C" fn() -> _).build().unwrap();
     let link = link(&place, &mut target);
     for _ in 0..2 {
-        // Each holds its reply, and runs again for it.
+        // Each call holds its reply, and runs again for it.
         let steps = format!("l={text}");
         let mut calls: Vec<_> = (0..CALLS).map(|_| link.inject(&later, steps.as_bytes()).unwrap()).collect();
         turn(&mut target);
@@ -323,7 +323,7 @@ fn what_waits_for_a_principal_is_dropped_when_its_right_goes_and_its_source_is_t
     let calls = target.stats().calls;
     turn(&mut target);
     assert_eq!(target.stats().calls, calls);
-    // The links go on.
+    // The links continue.
     let mut call = one.inject(&library("later"), b"nn").unwrap();
     assert_eq!(*outcome_of(&mut target, &mut call).unwrap(), *b"done");
 }
@@ -333,7 +333,7 @@ fn calls_that_wait_for_a_destination_are_dropped_too() {
     let place = Place::new();
     let target =
         member(&place, 0, 2).export("lend", lend as extern "C" fn() -> _).host_word(|_| User(String::new()));
-    // The destination has a socket, and answers no handshake.
+    // The destination has a socket, and takes part in no handshake.
     let _silent = std::os::unix::net::UnixListener::bind(place.path("1.sock")).unwrap();
     let turned = Turned::new(&place, [target]);
     let call = turned.link.inject(&library("later"), b"n>n").unwrap();

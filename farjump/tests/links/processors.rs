@@ -66,7 +66,7 @@ fn a_target_that_sleeps_in_an_event_loop_has_said_where() {
     let shared = allowed()[0];
     let serving = thread::spawn(move || {
         pin(shared);
-        // It never asks whether a source waits for its processor.
+        // The target never checks whether a source waits for its processor.
         while target.stats().links_ended == 0 {
             while target.poll().unwrap() != 0 {}
             if target.arm().unwrap().is_some() {

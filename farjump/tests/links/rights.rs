@@ -1,5 +1,5 @@
-//! Rights: a process may do at a target what its operator permits, in every way that it could be done. A
-//! refusal names the missing right.
+//! Rights: a process may do at a target only what its operator permits, by whatever message it tries. A refusal names
+//! the missing right.
 
 use farjump::core::frame::{Kind, Plan};
 use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder};
@@ -24,7 +24,7 @@ fn may_not_inject<T>(outcome: Result<T, Error>, ifunc: &str) {
     assert_eq!(text, told_words(), "a source says what its target says");
 }
 
-/// The text for a source that may observe and call.
+/// The text of a refusal for a source that may observe and call.
 fn told_words() -> String {
     format!("the target refused a frame: {}", CALLERS.lacks(Rights::INJECT).unwrap())
 }
@@ -75,7 +75,7 @@ fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_an
 
     let (sent, stats) = (pair.link.stats(), pair.target.stats());
     assert_eq!((sent.frames_with_code, sent.code_bytes), (0, 0), "an honest source sends no code in vain");
-    // Once each by the missing id; the rest was not even sent.
+    // One refusal each for the missing id; the source did not even send the rest.
     assert_eq!((stats.refused(RefusalCause::Rights), stats.refusals()), (4, 4));
     assert_eq!((stats.images_linked, stats.calls), (1, 16), "of the target's own");
 }
@@ -91,9 +91,9 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
         call_code("tally", &image, id_of(&tally), epoch),
         in_place(&image, id_of(&tally)),
         call_id("tally", id_of(&tally), epoch),
-        // The index that it was to bind.
+        // The index that the refused frame was to bind.
         call(),
-        // Stored code may be brought as little.
+        // The source may not bring stored code either.
         call_code("echo", &own, id_of(&echo), epoch),
         in_place(&own, id_of(&echo)),
     ];
@@ -101,7 +101,7 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
         hostile.send_plan(plan, b"");
         refuses(&mut pair.target, &mut hostile);
     }
-    // A batch for an index that is bound to no stored code.
+    // A batch for an index that is bound to no code in the store.
     let several = Plan { kind: Kind::CallBatch, wants_reply: false, ..call() };
     hostile.send_plan(&several, &[4, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]);
     refuses(&mut pair.target, &mut hostile);
@@ -109,7 +109,8 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
     hostile.send_plan(&plan, b"held");
     assert_eq!(meanwhile(&mut pair.target, || hostile.reply()), b"held");
 
-    // Dropped code is lost for it, and the call of its index is refused, not held back for code.
+    // Dropped code is lost to this source. The target refuses the call of its index, and does not keep it until code
+    // comes.
     assert!(pair.target.remove_local("echo") && pair.target.drop_code(&id_of(&echo)));
     hostile.send_plan(&Plan { index: 1, ..call() }, b"held");
     refuses(&mut pair.target, &mut hostile);
@@ -176,8 +177,8 @@ fn each_question_takes_its_right_and_no_other() {
 
 type Ask<'a> = dyn Fn() -> Result<(), Error> + Sync + 'a;
 
-/// Makes all requests: those that `rights` permit succeed, and the others are refused with a text that names
-/// the right.
+/// Makes all requests. Those that `rights` permit succeed. The target refuses the others with a text that names the
+/// right.
 fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
     let admin = place.admin();
     let nothing = CodeId([0; 16]);
@@ -186,14 +187,14 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
         (Rights::OBSERVE, &|| admin.stats().map(drop)),
         (Rights::DROP, &|| admin.drop_code(&nothing).map(drop)),
         (Rights::DROP, &|| admin.drop_all().map(drop)),
-        // A long one is not even read.
+        // The target does not even read a long library.
         (Rights::EXPORT, &|| admin.export("libnone.so", &vec![7; 100_000]).map(drop)),
     ];
     for (needed, ask) in questions {
         let outcome = while_polling(target, ask);
         match rights.lacks(needed) {
             Some(what) => assert_eq!(rejected(outcome, RejectCause::Rights), what.to_string()),
-            // Admitted, and no library.
+            // The target reads it, and finds that it is no library.
             None if needed == Rights::EXPORT => drop(rejected(outcome, RejectCause::Failed)),
             None => outcome.unwrap(),
         }

@@ -20,7 +20,7 @@ const ASLEEP: f64 = 0.01;
 /// The share of a processor that `used` grows by over [`WATCHED`], once earlier work is over.
 fn share(used: impl Fn() -> Duration) -> f64 {
     // On a busy machine earlier work is interrupted for longer than any pause that would show its end. So the
-    // observation is repeated, and a process that never sleeps is found out in the end.
+    // observation is repeated. A process that never sleeps fails in the end.
     let patience = Instant::now() + PATIENCE;
     loop {
         let (start, before) = (Instant::now(), used());
@@ -125,7 +125,7 @@ fn no_frame_is_lost_over_thousands_of_falling_asleep_and_waking() {
                     }
                     let call = link.inject(&echo, &message).unwrap();
                     pause(&mut random);
-                    // A lost wake would be made good a second later: then this takes hours and fails.
+                    // A periodic poll would find a lost wake a second later: then this takes hours and fails.
                     assert_eq!(*call.wait(PATIENCE).unwrap(), *message);
                     pause(&mut random);
                 }
@@ -144,8 +144,8 @@ fn a_source_that_waits_for_room_wakes_when_there_is_some() {
     let link = place.link().reply_mailbox_size(4096).wait_policy(policy).connect().unwrap();
     let echo = library("echo");
     for round in 0..300_u64 {
-        // Each frame is half of the mailbox and its reply a quarter of the reply ring: both sides wait all
-        // the time.
+        // Each frame is half of the mailbox and its reply a quarter of the reply ring: both processes wait all the
+        // time.
         let calls: Vec<_> = (0..3).map(|_| link.inject(&echo, &[round as u8; 1000]).unwrap()).collect();
         for call in calls {
             assert_eq!(*call.wait(PATIENCE).unwrap(), [round as u8; 1000]);

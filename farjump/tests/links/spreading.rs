@@ -1,5 +1,5 @@
-//! Functions that send themselves to several targets, several times, and to their own again: what their source gets
-//! together, what it is told of losses, and the limits.
+//! Functions that forward themselves to several targets, several times, and to their own target again. Tests the
+//! gathered replies and the report of losses that the source receives, and the limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn spread(depth: u8, width: u8, last: u8, places: &str) -> Vec<u8> {
     [&[depth, width, b'.', last], places.as_bytes()].concat()
 }
 
-/// Calls of a tree of this many generations after the first.
+/// Number of calls of a tree of this many generations after the first.
 fn tree(depth: u32, children: u64) -> u64 {
     (0..=depth).map(|generation| children.pow(generation)).sum()
 }
@@ -56,7 +56,7 @@ fn sum(counters: &[&AtomicU64]) -> u64 {
     counters.iter().map(|counter| counter.load(Ordering::SeqCst)).sum()
 }
 
-/// What was lost of a call, and what was not.
+/// The lost replies of a call by number and reason, and the replies that came.
 #[track_caller]
 fn incomplete<T>(outcome: Result<T, Error>) -> (u64, String, String) {
     let Err(error) = outcome else { panic!("nothing was lost") };
@@ -152,11 +152,11 @@ fn what_is_lost_is_counted_and_the_rest_is_answered() {
     let (lost, text, replies) = incomplete(call(&spread(2, 1, b'!', "1;@;")));
     assert_eq!((lost, &*replies), (4, "..."));
     assert_eq!(text, "the function panicked: on its way, it fell");
-    // Two of four replies do not fit together into what this link takes.
+    // Two of four replies do not fit into this link's limit together.
     let (lost, text, replies) = incomplete(call(&spread(2, 1, b'~', "1;@;")));
     assert!(lost >= 2 && text.contains("the link takes"), "{lost}: {text}");
     assert!(replies.len() <= 4096 && replies.starts_with('.'));
-    // The link is as good as before.
+    // The link works as before.
     assert_eq!(&*call(&spread(1, 1, b'.', "1;")).unwrap(), b"..");
 }
 
@@ -199,13 +199,13 @@ fn a_function_that_goes_on_for_ever_ends_at_the_limit_and_its_source_is_told() {
     assert!(lost == 1 && text.contains("it has run again 7 times"), "{text}");
     assert_eq!(replies, "........5");
 
-    // One that leaves its reply to the last target.
+    // A call that leaves its reply to the last target.
     let onward = crate::support::library("onward");
     let steps = ">next;".repeat(20);
     let outcome = link.inject(&onward, steps.as_bytes()).unwrap().wait(PATIENCE);
     let Err(Error::Call(CallError::Incomplete(inner))) = outcome else { panic!("nothing was lost") };
     assert!(inner.lost == 1 && inner.text.contains(expected) && inner.replies == b"5", "{inner}");
-    // One that nobody waits for ends there.
+    // A one-way call ends at the last target, too.
     link.send(&onward, steps.as_bytes()).unwrap();
     link.flush(PATIENCE).unwrap();
 }
@@ -260,7 +260,7 @@ fn a_peer_that_dies_in_the_middle_takes_its_part_down_and_the_source_gets_the_re
         }
     };
     assert_eq!(answer(&spread(1, 2, b'n', "1;mortal;"), &mut |_| ()).unwrap(), ".....");
-    // It has stopped when the calls come, and dies when they are there.
+    // The destination is stopped when the calls come, and is killed when they are there.
     mortal.signal(Signal::STOP);
     let mut killed = false;
     let outcome = answer(&spread(1, 2, b'n', "1;mortal;"), &mut |forwarded| {
@@ -272,18 +272,18 @@ fn a_peer_that_dies_in_the_middle_takes_its_part_down_and_the_source_gets_the_re
     let (lost, text, replies) = incomplete(outcome);
     assert_eq!((lost, &*replies), (2, "..."));
     assert!(text.contains("its destination `mortal`"), "{text}");
-    // It is not there any more.
+    // The destination does not exist any more.
     let (lost, _, replies) = incomplete(answer(&spread(1, 2, b'n', "1;mortal;"), &mut |_| ()));
     assert_eq!((lost, &*replies), (2, "..."));
     assert_eq!(answer(&spread(1, 2, b'n', "1;"), &mut |_| ()).unwrap(), "...");
 }
 
-/// More calls than may be under way at a time: many messages are not accepted, and their functions reply `3`.
+/// More calls than may be pending at a time: the target does not accept many messages, and their functions reply `3`.
 fn flood() -> Vec<u8> {
     spread(15, 2, b'.', "next;")
 }
 
-/// Checks the reply of a [`flood`], beside which so many other calls were made.
+/// Checks the reply of a [`flood`], beside which `beside` other calls were made.
 #[track_caller]
 fn assert_flooded(reply: &[u8], counters: &[&AtomicU64], beside: u64) {
     let count = |wanted: u8| reply.iter().filter(|byte| **byte == wanted).count() as u64;
@@ -356,7 +356,7 @@ fn two_peers_that_flood_each_other_serve_others_in_each_turn() {
     };
     drop(pending);
     assert_flooded(&reply, &counters, turns.len() as u64 + calls);
-    // The first one brings its code along.
+    // The first call brings its code.
     let (most, beside) = (turns.iter().skip(1).max().unwrap(), turns.len());
     println!("{beside} calls beside the flood, each within {most} turns");
     assert!(*most <= 2 && beside > 100, "{beside} {turns:?}");
@@ -393,7 +393,7 @@ fn calls_that_run_again_end_with_their_source() {
         target.poll().unwrap();
     }
     assert_eq!(counter.load(Ordering::SeqCst), ran);
-    // It sleeps again.
+    // The target sleeps again.
     assert!(target.arm().unwrap().is_some_and(|longest| longest > Duration::from_millis(100)));
     target.disarm();
 }
@@ -411,7 +411,7 @@ fn replies_that_are_gathered_count_in_the_memory_of_their_source() {
         Link::builder(&address(&place, 0)),
     );
     for round in 1..=3 {
-        // Its own byte, and eight times 4001 bytes, before one that is awaited.
+        // The replies are the call's own byte, and eight times 4001 bytes, before one that the target waits for.
         let call = turned.link.inject(&library, &spread(1, 8, b'~', "next;late;")).unwrap();
         while turned.target(1).stats().calls < 10 * round - 2 {
             turned.target(0).poll().unwrap();
@@ -421,7 +421,7 @@ fn replies_that_are_gathered_count_in_the_memory_of_their_source() {
             turned.target(0).poll().unwrap();
         }
         let (lost, why, replies) = incomplete(turned.answer_bytes(call));
-        // Of the first nine replies two of these and its own are kept at most.
+        // Of the first nine replies the target keeps at most two of these and the call's own.
         assert!(lost >= 6, "{lost} lost, and {} bytes", replies.len());
         assert!(why.contains("max_source_memory"), "{why}");
         let few = turned.link.inject(&library, &spread(1, 2, b'~', "next;")).unwrap();

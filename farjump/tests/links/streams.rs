@@ -168,7 +168,7 @@ fn a_link_that_has_more_to_send_than_there_is_room_for_is_woken_by_room() {
     pair.call(&tally, b"").unwrap();
     let mut pending = pair.link.inject(&tally, &vec![1; 3 << 20]).unwrap();
     let target = &mut pair.target;
-    // The target only takes arrived frames: the source learns of its credit by its descriptor alone.
+    // The target only takes arrived frames: only the descriptor wakes the source for credit.
     let reply = thread::scope(|scope| {
         let serving = scope.spawn(|| {
             let deadline = Instant::now() + PATIENCE;
@@ -218,7 +218,7 @@ fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
 
 // ---- strangers ----
 
-/// Polls the target's connections until it finds no more work.
+/// Polls the target's connections until there is no more work.
 fn settle(target: &mut Target<'_>) {
     for _ in 0..20 {
         target.wait(Duration::from_millis(1)).unwrap();
@@ -226,13 +226,13 @@ fn settle(target: &mut Target<'_>) {
     }
 }
 
-/// Whether the target has not closed this connection.
+/// Returns whether the target has not closed this connection.
 fn is_open(mut stranger: &UnixStream) -> bool {
     stranger.set_nonblocking(true).unwrap();
     stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// The message of a source whose stream has come.
+/// Makes the message of a source whose stream has come.
 fn ready(end: EndpointInfo) -> Message {
     let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
     Message::Ready { end, stream: Some(answer) }
@@ -262,7 +262,7 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
         stream.write_all(bytes).unwrap();
         stream
     };
-    // Some send nothing, some begin as control connections and some as streams; more than the target has
+    // Some send nothing, some begin as control connections and some as streams. They are more than the target has
     // places for.
     let mut strangers = Vec::new();
     for _ in 0..10 {
@@ -333,8 +333,8 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
     }
 }
 
-/// Makes a target in a handshake see `before` and `after` silent connections, and in between the stream of
-/// the link, which names its token only then. Returns the target's message to the source.
+/// Lets a target in a handshake see `before` and `after` silent connections, and the link's stream in between. The
+/// stream sends its token only after them. Returns the target's messages to the source.
 fn stream_among<S: Read + Write>(
     target: &mut Target<'_>,
     (mut control, offer, end): (Control, StreamOffer, EndpointInfo),
@@ -345,7 +345,7 @@ fn stream_among<S: Read + Write>(
     let mut stream = connect();
     settle(target);
     after(target);
-    // It is closed, if it lost its place.
+    // The target has closed the stream if it lost its place.
     let _ = stream.write_all(&opening(&offer.token));
     settle(target);
     let _ = control.send(&ready(end), &[]);
@@ -360,7 +360,8 @@ fn a_source_that_ends_with_refusals_unread_ends_no_other_link() {
     let (_, other) = over(&place);
     let other = while_polling(&mut target, || other.connect()).unwrap();
     let unresolved = library("lookup");
-    // Until its connection is full: the rest of the refusals waits, and the target watches for it to be read.
+    // The source's connection is filled: the rest of the refusals waits, and the target watches until the source
+    // reads.
     let mut sent = 0;
     while sent < target.stats().refused(RefusalCause::UnresolvedImport) + 100 {
         link.send(&unresolved, &words(&[1])).unwrap();
@@ -397,7 +398,7 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_sa
     };
     let said = stream_among(&mut target, source, connect, [&mut |_| (), &mut after]);
     assert!(said.contains(&Message::Go), "{said:?}");
-    // The places end with the handshake.
+    // The place of the stream ends with the handshake.
     strangers.push(connect());
     settle(&mut target);
     assert_eq!(strangers.iter().filter(|stranger| is_open(stranger)).count(), 64);
@@ -436,7 +437,7 @@ fn a_stranger_that_floods_a_stream_without_a_token_is_closed_after_its_opening()
     let address = target.address()["tcp:".len()..].to_owned();
     let mut stranger = TcpStream::connect(&address).unwrap();
     let flood = [&opening(&[1; 32])[..], &[0xff; 1 << 16]].concat();
-    // It ends once the target has closed it.
+    // The thread ends once the target has closed the connection.
     alongside(move || while stranger.write_all(&flood).is_ok() {}, || settle(&mut target));
     assert_eq!(target.sources(), 0);
 }

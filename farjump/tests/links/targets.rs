@@ -1,4 +1,4 @@
-//! Targets: in a loop of one's own, on a thread, with arguments, limits and bad addresses.
+//! Targets: in an own loop, on a thread, with arguments, limits and bad addresses.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -30,7 +30,7 @@ fn a_loop_of_ones_own_sleeps_on_the_targets_descriptor_and_misses_nothing() {
         }
     });
     while !source.is_finished() || target.sources() > 0 {
-        // As an event loop: poll until idle, arm, sleep on descriptors of its own and this one, disarm.
+        // As an event loop does: poll until idle, arm, sleep on its own descriptors and the target's, disarm.
         while target.poll().unwrap() > 0 {}
         if let Some(longest) = target.arm().unwrap() {
             assert!(longest <= Duration::from_secs(1));
@@ -125,7 +125,7 @@ fn a_closed_target_serves_those_that_connect_anew() {
     assert_eq!(pair.target.sources(), 0);
     let error = pair.link.inject(&echo, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();
     assert!(error.to_string().contains("a change of the guard"), "{error}");
-    // The old sources keep their copies of the target's doorbells, and no longer wake it by them.
+    // The old sources keep their copies of the target's doorbells, and do not wake it by them.
     other.signal(0, 1);
     assert!(!pair.target.wait(Duration::from_millis(1)).unwrap());
     let Pair { link, target } = &mut pair;
@@ -207,7 +207,7 @@ fn the_smallest_sizes_work() {
     for len in [0, 1, 40, 41, 1000] {
         assert_eq!(pair.call(&echo, &vec![1; len]).unwrap().len(), len);
     }
-    // Longer ones go through a large mailbox, and their replies do not: for those the reply ring has to be
+    // Longer payloads go through a large mailbox, and their replies do not: for those the reply ring has to be
     // larger.
     let link = &mut pair.link;
     let outcome = meanwhile(&mut pair.target, move || {
@@ -243,7 +243,7 @@ fn handlers_and_counters_of_a_target_tell_what_happened() {
 #[test]
 fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     let place = Place::new();
-    // The system is not asked for events.
+    // The target does not request events from the system.
     let never = Duration::from_secs(100_000);
     let mut target = place.target().mailbox_size(1 << 16).control_interval(never).build().unwrap();
     let echo = library("echo");
@@ -256,7 +256,7 @@ fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     (0..20_000).for_each(|_| {
         target.poll().unwrap();
     });
-    // For so much the source requests a large mailbox, beside its frames.
+    // For a payload of this length the source requests a large mailbox, beside its frames.
     let long = vec![7; 1 << 18];
     let link = links.into_iter().nth(7).unwrap();
     let flushed = alongside(
@@ -265,7 +265,8 @@ fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
             link.flush(PATIENCE)
         },
         || {
-            // It is heard within thousands of polls: one for each turn on a busy processor would take minutes.
+            // The target finds the frame within thousands of polls: one for each turn on a busy processor would take
+            // minutes.
             (0..256).for_each(|_| {
                 target.poll().unwrap();
             });

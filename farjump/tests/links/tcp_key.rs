@@ -1,5 +1,5 @@
-//! A target's keys that change while it runs: sources with a key are admitted with its rights, and sources
-//! with a removed key are cut.
+//! A target's keys that change while it runs: it admits sources with a key with the key's rights, and cuts sources
+//! with a removed key.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -76,7 +76,7 @@ fn asks(address: &str, key: Key) -> Admin {
     Admin::new(address).unwrap().timeout(PATIENCE).key(key)
 }
 
-/// Makes requests until the response is right.
+/// Repeats a request until the response is right.
 #[track_caller]
 fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(&Result<T, Error>) -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -112,7 +112,7 @@ fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
     let target = target.spawn().unwrap();
     let may = |name: &str| {
         let admin = asks(&address, ring.key(name));
-        // A long one is read from peers with the right, and from no others.
+        // The target reads a long library from peers with the right, and from no others.
         let exported = admin.export("libnone.so", &vec![7; 200_000]);
         let lacks = lacks(&exported, "export");
         rejected(exported, if lacks { RejectCause::Rights } else { RejectCause::Failed });
@@ -175,7 +175,7 @@ fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() 
         Control::connect_with(&address, &options, Instant::now() + PATIENCE).unwrap()
     };
     let [mut a, mut b] = ["a", "b"].map(connected);
-    // Both have shown their key, and send nothing more.
+    // Both have proved their key, and send nothing more.
     for control in [&mut a, &mut b] {
         let deadline = Instant::now() + A_WHILE / 5;
         while Instant::now() < deadline {
@@ -212,7 +212,7 @@ fn a_file_that_is_no_good_when_a_target_starts_is_an_error_and_one_that_is_not_n
     ring.place.target().key_file(ring.path()).build().unwrap();
 }
 
-/// Has a source with this key leave a call behind that sends itself on for ever, on a link that ends.
+/// Makes a call with this key that forwards itself to its own target for ever, over a link that ends.
 fn leave_behind(target: &mut Target<'_>, key: Key) {
     extern "C" fn lend() -> u32 {
         1
@@ -231,14 +231,14 @@ fn leave_behind(target: &mut Target<'_>, key: Key) {
 #[test]
 fn calls_that_wait_for_a_key_stop_when_it_is_withdrawn_or_loses_a_right_also_without_its_link() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
-    // What is left behind goes on for as long as this takes.
+    // These calls continue for as long as this test takes.
     let mut limits = ForwardLimits::default();
     limits.repeats = u32::MAX;
     let mut target = ring.target().forward_limits(limits).build().unwrap();
     leave_behind(&mut target, ring.key("a"));
     leave_behind(&mut target, ring.key("b"));
     let dropped = |target: &Target<'_>| target.stats().refused(RefusalCause::Rights);
-    // Those of the other key go on.
+    // The calls of the other key continue.
     ring.put(ring.line("b"));
     poll_until(&mut target, |target| dropped(target) == 1);
     let calls = target.stats().calls;

@@ -1,11 +1,11 @@
-//! Typed calls: of functions in Rust, which state their types, and in C, which do not.
+//! Typed calls: of functions in Rust, which declare their types, and of functions in C, which do not.
 
 use farjump::zerocopy::{FromBytes, Immutable, IntoBytes};
 use farjump::{CallError, Error, Mode, TypedArgs, TypedFunction, TypedReply};
 
 use crate::support::{PATIENCE, Pair, Place, library, meanwhile, panicked};
 
-/// Calls as a program does, while the target polls.
+/// Makes a typed call, while the target polls.
 fn call<A, R>(pair: &mut Pair<'_>, function: &TypedFunction<A, R>, args: &A) -> Result<R::Value, Error>
 where
     A: TypedArgs + Sync + ?Sized,
@@ -47,7 +47,7 @@ fn structures_go_and_come_and_an_error_is_the_functions_own_text() {
         let error = panicked(call(&mut pair, &nearest, &Question { count, ..question }), "nearest");
         assert!(error.contains(text), "{error}");
     }
-    // Bytes of another length never reach the function, whoever sends them.
+    // Bytes of another length never reach the function, whichever source sends them.
     let error = panicked(pair.call(nearest.library(), &[0; 407]), "nearest");
     assert!(error.contains("the payload is no value of 408 bytes"), "{error}");
 }
@@ -60,7 +60,7 @@ fn slices_of_any_length_go_and_come_in_every_mode() {
     for mode in [Mode::Cached, Mode::Always, Mode::InPlace, Mode::Local] {
         let target = place.target().modes(&[mode]).local(prefixes.library()).local(sum.library());
         let mut pair = Pair::of(target, place.link().mode(mode));
-        // Copied to the stack up to 256 bytes, and by the target above.
+        // Payloads of up to 256 bytes are copied to the stack, and longer ones to memory of the target.
         for len in [0, 1, 5, 6, 31, 32, 33, 1000, 100_000_u64] {
             let values: Vec<u64> = (1..=len).collect();
             let expected: Vec<u64> = values.iter().map(|n| n * (n + 1) / 2).collect();
@@ -138,7 +138,7 @@ fn types_that_a_function_does_not_have_are_refused_once_and_both_are_named() {
     assert!(refusal::<[Question], Answer>("nearest.rs").contains("values of 408 bytes"));
     // An array is some number of values, and one value is an array of one.
     library("sum.rs").typed::<[f32; 3], [f64]>().unwrap();
-    // In C nothing is stated but the alignment.
+    // A function in C declares nothing but the alignment.
     library("echo").typed::<[u64], u32>().unwrap();
     let text = refusal::<[u128], ()>("echo");
     assert!(

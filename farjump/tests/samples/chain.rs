@@ -17,7 +17,7 @@ fn len(number: usize) -> u64 {
     (number * number * 1000 + 3) as u64
 }
 
-/// Targets that know the one after them as `next`; the last of an open chain knows none.
+/// Targets whose destination `next` is the one after them; the last target of an open chain has none.
 fn targets(place: &Place, count: usize, closed: bool) -> Vec<TargetThread> {
     let target = |number| {
         let file = place.path(&format!("{number}.data"));

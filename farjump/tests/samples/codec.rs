@@ -27,13 +27,12 @@ fn payload(len: u64, block: &[u8]) -> Vec<u8> {
 pub(crate) fn decompressed(payload: &[u8]) -> Option<Vec<u8>> {
     let (len, block) = payload.split_first_chunk()?;
     let len = usize::try_from(u64::from_ne_bytes(*len)).ok()?;
-    // No byte of a block makes more than 255: longer lengths are false, and must not be allocated.
+    // A byte of a block makes at most 255: longer lengths are false, and must not be allocated.
     let bytes = block::decompress(block, (len <= 255 * block.len()).then_some(len)?).ok()?;
     (bytes.len() == len).then_some(bytes)
 }
 
-/// Text with all features: copies near and far, runs, and noise, of lengths around those where encodings
-/// change.
+/// Text with all features: copies near and far, runs, and noise. Their lengths include those where encodings change.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let piece =
         (0..4_u8, any::<u8>(), prop_oneof![0..40_usize, 240..300_usize, 0..70_000_usize], any::<u64>());
@@ -116,7 +115,7 @@ fn last_match(block: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
-/// "End of block restrictions" of LZ4's format, which faster decoders than ours rely on.
+/// "End of block restrictions" of LZ4's format, which faster decoders than this one rely on.
 #[test]
 fn blocks_end_as_the_format_asks() {
     let codec = library("codec");
@@ -256,7 +255,8 @@ fn no_payload_gives_anything_but_what_lz4_flex_gives_or_a_panic() {
 fn a_small_block_that_makes_too_long_a_reply_fails_and_the_next_call_does_not() {
     let (_place, mut pair) = Pair::start();
     let raw = library("codec_raw");
-    // One byte, and a match that repeats it 128 MiB long; no empty sequence at the end, which is not reached.
+    // One byte, and a match that repeats it 128 MiB long. There is no empty sequence at the end: decoding stops
+    // before.
     let longer = (128 << 20) / 255;
     let block = [&b"\x1fa\x01\x00"[..], &vec![0xff; longer], b"\x00"].concat();
     let error = words_of(pair.call(&raw, &payload(1 + 4 + 15 + 255 * longer as u64, &block)));

@@ -29,8 +29,8 @@ struct Slot {
 }
 
 extern "C" fn store_slot(store: *mut Store, key: u64, slot: *mut Slot) -> c_int {
-    // SAFETY: indirect_put passes its target_args on, which is the store that `pair` gives, and a slot of its
-    // own; nothing else uses them while the target is polled.
+    // SAFETY: indirect_put passes its target_args on, which is the store that `pair` gives, and a slot of its own;
+    // nothing else uses them while the target is polled.
     let (store, slot) = unsafe { (&mut *store, &mut *slot) };
     let Some(range) = store.slots.get(&key) else { return -1 };
     let bytes = &mut store.bytes[range.clone()];

@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::codec::{decompressed, hostile};
 
-/// Compiles a program with AddressSanitizer and UndefinedBehaviorSanitizer, whose first finding ends it.
+/// Compiles a program with AddressSanitizer and UndefinedBehaviorSanitizer. Their first finding ends the program.
 fn compile(source: &Path, program: &Path) -> Output {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     Command::new("cc")

@@ -14,7 +14,7 @@ use crate::traced::{self, mark};
 const IDLE: [usize; 2] = [8, 80];
 /// Turns that are counted in each phase.
 const TURNS: usize = 10;
-/// Phases without a call, of which the least counts: once a second all links are looked at.
+/// Phases without a call. Only the shortest counts: once a second the target checks all links.
 const PHASES: usize = 5;
 
 /// A turn of an event loop that does not sleep.
@@ -52,7 +52,7 @@ fn play() {
             (0..TURNS).for_each(|_| turn(&mut target));
         }
         mark();
-        // Turns of a target that each of them wakes, by another link.
+        // A call on another link wakes the target in each turn.
         for round in 0..TURNS {
             target.arm().unwrap().expect("it is idle");
             let mut call = links[round * count / TURNS].inject(&echo, b"wakes").unwrap();

@@ -15,7 +15,7 @@ use crate::{Pair, Place, Steady, counting, serve};
 
 /// Calls in flight.
 const CALLS: usize = 200;
-/// Polls and wake-ups of a round beyond those of its calls: the driver looks again, and hands over.
+/// Polls and wake-ups of a round beyond those of its calls: the driver polls again, and hands over.
 const MORE: u64 = 8;
 
 /// Counts the wake-ups of one call, as if each had a task of its own.
@@ -38,8 +38,8 @@ impl Wakes {
     }
 }
 
-/// Has [`CALLS`] calls in flight and awaits each by a waker of its own, in `warm_up` rounds and then in
-/// `rounds` more. Before these `begin` runs; after them `end`, with the most polls and wake-ups of one.
+/// Keeps [`CALLS`] calls in flight and awaits each by a waker of its own, in `warm_up` rounds and then in `rounds`
+/// more. `begin` runs before these. `end` runs after them, with the most polls and wake-ups of one round.
 fn await_calls(warm_up: u64, rounds: u64, begin: impl FnOnce(), end: impl FnOnce(u64, u64)) {
     let place = Place::new();
     let Steady { pair: Pair { link, mut target }, echo, .. } = Steady::new(&place);

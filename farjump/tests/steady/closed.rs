@@ -10,10 +10,10 @@ use crate::support::{Pair, Place, serve};
 
 /// Different functions called in each way. The first half makes the tables as long as they get.
 const FUNCTIONS: u64 = 2000;
-/// Images that the target's store holds.
+/// Capacity of the target's store in images.
 const STORED: usize = 32;
-/// Bytes that may be held after the second half beyond those after the first: an eighth of its images. A
-/// link keeps some images, now more and now fewer.
+/// Limit of the bytes held after the second half beyond those after the first: an eighth of its images. A link keeps
+/// some images, and their number varies.
 const SLACK: i64 = 1 << 20;
 
 /// Memory mappings and descriptors of this process, and bytes that this thread holds.
@@ -22,8 +22,8 @@ fn taken() -> (usize, usize, i64) {
     (mappings, read_dir("/proc/self/fd").unwrap().count(), held())
 }
 
-/// Calls functions with other numbers in each half, closing the library of each right after its call, and
-/// compares what is held.
+/// Calls functions with other numbers in each half. Closes the library of each right after its call, and compares the
+/// memory, mappings and descriptors held.
 fn run(mode: Mode, open: fn(&mut Distinct, u64) -> Library, call: fn(&mut Pair<'_>, &Library, u64)) {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);

@@ -1,4 +1,4 @@
-//! An allocator that counts, thread by thread.
+//! An allocator that counts for each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -25,7 +25,7 @@ fn hold(bytes: usize, sign: i64) {
 }
 
 fn count() {
-    // An ending thread frees memory after its own variables are gone; that is not counted.
+    // An ending thread frees memory after its own variables are gone; this memory does not count.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 

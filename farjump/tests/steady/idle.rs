@@ -123,7 +123,7 @@ fn play_source(test: &str) {
     let mut grow = |count: usize| {
         for _ in 0..count {
             let link = Link::builder(&address).transport(TRANSPORT).key(key()).connect().unwrap();
-            // It has been in use: memory kept by use would show.
+            // The link has been in use: memory kept by use would show.
             link.inject(&counter, &[1; 8]).unwrap().wait(PATIENCE).unwrap();
             link.inject(&counter, &[1; 5000]).unwrap().wait(PATIENCE).unwrap();
             links.push(link);

@@ -1,4 +1,4 @@
-//! Memory of links over `shm`: their mailboxes take it as they are used.
+//! Memory of links over `shm`: their mailboxes take memory as they are used.
 
 use std::fs::read_to_string;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +19,9 @@ const MAILBOXES: u64 = (4 << 20) + (1 << 20);
 /// Memory of this process, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Pages of mailboxes, whoever else maps them.
+    /// Pages of mailboxes, also if other processes map them.
     mailboxes: u64,
-    /// The share of all pages.
+    /// This process's share of all its pages.
     whole: u64,
 }
 
@@ -51,7 +51,7 @@ impl Taken {
     }
 }
 
-/// A target in a process of its own: it says what it takes when it is asked.
+/// Plays a target in a process of its own, which reports its memory on command.
 fn play_target(prefault: bool) {
     let asked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     std::thread::spawn(|| commands().for_each(|_| asked.store(true, Ordering::Relaxed)));
@@ -79,7 +79,7 @@ fn call(link: &Link, counter: &Library, args: &[u8]) {
     link.inject(counter, args).unwrap().wait(PATIENCE).unwrap();
 }
 
-/// Whether the system promises no memory that it might not have: mailboxes have all of theirs then.
+/// Returns whether the system promises only memory that it has: then a mailbox has all of its memory from the start.
 fn is_strict() -> bool {
     read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|policy| policy.starts_with('2'))
 }
@@ -110,7 +110,7 @@ fn four_links_take_less_than_2_mib_each_in_a_target_until_a_stream_uses_their_ma
     assert!(after.mailboxes <= LINKS * MOST, "{after:?}");
     assert!(after.whole - before.whole <= LINKS * MOST, "{before:?}, then {after:?}");
 
-    // A stream of more than a mailbox's length uses all of it, and none of another link's.
+    // A stream longer than a mailbox uses all of it, and no memory of another link's.
     for round in 0..2000 {
         links[0].send(&counter, &[round as u8; 4000]).unwrap();
     }
@@ -131,7 +131,7 @@ fn mailboxes_that_are_to_have_all_of_their_memory_have_it_when_the_link_is_made(
     let mut target = HelperProcess::of_test(this_test!(), &["whole"]);
     let address = target.hear();
     let link = Link::builder(&address).prefault(true).connect().unwrap();
-    // The target's part of the handshake is over when it has run a call.
+    // The target has finished its part of the handshake when it has run a call.
     call(&link, &library("counter"), b"");
     // Both mailboxes are mapped there.
     let taken = taken(&mut target);

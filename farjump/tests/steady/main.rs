@@ -28,13 +28,13 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 
 /// Messages in a run.
 const MESSAGES: u64 = 100_000;
-/// Messages in a round of it.
+/// Messages in one of its rounds.
 const EACH: u64 = 8;
 /// Longer than any run: a check for messages of other processes is a system call.
 const NEVER: Duration = Duration::from_secs(100_000);
 
-/// Number of calls between threads, each of which waits for the other. Fewer where both share a processor: the one that
-/// spins keeps it from the other one for milliseconds.
+/// Number of calls between threads, each of which waits for the other. It is smaller if both share a processor: the
+/// thread that spins keeps the other from it for milliseconds.
 fn handovers() -> u64 {
     let is_shared = farjump_os::resources::processors() == 1;
     if is_shared { 500 } else { 5_000 }
@@ -70,8 +70,8 @@ impl Steady {
         steady
     }
 
-    /// Sends each kind of message `rounds` times: cached, with and without a reply, of one line and of many,
-    /// waited for and polled for, in flight alone and together.
+    /// Sends each kind of message `rounds` times: cached, with and without a reply, of one line and of many. Some
+    /// replies are waited for and some polled for, with one message in flight and with several.
     fn run(&mut self, rounds: u64) {
         let Pair { link, target } = &mut self.pair;
         for round in 0..rounds {
@@ -152,7 +152,7 @@ fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies()
             let mut into = Vec::new();
             let mut run = |rounds: u64| {
                 for round in 0..rounds {
-                    // The longest first, for which both sides make room.
+                    // The longest first: both processes allocate buffers for it.
                     let message = &[round as u8; 1000][round as usize % 1000..];
                     into.clear();
                     link.call_into(&echo, message, PATIENCE, &mut into).unwrap();

@@ -8,13 +8,13 @@ use farjump_transports::make;
 use crate::counting;
 use crate::support::{PATIENCE, Place, library};
 
-/// Most bytes of farjump's for each further source.
+/// Limit of farjump's own bytes for each further source.
 const MOST: i64 = 4096;
 /// Sources before counting begins, and those that are counted.
 const SOURCES: (usize, usize) = (8, 16);
 
-/// Bytes that the target's thread has allocated for each further source that has called over `transport`;
-/// `None`, with a message, if that is unavailable.
+/// Bytes that the target's thread has allocated for each further source that has called over `transport`. Returns
+/// `None`, with a message, if that transport is unavailable.
 fn for_each_source(transport: &'static str) -> Option<i64> {
     if let Err(error) = make(transport) {
         println!("skipped: {error}");

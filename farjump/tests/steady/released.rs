@@ -1,4 +1,4 @@
-//! A dropped link or target releases everything that it held.
+//! Dropping a link or a target releases all of its resources.
 
 use std::fs::read_to_string;
 
@@ -28,9 +28,8 @@ fn a_link_and_a_library_that_are_gone_hold_nothing() {
     };
     // Allocations that the process makes once: files of the tests, tables of the dynamic linker.
     (0..3).for_each(|_| turn());
-    // A thread that is started to close descriptors itself frees its allocation of this thread, which happens
-    // once in a while, and names of closed libraries are dropped a few at a time. A leak raises even the lowest
-    // of several rounds.
+    // The count varies: now and then a thread that closes descriptors frees its own allocation of this thread's, and
+    // names of closed libraries are dropped a few at a time. A leak raises even the lowest count of several rounds.
     const WINDOW: usize = 8;
     let mut after = Vec::new();
     let steady = (0..60).any(|round| {

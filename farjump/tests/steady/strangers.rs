@@ -1,4 +1,4 @@
-//! Bounds on a target's work for processes without the key, by count: its work in one turn, the bytes that it
+//! Bounds on a target's work for processes without the key, by count: its system calls in one turn, the bytes that it
 //! reads, and its memory.
 
 use std::io::{ErrorKind, Read, Write};
@@ -16,21 +16,21 @@ use crate::traced::{self, Traces, mark};
 
 /// Rounds, in each of which the honest link calls once.
 const ROUNDS: u64 = 30;
-/// Connections that strangers make at once, in each of the first rounds: the system keeps no more until they
-/// are accepted.
+/// Connections that strangers make at once, in each of the first rounds. The system keeps no more until the target
+/// accepts them.
 const TOGETHER: usize = 120;
 /// Number of those rounds.
 const BURSTS: u64 = 4;
-/// Turns of the target within which a call of the honest link is answered.
+/// Turns of the target within which a call of the honest link gets its reply.
 const MOST_TURNS: usize = 50;
 /// Most bytes of the target's memory for all strangers.
 const MOST_HELD: i64 = 512 << 10;
 
-/// Connections that are accepted in a turn, and its system calls: for each of them, and for each of as many
-/// that have events.
+/// Connections that the target accepts in a turn. Its system calls in a turn are for each of these, and for each of
+/// as many connections that have events.
 const ACCEPTED: u64 = 64;
 const CALLS: u64 = 64 * 24;
-/// Bytes that are read of a connection without token and key: as many as a stream's opening has. The first
+/// Bytes that the target reads from a connection without token and key: the length of a stream's opening. The first
 /// part of a handshake has two less.
 const READ: u64 = 64;
 
@@ -62,7 +62,7 @@ impl Stranger {
         Stranger { stream, trickle, flood }
     }
 
-    /// Its actions of a round. It continues when it is closed.
+    /// Does its actions of a round. It continues after the target has closed it.
     fn act(&mut self) {
         if let Some(byte) = self.trickle.pop() {
             let _ = self.stream.write(&[byte]);
@@ -70,7 +70,7 @@ impl Stranger {
         while !self.flood.is_empty() && self.stream.write(&self.flood).is_ok() {}
     }
 
-    /// Whether the target has closed it.
+    /// Returns whether the target has closed it.
     fn is_closed(&mut self) -> bool {
         loop {
             match self.stream.read(&mut [0; 256]) {
@@ -82,7 +82,7 @@ impl Stranger {
     }
 }
 
-/// A turn of the target, of which each half is counted: it handles events, and it polls.
+/// A turn of the target: it handles events, and it polls. Each half is a phase of its own.
 fn turn(target: &mut Target<'_>) {
     mark();
     target.wait(Duration::ZERO).unwrap();
@@ -138,7 +138,7 @@ fn play() {
         let now = counting::held() + held;
         assert!(now <= MOST_HELD, "{now} bytes in round {round}");
     }
-    // All are closed when a handshake would be too late, including those that still send.
+    // The target closes all of them, including those that still send, when a handshake would be too late.
     while !strangers.iter_mut().all(Stranger::is_closed) {
         strangers.iter_mut().for_each(Stranger::act);
         turn(&mut target);

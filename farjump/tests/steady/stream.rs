@@ -38,7 +38,7 @@ fn sealed() -> Pair<'static> {
     Pair { link, target }
 }
 
-/// Makes `count` calls, each answered before the next.
+/// Makes `count` calls. Each gets its reply before the next.
 fn one_by_one(pair: &mut Pair<'_>, library: &Library, count: u64) {
     for round in 0..count {
         let mut call = pair.link.inject(library, &round.to_ne_bytes()).unwrap();
@@ -98,8 +98,8 @@ fn a_call_is_moved_by_two_system_calls_on_each_side_and_one_of_a_batch_by_far_le
     let Traces { phases, .. } = traced::run(this_test!());
     let [single, batched, _] = phases[..] else { panic!("{phases:?}") };
     println!("one by one {single:?}, in batches {batched:?}");
-    // Both sides are in one thread, which sends a call and a reply and receives both. Credit rides on them,
-    // but for once: the credit left from the batches before.
+    // Both processes of the link are in one thread, which sends a call and a reply and receives both. Credit travels
+    // with them, except once: the credit left from the batches before.
     let calls = 2 * CALLS..=2 * CALLS + 1;
     assert!(calls.contains(&single.sent) && calls.contains(&single.received), "{single:?}");
     let of_batches = (batched.sent + batched.received) as f64 / (BATCHES * TOGETHER) as f64;

@@ -1,5 +1,5 @@
-//! System calls, counted by forbidding them: a thread behind a filter that permits only the end of its
-//! process (seccomp(2)) dies of the first one. Contended locks are system calls too (futex(2)).
+//! System calls, counted by forbidding them. A thread behind a filter that permits only the end of its process
+//! (seccomp(2)) dies of the first one. Contended locks are system calls, too (futex(2)).
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -38,7 +38,7 @@ pub(crate) fn forbid_system_calls() {
 }
 
 pub(crate) fn end(code: i32) -> ! {
-    // SAFETY: it ends the process; nothing of the process is used after.
+    // SAFETY: the call ends the process; nothing of the process is used after.
     unsafe { libc::_exit(code) }
 }
 
@@ -90,7 +90,7 @@ fn calls_between_threads_do_no_system_call_while_they_spin() {
 fn the_filter_lets_no_system_call_pass() {
     if is_child() {
         forbid_system_calls();
-        // SAFETY: it has no arguments and changes nothing.
+        // SAFETY: the call has no arguments and changes nothing.
         end(unsafe { libc::syscall(libc::SYS_getpid) } as i32);
     }
     assert_eq!(run(this_test!()).signal(), Some(libc::SIGSYS));

@@ -33,7 +33,7 @@ const MARK: libc::c_long = libc::SYS_getpriority;
 
 /// Begins another phase.
 pub(crate) fn mark() {
-    // SAFETY: it takes two numbers and changes nothing.
+    // SAFETY: the call takes two numbers and changes nothing.
     unsafe { libc::syscall(MARK, libc::PRIO_PROCESS, 0) };
 }
 
@@ -46,7 +46,7 @@ fn follow(thread: i32, go_on: impl FnOnce()) -> Traces {
     };
     let wait = || {
         let mut status = 0;
-        // SAFETY: the status has its space.
+        // SAFETY: `status` has the size that waitpid(2) writes.
         let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
         (waited == thread && libc::WIFSTOPPED(status)).then(|| libc::WSTOPSIG(status))
     };
@@ -127,7 +127,7 @@ impl Calls {
 
 /// The child's part: reports its thread id, and waits until it is traced.
 pub(crate) fn wait_for_tracer() {
-    // SAFETY: it only returns a number.
+    // SAFETY: the call only returns a number.
     say(&unsafe { libc::syscall(libc::SYS_gettid) }.to_string());
     commands().next();
 }

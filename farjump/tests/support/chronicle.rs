@@ -16,14 +16,14 @@ impl Chronicle {
         Chronicle { calls: 0, hash: 0xcbf2_9ce4_8422_2325 }
     }
 
-    /// Its present state at the target.
+    /// The function's present state at the target.
     pub(crate) fn of(link: &Link) -> Chronicle {
         let reply = link.inject(&library("chronicle"), b"").unwrap().wait(PATIENCE).unwrap();
         let [calls, hash] = to_words(&reply)[..] else { panic!("{reply:?}") };
         Chronicle { calls, hash }
     }
 
-    /// Calls it with this payload.
+    /// Computes a call with this payload.
     pub(crate) fn add(&mut self, payload: &[u8]) {
         let bytes = payload.iter().map(|&byte| u64::from(byte));
         for word in bytes.chain([payload.len() as u64]) {
@@ -37,7 +37,7 @@ impl Chronicle {
         words(&[self.calls, self.hash])
     }
 
-    /// Calls it over `link` with payloads of these lengths, which have to arrive as they were sent.
+    /// Calls the function over `link` with payloads of these lengths, and checks that they arrive as they were sent.
     pub(crate) fn arrives(&mut self, link: &Link, lengths: impl IntoIterator<Item = usize>) {
         let library = library("chronicle");
         for len in lengths {

@@ -89,10 +89,11 @@ fn last_change(path: &Path) -> SystemTime {
     fs::read_dir(path).unwrap().map(|entry| last_change(&entry.unwrap().path())).fold(own, SystemTime::max)
 }
 
-/// The path of an ifunc library, built once for all processes of a test binary.
+/// The path of an ifunc library, which is built once for all processes of a test binary.
 ///
-/// Its source is `tests/ifuncs/NAME.c`, or `NAME.rs` there; if there is none, the sample of that name, in C or,
-/// for `NAME.rs`, in Rust. A library of `tests/ifuncs` with an underscore in its name is called by the part before it.
+/// Its source is `tests/ifuncs/NAME.c`, or `NAME.rs` there. If there is none, it is the sample of that name, in C or,
+/// for `NAME.rs`, in Rust. The function of a library of `tests/ifuncs` with an underscore in its name has the part
+/// before it as its name.
 pub(crate) fn library_path(name: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
@@ -164,7 +165,7 @@ impl<'a> Pair<'a> {
         Pair::of(place.target(), place.link())
     }
 
-    /// The same in a folder of its own.
+    /// The same pair with a folder of its own.
     pub(crate) fn start() -> (Place, Pair<'a>) {
         let place = Place::new();
         let pair = Pair::new(&place);
@@ -188,7 +189,7 @@ impl<'a> Pair<'a> {
         serve(&mut self.target)
     }
 
-    /// Injects, has the target run, and takes the outcome.
+    /// Injects a function, lets the target run it, and takes the outcome.
     pub(crate) fn call(&mut self, library: &Library, args: &[u8]) -> Result<Reply, Error> {
         let mut pending = self.link.inject(library, args)?;
         outcome_of(&mut self.target, &mut pending)
@@ -201,7 +202,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Polls until nothing is found.
+/// Polls until there is no more work.
 pub(crate) fn serve(target: &mut Target<'_>) -> usize {
     let mut all = 0;
     loop {
@@ -212,7 +213,7 @@ pub(crate) fn serve(target: &mut Target<'_>) -> usize {
     }
 }
 
-/// Polls until the target is in a state.
+/// Polls until `is_so` returns true for the target.
 pub(crate) fn poll_until(target: &mut Target<'_>, is_so: impl Fn(&Target<'_>) -> bool) {
     while !is_so(target) {
         target.poll().unwrap();
@@ -237,7 +238,7 @@ pub(crate) fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> 
     })
 }
 
-/// As [`meanwhile`], for making a link: also for a target that hardly ever looks for connections while it
+/// As [`meanwhile`], for making a link. It also works for a target that hardly ever checks for connections while it
 /// polls.
 pub(crate) fn while_polling<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T + Send) -> T {
     alongside(connect, || {
@@ -256,7 +257,7 @@ pub(crate) fn alongside<T: Send>(act: impl FnOnce() -> T + Send, mut turn: impl 
     })
 }
 
-/// Whether a descriptor becomes readable within `timeout`.
+/// Returns whether a descriptor becomes readable within `timeout`.
 pub(crate) fn readable(descriptor: BorrowedFd<'_>, timeout: Duration) -> bool {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
     rustix::event::poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap()
@@ -266,7 +267,7 @@ pub(crate) fn readable(descriptor: BorrowedFd<'_>, timeout: Duration) -> bool {
 /// Sleeps on a link's descriptor alone, as event loops do, until `done` returns a value.
 ///
 /// # Panics
-/// When nothing wakes it: here no periodic poll makes good a lost wake, unless the transport asks for polls.
+/// When nothing wakes it: here no periodic poll finds a lost wake, unless the transport requires polls.
 pub(crate) fn sleep_until<T>(link: &Link, mut done: impl FnMut() -> Option<T>) -> T {
     loop {
         if let Some(done) = done() {
@@ -281,7 +282,7 @@ pub(crate) fn sleep_until<T>(link: &Link, mut done: impl FnMut() -> Option<T>) -
     }
 }
 
-/// The outcome of a call, slept for as in [`sleep_until`].
+/// The outcome of a call, for which the link sleeps as in [`sleep_until`].
 pub(crate) fn sleep_for(link: &Link, mut call: Pending<'_>) -> Result<Reply, Error> {
     sleep_until(link, || call.poll().transpose())
 }
@@ -290,7 +291,7 @@ pub(crate) fn sleep_for(link: &Link, mut call: Pending<'_>) -> Result<Reply, Err
 pub(crate) struct Seen<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T: Clone + Send + 'static> Seen<T> {
-    /// An empty record, and what adds to it.
+    /// An empty record, and a function that adds to it.
     pub(crate) fn new() -> (Seen<T>, impl Fn(T) + Clone + Send + 'static) {
         let values = Arc::<Mutex<Vec<T>>>::default();
         let record = Arc::clone(&values);
@@ -309,7 +310,7 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What the target's `sequence` has seen: its calls, and those that were out of order.
+/// Counters of the target's `sequence`: its calls, and those that were out of order.
 pub(crate) fn sequence(link: &Link) -> [u64; 2] {
     let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
     to_words(&seen).try_into().unwrap()

@@ -1,5 +1,5 @@
-//! A peer whose UCX drops all messages: its worker has no active messages, so UCX has no handler for any of
-//! them. UCX reports no error in either process; waits end by their deadlines.
+//! A peer whose UCX drops all messages: its worker has no active messages, so UCX has no handler for any of them. UCX
+//! reports no error in either process; waits end by their deadlines.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -28,9 +28,9 @@ const PATHS: [Path; 3] = [
 ];
 /// Limit of waits for replies that never come.
 const SHORT: Duration = Duration::from_millis(500);
-/// Calls that are dropped.
+/// Calls that UCX drops.
 const SENT: usize = 200;
-/// Most lines about them in UCX's log: one at each doubling, and two messages of farjump's own beside.
+/// Most lines about them in UCX's log: one at each doubling, and two about farjump's other messages.
 const DROPS_REPORTED: usize = 9;
 
 /// A UCX worker that drops all of farjump's messages, in a context of its own.
@@ -44,8 +44,8 @@ impl Deaf {
     fn create() -> Deaf {
         let ucx = Ucx::open().unwrap();
         let (mut config, mut context, mut worker) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: UCX reads the fields that the masks name, and zeroes are valid for all others; the results
-        // have their space.
+        // SAFETY: UCX reads the fields that the masks name, and zeroes are valid for all others; the variables for
+        // the results have their types.
         unsafe {
             assert_eq!(ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config), UCS_OK);
             let mut params: ucp_params_t = MaybeUninit::zeroed().assume_init();
@@ -148,7 +148,7 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
         let began = Instant::now();
         timed_out(link.flush(SHORT));
         assert!(began.elapsed() >= SHORT);
-        // A call that uses the credit up, one without, and one that is waited for.
+        // A call that spends all of the credit, one without credit, and one whose reply is awaited.
         link.send(&echo, &vec![7; 60_000]).unwrap();
         timed_out(link.send(&echo, &vec![7; 60_000]));
         timed_out(link.inject(&echo, &[7; 8]).unwrap().wait(SHORT));

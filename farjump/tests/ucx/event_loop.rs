@@ -10,12 +10,12 @@ use crate::helper::{HelperProcess, this_test};
 use crate::paths::on_every_path;
 use crate::support::{PATIENCE, Place, library, readable, refused, sleep_for, sleep_until};
 
-/// Puts a link to sleep whose target is stopped: then nothing wakes it. Returns whether events would, which
-/// is not so as long as UCX has to be called for pending work.
+/// Puts a link to sleep whose target is stopped: then nothing wakes it. Returns whether events would wake it. They
+/// would not as long as UCX has pending work for which the link has to call it.
 fn put_to_sleep(link: &Link) -> bool {
     loop {
         let longest = link.arm().unwrap();
-        // A worker that has just been used may have work of its own.
+        // A worker that was used just before may have work of its own.
         if let Some(longest) = longest
             && !readable(link.as_fd().unwrap(), Duration::from_millis(1))
         {
@@ -25,7 +25,7 @@ fn put_to_sleep(link: &Link) -> bool {
     }
 }
 
-/// Whether the source is woken, or need not be, as it naps.
+/// Returns whether the source is woken, or naps and need not be.
 fn is_woken(link: &Link, soundly: bool) -> bool {
     let woken = !soundly || readable(link.as_fd().unwrap(), PATIENCE);
     link.disarm();
@@ -40,7 +40,7 @@ fn call_asleep(target: &HelperProcess, link: &Link, payload: &[u8]) -> (Result<R
         target.signal(Signal::STOP);
         match link.try_inject(&echo, payload) {
             Ok(call) => break call,
-            // It was stopped before it returned the credit of the call before.
+            // The target was stopped before it returned the credit of the last call.
             Err(Error::Inject(InjectError::Full)) => target.signal(Signal::CONT),
             Err(error) => panic!("{error}"),
         }

@@ -13,7 +13,7 @@ use crate::helper::this_test;
 use crate::paths::{Path, on_every_path};
 use crate::support::{PATIENCE, Place, in_child, library, sequence, words};
 
-/// Whether a call failed because the link belongs to the process `parent`.
+/// Checks whether a call failed because the link belongs to the process `parent`.
 fn forked<T>(parent: u32) -> impl Fn(Result<T, Error>) -> bool {
     move |done| match done {
         Err(Error::Wait(WaitError::Forked { parent: named, .. })) => named == parent,
@@ -32,7 +32,8 @@ fn call(link: &Link, payload: &[u8]) -> Vec<u8> {
     link.inject(&library("echo"), payload).unwrap().wait(PATIENCE).unwrap().to_vec()
 }
 
-/// Whether each use of the link fails in this child, and each of the call with this number if there is one.
+/// Returns whether each use of the link fails in this child. If there is a `number`, each use of that call has to
+/// fail, too.
 fn is_of_parent(link: &mut Link, number: Option<u32>, parent: u32) -> bool {
     let (echo, sequence) = (library("echo"), library("sequence"));
     let mut is_refused = true;
@@ -52,13 +53,13 @@ fn is_of_parent(link: &mut Link, number: Option<u32>, parent: u32) -> bool {
         && forked(parent)(link.reconnect())
 }
 
-/// A copy of the parent's link, to be dropped in a child.
+/// A copy of the parent's link, which a child drops.
 fn copy_of(link: &Link) -> Link {
     // SAFETY: the child ends without dropping the original.
     unsafe { ptr::read(link) }
 }
 
-/// Whether this child calls by a link of its own. UCX allows none.
+/// Returns whether this child calls over a link of its own. UCX allows none.
 fn has_own_link(path: &Path, place: &Place) -> bool {
     match path.link(place).connect() {
         Ok(link) => call(&link, b"child") == b"child",
@@ -139,7 +140,7 @@ fn a_process_that_becomes_a_daemon_after_opening_makes_links_of_its_own() {
                 let answered = answered && has_own_link(path, &place);
                 fs::write(place.path("written"), if answered { "yes" } else { "no" }).unwrap();
                 fs::rename(place.path("written"), &done).unwrap();
-                // SAFETY: it ends this process, without the test program's exit handlers.
+                // SAFETY: the call ends this process, without the test program's exit handlers.
                 unsafe { libc::_exit(0) };
             }
             opened
@@ -154,7 +155,7 @@ fn a_process_that_becomes_a_daemon_after_opening_makes_links_of_its_own() {
     });
 }
 
-/// Makes this process a leader of a session, and waits until its parent has ended. It is ended if it hangs.
+/// Makes this process a leader of a session, and waits until its parent has ended. An alarm ends it if it hangs.
 fn is_daemon(parent: u32) -> bool {
     // SAFETY: the calls change this process alone.
     unsafe {

@@ -14,8 +14,8 @@ use crate::support::{PATIENCE, Place, library};
 
 /// Length of an observation.
 const WATCHED: Duration = Duration::from_secs(2);
-/// Times that a process may wake in it. One that sleeps wakes once a second, to check that all is well; one
-/// that naps for want of a doorbell, some thirty times.
+/// Limit of the times that a process wakes while it is watched. A process that sleeps wakes once a second, for its
+/// periodic check. One that naps for want of a doorbell wakes some thirty times.
 const WAKES: u64 = 20;
 
 /// Times that each thread of the process has gone to sleep (proc(5)).
@@ -25,7 +25,7 @@ fn sleeps(actor: &HelperProcess) -> HashMap<OsString, u64> {
         line.trim().parse().unwrap()
     };
     let tasks = fs::read_dir(format!("/proc/{}/task", actor.pid().as_raw_nonzero())).unwrap();
-    // A thread may end between the two reads: the one that closes descriptors does, when it has nothing to do.
+    // A thread may end between the two reads: the one that closes descriptors ends when it has nothing to do.
     let status = |task: &DirEntry| fs::read_to_string(task.path().join("status")).ok();
     tasks.map(Result::unwrap).filter_map(|task| Some((task.file_name(), of(status(&task)?)))).collect()
 }
@@ -59,7 +59,8 @@ fn a_target_with_links_that_are_not_used_sleeps_and_a_call_wakes_it() {
 
 #[test]
 fn a_source_that_was_idle_among_many_is_heard_while_another_calls() {
-    /// Calls in which the others come to count as idle; and those in which one of them must be heard then.
+    /// Calls after which the other links count as idle, and calls within which the target has to find one of them
+    /// then.
     const CALLS: u32 = 10_000;
     on_every_path_at_once(this_test!(), |path| {
         let place = Place::new();

@@ -1,4 +1,4 @@
-//! Payloads longer than a target's budget for unread frames: they come alone, whole and in order.
+//! Payloads longer than a target's budget for unread frames: each arrives alone, whole and in order.
 
 use farjump::{Error, InjectError, Link, RefusalCause};
 
@@ -32,8 +32,8 @@ fn long_frames_and_short_ones_run_in_the_order_of_their_calls() {
         let link = path.link_to(&address).connect().unwrap();
         let sequence = library("sequence");
         let mut random = fastrand::Rng::with_seed(7);
-        // Over messages and streams a long one waits until all before it have run, and costs a busy machine
-        // some turns of both: few are enough for each to stand between two of the other kind.
+        // Over messages and streams a long frame waits until all before it have run, and costs a busy machine some
+        // turns of both processes. A few are enough for each to stand between two of the other kind.
         let (frames, longest) = if path.transport == "shm" { (5000_u64, 300_000) } else { (100, 60_000) };
         let mut payload = vec![0; longest];
         for number in 0..frames {
@@ -68,7 +68,7 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
         let text = refused(call(&link, &vec![0; LIMIT + 1]), "echo", RefusalCause::TooLarge);
         assert!(text.contains("67108865") && text.contains("TargetBuilder::max_payload"), "{text}");
         assert_eq!(call(&link, b"and on").unwrap(), 6);
-        // Replies are bounded by the reply ring, whatever their calls needed.
+        // The reply ring limits replies, whatever the length of their calls.
         refused(call(&link, &vec![0; 2 << 20]), "echo", RefusalCause::ReplyTooLarge);
         let roomy = path.link_to(&address).reply_mailbox_size(4 << 20).connect().unwrap();
         assert_eq!(call(&roomy, &vec![0; 2 << 20]).unwrap(), 2 << 20);
@@ -78,7 +78,7 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
 
 #[test]
 fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
-    // Where mailboxes are written, large mailboxes are made instead (`behaviour`).
+    // Over transports with mailboxes the source gets a large mailbox instead.
     on_every_path_of_messages(this_test!(), |path| {
         let mailbox = 1 << 16;
         for (limit, memory) in [(1 << 20, usize::MAX), (usize::MAX, 6 << 20)] {

@@ -1,8 +1,7 @@
 //! Guarantees of links over every path: UCX's, `tcp` and `shm`. Long payloads, peers that die, sleep, and
 //! UCX's own settings.
 //!
-//! UCX reads its settings once a process, so each test runs on every path in processes of its own
-//! (`paths.rs`).
+//! UCX reads its settings once in a process, so each test runs on every path in processes of its own (`paths.rs`).
 
 mod dropped_messages;
 mod event_loop;

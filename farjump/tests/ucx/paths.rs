@@ -12,7 +12,7 @@ use crate::support::Place;
 
 /// The file with the address of a fixture's target.
 const ADDRESS: &str = "address";
-/// Variable with the name of the path that a process is to run on.
+/// Variable with the name of the path that a process runs on.
 const PATH: &str = "PLAY_ON_PATH";
 
 /// A transport of farjump's, and UCX's environment.
@@ -22,7 +22,7 @@ pub(crate) struct Path {
     pub(crate) transport: &'static str,
     /// Names and values; other variables of UCX's are not set.
     pub(crate) settings: &'static [(&'static str, &'static str)],
-    /// The handshake is on loopback, with a key, and not on a Unix socket.
+    /// True if the handshake is on loopback, with a key, and not on a Unix socket.
     pub(crate) loopback: bool,
 }
 
@@ -52,10 +52,10 @@ const PATHS: [Path; 9] = [
     Path { name: "shm", transport: "shm", settings: &[], loopback: false },
 ];
 
-/// Number of them, from the first on, that deliver messages.
+/// Number of paths, from the first on, that deliver messages.
 const MESSAGES: usize = 6;
 
-/// Runs `body` on every path, in a process for each; unavailable paths are skipped by name. `test` is the
+/// Runs `body` on every path, in a process for each. Skips unavailable paths, and prints their names. `test` is the
 /// name of the calling test.
 pub(crate) fn on_every_path(test: &str, body: fn(&Path)) {
     on_paths(test, &PATHS, body);
@@ -85,14 +85,14 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path)) -> Vec<Strin
     usable(paths).map(|path| path.run(test)).collect()
 }
 
-/// Runs `body` if this process was started for a path.
+/// Runs `body` if this process was started for a path, and returns whether it was.
 fn is_on_path(paths: &[Path], body: fn(&Path)) -> bool {
     let Ok(name) = std::env::var(PATH) else { return false };
     body(paths.iter().find(|path| path.name == name).expect("a path of this test's"));
     true
 }
 
-/// The paths that are usable here. Names the others.
+/// The paths that are usable here. Prints the names of the others.
 fn usable(paths: &[Path]) -> impl Iterator<Item = &Path> {
     let backends = farjump::transports::available();
     paths.iter().filter(move |path| {
@@ -142,7 +142,7 @@ impl Path {
         link_to(address, self.transport)
     }
 
-    /// Address of the fixture's target, or for one to come: at the port of the one before, if there was one.
+    /// Address of the fixture's target, or for a new one: at the port of the one before, if there was one.
     pub(crate) fn address(&self, place: &Place) -> String {
         match self.loopback {
             true => fs::read_to_string(place.path(ADDRESS)).unwrap_or_else(|_| "tcp:127.0.0.1:0".to_owned()),

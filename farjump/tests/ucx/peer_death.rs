@@ -1,5 +1,5 @@
-//! Peers that are killed and stopped, at rest and in the middle of traffic. UCX notices none of it; farjump
-//! does, over every path.
+//! Peers that are killed and stopped, at rest and in the middle of traffic. UCX does not notice it; farjump does,
+//! over every path.
 
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
             let (echo, payload) = (library("echo"), vec![2; len]);
             let mut calls = Vec::new();
             eventually(|| {
-                // While it does not run they stay on their way; the rest of a long one has not left this
-                // side.
+                // While the target does not run, the calls stay on their way. The rest of a long one has not left
+                // this process.
                 target.signal(Signal::STOP);
                 while calls.len() < 100 {
                     match link.try_inject(&echo, &payload) {
@@ -60,7 +60,7 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
                         Err(error) => panic!("{error}"),
                     }
                 }
-                // Stopped before it returned the credit of the first call, it leaves none for another.
+                // The target was stopped before it returned the credit of the first call: there is none for another.
                 if calls.is_empty() {
                     target.signal(Signal::CONT);
                 }
@@ -88,7 +88,7 @@ fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
             for round in 1..=2 {
                 let mut source = path.source(&place);
                 source.order(&format!("stream {len}"));
-                // Each source counts from its own start, which this one does not know.
+                // Each source counts from its own start, which this test does not know.
                 eventually(|| sequence(&link)[0] >= before + 5 * round);
                 source.kill();
                 assert_eq!(call(&link, b"unmoved").unwrap(), b"unmoved");
@@ -105,14 +105,14 @@ fn a_source_that_ends_its_link_in_the_middle_of_a_long_frame_costs_the_others_no
         let target = path.target(&place);
         let link = path.link(&place).connect().unwrap();
         call(&link, b"there").unwrap();
-        // A payload that exceeds a written mailbox waits until the target has made a large one, which it does
-        // not while it is stopped.
+        // A payload that exceeds a mailbox waits until the target has made a large one. A stopped target does not
+        // make one.
         let len = if path.transport == "ucx-am" { 32 << 20 } else { 3 << 20 };
         for _ in 0..5 {
             let other = path.link(&place).connect().unwrap();
             target.signal(Signal::STOP);
             other.send(&library("echo"), &vec![1; len]).unwrap();
-            // Its memory is freed while this process lives.
+            // The link's memory is freed while this process lives.
             drop(other);
             target.signal(Signal::CONT);
             assert_eq!(call(&link, b"unmoved").unwrap(), b"unmoved");

@@ -1,4 +1,4 @@
-//! The memory allocated by a thread, counted: for assertions about bounded memory.
+//! Counts the memory that a thread allocates, for assertions about bounded memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -24,9 +24,9 @@ fn count(bytes: isize) {
 // SAFETY: the system allocator does everything; the counters touch none of its memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller meets the same conditions for this call.
+        // SAFETY: the caller guarantees the same conditions for this call.
         let at = unsafe { System.alloc(layout) };
-        // A length that a peer made up may be no memory's.
+        // An allocation of a length that a peer made up may fail.
         if !at.is_null() {
             count(layout.size() as isize);
         }
@@ -35,13 +35,13 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller meets the same conditions for this call: `at` came from the methods here, and so
+        // SAFETY: the caller guarantees the same conditions for this call: `at` came from the methods here, and so
         // from the system.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller meets the same conditions for this call: `at` came from the methods here, and so
+        // SAFETY: the caller guarantees the same conditions for this call: `at` came from the methods here, and so
         // from the system.
         let at = unsafe { System.realloc(at, layout, size) };
         if !at.is_null() {
@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `act`, and returns the most bytes that this thread held at once beyond those before. 0 in a program
+/// Runs `act`, and returns the most bytes that this thread held at once beyond those before. They are 0 in a program
 /// without [`Counting`], see [`is_counting`].
 pub fn most_at_once<T>(act: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
@@ -67,7 +67,7 @@ pub fn live() -> isize {
     LIVE.get()
 }
 
-/// Whether [`Counting`] is this program's allocator.
+/// Returns whether [`Counting`] is this program's allocator.
 pub fn is_counting() -> bool {
     most_at_once(|| drop(black_box(Vec::<u8>::with_capacity(4096)))).1 >= 4096
 }

@@ -44,8 +44,8 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// A sender's plan of a frame with these contents, those of `view`; `None` if the name is not text, as a
-    /// sender's is.
+    /// A sender's plan of a frame with these contents, which are those of `view`. `None` if the name is not text, as
+    /// a sender's always is.
     fn plan(&self, view: &FrameView<'a>) -> Option<Plan<'a>> {
         let name = std::str::from_utf8(self.name.unwrap_or_default()).ok()?;
         let image = self.image.unwrap_or_default();
@@ -124,7 +124,7 @@ fn check_messages(header: &Header, payload: &[u8]) {
     }
 }
 
-/// Reads a message: it is one frame, whose payload reaches to the header at its end.
+/// Reads a message. It has to be one frame, whose payload reaches to the header at its end.
 fn check_delivered(message: &[u8], limit: usize) {
     let view = match FrameView::of_delivered(message, limit) {
         Ok(view) => view,

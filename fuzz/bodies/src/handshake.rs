@@ -19,16 +19,16 @@ use farjump_transports::tcp::Tcp;
 use crate::allocation::most_at_once;
 use crate::assert_words;
 
-/// Most bytes held at once while taking one message, whatever arrives: the longest body of a handshake, in a
+/// Most bytes held at once while taking one message, whichever bytes arrive: the longest body of a handshake, in a
 /// buffer that grows by doubling, and its decoded form.
 const MOST_MEMORY: usize = 256 * 1024;
 /// Most steps taken by a source.
 const MOST_STEPS: usize = 64;
-/// Most bytes written before the other side reads: fewer than fit a socket.
+/// Most bytes written before the other process reads: fewer than fit in a socket.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
-/// Takes the messages one by one; then makes a target perform the handshake with the process that sends them.
-/// Then takes the bytes as steps of a source with a stream.
+/// Takes the messages one by one. Then makes a target perform the handshake with the process that sends them. Then
+/// takes the bytes as steps of a source with a stream.
 pub fn handshake(data: &[u8]) {
     let [pace, sent @ ..] = data else { return };
     let pace = if *pace == 0 { MOST_AT_ONCE } else { usize::from(*pace) };
@@ -37,7 +37,7 @@ pub fn handshake(data: &[u8]) {
     join(sent);
 }
 
-/// A connection, and the control connection at its other end.
+/// A socket, and the control connection at its other end.
 fn connection() -> (UnixStream, Control) {
     let (peer, own) = UnixStream::pair().expect("a pair of sockets");
     (peer, Control::from_stream(own).expect("a connection to this process"))
@@ -69,7 +69,7 @@ fn take(sent: &[u8], pace: usize) {
     }
 }
 
-/// Checks that an accepted message can be sent, and is read as the same.
+/// Checks that an accepted message can be sent, and reads the same again.
 fn send_on(message: &Message) {
     let (peer, mut control) = connection();
     let mut sender = Control::from_stream(peer).expect("a connection to this process");
@@ -79,9 +79,9 @@ fn send_on(message: &Message) {
     assert!(descriptors.is_empty());
 }
 
-/// A source whose link has a stream. Each byte of `script` is a step of it, so that control connection and
-/// streams come in any order, in pieces, wrongly, and more than once. A link is made exactly when `Ready` and
-/// a stream with the token have come, both after `Welcome` and neither wrongly.
+/// Plays a source whose link has a stream. Each byte of `script` is a step of it, so that control connection and
+/// streams come in any order, in pieces, wrongly, and more than once. A link is made exactly if `Ready` and a stream
+/// with the token have come, both after `Welcome` and neither wrongly.
 fn join(script: &[u8]) {
     let (source, target) = connection();
     let mut source = Control::from_stream(source).expect("a connection to this process");
@@ -111,8 +111,7 @@ fn join(script: &[u8]) {
                 drop(source.send(&Message::Ready { end: end.clone(), stream: Some(reply) }, &[]));
                 ready = true;
             }
-            // A stream: with the right or almost right token, whole or in two pieces, and with more behind
-            // it.
+            // A stream: with the right or almost right token, whole or in two pieces, and with more bytes behind it.
             2..=4 => {
                 let (mut stream, control) = connection();
                 let mut opening = [0; OPENING_LEN + 1];
@@ -167,8 +166,8 @@ fn join(script: &[u8]) {
     assert!(!(ready && joined), "no link of all that it takes");
 }
 
-/// Checks that no bytes make a link, which requires descriptors. The sender gets the reason, and nothing of
-/// it is left.
+/// Checks that no bytes make a link, which requires descriptors. The sender gets the reason, and the target keeps
+/// nothing of it.
 fn arrive(sent: &[u8], pace: usize) {
     let (mut peer, control) = connection();
     let mut transports: [Box<dyn Transport>; 1] = [Box::new(Shm::new())];
@@ -185,7 +184,7 @@ fn arrive(sent: &[u8], pace: usize) {
                 assert!(connection.advance().expect("the socket has space"), "a short answer is not sent");
                 break;
             }
-            // No handshake awaits it.
+            // No handshake waits for this stream.
             Ok(Progress::Stream(_)) => break,
             Ok(Progress::Handshake(handshake)) => panic!("{handshake:?} without a descriptor"),
             Err(error) => {
@@ -199,7 +198,7 @@ fn arrive(sent: &[u8], pace: usize) {
     let mut reply = Vec::new();
     match peer.read_to_end(&mut reply) {
         Ok(_) => {}
-        // Bytes that the target had not read when it closed.
+        // The target had not read all bytes when it closed.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         Err(error) => panic!("reading what the target said: {error}"),
     }

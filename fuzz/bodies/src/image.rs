@@ -57,7 +57,7 @@ fn bitcode(view: &BitcodeView<'_>, data: &[u8]) {
     assert_eq!(again, data, "the same bitcode has two encodings");
 }
 
-/// An address for four names of five. Weak imports do without one.
+/// Returns an address for four of five names. Weak imports may stay without one.
 fn resolve(import: &Import<'_>) -> Option<u64> {
     let sum: u64 = import.name.bytes().map(u64::from).sum();
     (!sum.is_multiple_of(5)).then_some(sum << 40)
@@ -88,7 +88,7 @@ fn place(view: &ImageView<'_>, parts: &ImageParts<'_>) {
             assert!(room2[GUARD..room2.len() - GUARD] == span2, "span 2 is not what was asked for");
         }
     }
-    // Space of another length is refused before anything is written.
+    // A space of another length is refused before anything is written.
     room1.push(UNTOUCHED);
     room1.fill(UNTOUCHED);
     assert!(matches!(

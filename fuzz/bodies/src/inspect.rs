@@ -8,7 +8,7 @@ use farjump_loader::inspect as inspector;
 
 use crate::{assert_words, file_of};
 
-/// Inspects a file, which never touches a disk.
+/// Inspects a file that is in memory only.
 pub fn inspect(data: &[u8]) {
     let file = file_of(data);
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));

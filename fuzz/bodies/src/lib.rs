@@ -1,7 +1,7 @@
 //! The fuzzed parts of farjump: everything that reads bytes from other processes.
 //!
-//! A body is a function of bytes that panics if a guarantee is broken. The binaries of cargo-fuzz in the
-//! folder above call them, and so do this package's tests, over the kept corpus and over mutations of it by
+//! A body is a function of bytes that panics if a guarantee is broken. The binaries of cargo-fuzz in the folder above
+//! call the bodies. This package's tests call them, too, over the kept corpus and over mutations of it by
 //! [`Mutator`]. `fuzz/README.md` says how to run both.
 
 #![deny(missing_docs)]
@@ -55,8 +55,8 @@ pub fn word(number: u64) -> [u8; 8] {
 /// A body: panics if `data` breaks a guarantee.
 pub type Body = fn(&[u8]);
 
-/// Every body by the name of its target, which is also that of its folder in the corpus. Besides the absence
-/// of panics they assert:
+/// Every body by the name of its target, which is also the name of its folder in the corpus. Besides the absence of
+/// panics they assert:
 ///
 /// | body | input | assertions |
 /// |---|---|---|
@@ -67,7 +67,7 @@ pub type Body = fn(&[u8]);
 /// | [`inspect`] | an ifunc library, as a file | errors have words; a report is fit for a terminal |
 /// | [`library`] | an ifunc library, as a source opens it | its images are whole, and have their code ids |
 /// | [`keys`] | a file of keys | not too many, no two alike; messages contain no digit of a key |
-/// | [`objects`] | requests of sources to a store, and what functions ask of it | limits hold; an object is safe from those without its handle; a source that ends leaves no claim |
+/// | [`objects`] | requests to a store and its functions | limits hold; no access without a handle; no claim is left |
 /// | [`handles`] | an encoded handle | it has one encoding, and is within its limits |
 /// | [`replies`] | replies of an owner to its client | each request ends; a view lies in the owner's memory; errors have words |
 pub const BODIES: [(&str, Body); 10] = [
@@ -90,7 +90,7 @@ fn assert_words(error: &dyn std::error::Error) {
     assert!(!words.chars().any(char::is_control), "{words:?} has control characters");
 }
 
-/// A file with these bytes, which never touches a disk.
+/// A file with these bytes, in memory only.
 fn file_of(data: &[u8]) -> OwnedFd {
     let file = memfd_create("farjump-fuzz", MemfdFlags::CLOEXEC).expect("a file in memory");
     let mut rest = data;

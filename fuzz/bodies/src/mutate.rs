@@ -6,7 +6,7 @@ use fastrand::Rng;
 const EDGES: [u64; 16] =
     [0, 1, 7, 8, 24, 63, 64, 65, 0xff, 0x100, 4096, 0xffff, 1 << 30, 1 << 31, u32::MAX as u64 - 63, u64::MAX];
 
-/// Spoils bytes in the ways of faulty peers: bits, numbers, lengths, swapped fields.
+/// Spoils bytes as faulty peers do: bits, numbers, lengths, swapped fields.
 #[derive(Clone, Debug)]
 pub struct Mutator(Rng);
 
@@ -16,12 +16,12 @@ impl Mutator {
         Mutator(Rng::with_seed(seed))
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0.usize(..end)
     }
 
-    /// Changes `bytes` at one to four offsets, half of them among the first `head`. Their number may change
+    /// Changes `bytes` at one to four offsets, half of them among the first `head`. The number of bytes may change,
     /// too, but stays at most `most`.
     pub fn mutate(&mut self, bytes: &mut Vec<u8>, head: usize, most: usize) {
         for _ in 0..self.0.usize(1..=4) {
@@ -31,7 +31,7 @@ impl Mutator {
         }
     }
 
-    /// [`Mutator::mutate`] that keeps the number of bytes.
+    /// As [`Mutator::mutate`], but keeps the number of bytes.
     pub fn mutate_in_place(&mut self, bytes: &mut [u8], head: usize) {
         for _ in 0..self.0.usize(1..=4) {
             let within = if self.0.bool() { head.min(bytes.len()) } else { bytes.len() };

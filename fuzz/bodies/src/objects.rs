@@ -1,7 +1,7 @@
 //! The body for a store of objects: requests of its sources, and the services of functions that run beside it.
 //!
-//! Its input: a byte of choices, then steps. A step is an actor (a byte), a length (`u16`), and so many bytes. Keys are
-//! random, and so is the store's epoch: [`KEY`], [`HANDLE_KEY`] and [`EPOCH`] stand for them.
+//! Its input: a byte of choices, then steps. A step is an actor (a byte), a length (`u16`), and as many bytes. Keys
+//! are random, and so is the store's epoch: [`KEY`], [`HANDLE_KEY`] and [`EPOCH`] stand for them.
 
 use std::collections::HashMap;
 
@@ -19,12 +19,12 @@ pub(crate) const HANDLE_KEY: [u8; 16] = [0xed; 16];
 pub(crate) const EPOCH: [u8; 8] = [0xec; 8];
 /// Sources; the actors with these numbers send requests.
 pub(crate) const SOURCES: u8 = 4;
-/// Actors of a function that runs: it resolves a handle, makes an object, returns, and panics.
+/// The actors of a running function: it resolves a handle, makes an object, returns, and panics.
 pub(crate) const RESOLVES: u8 = 4;
 pub(crate) const CREATES: u8 = 5;
 pub(crate) const RETURNS: u8 = 6;
 pub(crate) const PANICS: u8 = 7;
-/// A source ends: that of the number in the first byte.
+/// The actor by which a source ends: the source with the number in the first byte.
 pub(crate) const ENDS: u8 = 8;
 const ACTORS: u8 = 9;
 
@@ -32,14 +32,14 @@ const ACTORS: u8 = 9;
 const CAPACITY: u64 = 256 << 10;
 /// Longest reply, in bytes.
 const LIMIT: usize = 64 << 10;
-/// Most bytes held at once for a request: a reply that grows by doubling, and what the tables keep of it.
+/// Most bytes held at once for a request: a reply that grows by doubling, and the entries of the tables.
 const MOST_MEMORY: usize = 512 << 10;
 /// Most steps of an input.
 const MOST_STEPS: usize = 256;
-/// Contents of the object that no source has a handle of.
+/// Contents of an object of which no source has a handle.
 const WITNESS: &[u8] = b"no source has the handle of this object";
 
-/// What the sources have learnt.
+/// Keys and epoch that the sources have received.
 struct Learnt {
     /// Keys by the numbers of their objects.
     keys: HashMap<u64, [u8; 16]>,
@@ -47,13 +47,13 @@ struct Learnt {
 }
 
 impl Learnt {
-    /// Puts the keys and the epoch where the input has what stands for them.
+    /// Replaces the placeholders in the input with the keys and the epoch.
     fn fill_in(&self, bytes: &mut [u8]) {
         for at in 0..bytes.len() {
             if bytes[at..].starts_with(&EPOCH) {
                 bytes[at..at + 8].copy_from_slice(&self.epoch);
             }
-            // The number is right before, and in a handle before the length.
+            // The number is directly before the key; in a handle it is before the length.
             for (key, before) in [(KEY, 8), (HANDLE_KEY, 16)] {
                 if bytes[at..].starts_with(&key) && at >= before {
                     let mut number = [0; 8];
@@ -66,7 +66,7 @@ impl Learnt {
         }
     }
 
-    /// Takes the key of an object that a request has made.
+    /// Records the key of an object that a request has made.
     fn learn(&mut self, op: Option<&u8>, reply: &[u8]) {
         const MAKING: [u8; 3] = [1, 2, 10];
         if op.is_some_and(|op| MAKING.contains(op)) && reply.len() >= 25 && reply[0] == 0 {
@@ -78,8 +78,8 @@ impl Learnt {
     }
 }
 
-/// Has a store answer requests and serve functions. Its limits hold, an object is safe from those without its handle, and
-/// sources that end leave no claim.
+/// Makes a store serve requests and functions. Its limits hold, an object is safe from sources without its handle,
+/// and sources that end leave no claim.
 pub fn objects(data: &[u8]) {
     run(data);
 }
@@ -109,12 +109,12 @@ fn run(data: &[u8]) -> Vec<(u8, u8)> {
         learnt.learn(bytes.first(), &made);
         answered.extend(bytes.first().copied().zip(made.first().copied()));
         let used = store.list(0).used;
-        // Claims may take a little more, so that a full store can be read.
+        // Claims may take a little more than the capacity, so that a full store can be read.
         assert!(used <= CAPACITY + CAPACITY / 16 + (64 << 10), "{used} bytes are used");
     }
     service.call_ended(false, &mut Vec::new());
     (0..u64::from(SOURCES)).for_each(|source| service.source_ended(source, None));
-    // What is evicted goes when the thread of the file has done with it.
+    // An evicted object is freed when the thread of the file has finished with it.
     let left = loop {
         while service.go_on() {}
         let left = store.list(usize::MAX);
@@ -130,7 +130,7 @@ fn run(data: &[u8]) -> Vec<(u8, u8)> {
     }
     match store.get(&witness) {
         Ok(view) => assert!(*view == *WITNESS, "an object was changed without its handle"),
-        // It lies in the file, and there is no memory for it.
+        // The object lies in the file, and there is no memory for it.
         Err(error) => {
             assert_words(&error);
             assert!(spills && matches!(error, Error::Full { .. }), "{error}");
@@ -139,7 +139,7 @@ fn run(data: &[u8]) -> Vec<(u8, u8)> {
     answered
 }
 
-/// The steps of an input; the last one has as many bytes as there are.
+/// Reads the steps of an input; the last one has as many bytes as are left.
 pub(crate) fn read(mut steps: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let [actor, low, high, rest @ ..] = steps else { return None };
@@ -157,7 +157,7 @@ fn step(service: &mut Service, actor: u8, bytes: &[u8]) -> Vec<u8> {
         RESOLVES => {
             if let Ok(Lent { data, len }) = service.resolve(Request::from(bytes)) {
                 assert!(len as u64 <= CAPACITY);
-                // SAFETY: `Objects::resolve` lends so many bytes until the call ends, and no one writes them.
+                // SAFETY: `Objects::resolve` lends `len` bytes until the call ends, and nothing writes them.
                 let object = unsafe { std::slice::from_raw_parts(data.as_ptr(), len) };
                 std::hint::black_box(object.iter().fold(0_u8, |sum, byte| sum ^ byte));
             }
@@ -166,7 +166,7 @@ fn step(service: &mut Service, actor: u8, bytes: &[u8]) -> Vec<u8> {
             let len = bytes.iter().fold(0_usize, |len, byte| (len << 8) | usize::from(*byte));
             if let Ok(Lent { data, len }) = service.create(len) {
                 assert!(len as u64 <= CAPACITY);
-                // SAFETY: `Objects::create` lends so many bytes until the call ends, to write them.
+                // SAFETY: `Objects::create` lends `len` bytes until the call ends, to write them.
                 unsafe { data.as_ptr().write_bytes(7, len) };
             }
         }
@@ -175,7 +175,7 @@ fn step(service: &mut Service, actor: u8, bytes: &[u8]) -> Vec<u8> {
         ENDS => {
             let source = u64::from(bytes.first().map_or(0, |source| source % SOURCES));
             service.source_ended(source, None);
-            // The number is used again here.
+            // Finishes the source's end, as the next source has the same number.
             while service.go_on() {}
             service.source_began(source, None, SourceMemory::default());
         }
@@ -185,7 +185,7 @@ fn step(service: &mut Service, actor: u8, bytes: &[u8]) -> Vec<u8> {
                     Ok(Answer::Done) => break,
                     Ok(_) => {
                         reply.clear();
-                        // For the thread of the file.
+                        // Lets the thread of the file run.
                         std::thread::yield_now();
                     }
                     Err(words) => {
@@ -209,7 +209,8 @@ mod tests {
     use super::*;
     use crate::store_seeds;
 
-    /// Otherwise mutations of the seeds would reach little.
+    /// Checks that the store does each operation and finishes it. Otherwise mutations of the seeds would reach
+    /// little.
     #[test]
     fn the_seeds_have_each_operation_done_and_waited_for() {
         const DONE: u8 = 0;

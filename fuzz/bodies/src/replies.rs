@@ -1,7 +1,7 @@
 //! The body for replies of an owner, as its client reads them.
 //!
-//! Its input: a byte of choices, then replies, each behind its length (`u16`). A reply of the length [`HONEST`] has no bytes:
-//! the store gives its own. The client asks until the replies are used up.
+//! Its input: a byte of choices, then replies, each behind its length (`u16`). A reply of the length [`HONEST`] has
+//! no bytes: the store gives its own. The client sends requests until the replies are used up.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ mod answering;
 
 /// The length that stands for a reply of the store's own.
 pub(crate) const HONEST: u16 = u16::MAX;
-/// The client maps the owner's memory.
+/// The choice by which the client maps the owner's memory.
 pub(crate) const MAPPED: u8 = 1;
 /// The store's memory, in bytes.
 const CAPACITY: u64 = 256 << 10;
 /// Most replies of an input.
 const MOST_REPLIES: usize = 64;
-/// Time limit of the client. Replies come at once; what asks to wait for something is waited for this long.
+/// Time limit of the client. Replies come at once. A reply that requires a wait is waited for this long.
 const TIMEOUT: Duration = Duration::from_millis(20);
 /// Longest contents that are put: they travel in parts, and not in the request to put them.
 const LONG: usize = 3000;
 
-/// What the owner is to reply.
+/// The replies of the owner.
 #[derive(Debug)]
 struct Script {
     /// `None` stands for a reply of the store's own.
@@ -43,7 +43,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers what the input says.
+/// Gives the next reply of the input.
 fn answer(
     script: &Mutex<Script>,
     service: &mut Service,
@@ -78,7 +78,7 @@ fn answer(
 struct Owner {
     address: String,
     script: Arc<Mutex<Script>>,
-    /// Held while an input is run.
+    /// Locked while an input runs.
     turn: Mutex<()>,
 }
 
@@ -91,7 +91,7 @@ static OWNER: LazyLock<Owner> = LazyLock::new(|| {
     };
     let scripted = Answering { service: service(), answer };
     let target = Target::listen(&address).objects(scripted).build().expect("the address is free");
-    // It serves until the process ends: an abstract address leaves nothing behind.
+    // The owner serves until the process ends: an abstract address leaves no file.
     std::mem::forget(target.spawn().expect("a thread"));
     Owner { address, script, turn: Mutex::default() }
 });
@@ -100,13 +100,13 @@ fn service() -> Service {
     Store::options().capacity(CAPACITY).build().expect("memory for a store").service()
 }
 
-/// Has a client use an owner that replies anything: each use ends in its time, with a value or words, and reads nothing
-/// outside of the owner's memory.
+/// Makes a client use an owner that replies anything. Each use ends in its time, with a value or an error that has
+/// words, and reads nothing outside of the owner's memory.
 pub fn replies(data: &[u8]) {
     run(data);
 }
 
-/// Returns how many requests, or groups of them, had a value.
+/// Returns the number of requests, or groups of them, that had a value.
 fn run(data: &[u8]) -> usize {
     let [choices, replies @ ..] = data else { return 0 };
     let _turn = lock(&OWNER.turn);
@@ -141,7 +141,7 @@ struct User<'c> {
 }
 
 impl User<'_> {
-    /// The outcome, if it is none of failure; a failure has words.
+    /// Returns the outcome if it is no failure. Checks that a failure has words.
     fn done<T>(&mut self, outcome: Result<T, Error>) -> Option<T> {
         let value = outcome.map_err(|error| assert_words(&error)).ok()?;
         self.done += 1;
@@ -149,7 +149,7 @@ impl User<'_> {
     }
 }
 
-/// A handle of the owner: object 1, with a key that it has not.
+/// A handle of the owner: object 1, with a key that is not the object's.
 fn handle(epoch: u64) -> Handle {
     let mut bytes = b"FJH\x01".to_vec();
     bytes.extend([epoch, 1, 0].map(u64::to_le_bytes).concat());
@@ -232,8 +232,8 @@ mod tests {
     use super::*;
     use crate::store_seeds;
 
-    /// Otherwise mutations of the seeds would reach little. A request that the machine is too slow for counts as failed: so
-    /// each input has some tries.
+    /// Checks that the requests of the seeds succeed. Otherwise mutations of the seeds would reach little. On a slow
+    /// machine a request may count as failed, so each input has some tries.
     #[test]
     fn the_seeds_have_requests_done() {
         for (name, input) in store_seeds::replies_of_owners() {

@@ -1,8 +1,7 @@
-//! The seeds of the kept corpus: real frames, images, handshakes and libraries, made by the code that makes
-//! them elsewhere, files of keys, and what stores of objects and their clients read.
+//! The seeds of the kept corpus: real frames, images, handshakes and libraries, made by the code that makes them
+//! elsewhere. Also files of keys, and the bytes that stores of objects and their clients read.
 //!
-//! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares the files there
-//! with them.
+//! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`. A test compares the files there with them.
 
 use farjump_control::{AdminRequest, Control, EndpointInfo, Limits, Message, RefusalCause, RejectCause};
 use farjump_core::bitcode::BitcodeParts;
@@ -182,7 +181,7 @@ fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer)
     [&[line, lines][..], &bytes].concat()
 }
 
-/// The messages of both sides in a handshake, and every other message once.
+/// The messages of both processes in a handshake, and every other message once.
 fn handshakes() -> Vec<Seed> {
     let end = EndpointInfo {
         transport: "shm".into(),
@@ -241,8 +240,8 @@ fn handshakes() -> Vec<Seed> {
             ),
         ),
         ("answer", sent(0, &[Message::AdminResponse { bytes: vec![1, 1, 0] }])),
-        // Steps of a source with a stream: hello, and then the stream and the source's endpoint in either
-        // order, or more streams.
+        // Steps of a source with a stream: hello, and then the stream and the source's endpoint in either order, or
+        // more streams.
         ("stream-first", vec![0, 0, 2, 1]),
         ("stream-last", vec![0, 0, 1, 2]),
         ("streams-again", vec![0, 0, 3 | 18 << 3, 4 | 20 << 3, 2, 2, 9, 2]),
@@ -265,7 +264,7 @@ fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
 
 /// Changes to records: their protection, their arrival, and steps of two bytes.
 fn records() -> Vec<Seed> {
-    // Messages of all lengths pass unchanged, and are replied to.
+    // Messages of all lengths pass unchanged, and get replies.
     let honest = |len: u8| [[0, len], [2, 0], [4, 0], [5, 0], [6, len], [7, 0]].concat();
     let all = (0..8).flat_map(honest).collect::<Vec<_>>();
     let script = |terms: u8, pace: u8, steps: &[u8]| [&[terms, pace][..], steps].concat();

@@ -44,7 +44,7 @@ fn write(number: u64, at: u64, contents: &[u8]) -> Vec<u8> {
     fields!([3], word(number), word(at), contents)
 }
 
-/// Commits an object; for a reserved one if that is not 0.
+/// Commits an object. If `reserved` is not 0, the object takes this reserved number.
 fn commit(number: u64, reserved: u64) -> Vec<u8> {
     fields!([4], word(number), word(reserved), KEY)
 }
@@ -132,7 +132,7 @@ pub(super) fn objects() -> Vec<Seed> {
     ]
 }
 
-/// Two publishers and two subscribers of a topic, and what they pass.
+/// Two publishers and two subscribers of a topic, and the entries that they pass.
 fn topics() -> Vec<u8> {
     let open = |overflow: u8| fields!([64], text("topic"), half(2), half(1), half(1), [overflow]);
     let publish =
@@ -167,7 +167,7 @@ fn full_topic() -> Vec<u8> {
     steps(0, &all)
 }
 
-/// Handles: one without an address, and one with all that a handle can have.
+/// Handles: one without an address, and one with every part that a handle can have.
 pub(super) fn handles() -> Vec<Seed> {
     let head = fields!(b"FJH\x01", word(0x1122_3344_5566_7788), word(7), word(4096), [0xab; 16]);
     let address = |text: &str| fields!((text.len() as u16).to_le_bytes(), text);
@@ -179,7 +179,7 @@ pub(super) fn handles() -> Vec<Seed> {
     ]
 }
 
-/// An input of the body `replies`: a reply that is `None` is the store's own.
+/// An input of the body `replies`. A reply that is `None` is the store's own.
 fn replies(choices: u8, replies: &[Option<Vec<u8>>]) -> Vec<u8> {
     let mut input = vec![choices];
     for reply in replies {
@@ -194,7 +194,8 @@ fn replies(choices: u8, replies: &[Option<Vec<u8>>]) -> Vec<u8> {
     input
 }
 
-/// Replies: honest ones alone; made up ones, for each request; refusals; and what asks to wait. Over mapped memory and frames.
+/// Replies: honest ones alone; made up ones, for each request; refusals; and replies that require a wait. Over mapped
+/// memory and over frames.
 pub(super) fn replies_of_owners() -> Vec<Seed> {
     let hello = fields!([0, 1], word(5), word(256 << 10), [1, 4, 0], b"tcp:");
     let claim = |offset: u64, len: u64| Some(fields!([0], word(3), word(offset), word(len)));

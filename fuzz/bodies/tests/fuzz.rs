@@ -15,7 +15,7 @@ use farjump_loader::{Library, inspect as inspector};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The variable with the mutator's seed, a number. By default another one for each run.
+/// The variable with the mutator's seed, a number. Without it each run draws another one.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
 /// The variable with the number of mutated inputs for each body.
 const RUNS: &str = "FARJUMP_FUZZ_RUNS";
@@ -48,8 +48,8 @@ fn body(target: &str) -> Body {
     BODIES.iter().find(|(name, _)| *name == target).expect("a body of that name").1
 }
 
-/// Passes the kept inputs of `target`, and `runs` mutations of them, to its body. A seed, and the number of
-/// mutations before it, identify a failing input.
+/// Passes the kept inputs of `target`, and `runs` mutations of them, to its body. A seed, and the number of mutations
+/// before it, identify a failing input.
 fn fuzz(target: &str, runs: u64) {
     assert!(is_counting(), "memory is not counted");
     let (kept, body) = (corpus(target), body(target));
@@ -146,7 +146,7 @@ fn the_seeds_are_taken() {
     }
 }
 
-/// A decoded message can be far larger than its bytes: an empty string is one byte there, and 24 in memory.
+/// A decoded message can be far larger than its bytes: an empty string is one byte there, and takes 24 in memory.
 #[test]
 fn the_largest_hellos_take_bounded_memory() {
     assert!(is_counting(), "memory is not counted");

@@ -1,16 +1,16 @@
-//! Work of another thread, while this one gives targets their turns.
+//! Work of another thread, while this one polls targets.
 
 use std::time::{Duration, Instant};
 
-/// Timeout of an honest source: much longer than anything takes on an idle machine.
+/// Timeout of an honest source: much longer than any operation takes on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Turns without a pause between them.
 const QUICK: usize = 100;
-/// Time after which something never comes.
+/// Time after which an event counts as missing.
 const NEVER: Duration = Duration::from_secs(15);
 
-/// Calls `turn` until it returns that something is so. `false` if it never is.
+/// Calls `turn` until it returns true. Returns `false` if it never does.
 pub(crate) fn until(turn: impl FnMut() -> bool) -> bool {
     until_within(NEVER, turn)
 }

@@ -1,4 +1,4 @@
-//! More at once than a target takes in one of its turns: other peers keep their turns.
+//! More messages at once than a target takes in one of its turns: it still serves other peers in each turn.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const SENT: u64 = 100;
 const POLLS: u64 = 12;
 
 impl Hostile<'_> {
-    /// Sends a hundred messages, each of which gets a response, and leaves a torn frame behind; `false`
+    /// Sends a hundred messages, each of which gets a response, and leaves a torn frame behind. Returns `false`
     /// without a link.
     fn burst(&mut self, seed: u64) -> bool {
         let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return false };
@@ -40,7 +40,7 @@ impl Hostile<'_> {
         let payload = vec![0x41; link.wire.ring() / 8 * 7];
         link.wire.send(&plan, &payload, Some((seed, false)), Signal::Due);
         for _ in 0..SENT {
-            // No target has such a mailbox.
+            // No target makes such a mailbox.
             if control.wants_write()
                 || control.send(&Message::LargeRequest { frame: u64::MAX, payload: 1 }, &[]).is_err()
             {
@@ -61,11 +61,11 @@ impl Hostile<'_> {
     }
 }
 
-/// Sends a burst over a new link, and polls the target. Returns the number of its messages that were taken,
-/// and the number of bytes checksummed.
+/// Sends a burst over a new link, and polls the target. Returns the number of its messages that the target took, and
+/// the number of bytes that it checksummed.
 ///
 /// # Panics
-/// When the target does more in a turn than it states.
+/// When the target does more in a turn than its limits allow.
 pub fn bounded(target: &mut Target<'_>, hostile: &mut Hostile<'_>, seed: u64) -> (u64, u64) {
     if !hostile.burst(seed) {
         return (0, 0);
@@ -84,7 +84,7 @@ pub fn bounded(target: &mut Target<'_>, hostile: &mut Hostile<'_>, seed: u64) ->
         );
         target.wait(Duration::ZERO).expect("the target waits");
         (taken, summed) = (taken + hostile.replies(), summed + done);
-        // A poll may ask the system for events, and a wait does, besides reading at a notice. Over TCP responses
+        // A poll may check for events of the system, and a wait does, besides reading at a notice. Over TCP responses
         // may come late.
         let most = 3 * MESSAGES * polls;
         assert!(

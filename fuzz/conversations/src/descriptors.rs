@@ -18,12 +18,12 @@ use rustix::fs::{
 pub struct Odd {
     /// Descriptors to pass.
     pub passed: Vec<OwnedFd>,
-    /// Other ends, which stay here.
+    /// Other ends of the passed ones, which stay here.
     pub kept: Vec<OwnedFd>,
 }
 
 impl Odd {
-    /// Some by the seed, in place of those of an address with a region of `len` bytes.
+    /// Makes some by the seed, in place of those of an address with a region of `len` bytes.
     pub fn some(seed: u64, len: u64) -> Odd {
         let mut rng = Rng::with_seed(seed);
         let mut odd = Odd::default();
@@ -51,7 +51,7 @@ impl Odd {
             7 => eventfd(rng.u32(..3), EventfdFlags::NONBLOCK).ok(),
             8 => eventfd(0, if MAY_BLOCK { EventfdFlags::empty() } else { EventfdFlags::NONBLOCK }).ok(),
             9 => self.pair(rng.bool()),
-            // Seldom: if the other side closes it first, this side waits.
+            // Seldom: if the peer closes it first, this process waits.
             10 if rng.u8(..4) == 0 => self.lingering(),
             11 => File::open("/dev/null").ok().map(OwnedFd::from),
             12 => File::open("/proc/self").ok().map(OwnedFd::from),
@@ -98,7 +98,7 @@ impl Odd {
 /// Time that closing may take, in seconds.
 const LINGER: u64 = 20;
 
-/// Whether descriptors whose reads or writes block are passed, also made blocking during use.
+/// True if descriptors whose reads or writes block are passed, also ones that are made blocking during use.
 pub const MAY_BLOCK: bool = true;
 /// Whether descriptors whose close blocks are passed.
 pub const MAY_LINGER: bool = true;

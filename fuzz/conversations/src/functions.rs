@@ -11,10 +11,10 @@ use farjump_loader::code_id;
 use fastrand::Rng;
 use tempfile::TempDir;
 
-/// Those that hostile ends send. Each is harmless, whatever its payload.
+/// Functions that hostile peers send. Each is harmless, whatever its payload.
 pub const NAMES: [&str; 9] =
     ["echo", "tally", "pure", "aligned", "talker", "onward", "bulky", "lookup", "system"];
-/// Index in [`NAMES`] of the function that requests its payload at whole pages.
+/// Index in [`NAMES`] of the function that requires its payload at page boundaries.
 pub const ALIGNED: usize = 3;
 /// Index in [`NAMES`] of the function without statics.
 pub const PURE: usize = 2;
@@ -64,12 +64,12 @@ pub fn functions() -> &'static [Function] {
     })
 }
 
-/// The one that only honest links call.
+/// The function that only honest links call.
 pub fn honest() -> &'static Function {
     functions().last().expect("it is the last")
 }
 
-/// That of [`errands`](crate::errands), which sends itself on.
+/// The function of [`errands`](crate::errands), which forwards itself.
 pub fn errand() -> &'static Function {
     static ERRAND: OnceLock<Function> = OnceLock::new();
     ERRAND.get_or_init(|| {
@@ -78,11 +78,11 @@ pub fn errand() -> &'static Function {
     })
 }
 
-/// An image that does nothing, in one of many ways: lengths, alignments, sites and names by the seed. If
-/// `spoilt`, it may be no image.
+/// Makes an image that does nothing. Its lengths, alignments, sites and names come from the seed. If `spoilt`, it may
+/// be no image.
 pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
     let mut rng = Rng::with_seed(seed);
-    // It returns from wherever it begins.
+    // The code returns from every possible entry.
     let text = 8 * rng.usize(1..24);
     let mut span1 = vec![0xc3; text];
     let sites = rng.usize(..6);
@@ -138,7 +138,7 @@ pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
     }
     let mut other = image.clone();
     Mutator::new(seed).mutate(&mut other, 64, 1 << 16);
-    // Bytes that are an image after all run: they must be as harmless as the first.
+    // Bytes that are still an image run: they must be as harmless as the unchanged ones.
     match ImageView::new_checked(&other) {
         Ok(_) => image,
         Err(_) => other,

@@ -1,12 +1,12 @@
 //! The stateful fuzzer: whole conversations with a target, and with a source, made from a seed.
 //!
-//! A conversation is a list of typed steps ([`step::Step`]), most of them like those of honest sources and
-//! targets, some changed. A hostile end executes them with messages, frames, descriptors and memory of its
-//! own making. Beside it an honest link calls a function that no other link calls: it loses no call, and none
-//! runs twice.
+//! A conversation is a list of typed steps ([`step::Step`]), most of them like those of honest sources and targets,
+//! some changed. A hostile peer executes them with messages, frames, descriptors and memory of its own making. Beside
+//! it an honest link calls a function that no other link calls: it loses no call, and none runs twice.
 //!
-//! Two further kinds are about what lasts longer than a call: [`errands`] about calls that run later, and for whom;
-//! [`stores`] about memory that several processes map. `fuzz/README.md` lists the other assertions.
+//! Two further kinds are about things that last longer than a call. [`errands`] is about calls that run later, and
+//! their principals. [`stores`] is about memory that several processes map. `fuzz/README.md` lists the other
+//! assertions.
 
 #![deny(missing_docs)]
 

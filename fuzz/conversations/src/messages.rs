@@ -1,4 +1,4 @@
-//! Messages as bytes, to be changed before they are sent, and bytes with descriptors.
+//! Messages as bytes, which are changed before they are sent, and bytes with descriptors.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -87,8 +87,7 @@ pub fn spoilt(message: &Message, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes bytes directly to the socket, with descriptors beside the first. Bytes that do not fit are not
-/// written.
+/// Writes bytes directly to the socket, with descriptors beside the first. Bytes that do not fit are lost.
 pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -96,7 +95,7 @@ pub fn write(control: &impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) 
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors[..descriptors.len().min(16)]));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // A full or closed socket is as good as any.
+    // Any outcome is allowed: the socket may be full or closed.
     let _ = sendmsg(control.as_fd(), &[IoSlice::new(bytes)], &mut ancillary, flags);
 }
 

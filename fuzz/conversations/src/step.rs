@@ -1,5 +1,5 @@
-//! The parts of a conversation: settings, and a list of steps. Both come from a seed. Each step can be
-//! executed without the others, so steps can be left out of a failing conversation.
+//! The parts of a conversation: settings, and a list of steps. Both come from a seed. Each step can be executed
+//! without the others, so steps can be left out of a failing conversation.
 
 use farjump_control::Rights;
 use farjump_core::frame::Kind;
@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use crate::functions::NAMES;
 
-/// The path between the two sides.
+/// The path between source and target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// Shared memory, with a handshake over a Unix socket.
@@ -25,17 +25,17 @@ pub enum Way {
 }
 
 impl Way {
-    /// Whether the control connection is a TCP connection.
+    /// Returns whether the control connection is a TCP connection.
     pub fn is_tcp(self) -> bool {
         matches!(self, Way::Messages | Way::PutsByTcp(_) | Way::Stream(true))
     }
 
-    /// Whether frames travel on a connection of their own.
+    /// Returns whether frames travel on a connection of their own.
     pub fn is_stream(self) -> bool {
         matches!(self, Way::Stream(_))
     }
 
-    /// Whether the peer's memory is mapped, and descriptors travel.
+    /// Returns whether the peer's memory is mapped, and descriptors travel.
     pub fn is_shared(self) -> bool {
         matches!(self, Way::Shared | Way::SharedChecked)
     }
@@ -69,9 +69,9 @@ pub struct Settings {
     pub only_local: bool,
     /// Whether it has functions of its own.
     pub has_local: bool,
-    /// Accepts only these of [`NAMES`], and the honest one.
+    /// If set, the target accepts only these of [`NAMES`], and the honest one.
     pub allowed: Option<Vec<usize>>,
-    /// Whether the imports of `lookup` are offered, and those of `system`.
+    /// True if the target exports the imports of `lookup`, and those of `system`.
     pub offers: (bool, bool),
     /// Longest payload.
     pub max_payload: usize,
@@ -85,14 +85,14 @@ pub struct Settings {
     pub sources: usize,
     /// The rights of its sources. The honest one calls and injects.
     pub rights: Rights,
-    /// Whether both sides have a key, over TCP.
+    /// Whether source and target have a key, over TCP.
     pub has_key: bool,
     /// The rights of each further key of a target with several, in a file; the first key has
     /// [`Settings::rights`].
     pub further_keys: Vec<Rights>,
-    /// Whether it runs on a thread of its own, which sleeps.
+    /// Whether it runs on its own thread, which sleeps.
     pub by_thread: bool,
-    /// Whether it has a destination, to which calls may be forwarded.
+    /// True if it has a destination, to which calls may be forwarded.
     pub has_peer: bool,
 }
 
@@ -101,7 +101,7 @@ impl Settings {
     pub fn new(rng: &mut Rng) -> Settings {
         let one_in = |rng: &mut Rng, n: u8| rng.u8(..n) == 0;
         let way = Way::any(rng);
-        // Only these have an executable mailbox.
+        // Only these paths have an executable mailbox.
         let in_place = way.is_shared() && one_in(rng, 4);
         let small = one_in(rng, 3);
         let has_key = way.is_tcp() && !one_in(rng, 3);
@@ -136,24 +136,24 @@ impl Settings {
 /// The code index that a frame names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Index {
-    /// The function's own.
+    /// The index of the function itself.
     Own,
-    /// Another function's.
+    /// The index of another function.
     Of(u16),
-    /// Most likely an unbound one.
+    /// An index that is most likely unbound.
     Any(u16),
 }
 
-/// The image that travels, or is named.
+/// The image that a frame carries or names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// That of one of [`NAMES`].
+    /// The image of one of [`NAMES`].
     Function(usize),
-    /// One made up from a seed that is an image.
+    /// An image made up from a seed.
     MadeUp(u64),
-    /// One that is no image.
+    /// Bytes from a seed that are no image.
     Spoilt(u64),
-    /// That of a function, with the code id of another.
+    /// The image of a function, with the code id of another.
     Mismatched(usize),
 }
 
@@ -183,60 +183,60 @@ pub struct FrameStep {
     pub seed: u64,
     /// Whether a reply is wanted.
     pub wants_reply: bool,
-    /// Changes bytes of it, if the mailbox is mapped.
+    /// If set, changes bytes of the frame, provided that the mailbox is mapped.
     pub spoil: Option<u64>,
     /// The signal that is written.
     pub signal: Signal,
-    /// Whether it goes into the large mailbox, with a `Large` for it in the other.
+    /// True if it goes into the large mailbox, with a `Large` frame for it in the other.
     pub bigger: bool,
 }
 
-/// Whether a frame's signal is written.
+/// The signal that is written with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// The right one.
+    /// The right signal.
     Due,
-    /// One of another position.
+    /// The signal of another position.
     Other(i64),
-    /// None: later bytes overwrite it.
+    /// No signal: later bytes overwrite it.
     None,
 }
 
 /// A message of the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Saying {
-    /// The code that the target waits for, if it does.
+    /// The code that the target waits for, if it waits for any.
     Code,
-    /// That there is no such code.
+    /// The message that the source has no such code.
     NoCode,
-    /// Unrequested code, or another's.
+    /// Unrequested code, or code of another function.
     OtherCode(usize),
     /// A request for a large mailbox, for a frame and a payload of these lengths.
     Enlarge(u64, u64),
-    /// The endpoint address for one, if there is an offer.
+    /// The endpoint address for a large mailbox, if there is an offer.
     Accept,
-    /// The same, with a change.
+    /// The endpoint address for a large mailbox, with a change.
     OddAccept(u64),
     /// The release of the large mailbox.
     Shrink,
-    /// The end.
+    /// The message that ends the link.
     Bye,
-    /// One that only targets send, or at the wrong time.
+    /// A message that only targets send, or a message at the wrong time.
     Undue(u8),
     /// A whole message, changed.
     Spoilt(u8, u64),
     /// Bytes.
     Bytes(u64, usize),
-    /// One again and again.
+    /// The same message again and again.
     Often(u8, u16),
 }
 
-/// The way in which the hostile end leaves.
+/// The form in which the hostile source leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// Without a message.
+    /// It leaves without a message.
     Drop,
-    /// With one.
+    /// It leaves with a message.
     Bye,
     /// It shuts its half of the connection, and stays.
     Half,
@@ -253,7 +253,7 @@ pub enum HandshakeKind {
     OddEnd(u64),
     /// Descriptors of other kinds.
     OddDescriptors(u64),
-    /// It ends after this many messages.
+    /// The source ends after this many messages.
     Stops(u8),
     /// Another message after this many.
     Undue(u8, u8),
@@ -263,15 +263,15 @@ pub enum HandshakeKind {
     Spoilt(u64),
     /// Descriptors where none are allowed.
     DescriptorsWithHello(u64),
-    /// The stream of the link comes late, in pieces, more than once, with another token or not at all. No
-    /// fault without a stream.
+    /// The stream of the link comes late, in pieces, more than once, with another token or not at all. Without a
+    /// stream there is no fault.
     Stream(u64),
 }
 
 /// One step of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Makes a link, or tries to. The earlier one ends.
+    /// Makes a link, or tries to make one. The earlier link ends.
     Connect(HandshakeKind),
     /// A frame.
     Frame(FrameStep),
@@ -287,7 +287,7 @@ pub enum Step {
     SayWith(u8, u64),
     /// A proper admin request.
     Ask(u8),
-    /// An admin request in another way.
+    /// A malformed or unfinished admin request.
     OddAsk(u64),
     /// An action of the honest link.
     Honest(u8),
@@ -305,7 +305,7 @@ pub enum Step {
     Owner(u8),
     /// A new link, and then more messages and a longer torn frame at once than the target takes in a turn.
     Burst(u64),
-    /// It leaves.
+    /// The hostile source leaves.
     Part(Ending),
 }
 
@@ -325,7 +325,7 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             });
         }
         match rng.u8(..64) {
-            // A whole large mailbox: single steps seldom make one.
+            // All messages for a large mailbox: single steps seldom make one.
             0..3 => {
                 let len = rng.u64(1000..200 << 10);
                 steps.push(Step::Say(Saying::Enlarge(len + 20_000, len)));

@@ -1,4 +1,4 @@
-//! The transports over which conversations go.
+//! The transports of conversations.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ pub fn transport(way: Way, seed: u64) -> Box<dyn Transport> {
     }
 }
 
-/// `tcp` at the hostile end, which opens streams itself: the next connected endpoint gets this one.
+/// `tcp` at the hostile peer, which opens streams itself: the next connected endpoint gets this stream.
 #[derive(Clone, Default)]
 pub struct Opened(Arc<Mutex<Option<Stream>>>);
 
@@ -33,7 +33,7 @@ impl Opened {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
-    /// The transport whose endpoints get them.
+    /// The transport whose endpoints get these streams.
     pub fn transport(&self) -> Box<dyn Transport> {
         let opened = Arc::clone(&self.0);
         let taking = Altered::new(Tcp::new()).connecting(move |endpoint, mut peer, timeout_ms| {

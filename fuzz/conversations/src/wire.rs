@@ -1,4 +1,4 @@
-//! The hostile side of a pair of mailboxes: writes anything anywhere, and reads arrived frames.
+//! The hostile peer's end of a pair of mailboxes: writes anything anywhere, and reads arrived frames.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use farjump_fuzz::Mutator;
 
 use crate::step::Signal;
 
-/// One pair of mailboxes. If the peer's is mapped here it is written directly; otherwise frames go through a
-/// channel, which does not check their contents.
+/// One pair of mailboxes. If the peer's mailbox is mapped here, frames are written directly. Otherwise they go
+/// through a channel, which does not check their contents.
 pub struct Wire {
     channel: Channel,
     raw: Option<Raw>,
@@ -30,7 +30,7 @@ struct Raw {
     /// The peer's region.
     base: NonNull<u8>,
     ring: usize,
-    /// This side's region, with the peer's credit line.
+    /// The hostile peer's own region, with the peer's credit line.
     own: NonNull<u8>,
     position: u64,
     /// Start of the last written frame.
@@ -47,7 +47,7 @@ pub struct Came {
 }
 
 impl Wire {
-    /// Makes one from connected endpoints; `None` if they make no channel.
+    /// Makes a wire from connected endpoints. Returns `None` if they make no channel.
     pub fn new(joined: Joined) -> Option<Wire> {
         let Joined { endpoint, rule, send, receive } = joined;
         let terms = ChannelParams {
@@ -83,7 +83,7 @@ impl Wire {
         })
     }
 
-    /// Writes a frame. `false` without credit, or if the link has failed.
+    /// Writes a frame. Returns `false` without credit, or if the link has failed.
     pub fn send(
         &mut self,
         plan: &Plan<'_>,
@@ -131,7 +131,7 @@ impl Wire {
             let mut spoilt = bytes.clone();
             Mutator::new(seed).mutate_in_place(&mut spoilt[8..], 64);
             let in_place = Kind::CallInPlace as u8;
-            // Code in place runs whatever bytes are there: changed bytes must not run.
+            // Code in place runs the bytes that are there: changed bytes must not run.
             if !may_run_what_lies_there || (kind != in_place && spoilt[16] != in_place) {
                 bytes = spoilt;
             }
@@ -155,7 +155,7 @@ impl Wire {
             true => consumed,
             false => raw.position,
         };
-        // A peer returns credit late: the frame that it holds may be the last.
+        // A peer returns credit late: the frame that it holds may be the last one.
         let start = if rng.bool() { raw.last } else { oldest };
         for _ in 0..rng.usize(1..6) {
             let at = match waiting {
@@ -202,7 +202,7 @@ impl Wire {
     /// Takes the arrived frames.
     pub fn poll(&mut self) -> Vec<Came> {
         let mut all = Vec::new();
-        // A hostile end need not read all at once.
+        // A hostile peer need not read all frames at once.
         while all.len() < 64
             && let Ok(Polled::Frame(frame)) = self.channel.poll()
         {
@@ -236,14 +236,13 @@ impl Raw {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= CONTROL_LEN + self.ring);
-        // SAFETY: the peer's region is mapped as long as the channel beside this value lives, and as long as
-        // its ring says; `at` is aligned and inside. Both sides use its words by atomics.
+        // SAFETY: the peer's region is mapped as long as the channel beside this value lives, and has the length of
+        // its ring; `at` is aligned and inside. Both processes use its words by atomics.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     fn consumed(&self) -> u64 {
-        // SAFETY: this side's region is mapped as long as the channel beside this value lives, and is longer
-        // than a word.
+        // SAFETY: the own region is mapped as long as the channel beside this value lives, and is longer than a word.
         unsafe { AtomicU64::from_ptr(self.own.as_ptr().cast()) }.load(Ordering::Acquire)
     }
 

@@ -1,4 +1,4 @@
-//! Conversations from seeds, in processes of their own. The report of one that crashes, hangs or fails has
+//! Conversations from seeds, in processes of their own. The report of a conversation that crashes, hangs or fails has
 //! its seed and its necessary steps.
 
 use std::io::{BufRead, BufReader};
@@ -17,26 +17,26 @@ use fastrand::Rng;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The variable with the first seed, a number. By default another one for each run.
+/// The variable with the first seed, a number. Without it each run draws another one.
 const SEED: &str = "FARJUMP_FUZZ_SEED";
 /// The variable with the number of conversations.
 const RUNS: &str = "FARJUMP_FUZZ_RUNS";
-/// The variable that runs conversations in this process, for debuggers: a list of the steps to leave out, or
-/// nothing.
+/// The variable that makes this process itself run conversations, for debuggers. Its value is a list of the steps to
+/// leave out, or empty.
 const HERE: &str = "FARJUMP_FUZZ_HERE";
 /// The variable with the seconds for finding the necessary steps of a conversation that fails: 60 unless set.
 const SHRINK: &str = "FARJUMP_FUZZ_SHRINK";
 /// The variable with the kind of conversations whose kept seeds come first.
 const KEPT: &str = "FARJUMP_FUZZ_KEPT";
-/// Seeds that find faults which were mended, each behind the kind of its conversation and the fault.
+/// Seeds that find mended faults, each behind the kind of its conversation and the fault.
 const SEEDS: &str = include_str!("../seeds");
 /// Time after which one conversation counts as hanging. It takes some hundredths of a second.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Time that the last descriptors of a conversation may take to be closed.
+/// Time within which the last descriptors of a conversation have to be closed.
 const CLOSING: Duration = Duration::from_secs(10);
 /// Seconds for finding the necessary steps.
 const SHRINKING: u64 = 60;
-/// Most heap memory that the thread of a conversation holds at once, the hostile end's included.
+/// Most heap memory that the thread of a conversation holds at once, including the hostile peer's.
 const MOST_MEMORY: usize = 32 << 20;
 
 fn number(variable: &str) -> Option<u64> {
@@ -50,7 +50,7 @@ fn kept(kind: &str) -> Vec<u64> {
     if kind.is_empty() { Vec::new() } else { of_kind.collect() }
 }
 
-/// The steps that are not left out.
+/// Returns the steps that are not left out.
 fn left<T>(steps: Vec<T>, left_out: &[usize]) -> Vec<T> {
     let steps = steps.into_iter().enumerate();
     steps.filter(|(at, _)| !left_out.contains(at)).map(|(_, step)| step).collect()
@@ -82,8 +82,7 @@ fn to_target(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) 
         causes,
         ..
     } = outcome;
-    // With fewer than this for each conversation it tests little behind a handshake. One in eight has
-    // checksums.
+    // With less than these averages a conversation tests little behind a handshake. One in eight has checksums.
     let depth = vec![
         Figure("links", links, 1.5),
         Figure("streams", streams, 0.1),
@@ -170,8 +169,8 @@ impl Depth {
         self.causes |= other.causes;
     }
 
-    /// Checks the depth: a change that ends all conversations early, such as one of the handshake, does not
-    /// go unnoticed.
+    /// Checks the depth, so that it shows if a change ends all conversations early, such as a change of the
+    /// handshake.
     fn check(&self, runs: u64, causes: u32) {
         for Figure(name, sum, least) in &self.figures {
             assert!(
@@ -186,14 +185,14 @@ impl Depth {
 
 type Carry = fn(u64, &[usize], bool) -> (String, Depth);
 
-/// As the child: executes `runs` conversations, and prints its progress.
+/// Plays the child: executes `runs` conversations, and prints its progress.
 fn play(carry: Carry, (enough, causes): (u64, u32), left_out: &str) {
     assert!(is_counting(), "memory is not counted");
     let (seed, runs) = (number(SEED).unwrap_or(0), number(RUNS).unwrap_or(1));
     let left_out: Vec<usize> = left_out.split(',').filter_map(|step| step.parse().ok()).collect();
-    // Things made once stay: the functions, and memory kept by the C library.
+    // Things that are made once stay: the functions, and memory kept by the C library.
     carry(seed, &left_out, runs == 1);
-    // Other threads close the peers' descriptors, in a moment.
+    // Other threads close the peers' descriptors a moment later.
     std::thread::sleep(Duration::from_millis(200));
     let before = Holdings::now();
     let mut depth = Depth { figures: Vec::new(), causes: 0 };
@@ -215,7 +214,7 @@ fn play(carry: Carry, (enough, causes): (u64, u32), left_out: &str) {
     }
     let figures: Vec<_> = depth.figures.iter().map(|Figure(name, sum, _)| format!("{name} {sum}")).collect();
     println!("\ndepth: {}, causes {}", figures.join(", "), depth.causes.count_ones());
-    // With fewer it is left to chance.
+    // With fewer runs the averages depend on chance.
     if runs >= enough {
         depth.check(runs, causes);
     }
@@ -279,7 +278,7 @@ fn child(test: &str, kind: &str, seed: u64, runs: u64, left_out: &str) -> Fared 
     }
     let status = child.0.wait().expect("it was started");
     let all = done.len() as u64 == runs + kept(kind).len() as u64;
-    // No single conversation is to blame, and none is worth repeating.
+    // The failure is not of one conversation, so there is none to repeat.
     assert!(status.success() || !all, "from {SEED}={seed}: {status}\n{}", said.join("\n"));
     match all {
         true => Fared::Well(done),
@@ -287,7 +286,7 @@ fn child(test: &str, kind: &str, seed: u64, runs: u64, left_out: &str) -> Fared 
     }
 }
 
-/// A child that does not outlive this.
+/// A child that is killed when this value is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -297,7 +296,7 @@ impl Drop for Killed {
     }
 }
 
-/// Carries conversations out: the kept ones of this kind, if it has any, and then others.
+/// Executes conversations: the kept ones of this kind, if there are any, and then others.
 fn fuzz(test: &str, kind: &str, carry: Carry, runs: u64, causes: u32) {
     if let Ok(left_out) = std::env::var(HERE) {
         return play(carry, (runs, causes), &left_out);
@@ -309,7 +308,7 @@ fn fuzz(test: &str, kind: &str, carry: Carry, runs: u64, causes: u32) {
         Fared::Well(done) => return println!("{}", done.join("\n")),
         Fared::Ill(seed, why) => (seed, why),
     };
-    // Fewer steps, as long as it fails: first many at a time, then one.
+    // Leaves out steps as long as the conversation still fails: first many at a time, then one.
     let begun = Instant::now();
     let shrinking = Duration::from_secs(number(SHRINK).unwrap_or(SHRINKING));
     let (mut left_out, mut described, mut width): (Vec<usize>, _, _) = (Vec::new(), why.clone(), 16);

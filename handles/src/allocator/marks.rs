@@ -5,32 +5,32 @@ const UNITS: u64 = 1024;
 /// No mark.
 const NONE: u32 = 0;
 
-/// Marks of units, which are numbers.
+/// Marks of units. A mark is a number.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// Pages that have marks.
     pages: Vec<Option<Box<Page>>>,
-    /// Their number.
+    /// Number of pages that have marks.
     used: usize,
-    /// A page without marks, for the next that is needed.
+    /// A page without marks, for the next use.
     spare: Option<Box<Page>>,
 }
 
 #[derive(Debug)]
 struct Page {
-    /// Numbers, each more by one, and [`NONE`].
+    /// The marked numbers, each plus one, or [`NONE`].
     marks: [u32; UNITS as usize],
     count: u32,
 }
 
 impl Marks {
-    /// Bytes of the heap that it takes.
+    /// Returns the bytes of the heap that the marks take.
     pub(super) fn heap(&self) -> u64 {
         let pages = self.used + usize::from(self.spare.is_some());
         (pages * size_of::<Page>() + self.pages.capacity() * size_of::<Option<Box<Page>>>()) as u64
     }
 
-    /// The mark of a unit.
+    /// Returns the mark of a unit.
     pub(super) fn get(&self, unit: u64) -> Option<u32> {
         self.pages.get((unit / UNITS) as usize)?.as_ref()?.marks[(unit % UNITS) as usize].checked_sub(1)
     }
@@ -50,7 +50,7 @@ impl Marks {
         *mark = number + 1;
     }
 
-    /// Takes the mark of a unit away.
+    /// Removes the mark of a unit.
     pub(super) fn clear(&mut self, unit: u64) {
         let Some(place) = self.pages.get_mut((unit / UNITS) as usize) else { return };
         let Some(page) = place else { return };

@@ -1,4 +1,4 @@
-//! What is taken and given back, and in how many steps.
+//! Taking and giving back memory, and the number of steps that this takes.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn what_is_freed_last_of_all_is_used_again_before_what_is_behind_it() {
     let (first, last) = (memory.take(64).unwrap(), memory.take(640).unwrap());
     memory.give_back(last);
     assert_eq!(memory.take(64).unwrap().offset(), last.offset());
-    // Longer than what is free there: that, and fresh memory behind it.
+    // This object is longer than the free block there: it takes that block, and fresh memory behind it.
     assert_eq!(memory.take(6400).unwrap().offset(), last.offset() + 64);
     assert_eq!(first.offset(), 0);
 }
@@ -108,7 +108,7 @@ fn the_largest_object_that_it_states_finds_memory() {
     }
 }
 
-/// The form of the flood that stopped owners: as many parts as there can be, of which none is long enough.
+/// A flood of free parts: as many as there can be, none of them long enough.
 #[test]
 fn a_call_takes_as_many_steps_with_a_hundred_thousand_free_blocks_as_with_ten() {
     const MOST: u64 = LOOKS as u64 + 3;
@@ -128,7 +128,7 @@ fn a_call_takes_as_many_steps_with_a_hundred_thousand_free_blocks_as_with_ten() 
                 steps(&mut memory, &mut |memory| memory.give_back(*block));
             }
         }
-        // Parts of one and of two units lie among the others: three units are nowhere.
+        // Free parts of one and of two units lie between the others, but none of three.
         for _ in 0..64 {
             steps(&mut memory, &mut |memory| {
                 assert_eq!((memory.take(129), memory.largest()), (None, 2 * UNIT));

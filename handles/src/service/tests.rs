@@ -1,4 +1,4 @@
-//! What requests and ends of sources may cost: visits in one turn, and memory.
+//! The cost of requests and of the ends of sources: visits in one turn, and memory.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::clock::stepping;
 use crate::store::{Store, StoreOptions};
 use crate::turn::MOST_VISITS;
 
-/// The source that asks for much, and an honest one.
+/// The source that requests much, and an honest one.
 const FLOOD: u64 = 1;
 const HONEST: u64 = 2;
 /// More objects than any turn visits.
@@ -40,7 +40,7 @@ impl Bench {
         Bench::new(Store::options().capacity(capacity), SourceMemory::default())
     }
 
-    /// Has a request answered once. `Err` if it is to be made again.
+    /// Makes a request once. Returns `Err` if it is to be made again.
     fn try_once(&mut self, source: u64, request: &[u8]) -> Result<Vec<u8>, Answer> {
         let mut reply = Vec::new();
         let answered = self.service.request(source, request.into(), &mut reply, 1 << 20).unwrap();
@@ -57,13 +57,13 @@ impl Bench {
         assert!(most <= MOST_VISITS, "{most} visits in one turn");
     }
 
-    /// Has a request answered. Returns the reply's status and the rest of it.
+    /// Makes a request until it is done. Returns the reply's status and the rest of the reply.
     fn ask(&mut self, source: u64, request: &Writer) -> (u8, Vec<u8>) {
         let reply = loop {
             if let Some(reply) = self.once(source, &request.0) {
                 break reply;
             }
-            // For the thread of the file.
+            // Lets the thread of the file run.
             std::thread::yield_now();
         };
         (reply[0], reply[1..].to_vec())
@@ -78,7 +78,7 @@ impl Bench {
         }
     }
 
-    /// Puts objects until no more are taken. Returns them, and why.
+    /// Puts objects until the store takes no more. Returns them, and the last status.
     fn fill(&mut self, source: u64, type_name: &str) -> (Vec<Named>, u8) {
         let mut made = Vec::new();
         loop {
@@ -101,7 +101,7 @@ impl Bench {
         self.ask(source, &request).0
     }
 
-    /// Goes on until nothing is left. Returns the number of turns.
+    /// Runs turns until nothing is left. Returns the number of turns.
     fn go_on(&mut self) -> usize {
         let mut turns = 1;
         while self.service.go_on() {
@@ -163,7 +163,7 @@ fn a_request_for_more_than_can_be_freed_is_refused_in_the_end() {
     assert_eq!(bench.ask(FLOOD, &allocate(u64::MAX, "")).0, Status::Full as u8);
 }
 
-/// What the flood of small objects left behind stopped the owner for a second and more in each request.
+/// Otherwise the free parts of a flood of small objects could stop the owner for a second and more in each request.
 #[test]
 fn a_refused_request_visits_no_more_in_a_store_full_of_free_parts() {
     let mut bench = Bench::of(4 << 20);
@@ -189,7 +189,7 @@ fn leases_that_end_at_once_are_over_at_once_and_end_in_several_turns() {
         assert_eq!(bench.ask(FLOOD, &request).0, Status::Done as u8);
     }
     stepping::step_by(Duration::from_secs(10));
-    // The one whose turn is last is gone as the others are.
+    // The object whose turn is last is gone like the others.
     assert_eq!(bench.claim(HONEST, objects.last().unwrap()), Status::Gone as u8);
     assert!(bench.used() > full / 2, "most of them are not freed yet");
     bench.go_on();
@@ -213,7 +213,7 @@ fn a_source_that_ends_gives_all_back_in_several_turns() {
     bench.service.source_ended(FLOOD, None);
     bench.check_visits();
     assert!(bench.used() > before, "the rest goes on later");
-    // Others are answered in between.
+    // The store serves other sources in between.
     assert_eq!(bench.about(HONEST, Op::Exists, &kept[MANY - 1]), Status::Done as u8);
     assert!(bench.go_on() > 100);
     let left = bench.store.list(usize::MAX);
@@ -253,7 +253,7 @@ fn a_claim_that_is_made_again_releases_once() {
     let mut named = [0; 24];
     named[..8].copy_from_slice(&large.number.to_le_bytes());
     named[8..].copy_from_slice(&large.key.0);
-    // It goes to the file, and comes back for hundreds of others.
+    // The object goes to the file, and comes back for hundreds of others.
     let other = bench.put(HONEST, "").unwrap();
     while bench.store.list(MANY * 9).objects.last().unwrap().state != ObjectState::Spilled {
         for _ in 0..50 {
@@ -318,7 +318,7 @@ fn records_names_and_claims_count_for_the_source_that_made_them() {
     assert!((100..300).contains(&made.len()), "{}", made.len());
     let others = bench.put(HONEST, "").unwrap();
     assert_eq!(bench.ask(FLOOD, &allocate(1, "")).0, Status::SourceFull as u8);
-    // What it gives up is free for it.
+    // Memory that the source releases is free for it again.
     for named in &made[..2] {
         assert_eq!(bench.about(HONEST, Op::Evict, named), Status::Done as u8);
     }
@@ -329,7 +329,7 @@ fn records_names_and_claims_count_for_the_source_that_made_them() {
         claimed += 1;
     }
     assert!((1..20).contains(&claimed), "{claimed}");
-    // Its objects stay when it ends; its claims do not.
+    // Its objects stay when it ends, but its claims do not.
     bench.service.source_ended(FLOOD, None);
     bench.go_on();
     assert!(bench.store.list(999).objects.iter().all(|object| object.claims == 0));

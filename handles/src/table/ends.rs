@@ -5,11 +5,11 @@ use super::{EVICTED, Source, State, Table, lines};
 use crate::accounts::{CLAIM, LOAN};
 use crate::object::Object;
 
-/// Visits of a turn that leases which end and other work that was left do not take.
+/// Visits of a turn that are kept for its request, and not for ending leases and other work left over.
 const OF_REQUEST: u32 = 40;
 
 impl Table {
-    /// Releases a claim. One that `source` does not have is none.
+    /// Releases a claim. Does nothing if `source` does not have that claim.
     pub(crate) fn release(&mut self, source: Source, claim: u64) {
         self.turn.visit(1);
         let Some(count) = self.claims.get_mut(&(source, claim)).filter(|count| **count != 0) else { return };
@@ -20,7 +20,7 @@ impl Table {
         self.unclaim(claim, 1);
     }
 
-    /// Forgets the claims of a source to an object. The loan ends before they do.
+    /// Forgets the claims of a source to an object. The loan ends before the claims.
     fn forget_claim(&mut self, source: Source, claim: u64) -> u64 {
         if self.loans.remove(&(source, claim)).is_some() {
             self.refund(source, LOAN);
@@ -45,12 +45,12 @@ impl Table {
         }
     }
 
-    /// Releases all claims of the function that has ended in a target. It takes as long as the function has made claims.
+    /// Releases all claims of the function that has ended in a target. Its time grows with the number of those claims.
     pub(crate) fn release_all(&mut self, source: Source) {
         while self.release_next(source) {}
     }
 
-    /// Releases the claims of `source` to one object. `false` if it has none.
+    /// Releases the claims of `source` to one object. Returns `false` if it has none.
     fn release_next(&mut self, source: Source) -> bool {
         let mut of_source = self.claims.range((source, 1)..=(source, u64::MAX));
         let Some((_, claim)) = of_source.next().map(|(key, _)| *key) else { return false };
@@ -60,14 +60,13 @@ impl Table {
         true
     }
 
-    /// `source` is gone: its claims end, and what it has not finished goes, in this turn and in later ones
-    /// ([`Table::go_on`]).
+    /// Ends `source`: its claims end, and its unfinished objects go, in this turn and in later ones ([`Table::go_on`]).
     pub(crate) fn source_ended(&mut self, source: Source) {
         self.ending.push_back(source);
         self.go_on();
     }
 
-    /// Ends a part of what is to end. Returns whether there is more.
+    /// Does a part of the work that is left. Returns whether there is more.
     pub(crate) fn go_on(&mut self) -> bool {
         while self.turn.left() >= STEP {
             if !self.end_next() {
@@ -77,7 +76,7 @@ impl Table {
         true
     }
 
-    /// Ends one thing that is to end. `false` if there is none.
+    /// Does one step of the work that is left. Returns `false` if there is none.
     pub(super) fn end_next(&mut self) -> bool {
         if self.settle_next() {
             return true;
@@ -105,12 +104,13 @@ impl Table {
         self.end_next_lease()
     }
 
-    /// Ends leases that are over, and settles jobs of the file's thread, of which many are left to later turns.
+    /// Ends leases that are over, and settles jobs of the file's thread. Leaves a rest to later turns if there are
+    /// many.
     pub(super) fn end_leases(&mut self) {
         while self.turn.left() >= OF_REQUEST && (self.settle_next() || self.end_next_lease()) {}
     }
 
-    /// As [`Table::end_leases`], for a turn that has no more to do than to look: also all else that is to end.
+    /// As [`Table::end_leases`], for a turn that otherwise only looks: also does other work that is left.
     pub(super) fn end_some(&mut self) {
         while self.turn.left() >= OF_REQUEST && self.end_next() {}
     }
@@ -129,7 +129,7 @@ impl Table {
         true
     }
 
-    /// Evicts, by number.
+    /// Evicts the object of this number.
     pub(crate) fn end(&mut self, number: u64) {
         let Some(object) = self.objects.get_mut(&number) else { return };
         self.turn.visit(1);
@@ -146,8 +146,8 @@ impl Table {
         }
     }
 
-    /// Evicts an object that is no lease's and has no contents elsewhere. Its memory is free with its last claim: at once, or
-    /// in a later turn if this one is over.
+    /// Evicts an object that has no lease and no contents elsewhere. Its memory is free with its last claim: at once,
+    /// or in a later turn if this one is over.
     pub(super) fn let_go(&mut self, number: u64) {
         let Some(object) = self.objects.get_mut(&number) else { return };
         let before = std::mem::replace(&mut object.state, State::Evicted);
@@ -168,7 +168,7 @@ impl Table {
         }
     }
 
-    /// Forgets an object, whose memory is free now.
+    /// Forgets an object, and frees its memory.
     fn remove(&mut self, number: u64) {
         let Some(object) = self.objects.remove(&number) else { return };
         self.turn.visit(1);

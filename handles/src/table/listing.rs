@@ -5,8 +5,8 @@ use farjump::objects::{ObjectListing, ObjectPage, ObjectState, StoredObject};
 use super::{State, Table};
 
 impl Table {
-    /// Lists at most `most` objects, those of the latest use first: those whose last use came before the number `from`. The
-    /// next page begins with the number that is returned, if there is one.
+    /// Lists at most `most` objects, those of the latest use first, whose last use came before the number `from`. The
+    /// next page begins with the returned number, if there is one.
     pub(crate) fn list(&mut self, from: u64, most: usize) -> ObjectPage {
         self.end_quarantine();
         self.end_some();

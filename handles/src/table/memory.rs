@@ -1,41 +1,42 @@
-//! Memory for objects: taken, charged, and made by writing others to the file.
+//! Memory for objects: taking it, charging for it, and making space by writing other objects to the file.
 
 use super::{Source, Table};
 use crate::allocator::{Block, UNIT};
 use crate::refusal::{Lack, NoMemory};
 
-/// Visits that the longest step takes which makes space: an object ends, and its blocks in memory and file merge with their
+/// Visits of the longest step that makes space: an object ends, and its blocks in memory and file merge with their
 /// neighbours.
 pub(super) const STEP: u32 = 16;
 
-/// What came of a step that was to make space.
+/// The outcome of a step that should make space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
-    /// Perhaps some.
+    /// Perhaps some space.
     Space,
-    /// There is nothing that could go.
+    /// No object can go.
     Nothing,
     /// The turn is over.
     NoTurn,
-    /// Nothing before the thread of the file has ended a job.
+    /// No space before the thread of the file has ended a job.
     Later,
-    /// Nothing, as the file cannot be written.
+    /// No space, because the file cannot be written.
     Failed,
 }
 
 impl Table {
-    /// Bytes that are used of the store's capacity: memory of objects and topics, and what is kept of them on the heap.
+    /// Used bytes of the store's capacity: memory of objects and topics, and their records on the heap.
     pub(crate) fn used(&self) -> u64 {
         self.memory.used() + self.accounts.bytes()
     }
 
-    /// [`Table::used`], and what the allocators keep on the heap beyond a share that a store always has beside its capacity.
+    /// [`Table::used`], and the part of the allocators' heap that exceeds the share which a store always has beside its
+    /// capacity.
     pub(super) fn held(&self) -> u64 {
         let heap = self.memory.heap() + self.spill.as_ref().map_or(0, |spill| spill.heap());
         self.used() + heap.saturating_sub(self.beside())
     }
 
-    /// Bytes beside the capacity, for what is not known before it is needed.
+    /// Bytes beside the capacity, for needs that are not known in advance.
     pub(super) fn beside(&self) -> u64 {
         self.capacity() / 16 + (64 << 10)
     }
@@ -54,7 +55,7 @@ impl Table {
         }
     }
 
-    /// Takes memory that is nobody's own, and makes space for it by the file if there is one.
+    /// Takes memory that no source is charged for. Makes space for it by the file, if there is one.
     pub(crate) fn take(&mut self, len: u64) -> Result<Block, NoMemory> {
         self.take_beside(len, 0)
     }
@@ -69,12 +70,12 @@ impl Table {
         Err(self.no_memory(heap, Lack::OfSource))
     }
 
-    /// Takes memory beside so many bytes of the heap.
+    /// Takes memory, with `heap` bytes of the heap in addition.
     fn take_beside(&mut self, len: u64, heap: u64) -> Result<Block, NoMemory> {
         self.end_leases();
         let mut may_be_free = true;
         loop {
-            // Not more than it needs, so that it cannot overflow.
+            // No more than needed, so that it cannot overflow.
             let needed = len.min(self.capacity()).max(1).next_multiple_of(UNIT) + heap;
             let before = self.memory.visits();
             let block = (self.held() + needed <= self.capacity()).then(|| self.memory.take(len)).flatten();
@@ -87,7 +88,7 @@ impl Table {
             }
             let made = match len.saturating_add(heap) > self.capacity() {
                 true => Made::Nothing,
-                // Of memory in parts, more is to be free than there lacks.
+                // If the memory is in parts, more has to become free than is lacking.
                 false => self.make_space((self.held() + needed).saturating_sub(self.capacity()).max(1)),
             };
             match made {
@@ -125,7 +126,7 @@ impl Table {
         self.accounts.refund(source, bytes);
     }
 
-    /// Frees something that is to be freed anyway, or has an object written to the file, for `lacking` bytes.
+    /// Does work that is left, or starts to write an object to the file, to free `lacking` bytes.
     fn make_space(&mut self, lacking: u64) -> Made {
         if self.turn.left() < STEP {
             return Made::NoTurn;

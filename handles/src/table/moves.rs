@@ -1,7 +1,7 @@
-//! The ways of objects to the file and back, which its thread makes.
+//! Moves of objects to the file and back, by the file's thread.
 //!
-//! An object that moves keeps its block and its place until the job is settled, whatever ends it meanwhile. One that is on its
-//! way to the file can still be claimed, and then stays.
+//! An object that moves keeps its block and its place until the job is settled, even if it ends meanwhile. An object on
+//! its way to the file can still be claimed, and then stays in memory.
 
 use super::memory::Made;
 use super::{Source, Table};
@@ -11,14 +11,15 @@ use crate::refusal::{ClaimFailed, Lack, NoMemory, Refusal};
 use crate::spill::{Done, Job, Way};
 
 impl Table {
-    /// What is to be asked for again when a job has ended: at once if one has.
+    /// Returns the failure of a request that has to wait for a job, and when to make it again: at once if a job has
+    /// ended.
     pub(super) fn later(&self) -> NoMemory {
         let has_news = self.spill.as_ref().is_none_or(|spill| spill.has_news());
         NoMemory::of_time(if has_news { Lack::OfTurn } else { Lack::OfFile })
     }
 
-    /// Has the object that nobody uses and that was used longest ago written to the file, unless `lacking` bytes are to become
-    /// free by such jobs already.
+    /// Starts to write the unused object whose last use is longest ago to the file, unless jobs under way already free
+    /// `lacking` bytes.
     pub(super) fn spill_oldest(&mut self, lacking: u64) -> Made {
         let Some(spill) = &mut self.spill else { return Made::Nothing };
         if !spill.thread().is_here() {
@@ -39,7 +40,7 @@ impl Table {
             };
         };
         if !spill.takes_more() {
-            // All jobs read.
+            // All jobs are reads.
             return Made::Later;
         }
         let number = *number;
@@ -59,17 +60,17 @@ impl Table {
         Made::Space
     }
 
-    /// Has an object come back from the file for `source`, which waits for it unless it is a function.
+    /// Starts to read an object back from the file for `source`, which waits for it unless it is a function.
     pub(super) fn recall(&mut self, source: Source, number: u64) -> Result<(), ClaimFailed> {
         let Some(object) = self.objects.get_mut(&number) else { return Ok(()) };
         let (Some(place), len) = (object.place, object.len) else { return Ok(()) };
-        // Of a forked child's copy nothing comes any more.
+        // In a forked child, nothing comes from the file.
         let is_here = self.spill.as_ref().is_some_and(|spill| spill.thread().is_here());
         if object.is_lost || !is_here {
             return Err(Refusal::Lost.into());
         }
         if object.moves.is_none() {
-            // The claim keeps the object: what ends it meanwhile frees nothing of it.
+            // The claim keeps the object: if it ends meanwhile, nothing of it is freed.
             object.claims += 1;
             let began = self.begin_recall(number, place, len);
             self.unclaim(number, 1);
@@ -82,7 +83,7 @@ impl Table {
         Err(self.later().into())
     }
 
-    /// Takes memory for an object that is to be read from its place.
+    /// Takes memory for an object, and starts to read it from its place.
     fn begin_recall(&mut self, number: u64, place: Block, len: u64) -> Result<(), ClaimFailed> {
         if self.spill.as_ref().is_none_or(|spill| !spill.takes_more()) {
             return Err(self.later().into());
@@ -105,7 +106,7 @@ impl Table {
         }
     }
 
-    /// `source` waits for no object any more: it claims one, or asks for something else, or is gone.
+    /// Ends the wait of `source` for an object: it claims one, makes another request, or is gone.
     pub(crate) fn await_nothing(&mut self, source: Source) {
         while let Some(awaited) = self.awaited.range((source, 0)..=(source, u64::MAX)).next().copied() {
             self.awaited.remove(&awaited);
@@ -117,7 +118,7 @@ impl Table {
         }
     }
 
-    /// Settles a job of the file's thread that has ended. `false` if there is none.
+    /// Settles an ended job of the file's thread. Returns `false` if there is none.
     pub(super) fn settle_next(&mut self) -> bool {
         let done = self.spill.as_mut().and_then(|spill| spill.next_done());
         done.map(|done| self.settle(done)).is_some()
@@ -149,11 +150,11 @@ impl Table {
                 self.give_back(block);
             }
         }
-        // It ends now, or may go to the file again.
+        // The object ends now, or may go to the file again.
         self.unclaim(number, 0);
     }
 
-    /// Jobs of the file's thread that are not settled.
+    /// Number of jobs of the file's thread that are not settled.
     #[cfg(test)]
     pub(crate) fn jobs(&self) -> usize {
         self.spill.as_ref().map_or(0, |spill| spill.under_way())

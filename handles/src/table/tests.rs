@@ -1,4 +1,4 @@
-//! What ends objects at the wrong moment.
+//! Objects that end at the wrong moment.
 
 use farjump::objects::Answer;
 
@@ -22,7 +22,7 @@ impl Bench {
         Bench { table: Table::new(region, Some(spill), 1, [7; 32]), _folder: folder }
     }
 
-    /// Does what may wait for the thread of the file, in turns of its own.
+    /// Runs `act`, which may wait for the thread of the file, in turns of its own.
     fn in_turns<T>(
         &mut self,
         mut act: impl FnMut(&mut Table) -> Result<T, ClaimFailed>,
@@ -72,7 +72,7 @@ impl Bench {
         self.table.objects[&number].place.is_some()
     }
 
-    /// An object that is in the file, and as many others as there is memory for.
+    /// Returns an object that is in the file, and fills the memory with others.
     fn spilled(&mut self) -> u64 {
         let first = self.put(1);
         while !self.is_spilled(first) {
@@ -98,7 +98,7 @@ fn a_request_reads_the_clock_once_so_that_no_lease_ends_while_its_object_comes_b
     stepping::step_by(SECOND);
     let key = bench.table.key(first);
     bench.table.turn.begin(0);
-    // It would end between the first reading of the clock and the second.
+    // The lease would end between the first reading of the clock and the second.
     bench.table.lease(first, key, SECOND + SECOND / 2).unwrap();
     let before = stepping::readings();
     bench.table.turn.begin(0);
@@ -118,7 +118,7 @@ fn an_object_that_ends_while_it_comes_back_gives_its_place_in_the_file_back_once
     let key = bench.table.key(first);
     bench.table.turn.begin(0);
     bench.table.lease(first, key, SECOND / 2).unwrap();
-    // Taking memory for it ends its lease.
+    // Taking memory for the object ends its lease.
     let _ = bench.in_turns(|table| table.recall(Source::Owner, first));
     assert!(!bench.table.has(first));
     bench.check_file();

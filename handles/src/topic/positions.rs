@@ -1,4 +1,4 @@
-//! The way of a subscriber through a topic's queue.
+//! The movement of a subscriber through a topic's queue.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::{Given, Next, Refused, Topic, Wait, Word, wait_for};
 use crate::table::Table;
 
 impl Topic {
-    /// Moves the subscriber to `from`, and returns the next entry from there. Asked again with the same number, as after a
-    /// reply that was lost, it returns the same entry.
+    /// Moves the subscriber to `from`, and returns the next entry from there. A repeated request with the same number,
+    /// as after a lost reply, returns the same entry.
     pub(crate) fn next_for(&mut self, table: &mut Table, id: u64, from: u64) -> Result<Next, Refused> {
         let (end, first) = (self.next(), self.first_place());
         let subscriber = self.subscribers.get_mut(&id).ok_or(Refused::Unknown)?;
@@ -15,7 +15,7 @@ impl Topic {
         let mut dropped = None;
         if let Some(given) = subscriber.given.take() {
             if from > given.number {
-                // It has got that entry.
+                // The subscriber has received that entry.
                 next = next.max(given.number + 1);
                 subscriber.counted = subscriber.counted.max(given.place.map_or(0, |place| place + 1));
             } else if given.place.is_some_and(|place| place < first) {
@@ -39,8 +39,8 @@ impl Topic {
         found
     }
 
-    /// Counts the items as lost from the position `next` on that have left the queue: subscribers hold those back that are not
-    /// dropped.
+    /// Counts as lost the items from the position `next` on that have left the queue. Any other item stays in the queue
+    /// for the subscriber.
     fn count_lost(&mut self, id: u64, next: u64) {
         let (place, first) = (self.place(next), self.first_place());
         let Some(subscriber) = self.subscribers.get_mut(&id) else { return };
@@ -51,7 +51,7 @@ impl Topic {
         }
     }
 
-    /// The first entry from `next` on that the subscriber can get. `next` passes over others.
+    /// Returns the first entry from `next` on that the subscriber can get. Advances `next` past others.
     fn find(&mut self, table: &mut Table, id: u64, next: &mut u64) -> Result<Next, Refused> {
         let most = self.capacity() + 1;
         loop {
@@ -77,13 +77,13 @@ impl Topic {
                 });
             };
             if !table.turn.take() {
-                // Another value than the word has: the subscriber asks again at once.
+                // A value that the word does not have, so that the subscriber requests again at once.
                 let wait = wait_for(table, self.words, Word::Subscribers);
                 return Ok(Next::Empty(Wait { value: wait.value.wrapping_sub(1), ..wait }));
             }
             let number = item.number;
             if item.object.is_some_and(|object| !table.has(object)) {
-                // Evicted by its publisher, whose call failed.
+                // The publisher evicted it after its call failed.
                 *next = number + 1;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The queue of a topic: what comes, what leaves, and what holds it back.
+//! The queue of a topic: entries that arrive, entries that leave, and the subscribers that keep them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,25 +30,26 @@ impl Topic {
         }
     }
 
-    /// The number of the next entry.
+    /// Returns the number of the next entry.
     pub(super) fn next(&self) -> u64 {
         self.items_ever + self.gone_ever
     }
 
-    /// The number of items before the entry `number`, those included that have left the queue.
+    /// Returns the number of items before the entry `number`, including those that have left the queue.
     ///
-    /// Correct for numbers from which no entry of a publisher that is gone has left, as from a subscriber's position on.
+    /// Correct for a number from which on no entry of a gone publisher has left the queue, such as a subscriber's
+    /// position.
     pub(super) fn place(&self, number: u64) -> u64 {
         let gone = self.gone.range(number..).next().map_or(self.gone_ever, |(_, gone)| gone.place);
         number.saturating_sub(gone)
     }
 
-    /// The place of the first item in the queue.
+    /// Returns the place of the first item in the queue.
     pub(super) fn first_place(&self) -> u64 {
         self.items.first_key_value().map_or(self.items_ever, |(place, _)| *place)
     }
 
-    /// Entries before this number are held back for no subscriber.
+    /// Returns the number before which no entry stays for a subscriber.
     fn floor(&self) -> u64 {
         if self.name.is_none() {
             return u64::MAX;
@@ -59,24 +60,24 @@ impl Topic {
         self.positions.first().map_or(u64::MAX, |(next, _)| *next)
     }
 
-    /// Items that stay though all subscribers have gone past them.
+    /// Number of items that stay though all subscribers have passed them.
     fn keep(&self) -> usize {
         self.choices.filter(|_| self.name.is_some()).map_or(0, |choices| choices.keep as usize)
     }
 
-    /// Most items.
+    /// Maximum number of items.
     pub(crate) fn capacity(&self) -> usize {
         self.choices.map_or(0, |choices| choices.capacity as usize)
     }
 
-    /// Publishers, and entries of others that are gone, of which not all subscribers know.
+    /// Number of publishers, and of entries of gone ones that not all subscribers have passed.
     pub(crate) fn places_of_publishers(&self) -> usize {
         let floor = self.floor().min(self.next());
         let told = self.gone.range(floor..).next().map_or(self.gone_ever, |(_, gone)| gone.place);
         self.live + (self.gone_ever - told) as usize
     }
 
-    /// A publisher has opened it.
+    /// Counts a publisher that has opened the topic.
     pub(crate) fn open(&mut self) {
         (self.live, self.opened) = (self.live + 1, self.opened + 1);
     }
@@ -92,14 +93,14 @@ impl Topic {
         number
     }
 
-    /// Appends the entry of a publisher that is gone.
+    /// Appends the entry of a gone publisher.
     pub(crate) fn push_gone(&mut self, publisher: u64, source: Source, published: u64) {
         let number = self.next();
         self.gone.insert(number, Gone { publisher, source, published, place: self.gone_ever });
         self.gone_ever += 1;
     }
 
-    /// Whether the oldest item may make way for another one: all subscribers have gone past it.
+    /// Returns whether a new item may replace the oldest one: all subscribers have passed it.
     pub(crate) fn oldest_is_past(&self) -> bool {
         self.items.first_key_value().is_some_and(|(_, item)| item.number < self.floor())
     }
@@ -107,7 +108,7 @@ impl Topic {
     /// Adds a subscriber. Returns the number of the first entry that it can get.
     pub(crate) fn add(&mut self, id: u64, source: Source, publishers: u32, from_oldest: bool) -> u64 {
         let next = if from_oldest { self.oldest() } else { self.next() };
-        // Of publishers whose entries it can get it learns that they came.
+        // A subscriber that can get earlier entries also counts publishers that have ended.
         let ended_before = if next == self.next() { self.opened - self.live as u64 } else { 0 };
         self.came = self.came.saturating_add(1);
         let subscriber = Subscriber {
@@ -126,20 +127,22 @@ impl Topic {
         next
     }
 
-    /// The number of the oldest entry that a subscriber can get: behind those that only wait to be taken out.
+    /// Returns the number of the oldest entry that a subscriber can get. Entries that only wait to be removed do not
+    /// count.
     fn oldest(&self) -> u64 {
         let floor = self.floor().min(self.next());
         let first = self.first_place();
         let past = self.place(floor).saturating_sub(first);
         let leaving = past.min(self.items.len().saturating_sub(self.keep()) as u64);
         let item = self.items.range(first + leaving..).next().map_or(self.next(), |(_, item)| item.number);
-        // In front of a kept item there is no other entry that stays.
+        // No other entry that stays is in front of a kept item.
         let from = if item < floor { item } else { floor };
         let gone = self.gone.range(from..).next().map_or(item, |(number, _)| *number);
         item.min(gone)
     }
 
-    /// The subscriber takes no more entries. An entry from `from` on that it was sent did not arrive.
+    /// Ends the delivery of entries to the subscriber. If the last entry that was sent has a number from `from` on, it
+    /// did not arrive.
     pub(crate) fn leave(&mut self, table: &mut Table, id: u64, from: u64) {
         let Some(subscriber) = self.subscribers.get_mut(&id) else { return };
         subscriber.has_left = true;
@@ -152,7 +155,7 @@ impl Topic {
         }
     }
 
-    /// One holder less of an owned object.
+    /// Removes one holder of an owned object.
     pub(crate) fn unhold(&mut self, table: &mut Table, number: u64) {
         let Some(owned) = self.owned.get_mut(&number) else { return };
         owned.holders -= 1;
@@ -163,7 +166,7 @@ impl Topic {
         }
     }
 
-    /// Takes the oldest item out of the queue. Returns the bytes of its handle.
+    /// Removes the oldest item from the queue. Returns the bytes of its handle.
     pub(crate) fn take_oldest(&mut self, table: &mut Table) -> usize {
         let Some((_, item)) = self.items.pop_first() else { return 0 };
         table.refund(item.source, item.record());
@@ -171,7 +174,7 @@ impl Topic {
         item.handle.len()
     }
 
-    /// Takes the entries out that all subscribers have gone past, but for those that are kept, as far as the turn goes. Returns
+    /// Removes the entries that all subscribers have passed, except for kept ones, as far as the turn allows. Returns
     /// the bytes of their handles, and whether some are left.
     pub(crate) fn trim(&mut self, table: &mut Table) -> (usize, bool) {
         let (keep, floor) = (self.keep(), self.floor());

@@ -1,4 +1,4 @@
-//! The ends of topics and of sources, and what requests have left to do.
+//! The ends of topics and of sources, and the work that requests have left.
 
 use crate::table::{Source, Table};
 use crate::topic::{Topic, record};
@@ -6,13 +6,14 @@ use crate::topic::{Topic, record};
 use super::Topics;
 
 impl Topics {
-    /// The source is gone: its publishers have not finished, and its subscribers hold nothing.
+    /// Ends a source: its publishers have not finished, and its subscribers hold nothing.
     pub(crate) fn source_ended(&mut self, table: &mut Table, source: Source) {
         self.ended.insert(source);
         self.go_on(table);
     }
 
-    /// Does what requests and ended sources have left, as far as the turn goes. Returns whether there is more.
+    /// Does the work that requests and ended sources have left, as far as the turn allows. Returns whether there is
+    /// more.
     pub(crate) fn go_on(&mut self, table: &mut Table) -> bool {
         while let Some(source) = self.ended.first().copied() {
             if !self.end_some(table, source) {
@@ -52,13 +53,13 @@ impl Topics {
         true
     }
 
-    /// Ends a subscriber, and what it holds. Returns whether nothing is left.
+    /// Ends a subscriber, and its holds. Returns whether nothing is left.
     fn end_subscriber(&mut self, table: &mut Table, source: Source, id: u64) -> bool {
         let Ok((topic_id, topic)) = self.subscriber(source, id) else {
             self.members.remove(&(source, id));
             return true;
         };
-        // It holds the object of the entry that it was sent last, too.
+        // It also holds the object of the last entry that was sent to it.
         topic.leave(table, id, u64::MAX);
         while let Some(number) = topic.subscribers.get_mut(&id).and_then(|one| one.let_first_go(table)) {
             topic.unhold(table, number);
@@ -74,8 +75,8 @@ impl Topics {
         is_done
     }
 
-    /// A source that used the topic has ended. Without users the topic goes, unless it has items: those stay until it is
-    /// discarded, or its place is wanted.
+    /// Ends the use of the topic by a source that has ended. A topic without users is removed, unless it has items.
+    /// Such a topic stays until it is discarded, or a new topic needs its place.
     fn lost_user(&mut self, table: &mut Table, source: Source, id: u64) {
         let order = self.next_number();
         let Some(topic) = self.topics.get_mut(&id) else { return };
@@ -92,7 +93,7 @@ impl Topics {
         }
     }
 
-    /// Takes the topic's name away: it is found no more, and what is in it goes.
+    /// Takes the topic's name away: the topic can no longer be found, and its entries go.
     pub(super) fn detach(&mut self, id: u64) {
         let Some(topic) = self.topics.get_mut(&id) else { return };
         if let Some(orphan) = topic.orphaned.take() {
@@ -104,14 +105,14 @@ impl Topics {
         self.due.insert(id);
     }
 
-    /// Forgets a topic that was made for a member which was then refused.
+    /// Removes a topic that was made for a member which was then refused.
     pub(super) fn detach_unused(&mut self, id: u64) {
         if self.topics.get(&id).is_some_and(Topic::is_unused) {
             self.detach(id);
         }
     }
 
-    /// Takes entries out of a topic that are in its way, as far as the turn goes, and forgets it where nothing is left of it.
+    /// Removes entries that wait to be removed, as far as the turn allows. Removes a topic of which nothing is left.
     pub(super) fn tend(&mut self, table: &mut Table, id: u64) {
         let Some(topic) = self.topics.get_mut(&id) else {
             self.due.remove(&id);

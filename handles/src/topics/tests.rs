@@ -1,4 +1,4 @@
-//! Bounded work, budgets, and what ended sources leave.
+//! Bounded work, budgets, and the remains of ended sources.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::turn::MOST_VISITS;
 const ONE: Source = Source::Link(0, 1);
 const TWO: Source = Source::Link(0, 2);
 
-/// Topics with their table, and what all turns have visited.
+/// Topics with their table, and the visits of all turns.
 struct World {
     topics: Topics,
     table: Table,
     visited: u32,
-    /// Whether something was left.
+    /// True if work is left.
     is_left: bool,
 }
 
@@ -25,7 +25,7 @@ impl World {
         World { topics: Topics::default(), table, visited: 0, is_left: false }
     }
 
-    /// A request, as it comes: what it leaves goes on with the visits that it has not made.
+    /// Makes a request. The work that is left continues with the visits that the request has not made.
     fn ask<T>(&mut self, ask: impl FnOnce(&mut Topics, &mut Table) -> T) -> T {
         self.table.turn.begin(0);
         let answer = ask(&mut self.topics, &mut self.table);
@@ -36,7 +36,7 @@ impl World {
         answer
     }
 
-    /// Goes on until nothing is left. Returns the number of polls.
+    /// Polls until no work is left. Returns the number of polls.
     fn finish(&mut self) -> u64 {
         let mut polls = 0;
         while self.is_left {
@@ -64,7 +64,7 @@ impl World {
         self.ask(|topics, table| topics.source_ended(table, source));
     }
 
-    /// An object, and its handle as it is published.
+    /// Returns an object, and its encoded handle.
     fn object(&mut self) -> (u64, Vec<u8>) {
         let (number, _) = self.table.allocate(Source::Owner, 1, "").unwrap();
         self.table.commit(Source::Owner, number).unwrap();
@@ -104,7 +104,7 @@ fn a_source_with_many_members_ends_in_bounded_steps_while_others_go_on() {
             world.open(ONE, &format!("topic {topic}")).unwrap();
         }
     }
-    // The end of a source that has none of them walks past none.
+    // The end of a source without members and topics visits none.
     let visited = world.visited;
     world.end(Source::Link(0, 3));
     assert_eq!(world.visited - visited, 0);
@@ -112,12 +112,12 @@ fn a_source_with_many_members_ends_in_bounded_steps_while_others_go_on() {
     let mut from = 0;
     world.end(ONE);
     while world.is_left {
-        // Each request goes on with some of it, and visits no more than others do.
+        // Each request does some of that work, and visits no more than others do.
         assert!(matches!(world.publish(TWO, honest, false, &handle), Ok(Published::As(_))));
         let Ok(Next::Item { number, lost: 0, .. }) = world.next(TWO, listens, from) else { panic!() };
         from = number + 1;
     }
-    // Each member, each entry that a publisher left, and each use of a topic.
+    // Members, entries that publishers left, and uses of topics.
     let all = topics * members * 3 + topics;
     let visits = world.visited - visited;
     assert!((all..all + all / 2).contains(&visits), "{visits} visits for {all}");
@@ -172,7 +172,7 @@ fn items_that_ended_sources_left_stay_until_their_place_is_wanted() {
     assert_eq!(world.open(TWO, "more"), Err(Refused::Topics));
     world.end(ONE);
     world.finish();
-    // One that is used again is no longer without users.
+    // A topic that is used again has users again.
     let id = world.subscribe(TWO, "topic 0").unwrap();
     assert!(matches!(world.next(TWO, id, 0), Ok(Next::Item { number: 0, .. })));
     world.open(TWO, "more").unwrap();
@@ -229,7 +229,7 @@ fn a_subscriber_that_leaves_lets_all_go_that_it_held_back_in_bounded_steps() {
     assert!(matches!(world.publish(ONE, publisher, false, &handle), Ok(Published::Full(_))));
     world.ask(|topics, table| topics.unsubscribe(table, TWO, slow, 0)).unwrap();
     assert!(world.is_left);
-    // What waits to be taken out is in nobody's way: neither in a publisher's nor in that of a late subscriber.
+    // Entries that wait to be removed affect neither a publisher nor a late subscriber.
     assert!(matches!(world.publish(ONE, publisher, false, &handle), Ok(Published::As(1000))));
     let late = world.subscribe(TWO, "slow").unwrap();
     assert!(matches!(world.next(TWO, late, 0), Ok(Next::Item { number: 991, lost: 0, .. })));
@@ -249,7 +249,7 @@ fn members_entries_and_names_count_in_the_stores_capacity_and_are_given_back() {
     };
     assert!(matches!(full, Refused::NoMemory(NoMemory { capacity: 1_048_576, .. })), "{full:?}");
     assert!((800..1000).contains(&members), "{members}");
-    // A topic that was made for a member that is refused does not stay.
+    // A topic that was made for a refused member does not stay.
     let topics = world.topics.topics.len();
     assert!(matches!(world.subscribe(TWO, "new"), Err(Refused::NoMemory(_))));
     world.finish();
@@ -259,10 +259,10 @@ fn members_entries_and_names_count_in_the_stores_capacity_and_are_given_back() {
     assert_eq!((world.table.used(), world.topics.members.len(), world.topics.used.len()), (0, 0, 0));
 }
 
-/// What a subscriber is to get: the entries in order, and the number of those that it lost.
+/// The expectations of a subscriber: the entries in order, and the number of those that it lost.
 struct Reader {
     id: u64,
-    /// The next entry that it has not gone past, and the one that it was given.
+    /// The next entry that it has not passed, and the one that was sent to it.
     next: usize,
     given: Option<usize>,
     lost: u64,
@@ -276,7 +276,7 @@ fn entries_and_losses_are_those_of_a_list_in_which_each_subscriber_is_told_of_ea
         let capacity = random.u32(1..6);
         let options = PublisherOptions::default().capacity(capacity).overflow(Overflow::DropOldest);
         let (_, handle) = world.object();
-        // Whether each entry is an item, and whether it was dropped.
+        // For each entry, whether it is an item, and whether it was dropped.
         let mut entries: Vec<(bool, bool)> = Vec::new();
         let mut readers: Vec<Reader> = Vec::new();
         let mut publisher = world.open_with(ONE, "topic", &options).unwrap();
@@ -312,7 +312,7 @@ fn entries_and_losses_are_those_of_a_list_in_which_each_subscriber_is_told_of_ea
                 }
                 _ => {
                     let reader = &mut readers[random.usize(0..3)];
-                    // A reply that was lost is asked for again.
+                    // After a lost reply, the subscriber requests the entry again.
                     let from = match reader.given.take() {
                         Some(given) if random.u8(0..4) != 0 => given + 1,
                         Some(given) => {

@@ -16,7 +16,7 @@ fn reversed(payload: &[u8]) {
     });
     let Ok(made) = made else { fail("no object") };
     match made {
-        // It runs again when the store has written others to its file.
+        // The function runs again when the store has written other objects to its file.
         (Err(NoObject::Spilled), _) if again(payload).is_ok() => {}
         (Err(_), _) => fail("no memory"),
         (Ok(()), Some(b'f')) => fail("made one and failed"),

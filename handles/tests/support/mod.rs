@@ -1,4 +1,4 @@
-//! A store's service that a test answers for.
+//! A store's service whose requests a test handles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use farjump::objects::{
 };
 use farjump_handles::Service;
 
-/// A service whose requests `answer` gets, with the service itself. All else is the service's.
+/// A service that passes its requests, and itself, to `answer`. Everything else is the service's.
 pub(crate) struct Answering<F> {
     pub(crate) service: Service,
     pub(crate) answer: F,
@@ -21,7 +21,7 @@ impl<F> fmt::Debug for Answering<F> {
     }
 }
 
-// SAFETY: all pointers and descriptors are the service's, which hears of the end of each call.
+// SAFETY: all pointers and descriptors are the service's, which learns of the end of each call.
 unsafe impl<F> Objects for Answering<F>
 where
     F: FnMut(&mut Service, u64, Request<'_>, &mut Vec<u8>, usize) -> Result<Answer, String> + Send,

@@ -5,7 +5,7 @@ use proc_macro::{Delimiter, Ident, Spacing, Span, TokenStream, TokenTree};
 
 use crate::tokens::{Refusal, at_commas, code, group, head, is_punct, is_word};
 
-/// The routines of the function `item`.
+/// Returns the routines of the function `item`.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refusal> {
     let settings = Settings::read(arguments)?;
     let function = Function::read(item)?;
@@ -45,7 +45,7 @@ fn optional(fields: &mut TokenStream, name: &str, value: Option<TokenStream>) {
 /// A function that can be an ifunc.
 struct Function {
     name: Ident,
-    /// From `fn` to its body, for people.
+    /// Source text from `fn` to the body, for readers.
     written: String,
     /// Types of the payload and of the target's arguments.
     parameters: [Option<TokenStream>; 2],
@@ -113,7 +113,7 @@ impl Function {
     }
 }
 
-/// The type of a parameter, and its place.
+/// Returns the type of a parameter, and its span.
 fn type_of(parameter: Vec<TokenTree>) -> Result<(TokenStream, Span), Refusal> {
     let span = parameter.first().map_or_else(Span::call_site, TokenTree::span);
     let mut in_path = false;

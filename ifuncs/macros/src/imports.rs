@@ -4,7 +4,7 @@ use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 use crate::tokens::{Refusal, code, group, head, is_punct, is_word};
 
-/// Marks the block `unsafe`, and each function `safe` that follows no raw pointer.
+/// Marks the block `unsafe`, and as `safe` each function whose parameters have no raw pointer.
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream, Refusal> {
     let mut head = head(item);
     if head.rest.peek().is_some_and(|word| is_word(word, "unsafe")) {
@@ -59,7 +59,7 @@ fn declarations(body: &Group) -> Result<TokenStream, Refusal> {
     Ok(out)
 }
 
-/// Whether some type among these tokens is or contains a raw pointer.
+/// Returns whether a type among these tokens is or contains a raw pointer.
 fn takes_pointers(tokens: TokenStream) -> bool {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let pair = |pair: &[TokenTree]| {

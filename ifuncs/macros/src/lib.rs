@@ -42,8 +42,8 @@ pub fn plain(item: TokenStream) -> TokenStream {
     plain::expand(item).unwrap_or_else(Refusal::into_tokens)
 }
 
-/// The item as it was written, and the code made of it. The item also stands beside an error: otherwise each
-/// of its uses would be another one.
+/// Returns the item as written, followed by the code made from it. The item also stands beside an error, because
+/// otherwise each use of it would be a further error.
 fn beside(mut item: TokenStream, expanded: Result<TokenStream, Refusal>) -> TokenStream {
     item.extend(expanded.unwrap_or_else(Refusal::into_tokens));
     item

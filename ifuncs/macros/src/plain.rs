@@ -63,7 +63,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream, Refusal> {
     Ok(block)
 }
 
-/// The type of a field, of a structure with such delimiters.
+/// Returns the type of a field, for a structure with these delimiters.
 fn type_of(field: Vec<TokenTree>, delimiter: Delimiter) -> Result<TokenStream, Refusal> {
     let span = field.first().map_or_else(Span::call_site, TokenTree::span);
     let Head { mut rest, .. } = head(field.into_iter().collect());

@@ -4,8 +4,8 @@ use proc_macro::{TokenStream, TokenTree};
 
 use crate::tokens::{Refusal, code, head, is_punct, structure};
 
-/// Lays the structure out as C does, and implements `TargetArgs`. A unit structure gets a field, as C knows no
-/// type without any.
+/// Lays the structure out as C does, and implements `TargetArgs`. A unit structure gets a field, because C knows no
+/// type without fields.
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream, Refusal> {
     let head = head(item);
     let laid_out = !head.representations().is_empty();

@@ -63,7 +63,7 @@ pub(crate) fn is_word(token: &TokenTree, wanted: &str) -> bool {
     matches!(token, TokenTree::Ident(word) if word.to_string() == wanted)
 }
 
-/// Splits at the commas that are in no group and between no angle brackets. A comma at the end begins nothing.
+/// Splits at the commas outside groups and angle brackets. A trailing comma begins no further part.
 pub(crate) fn at_commas(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     let mut parts = vec![Vec::new()];
     let (mut depth, mut after_dash) = (0_usize, false);
@@ -86,13 +86,13 @@ pub(crate) fn at_commas(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     parts
 }
 
-/// An item of which the attributes and the visibility have been read.
+/// An item, with its attributes and visibility parsed.
 pub(crate) struct Head {
     /// The groups of its attributes: `[repr(C)]`.
     pub(crate) attributes: Vec<Group>,
-    /// Both, as they were written.
+    /// Attributes and visibility, as written.
     pub(crate) written: TokenStream,
-    /// The tokens that follow.
+    /// The tokens behind them.
     pub(crate) rest: Peekable<token_stream::IntoIter>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Structure {
     pub(crate) body: Vec<TokenTree>,
 }
 
-/// Reads a structure behind its attributes. `attribute` is in the messages.
+/// Reads a structure behind its attributes. Messages name `attribute`.
 pub(crate) fn structure(
     rest: Peekable<token_stream::IntoIter>,
     attribute: &str,

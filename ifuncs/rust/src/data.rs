@@ -8,9 +8,9 @@ use crate::shared::Shared;
 
 /// A file of the target's, mapped read-only for as long as the target runs.
 ///
-/// The function cannot write it, but other processes may change the file meanwhile: so there is no slice of
-/// it. [`Data::iter`] and [`Data::chunks`] read each byte once and return copies, [`Data::copy_to`] copies,
-/// and [`Data::as_ptr`] is for unsafe code.
+/// The function cannot write it, but other processes may change the file meanwhile. So there is no slice of it.
+/// [`Data::iter`] and [`Data::chunks`] read each byte once and return copies, [`Data::copy_to`] copies, and
+/// [`Data::as_ptr`] is for unsafe code.
 #[repr(C)]
 pub struct Data {
     size: u32,
@@ -45,7 +45,7 @@ impl Data {
         self.len
     }
 
-    /// Whether the file is empty.
+    /// Returns whether the file is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -90,7 +90,7 @@ impl Data {
         self.shared().copy_to(at, into)
     }
 
-    /// The path of the file, as the target was given it.
+    /// The path of the file, as passed to the target.
     #[inline]
     pub fn path(&self) -> &CStr {
         // SAFETY: the target keeps a zero-terminated string there (`Data::new`).

@@ -74,10 +74,10 @@ pub use data::Data;
 pub use farjump_ifunc_macros::Plain;
 /// Makes a function the ifunc of its source file or crate.
 ///
-/// The function takes the payload, and then the target's arguments; either may be missing, but the first
-/// parameter is always the payload: [`FromPayload`] has the types. It returns its reply: [`IntoReply`]. The
-/// second parameter is `&T` or `&mut T` of a [`TargetArgs`] type, or `*mut T` of any. A null `target_args`
-/// ends the call with a message where it is a reference.
+/// The function takes the payload, then the target's arguments. Either may be missing, but the first parameter is
+/// always the payload. [`FromPayload`] has the types of the payload, [`IntoReply`] those of the reply, which the
+/// function returns. The second parameter is `&T` or `&mut T` of a [`TargetArgs`] type, or `*mut T` of any. Where it is
+/// a reference, a null `target_args` ends the call with a message.
 ///
 /// | argument | what |
 /// |---|---|
@@ -85,8 +85,8 @@ pub use farjump_ifunc_macros::Plain;
 /// | `payload(max_size = PATH, init = PATH)` | routines that make the payload at the source, of `fn(args: &[u8]) -> usize` and `fn(space: &mut Payload, args: &[u8]) -> Result<usize, i32>`. Without them the payload is a copy of the arguments, and a source need not load the library |
 /// | `payload_align = BYTES` | a power of two from 8 to 4096: the payload is placed at a multiple of it |
 ///
-/// `init` returns the number of bytes used, or a number other than 0 that is reported as its failure (0
-/// becomes −1). `space` holds bytes of earlier payloads.
+/// `init` returns the number of bytes used, or a number other than 0 that farjump reports as its failure (0 becomes
+/// −1). `space` holds bytes of earlier payloads.
 ///
 /// The library states the size and alignment of arguments and reply, which a typed call compares with its
 /// own (`Library::typed`).
@@ -223,7 +223,7 @@ pub enum NotForwarded {
     Busy,
     /// This call has sent as many messages as the target allows.
     TooOften,
-    /// It has gone on as often as the target allows. Its source is told.
+    /// The call has made as many hops as the target allows. The target reports this to the call's source.
     TooFar,
     /// The target lets no function make code.
     NotAllowed,
@@ -244,14 +244,14 @@ impl NotForwarded {
     }
 }
 
-/// Sends this call on to another target: the running function is injected, with `payload` as it is, into the
-/// target that this one knows as `peer`. [`Payload::forward`] does it with the payload that came. A call may do so
-/// several times, to several destinations. `payload` is copied, and the messages are sent when the function returns:
+/// Forwards this call to another target: injects the running function, with `payload` unchanged, into the target that
+/// this one knows as `peer`. [`Payload::forward`] does so with the payload of the call. A call may be forwarded several
+/// times, to several destinations. The target copies `payload`, and sends the messages when the function returns, but
 /// not if it panics. Never waits.
 ///
-/// What this call replies itself, and the replies to what it sent on, are together the reply to it: its own bytes first,
-/// the others as they come. A one-way call has none. If calls are lost on their way, the source gets the others'
-/// replies, the number of the lost ones, and the reason of the first.
+/// The reply to this call is its own bytes, then the replies to its forwards as they arrive. A one-way call has none.
+/// If forwards are lost on their way, the source gets the replies to the others, the number of lost ones, and the
+/// reason for the first loss.
 ///
 /// # Errors
 /// Nothing is sent: the function may reply, fail, try another destination, or try later ([`again`]).
@@ -270,8 +270,8 @@ unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<()
     NotForwarded::check(unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.cast(), len) })
 }
 
-/// Runs the function again on this target, with `payload`, after other calls had their turn. Everything else is as for
-/// [`forward`].
+/// Runs the function again on this target, with `payload`, after other calls have had their turn. Everything else is as
+/// for [`forward`].
 ///
 /// # Errors
 /// As for [`forward`].
@@ -285,8 +285,8 @@ pub fn again(payload: &[u8]) -> Result<(), NotForwarded> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodeId(pub [u8; 16]);
 
-/// Hands the target code that this call has made, an image or bitcode, for messages to it ([`inject`]). The code is
-/// copied, and stays in the target's store as other code does.
+/// Gives the target code that this call has made, an image or bitcode, so that [`inject`] can send it messages. The
+/// target copies the code, and keeps it in its store like other code.
 ///
 /// # Errors
 /// [`NotForwarded::NotAllowed`] unless the target lets functions make code; [`NotForwarded::TooLarge`];
@@ -299,9 +299,9 @@ pub fn make(code: &[u8]) -> Result<CodeId, NotForwarded> {
     Ok(id)
 }
 
-/// Sends code that the target has, or that this call has made, a message: to the destination `peer` as [`forward`] does,
-/// or here as [`again`] does. If the code cannot be placed or compiled there, the message is lost, and the source gets the
-/// reason.
+/// Sends a message to code that the target has, or that this call has made: at the destination `peer` as [`forward`]
+/// does, or here as [`again`] does. If the code cannot be placed or compiled there, the message is lost, and the source
+/// gets the reason.
 ///
 /// # Errors
 /// As for [`forward`], and [`NotForwarded::NotAllowed`].
@@ -330,16 +330,17 @@ pub enum NoObject {
     NoHandle,
     /// The object is another target's.
     Elsewhere,
-    /// It was evicted, or the target has restarted.
+    /// The object was evicted, or the target has restarted.
     Gone,
     /// The handle's key is not the object's.
     WrongKey,
-    /// The store has no memory for it.
+    /// The store has no memory for the object.
     Full,
     /// The handle was reserved, and has no contents yet.
     Unset,
-    /// The store reads or writes its file for it. Call [`again`] with the payload, and return before the function has replied
-    /// or made anything: it runs again when the store has read or written, as often as it takes.
+    /// The store is reading or writing its file for the object. Call [`again`] with the payload, and return before the
+    /// function has replied or made anything. The target runs it again once the store has read or written, as often as
+    /// needed.
     Spilled,
 }
 
@@ -360,12 +361,13 @@ impl NoObject {
     }
 }
 
-/// Reads the object of an encoded handle, in the target's store, where it lies. It starts at a multiple of 64 bytes. Its bytes
-/// are lent to `read` alone: the target keeps them for this call. An object that lies in the store's file is refused with
-/// [`NoObject::Spilled`], and comes back meanwhile; that of a call by its handle ([`at`]) has come back before the call.
+/// Reads the object of an encoded handle in place, in the target's store. The object starts at a multiple of 64 bytes.
+/// Only `read` may use its bytes: the target keeps them for this call. If the object lies in the store's file, this
+/// function returns [`NoObject::Spilled`], and the store reads the object back meanwhile. The object of a call by its
+/// handle ([`at`]) is back before the call starts.
 ///
 /// # Errors
-/// There is none at this target.
+/// The target has no such object, or cannot lend it at present.
 #[inline]
 pub fn object<R>(handle: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<R, NoObject> {
     let (mut data, mut size) = (core::ptr::null(), 0);
@@ -394,11 +396,12 @@ pub fn at<R>(payload: &[u8], read: impl FnOnce(&[u8], &[u8]) -> R) -> Result<R, 
     object(handle, |bytes| read(bytes, args))
 }
 
-/// Makes an object of `len` bytes in the target's store, which `write` fills. They are not zeroed before. The object exists
-/// when the function has returned, unless it fails, and its handle is appended to the reply.
+/// Makes an object of `len` bytes in the target's store, which `write` fills. The bytes are not zeroed before. The
+/// object exists once the ifunc has returned, unless it fails. The target appends its handle to the reply.
 ///
 /// # Errors
-/// [`NoObject::NoStore`], [`NoObject::Full`]; [`NoObject::Spilled`] while others are written to the store's file for it.
+/// [`NoObject::NoStore`], [`NoObject::Full`]; [`NoObject::Spilled`] while the store writes other objects to its file to
+/// make space.
 #[inline]
 pub fn new_object(len: usize, write: impl FnOnce(&mut [u8])) -> Result<(), NoObject> {
     let mut data = core::ptr::null_mut();
@@ -409,8 +412,8 @@ pub fn new_object(len: usize, write: impl FnOnce(&mut [u8])) -> Result<(), NoObj
     Ok(())
 }
 
-/// A copy of the payload, aligned to `align`, a power of two, that no other code of any process uses: valid
-/// until the call ends, and made once in a call.
+/// Returns a copy of the payload, aligned to `align` (a power of two), that no other code of any process uses. The copy
+/// is valid until the call ends, and each call makes only one.
 fn private_copy(payload: &Payload, align: usize) -> *mut u8 {
     // SAFETY: the payload is valid for reads of its length, and the target only copies it.
     let copy = unsafe { farjump_private_copy(payload.as_ptr().cast(), payload.len(), align) };
@@ -423,10 +426,10 @@ fn private_copy(payload: &Payload, align: usize) -> *mut u8 {
 /// Types that a target can pass as `target_args`: [`target_args`] declares one.
 ///
 /// # Safety
-/// The implementer guarantees, for every target that the ifunc is sent to, that `target_args` is null or
-/// points at a valid value of this type, laid out as a C compiler would (`#[repr(C)]` or
-/// `#[repr(transparent)]`), which stays valid until `NAME_main` returns. Until then no other code writes to
-/// it where the ifunc takes `&T`, and no other code accesses it where it takes `&mut T`.
+/// The implementer guarantees the following for every target that the ifunc is sent to. `target_args` is null or points
+/// at a valid value of this type, laid out as a C compiler would (`#[repr(C)]` or `#[repr(transparent)]`). The value
+/// stays valid until `NAME_main` returns. Until then no other code writes to it where the ifunc takes `&T`, and no
+/// other code accesses it where the ifunc takes `&mut T`.
 pub unsafe trait TargetArgs {}
 
 #[cfg(test)]

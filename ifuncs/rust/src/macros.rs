@@ -79,7 +79,7 @@ macro_rules! __ifunc {
     };
 }
 
-/// The first value that is there.
+/// The first value present.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __first {

@@ -14,7 +14,7 @@ use crate::{Payload, Plain, fail, private_copy, reply_value};
 /// | `&T`, `&mut T` | one value |
 /// | `&str` | UTF-8 |
 /// | `&Payload`, `&mut Payload` | any bytes, where they lie: see [`Payload`] |
-/// | `()`, or no parameter | nothing; without a parameter it is not looked at |
+/// | `()`, or no parameter | nothing; without a parameter the payload is ignored |
 ///
 /// `T` is [`Plain`] of any alignment. The first five are copies which belong to the call: the payload itself
 /// lies in memory that the source may be able to write at any time. A payload of another length ends the call
@@ -26,7 +26,7 @@ use crate::{Payload, Plain, fail, private_copy, reply_value};
             `&Payload`, or `_: ()` if there is none"
 )]
 pub trait FromPayload<'p>: Sized {
-    /// The bytes that it takes.
+    /// The bytes that the type takes.
     #[doc(hidden)]
     const SHAPE: Shape;
 
@@ -52,8 +52,8 @@ impl ShortCopy {
     }
 }
 
-/// A copy of the payload that no other code of any process uses as long as `'p`, aligned for `T`: in `short`
-/// if it fits, otherwise in memory of the target.
+/// Returns a copy of the payload, aligned for `T`, that no other code of any process uses during `'p`. The copy lies in
+/// `short` if it fits, otherwise in memory of the target.
 #[inline(always)]
 fn copy_of<'p, T>(payload: &'p Payload, short: &'p mut ShortCopy) -> *mut T {
     if payload.len() <= SHORT && align_of::<T>() <= align_of::<ShortCopy>() {
@@ -65,7 +65,7 @@ fn copy_of<'p, T>(payload: &'p Payload, short: &'p mut ShortCopy) -> *mut T {
     private_copy(payload, align_of::<T>()).cast()
 }
 
-/// A sentence about a payload of another length than its type has, made by the compiler.
+/// The error message for a payload of another length than its type's, made at compile time.
 struct WrongLength<T>(core::marker::PhantomData<T>);
 
 impl<T> WrongLength<T> {
@@ -138,8 +138,8 @@ impl<'p, T: Plain> FromPayload<'p> for &'p [T] {
     #[inline(always)]
     fn from_payload(payload: &'p mut Payload, short: &'p mut ShortCopy) -> Self {
         let (at, count) = values(payload, short);
-        // SAFETY: so many values are there, aligned, which any bytes are (`Plain`), for `'p`, and nothing else
-        // uses them.
+        // SAFETY: `values` returns `count` aligned values, valid for `'p`, that nothing else uses. Any bytes are a
+        // value (`Plain`).
         unsafe { slice::from_raw_parts(at, count) }
     }
 }
@@ -160,7 +160,8 @@ impl<'p, T: Plain> FromPayload<'p> for &'p T {
 
     #[inline(always)]
     fn from_payload(payload: &'p mut Payload, short: &'p mut ShortCopy) -> Self {
-        // SAFETY: a value is there, aligned, which any bytes are (`Plain`), for `'p`, and nothing else uses it.
+        // SAFETY: `value` returns the address of an aligned value, valid for `'p`, that nothing else uses. Any bytes
+        // are a value (`Plain`).
         unsafe { &*value(payload, short) }
     }
 }
@@ -228,11 +229,11 @@ impl<'p> FromPayload<'p> for () {
             of these; for a reply of any length call `farjump_ifunc::reply`"
 )]
 pub trait IntoReply {
-    /// The bytes that it gives.
+    /// The bytes that the type gives.
     #[doc(hidden)]
     const SHAPE: Shape;
 
-    /// Appends it to the reply.
+    /// Appends the value to the reply.
     #[doc(hidden)]
     fn reply(self);
 }

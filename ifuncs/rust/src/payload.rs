@@ -8,12 +8,11 @@ use crate::{NotForwarded, ReplyTooLong, forward_bytes, reply_bytes};
 /// The payload of a call: the argument of `NAME_main` at the target, and the buffer that `init` fills in at
 /// the source.
 ///
-/// Most functions take a slice or a value instead, which is a copy ([`FromPayload`](crate::FromPayload)). This
-/// is the payload where it lies, for functions that read only parts of it, write it or send it on.
+/// Most functions take a slice or a value instead, which is a copy ([`FromPayload`](crate::FromPayload)). `Payload` is
+/// the payload in place, for functions that read only parts of it, write it or forward it.
 ///
-/// The source may be able to write it at any time, so there is no slice of it. What is read
-/// is a copy, each byte of which is read once: check the copy, and use it. [`Payload::as_ptr`] is for unsafe
-/// code.
+/// The source may be able to write it at any time, so there is no slice of it. Each read takes each byte once and
+/// returns a copy: check the copy, and use it. [`Payload::as_ptr`] is for unsafe code.
 ///
 /// ```
 /// # #[unsafe(no_mangle)] extern "C" fn farjump_reply(_: *const core::ffi::c_void, _: usize) -> core::ffi::c_int { 0 }
@@ -62,14 +61,14 @@ impl Payload {
         self.len
     }
 
-    /// Whether it is empty.
+    /// Returns whether the payload is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the [`Payload::len`] bytes, valid for reads until the function returns, which the peer may
-    /// write meanwhile.
+    /// Address of the [`Payload::len`] bytes, valid for reads until the function returns. The peer may write them
+    /// meanwhile.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.at
@@ -101,7 +100,7 @@ impl Payload {
     }
 
     /// The `N` bytes at `at`, each read once: `payload.array_at(8).map(u64::from_le_bytes)`. `None` if there
-    /// are not so many.
+    /// are fewer.
     #[inline]
     pub fn array_at<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         self.shared().array_at(at)
@@ -117,7 +116,7 @@ impl Payload {
     /// Copies all bytes to `into`.
     ///
     /// # Safety
-    /// `into` is valid for writes of as many, which nothing else uses meanwhile.
+    /// `into` is valid for writes of as many bytes, and nothing else uses them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn copy_all_to(&self, into: *mut u8) {
         // SAFETY: these are all bytes, and this function's caller guarantees the place.
@@ -161,8 +160,8 @@ impl Payload {
         unsafe { self.at.add(at).cast::<Unaligned<T>>().write_volatile(Unaligned(number)) }
     }
 
-    /// [`reply`](crate::reply) with the bytes from `at` on as they are now; with none if there are no more
-    /// than `at`.
+    /// Replies ([`reply`](crate::reply)) the bytes from `at` on, as they are now. If there are no more than `at`,
+    /// replies none.
     ///
     /// # Errors
     /// As for [`reply`](crate::reply).
@@ -211,7 +210,7 @@ impl fmt::Debug for Payload {
 /// fn init(space: &mut farjump_ifunc::Payload, args: &[u8]) -> Result<usize, i32> { Ok(0) }
 /// # fn main() {}
 /// ```
-/// A payload is none, and gives none away:
+/// A payload is no slice, and gives none away:
 /// ```compile_fail,E0308
 /// fn first(payload: &farjump_ifunc::Payload) {
 ///     let slice: &[u8] = payload;
@@ -255,7 +254,7 @@ mod tests {
         for len in 0..40_usize {
             for start in 0..3 {
                 let mut memory = [0xee_u8; 64];
-                // SAFETY: so many bytes exist, and only this accesses them meanwhile.
+                // SAFETY: that many bytes exist, and only this accesses them meanwhile.
                 let mut payload = unsafe { Payload::new(memory.as_mut_ptr().add(start), len) };
                 payload.fill(0x55);
                 let bytes: Vec<u8> = (0..len as u8).collect();

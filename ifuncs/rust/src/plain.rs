@@ -56,7 +56,8 @@
 ///
 /// # Safety
 /// No byte of a value is padding, any bytes of its size are a value, and it holds no pointer, reference or
-/// cell. Its size, and the meaning of its bytes, are the same on each machine. A structure is `#[repr(C)]`, and its fields are `Plain` and leave no gaps.
+/// cell. Its size, and the meaning of its bytes, are the same on each machine. A structure is `#[repr(C)]`, and its
+/// fields are `Plain` and leave no gaps.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain data",
     label = "this may have padding, pointers, bytes that are no value, or another size on other machines",
@@ -81,6 +82,6 @@ unsafe impl<T: Plain> Plain for [T] {}
 // SAFETY: the elements follow each other without gaps, and are plain, as in slices.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Compiles where `T` is plain.
+/// Compiles only if `T` is plain.
 #[doc(hidden)]
 pub const fn is_plain<T: Plain>() {}

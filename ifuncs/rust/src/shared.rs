@@ -1,6 +1,6 @@
 //! Bytes that other processes may write: each is read once, and callers get copies.
 
-/// So many bytes at an address.
+/// A number of bytes at an address.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
     at: *const u8,
@@ -53,7 +53,7 @@ impl Shared {
     pub(crate) fn copy_to(self, at: usize, into: &mut [u8]) -> usize {
         let len = self.len.saturating_sub(at).min(into.len());
         if len != 0 {
-            // SAFETY: so many bytes follow `at`, and `into` has as many.
+            // SAFETY: that many bytes follow `at`, and `into` has as many.
             unsafe { self.copy(at, len, into.as_mut_ptr()) };
         }
         len
@@ -68,7 +68,8 @@ impl Shared {
     pub(crate) unsafe fn copy(self, mut at: usize, len: usize, mut into: *mut u8) {
         let end = at + len;
         while end - at >= size_of::<u64>() {
-            // SAFETY: this function's caller guarantees both ranges, and so many bytes are left of them.
+            // SAFETY: this function's caller guarantees both ranges, and by the loop's condition eight bytes of each
+            // are left.
             unsafe {
                 into.cast::<Unaligned<u64>>().write(Unaligned(self.read(at)));
                 into = into.add(size_of::<u64>());
@@ -95,7 +96,7 @@ impl Shared {
         array
     }
 
-    /// Words first, as far as possible. The loops disappear where the length is a constant.
+    /// Fills `into`, by words as far as possible. The loops disappear if the length is a constant.
     ///
     /// # Safety
     /// `at` and the length of `into` are no more than the length together, unless `into` is empty.

@@ -1,6 +1,7 @@
 //! The sizes and alignments of an ifunc's arguments and reply, as its library states them to sources.
 
-/// The bytes of a value that a call takes or gives. `farjump build` reads it (`docs/writing-ifuncs.md`).
+/// The shape of the values that a call takes or returns. `farjump build` reads this structure
+/// (`docs/writing-ifuncs.md`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Shape {
@@ -37,7 +38,7 @@ impl Shape {
     }
 }
 
-/// What `NAME_signature` is in a library: the shapes, and the function as it was written, for people.
+/// The contents of a library's `NAME_signature`: the shapes, and the function's source text for readers.
 #[repr(C)]
 pub struct Signature<const N: usize> {
     arguments: Shape,
@@ -47,7 +48,7 @@ pub struct Signature<const N: usize> {
 }
 
 impl<const N: usize> Signature<N> {
-    /// `text` is as long as `N` says.
+    /// Makes a signature. `text` has `N` bytes.
     pub const fn new(arguments: Shape, reply: Shape, text: &str) -> Signature<N> {
         let mut copy = [0; N];
         copy.copy_from_slice(text.as_bytes());

@@ -1,5 +1,5 @@
-//! chain: forwards itself from target to target, each of which knows the one after it as `next`, and collects
-//! the length of the data of each. Arguments and reply are the same as those of `samples/c/chain.c`.
+//! chain: forwards itself from target to target, and collects the length of each one's data. Each target knows the one
+//! after it as `next`. Arguments and reply are the same as those of `samples/c/chain.c`.
 
 #![no_std]
 

@@ -1,7 +1,7 @@
-//! The file of a library that a test is linked with.
+//! The file of a library with which a test is linked.
 //!
 //! A target folder holds libraries of one name from many builds, with other features or by another compiler. Only the
-//! compiler's own arguments say which of them a test is linked with, so the macro reads those.
+//! compiler's own arguments name the one with which a test is linked, so the macro reads those.
 
 #![deny(missing_docs)]
 
@@ -9,7 +9,7 @@ use std::env;
 
 use proc_macro::{Literal, TokenStream, TokenTree};
 
-/// Expands to the path, a string, of the file that the compiler was given as the crate of this name:
+/// Expands to the path, a string, of the file that the compiler's arguments name for the crate of this name:
 /// `extern_path!("farjump_c")`. It is an `.rlib`, or an `.rmeta` where nothing is linked (`cargo check`).
 #[proc_macro]
 pub fn extern_path(name: TokenStream) -> TokenStream {

@@ -1,7 +1,7 @@
-//! Two network namespaces with a cable between them: two machines on one, as sockets see them.
+//! Two network namespaces with a cable between them: to sockets they are two machines.
 //!
-//! Making them requires root and `ip` (package iproute2). They are removed with their value, and also when
-//! the process that made them is killed: a shell waits for its end.
+//! Making them requires root and `ip` (package iproute2). They are removed with their value, and also when the
+//! process that made them is killed: a shell waits for its end.
 
 mod relay;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use relay::Relay;
 
-/// Prefix of all their names, before the number of the process that made them.
+/// Prefix of the namespaces' names, before the number of the process that made them.
 const PREFIX: &str = "farjump-";
 /// The folder in which `ip` keeps the files of namespaces.
 const NAMED: &str = "/run/netns";
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval of the checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// One of the two.
+/// One of the two namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// 10.77.0.1.
@@ -57,7 +57,7 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Makes them.
+    /// Makes the namespaces.
     ///
     /// # Errors
     /// The reason why that is not possible here, as a sentence. Nothing is left behind.
@@ -70,7 +70,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Makes them with a cable that delays each packet by `delay`, in both directions. Threads of this
+    /// Makes the namespaces with a cable that delays each packet by `delay`, in both directions. Threads of this
     /// process carry the packets. Such a cable cannot be pulled.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Makes them without a connection.
+    /// Makes the namespaces without a connection.
     fn unjoined() -> Result<Namespaces, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         sweep()?;
@@ -99,7 +99,7 @@ impl Namespaces {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Otherwise the key that interrupts the tests would end it first.
+            // In a group of its own, so that the key that interrupts the tests does not end the remover first.
             .process_group(0)
             .spawn()
             .map_err(|error| format!("no shell can be started: {error}"))?;
@@ -120,8 +120,8 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Waits until both ends are in use. The system reports a cable that came up with a delay, and UCX uses
-    /// no device before.
+    /// Waits until both ends are in use. The system reports a new carrier with a delay, and UCX uses no device before
+    /// that.
     fn await_carrier(&self) -> Result<(), String> {
         let begun = Instant::now();
         for name in &self.names {
@@ -139,20 +139,20 @@ impl Namespaces {
         Ok(())
     }
 
-    /// The words that run a program in one of them when put before the program and its arguments, with the
-    /// namespace's devices in `/sys`.
+    /// The words that, before a program and its arguments, run it in one of the namespaces, with the namespace's
+    /// devices in `/sys`.
     pub fn launcher(&self, side: Side) -> Vec<String> {
         ["ip", "netns", "exec", self.name(side)].map(str::to_owned).into()
     }
 
-    /// A command that runs `program` in one of them.
+    /// A command that runs `program` in one of the namespaces.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.name(side)]).arg(program);
         command
     }
 
-    /// Pulls the cable out of one of them. From then on nothing passes in either direction.
+    /// Pulls the cable out of one of the namespaces. From then on nothing passes in either direction.
     ///
     /// # Errors
     /// The output of `ip`.
@@ -160,24 +160,24 @@ impl Namespaces {
         ip(&["-n", self.name(side), "link", "set", DEVICE, "down"]).map(drop)
     }
 
-    /// Plugs the cable in again, and waits until both can use it.
+    /// Plugs the cable in again, and waits until both namespaces can use it.
     ///
     /// # Errors
-    /// The output of `ip`, or that it does not come up.
+    /// The output of `ip`, or a message that the cable does not come up.
     pub fn plug(&self) -> Result<(), String> {
         for name in &self.names {
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
         }
         self.await_carrier()?;
-        // For packets that were sent meanwhile the system looks for the other end, for three seconds at a time. If
-        // such a search ends just now, without an answer, a new connection finds no route.
+        // For packets that were sent meanwhile the system searches for the other end, for three seconds at a time. If
+        // such a search ends just now without a result, a new connection finds no route.
         for name in &self.names {
             ip(&["-n", name, "neigh", "flush", "dev", DEVICE])?;
         }
         Ok(())
     }
 
-    /// Bytes that have come out of the cable on one side.
+    /// Bytes that have come out of the cable in one namespace.
     ///
     /// # Errors
     /// When the number cannot be read.
@@ -188,7 +188,7 @@ impl Namespaces {
         text.trim().parse().map_err(|_| format!("no number of bytes: {text:?}"))
     }
 
-    /// The file of one of them, through which a process enters it (setns(2)).
+    /// The file of one of the namespaces, through which a process enters it (setns(2)).
     pub fn file(&self, side: Side) -> PathBuf {
         Path::new(NAMED).join(self.name(side))
     }
@@ -200,11 +200,11 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // Its devices are in the namespaces.
+        // The relay's devices are in the namespaces.
         drop(self.relay.take());
         // The remover waits for the end of its input.
         drop(self.remover.stdin.take());
-        // It fails if there was nothing to remove.
+        // This fails if there was nothing to remove.
         let _ = self.remover.wait();
     }
 }
@@ -247,10 +247,10 @@ fn sweep() -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Time until a connection from the left one to the right one is refused.
+    /// Time until a connection from the left namespace to the right one is refused.
     fn refused(namespaces: &Namespaces) -> Duration {
         let begun = Instant::now();
-        // Nothing listens there: the refusal comes back the same way.
+        // No process listens there: the refusal comes back over the same cable.
         let script = format!("exec 3<>/dev/tcp/{}/9", Side::Right.address());
         let tried =
             namespaces.command(Side::Left, "bash").args(["-c", &script]).stderr(Stdio::null()).status();

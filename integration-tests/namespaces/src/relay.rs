@@ -1,5 +1,5 @@
-//! A cable with delay: a tun device in each namespace, and threads of this process that move packets from one
-//! to the other later.
+//! A cable with delay: a tun device in each namespace, and threads of this process that move packets from one to the
+//! other later.
 //!
 //! The kernel of a container has no netem. The packets are those that TCP passes to a device: up to 64 KiB
 //! each, not yet segmented and without checksums.
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Most bytes under way in one direction: a device's queue holds later ones, and drops the rest.
+/// Most bytes on their way in one direction: a device's queue holds later ones, and drops the rest.
 const UNDER_WAY: usize = 64 << 20;
 /// The longest packet, with the header before it.
 const LONGEST: usize = (64 << 10) + 64;
@@ -62,7 +62,7 @@ impl Drop for Relay {
 
 /// Makes a tun device in a namespace. It exists as long as the file is open.
 fn tun(namespace: &Path, device: &str) -> Result<File, String> {
-    // A thread of its own, because it stays in the namespace.
+    // In a thread of its own, because the thread stays in the namespace.
     let made = thread::scope(|scope| {
         let make = || -> std::io::Result<File> {
             move_into_link_name_space(File::open(namespace)?.as_fd(), Some(LinkNameSpaceType::Network))?;

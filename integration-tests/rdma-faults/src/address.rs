@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Version, backend and checksum.
 const HEAD: usize = 8;
 
-/// In the order of the encoding. Peers accept plausible values; they must refuse the others.
+/// The fields in the order of the encoding. Peers accept plausible values; they must refuse the others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct AddressBody {
     /// Number of the queue pair.
@@ -21,11 +21,11 @@ pub(crate) struct AddressBody {
     mtu: u16,
     partition: u16,
     in_order: bool,
-    /// Receives that it keeps posted.
+    /// Receives that the endpoint keeps posted.
     pub(crate) receives: u32,
     max_frame: u64,
     credit_word: Place,
-    /// Memory that frames are written into; for writes only.
+    /// Memory into which the peer writes frames; for writes only.
     pub(crate) region: Place,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Place {
 /// If it is no address of verbs with one endpoint.
 pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut AddressBody)) -> Address {
     let (head, body) = address.bytes.split_at(HEAD);
-    // The number of the peer's endpoint that it answers, and its endpoints.
+    // The number of the peer's endpoint for which the address is, and its endpoints.
     let mut parts: (u8, Vec<AddressBody>) =
         postcard::from_bytes(body).expect("the address is as it is described");
     let [endpoint] = &mut parts.1[..] else { panic!("the machine has one port") };

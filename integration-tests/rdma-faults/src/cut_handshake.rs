@@ -1,5 +1,5 @@
-//! Peers that go away, or fall silent, at every point of a handshake. A middleman between source and target
-//! lets only a given part of one side's bytes pass.
+//! Peers that end, or fall silent, at every point of a handshake. A middleman between source and target passes only a
+//! given part of the bytes of one of them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -23,7 +23,7 @@ const HEAD: usize = 8;
 /// Time that a source waits for a silent target.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The side that fails.
+/// The process that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     Source,
@@ -34,9 +34,9 @@ enum Side {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     side: Side,
-    /// After this many of its messages; 0 is before its preamble, 1 behind that.
+    /// Number of its messages before the failure; 0 is before its preamble, 1 behind that.
     messages: usize,
-    /// Whether in the middle of the next one.
+    /// Whether it fails in the middle of the next one.
     inside: bool,
 }
 
@@ -49,7 +49,7 @@ enum How {
     Silent,
 }
 
-/// The messages of each side in a handshake: a source sends its preamble, Hello and Ready; a target its
+/// The number of messages of each process in a handshake: a source sends its preamble, Hello and Ready; a target its
 /// preamble, Welcome, Rights and Go.
 const SAID: [(Side, usize); 2] = [(Side::Source, 3), (Side::Target, 4)];
 
@@ -63,7 +63,7 @@ fn points() -> impl Iterator<Item = Point> {
 
 pub(crate) fn left(backend: &str) -> Done {
     every_point(backend, How::Leaves, |point, error| {
-        // A target that gets half a handshake says why it rejects; or the connection just ends.
+        // A target that gets half a handshake sends the reason for its rejection; or the connection just ends.
         assert!(!matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{point:?}: {error}");
         let text = error.to_string();
         let words = ["closed", "ended", "cut", "gone", "broke"];
@@ -79,8 +79,8 @@ pub(crate) fn silent(backend: &str) -> Done {
     })
 }
 
-/// Ends a handshake at every point, and passes the source's error to `look`. The target serves another source
-/// all the time, and at the end has nothing left of the failed ones.
+/// Ends a handshake at every point, and passes the source's error to `look`. The target serves another source all the
+/// time, and at the end keeps nothing of the failed ones.
 fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
     let machine = Machine::to_break().ok();
     let counter = library("counter");
@@ -105,14 +105,14 @@ fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
     Ok(())
 }
 
-/// The same after the handshake: a target that leaves ends all calls, and one that falls silent ends none.
+/// Does the same after the handshake: a target that ends fails all calls, and one that falls silent fails none.
 fn after_go(backend: &str, how: How, target: &Played, counter: &Library) {
     let [_, (side, messages)] = SAID;
     let point = Point { side, messages, inside: false };
     let between = Between::new(&target.socket(), point, how);
     let link = link(backend, &between.address()).connect().unwrap();
     match how {
-        // Calls that ran before the end is noticed get their replies.
+        // Calls that ran before the source notices the end get their replies.
         How::Leaves => loop {
             if let Err(error) = link.inject(counter, &[1]).and_then(|call| call.wait(FOREVER)) {
                 assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
@@ -135,7 +135,7 @@ impl Between {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("between.sock")).unwrap();
         let socket = socket.to_owned();
-        // It ends with the connections; everything else ends with the case's process.
+        // The thread ends with the connections, or with the case's process.
         thread::spawn(move || {
             let (near, _) = listener.accept().unwrap();
             let far = UnixStream::connect(socket).unwrap();
@@ -153,18 +153,18 @@ impl Between {
     }
 }
 
-/// Passes one side's bytes on until it ends, or the point is reached.
+/// Passes one process's bytes on until it ends, or the point is reached.
 fn pass(mut from: UnixStream, mut to: UnixStream, until: Option<(Point, How)>) {
     let mut messages = 0;
     loop {
         if let Some((point, how)) = until.filter(|(point, _)| point.messages == messages) {
             if point.inside {
                 let Ok(message) = next(&mut from, messages == 0) else { break };
-                // The other side may have left, and gets an end then.
+                // The other process may have ended; its connection is shut then.
                 let _ = to.write_all(&message[..message.len() / 2]);
             }
             if how == How::Silent {
-                // The other side continues, and gets an end when this one ends.
+                // The other process continues, and its connection is shut when this one ends.
                 let _ = from.read_to_end(&mut Vec::new());
             }
             break;
@@ -175,11 +175,11 @@ fn pass(mut from: UnixStream, mut to: UnixStream, until: Option<(Point, How)>) {
         }
         messages += 1;
     }
-    // Both fail if the other half has done it already.
+    // Both calls fail if the other direction's thread has done it already.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// The next message of a side, or its preamble.
+/// Reads the next message of a process, or its preamble.
 fn next(from: &mut UnixStream, is_prefix: bool) -> std::io::Result<Vec<u8>> {
     if is_prefix {
         let mut prefix = vec![0; PREFIX];

@@ -1,5 +1,5 @@
-//! Two endpoints in this process, of which one may have a false address of the other, and operations on them
-//! through the transport contract.
+//! Two endpoints in this process, of which one may have a false address of the other, and operations on them through
+//! the transport contract.
 
 use std::thread;
 
@@ -37,7 +37,7 @@ pub(crate) fn open(backend: &str) -> Box<dyn UnconnectedEndpoint> {
 /// Connects an endpoint to the one at `address`.
 ///
 /// # Panics
-/// If that is refused.
+/// If the backend refuses.
 pub(crate) fn connect(opening: Box<dyn UnconnectedEndpoint>, address: Address) -> End {
     match opening.connect(address, 10_000).unwrap_or_else(|error| panic!("{error}")) {
         Endpoint::OneSided { local, remote } => End::Written { local, remote },
@@ -67,7 +67,7 @@ pub(crate) fn line(number: u64) -> [u8; 64] {
 }
 
 impl End {
-    /// Sends the line of frame `number`, to its own slot if there are slots. `false` if there is no credit.
+    /// Sends the line of frame `number`, to its own slot if there are slots. Returns `false` if there is no credit.
     pub(crate) fn send(&mut self, number: u64) -> Result<bool, TransportError> {
         let line = line(number);
         let sent = match self {
@@ -94,7 +94,7 @@ impl End {
         match self {
             End::Written { local, remote } => {
                 remote.progress()?;
-                // An endpoint that polls its memory for frames asks the device only before it sleeps.
+                // An endpoint that polls its memory for frames checks the device only before it sleeps.
                 local.before_sleep().map(drop)?;
                 local.after_sleep()
             }
@@ -105,7 +105,7 @@ impl End {
         }
     }
 
-    /// Whether frame `number` has arrived. A message is taken.
+    /// Returns whether frame `number` has arrived. Takes it if it is a message.
     pub(crate) fn has(&mut self, number: u64) -> Result<bool, TransportError> {
         match self {
             End::Written { local, .. } => {
@@ -128,7 +128,7 @@ impl End {
         }
     }
 
-    /// Whether nothing was ever written into the region, or sent.
+    /// Returns whether nothing was ever written into the region, or sent.
     pub(crate) fn is_untouched(&mut self) -> bool {
         match self {
             End::Written { local, .. } => {

@@ -25,7 +25,7 @@ pub(crate) fn forked(backend: &str) -> Done {
             false
         }
     };
-    // Its outcome is the parent's.
+    // The parent takes its outcome.
     let pending = own.inject(&counter, &[1; 10]).unwrap().into_raw();
     in_child(|| {
         // SAFETY: the child ends without dropping the original.

@@ -6,13 +6,13 @@ use crate::Done;
 use crate::address::changed;
 use crate::endpoints::{End, connect, honest, open, pair, passes, says};
 
-/// More than any queue here holds.
+/// More than the capacity of any queue here.
 const MANY: u64 = 100_000;
 
 pub(crate) fn send_queue(backend: &str) -> Done {
     let (one, other) = (open(backend), open(backend));
     let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
-    // The other endpoint does not know its peer yet, so its device accepts nothing: everything sent stays in
+    // The other endpoint does not know its peer yet, so its device accepts nothing: everything that is sent stays in
     // the queue.
     let mut one = connect(one, of_other);
     let mut sent = 0;
@@ -40,13 +40,13 @@ pub(crate) fn window(backend: &str) -> Done {
     let [mut one, mut other] = honest(backend);
     let (mut sent, mut taken) = (0, 0);
     for round in 0..3 {
-        // The peer's last credit of the previous round is still to come; without it, the watchdog reports.
+        // The peer's last credit of the previous round is still to come. If it does not come, the watchdog reports.
         while !one.send(sent).unwrap() {
             other.work().unwrap();
             one.work().unwrap();
         }
         sent += 1;
-        // Until there is no credit for a while: more of it may still come.
+        // Sends until there is no credit for a while: more of it may still come.
         let mut full = 0;
         while full < 100 {
             one.work().unwrap();
@@ -58,7 +58,7 @@ pub(crate) fn window(backend: &str) -> Done {
         }
         while taken < sent {
             one.work().unwrap();
-            // Anything but the next one, whole, ends the case.
+            // Any frame but the next one, whole, ends the case.
             taken += u64::from(other.has(taken).unwrap());
         }
     }
@@ -70,7 +70,7 @@ pub(crate) fn beyond_grant(backend: &str) -> Done {
     let error = greedy(&mut liar);
     says(&error, &["RNR retry counter exceeded (status 13", "has posted no receive"]);
     assert!(!matches!(error.cause(), Cause::Unreachable(_)), "the peer is there: {error}");
-    // Frames within the credit have arrived all the same: as many as are taken before credit is returned.
+    // Frames within the credit have arrived all the same: as many as the receiver takes before it returns credit.
     if let End::Sent(_) = other {
         for number in 0..12 {
             assert!(other.has(number).unwrap(), "message {number}");
@@ -84,8 +84,8 @@ pub(crate) fn beyond_grant(backend: &str) -> Done {
 /// Sends until an error, regardless of credit.
 fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
     match end {
-        // Receives limit only operations that use one. A full queue takes none and says nothing, so that the
-        // number of attempts bounds nothing: the device's own retries end this, or the watchdog.
+        // Receives limit only operations that use one. A full queue takes none and reports nothing, so the number of
+        // attempts is no bound. The device's own retries end the loop, or the watchdog does.
         End::Written { remote, .. } => loop {
             if let Err(error) = remote.wake_peer().and_then(|()| remote.progress()) {
                 return error;
@@ -109,7 +109,7 @@ fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
     }
 }
 
-/// A peer that sends more than its credit takes nothing of other links.
+/// Checks that a peer that sends more than its credit takes nothing of other links.
 pub(crate) fn of_others(backend: &str) -> Done {
     let [mut one, mut other] = honest(backend);
     let [mut liar, victim] = pair(backend, |address| changed(&address, |parts| parts.receives = u32::MAX));

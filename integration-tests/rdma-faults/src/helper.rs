@@ -12,7 +12,7 @@ use crate::{objects, source, target};
 
 /// The folder with the injected functions, as in the conformance suite.
 pub(crate) const LIBRARIES: &str = "CONFORMANCE_LIBRARIES";
-/// Bytes that a process may lock; its user's limit if not set.
+/// Bytes that a process may lock; without it, its user's limit.
 const LOCKED: &str = "VERBS_FAULTS_LOCKED";
 /// A user without privileges.
 pub(crate) const NOBODY: u32 = 1000;

@@ -1,4 +1,4 @@
-//! Scarce resources of a machine or its administrator: device objects, lockable memory, privileges.
+//! Scarce resources: device objects, lockable memory, privileges. The machine or its administrator limits them.
 
 use farjump_fixtures::helper_process::HelperProcess;
 use std::fs;
@@ -16,8 +16,8 @@ const UNPRIVILEGED: As = As { nobody: true, locks: None, group: None };
 /// Too little for any mailbox, in bytes.
 const LITTLE: u64 = 64 << 10;
 
-/// A control group that limits the RDMA objects of its processes. Soft-RoCE has a million queue pairs, which
-/// no test reaches; with a limit the system refuses the same calls. Removed when dropped.
+/// A control group that limits the RDMA objects of its processes. Soft-RoCE has a million queue pairs, which no test
+/// reaches; with a limit the system refuses the same calls. Removed when dropped.
 struct Group {
     mount: tempfile::TempDir,
     device: String,
@@ -59,9 +59,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its processes are gone by now; a failure leaves an empty group behind. The limit is lifted first:
-        // Linux 6.12 keeps a device count for a group that has one, beyond the group's end, and breaks when
-        // the device goes.
+        // Its processes are gone by now; a failure leaves an empty group behind. The limit is lifted first: Linux
+        // 6.12 keeps a device count for a group that has a limit, beyond the group's end, and breaks when the device
+        // is removed.
         let _ = self.limit("max");
         let _ = fs::remove_dir(self.path());
         let _ = std::process::Command::new("umount").arg(self.mount.path()).status();
@@ -76,13 +76,13 @@ pub(crate) fn objects(backend: &str) -> Done {
     let mut target = Played::start_as(&who, backend).unwrap();
     let links: Vec<_> = (0..3).map(|_| link(backend, &target.address).connect().unwrap()).collect();
     links.iter().for_each(|link| all_answered(link, &counter, 4));
-    // One object less than a link needs, two, and so on: the error names the missing one, and nothing else is
-    // left behind.
+    // The group allows no further object, then one, then two, until a link has all that it needs. Until then the
+    // error names the missing object, and nothing else is left behind.
     let enough = group.objects();
     let before = machine.objects("qp");
     for more in 0.. {
         group.limit(&(enough + more).to_string()).unwrap();
-        // A link may be made, and lack something for its first frame of some length.
+        // A link may connect, and lack an object for its first frame of some length.
         let made = link(backend, &target.address).connect().and_then(|link| {
             LENGTHS.iter().try_for_each(|len| link.inject(&counter, &vec![1; *len])?.wait(FOREVER).map(drop))
         });
@@ -96,7 +96,7 @@ pub(crate) fn objects(backend: &str) -> Done {
         machine.await_objects("qp", before);
         links.iter().for_each(|link| all_answered(link, &counter, 1));
     }
-    // There is capacity again when another one goes.
+    // There is capacity again when another link ends.
     machine.await_objects("qp", before);
     group.limit(&group.objects().to_string()).unwrap();
     assert!(link(backend, &target.address).connect().is_err());
@@ -118,8 +118,7 @@ pub(crate) fn memory(backend: &str) -> Done {
     says(&source.hear_after("refused"), &words);
     // Another source has enough.
     replied(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
-    // The target's error, which reaches the source. It may not even start to serve, and then reports that
-    // itself.
+    // The target's error reaches the source. The target may even fail to start, and then reports the error itself.
     match Played::start_as(&poor, backend) {
         Err(why) => says(&why, &words),
         Ok(target) => {
@@ -139,7 +138,7 @@ pub(crate) fn user(backend: &str) -> Done {
 }
 
 pub(crate) fn node(backend: &str) -> Done {
-    /// Restores everybody's access to the nodes.
+    /// Restores all users' access to the nodes.
     struct Open;
     impl Drop for Open {
         fn drop(&mut self) {

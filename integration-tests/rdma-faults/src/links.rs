@@ -16,8 +16,8 @@ use crate::target::Played;
 
 /// A wait whose timeout is expected.
 const SHORT: Duration = Duration::from_millis(500);
-/// Word in errors about a port that is down: that it went, its present state, or, if a request fails before
-/// the device and the system report it, that it may be.
+/// A word in errors about a port that is down: that it went down, its present state, or that it may be down. The last
+/// is for requests that fail before the device and the system report the state.
 const PORT_DOWN: &[&str] = &["down"];
 
 pub(crate) fn standing_still(backend: &str) -> Done {
@@ -108,7 +108,7 @@ pub(crate) fn down(backend: &str) -> Done {
     let mut calls: Vec<_> =
         LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
     let down = machine.down();
-    // A link that only waits outlasts this. One that sends fails.
+    // A link that only waits survives this. One that sends fails.
     match link.inject(&counter, &[1]) {
         Ok(call) => calls.push(call),
         Err(error) => says(&error, PORT_DOWN),
@@ -131,7 +131,8 @@ pub(crate) fn down(backend: &str) -> Done {
     Ok(())
 }
 
-/// Between endpoints: links return credit of their own accord, and Soft-RoCE fails what is sent over a port that is down.
+/// Between endpoints: links return credit by themselves, and Soft-RoCE fails everything that is sent over a port that
+/// is down.
 pub(crate) fn down_and_up(backend: &str) -> Done {
     let machine = Machine::to_break()?;
     let [mut one, mut other] = honest(backend);
@@ -164,15 +165,16 @@ pub(crate) fn down_in_the_middle(backend: &str) -> Done {
                 machine.down()
             });
             let account = stream(&link, &counter, ahead, |replied| replies.store(replied, Ordering::Relaxed));
-            // If it ended before its time, this case fails below instead of waiting for replies.
+            // If the stream ended too early, this case fails below instead of waiting for replies.
             replies.store(20, Ordering::Relaxed);
             drop(downer.join().unwrap());
             account
         });
         says(&account.why, PORT_DOWN);
-        // None is lost if the link goes down when all replies have arrived, also those not looked at yet.
+        // No call is lost if the link goes down when all replies have arrived, also those that were not polled yet.
         assert!(account.replied >= 20, "{account:?}");
-        // A target with nothing to send notices no cut: its device does not fail, and the control connection lives on.
+        // A target with nothing to send notices no cut: its device does not fail, and the control connection
+        // continues.
         link.reconnect().unwrap();
         target.gone();
         account.balances(target.count().0 - before);

@@ -1,4 +1,4 @@
-//! Operations of cases on the machine: interfaces and devices that go and come back.
+//! Operations of cases on the machine: interfaces and devices that are removed and come back.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -86,7 +86,7 @@ impl Machine {
         PathBuf::from(format!("/sys/class/infiniband/{}", self.device)).exists()
     }
 
-    /// Waits until the device is gone, at most `limit`. Returns whether it is.
+    /// Waits until the device is gone, at most `limit`. Returns whether it is gone.
     pub(crate) fn is_without_device(&self, limit: Duration) -> bool {
         comes_true(limit, || !self.has_device())
     }
@@ -96,7 +96,7 @@ impl Machine {
         fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// Number of requests that came to the port again.
+    /// Number of repeated requests that came to the port.
     pub(crate) fn repeated(&self) -> u64 {
         self.port("hw_counters/duplicate_request").trim().parse().unwrap_or(0)
     }
@@ -157,7 +157,7 @@ pub(crate) fn comes_true(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
     true
 }
 
-/// Waits until `holds` returns true, and says after a minute what it waited for.
+/// Waits until `holds` returns true. After a minute it reports `what`.
 ///
 /// # Panics
 /// After that, unless this thread panics already.
@@ -169,7 +169,7 @@ fn awaits(what: &str, holds: impl FnMut() -> bool) {
     }
 }
 
-/// The device that backends take: the named one, or the first.
+/// The device that backends use: the named one, or the first.
 fn device() -> Option<String> {
     let named = Options::of_process().ok().and_then(|options| options.device);
     let first = || {
@@ -191,7 +191,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&ended.stdout).into_owned()
 }
 
-/// Access modes of the devices' nodes: for everybody, as before a case, or for root only.
+/// Access modes of the devices' nodes: for all users, as before a case, or for root only.
 pub(crate) const EVERYBODY: u32 = 0o666;
 pub(crate) const ROOT: u32 = 0o600;
 
@@ -206,7 +206,7 @@ pub(crate) fn set_nodes(mode: u32) -> std::io::Result<()> {
 /// Repairs, as far as possible, the remains of a killed case: an interface that is down, closed nodes.
 pub(crate) fn mend() {
     if let Ok(machine) = Machine::to_break() {
-        // If either fails the next case reports it.
+        // If either fails, the next case reports it.
         let _ = Command::new("ip").args(["link", "set", &machine.interface, "up"]).status();
         let _ = set_nodes(EVERYBODY);
     }

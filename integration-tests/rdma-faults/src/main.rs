@@ -1,12 +1,12 @@
-//! Faults over RDMA: peers that lie, queues that fill, links that go down, devices that go, on a machine with
-//! a device.
+//! Faults over RDMA on a machine with a device: peers that lie, queues that fill, links that go down, devices that
+//! are removed.
 //!
-//! `verbs-faults [WORD]…` runs the cases with one of the words in their names, each in a process of its own
-//! with a watchdog, and prints `ok`, `failed` or `skipped` for each. Status 0 if none failed, 1 if one did,
-//! 77 if none could run, 2 for anything else. `verbs-faults --falls ADDRESS` is the other machine's part of
-//! the cases between two; `--to ADDRESS [WORD]…` runs those (`two_machines.rs`). Most cases need root and
-//! Soft-RoCE, because they remove network interfaces and devices. They are for throw-away machines
-//! (`docs/vm-test.md`), and skipped with other devices.
+//! `verbs-faults [WORD]…` runs the cases with one of the words in their names, each in a process of its own with a
+//! watchdog. It prints `ok`, `failed` or `skipped` for each. Status 0 if none failed, 1 if one did, 77 if none could
+//! run, 2 for anything else. `VERBS_FAULTS_IN_TURN=yes` tests each claim over one backend. `verbs-faults --falls
+//! ADDRESS` plays the other machine in the cases between two; `--to ADDRESS [WORD]…` runs those (`two_machines.rs`).
+//! Most cases need root and Soft-RoCE, because they remove network interfaces and devices. They are for throw-away
+//! machines (`docs/vm-test.md`), and skipped with other devices.
 
 mod address;
 mod cases;
@@ -70,7 +70,7 @@ fn tried(cases: &[Case], words: &[&str]) -> ExitCode {
         println!("skipped: no RDMA device: {why}");
         return ExitCode::from(SKIPPED);
     }
-    // They are brought along for a machine without a compiler.
+    // A machine without a compiler has libraries from another machine.
     let built = match std::env::var_os(helper::LIBRARIES) {
         Some(_) => None,
         None => Some(tempfile::tempdir().expect("a temporary folder")),

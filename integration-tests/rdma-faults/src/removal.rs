@@ -15,10 +15,10 @@ use crate::source::{Account, LENGTHS, all_answered, link};
 use crate::target::Played;
 use crate::{Done, Skip};
 
-/// Time that Linux may take to release an unused interface or device. For an interface it logs the awaited event
-/// every ten seconds.
+/// Time that Linux may take to release an unused interface or device. For an interface it logs the event that it
+/// waits for every ten seconds.
 const LETTING_GO: Duration = Duration::from_secs(30);
-/// Its log message.
+/// Linux's log message.
 const WAITING: &str = "unregister_netdevice: waiting for";
 
 pub(crate) fn interface(backend: &str) -> Done {
@@ -40,14 +40,14 @@ pub(crate) fn interface(backend: &str) -> Done {
     target.gone();
     let error = link.reconnect().unwrap_err();
     says(&error, &["opening an endpoint"]);
-    // The system waits until nothing has the device open.
+    // The system waits until no process has the device open.
     drop(link);
     target.process.kill();
     assert!(comes_true(LETTING_GO, || open_nodes() == 0), "this process still has the device open");
     if !ends_well(&mut command, LETTING_GO) {
         let parts = run("dmesg", &[]);
         assert!(parts.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
-        // A wait for it would last for ever.
+        // Dropping this would wait for ever.
         std::mem::forget(removed);
         return Err(Skip(format!(
             "all ended as claimed; then Linux did not let go of the interface, which nobody used any more ({WAITING} {}): links on a \
@@ -98,7 +98,7 @@ pub(crate) fn device(backend: &str) -> Done {
     let first = link(backend, &target.address).connect().unwrap();
     all_answered(&first, &counter, 8);
     let (removed, mut command) = machine.remove_device();
-    // Soft-RoCE waits until it is closed everywhere: open links work until then.
+    // Soft-RoCE waits until all processes have closed the device: open links work until then.
     thread::sleep(Duration::from_millis(300));
     all_answered(&first, &counter, 8);
     assert!(command.try_wait().unwrap().is_none(), "the device went while links held it");

@@ -9,7 +9,7 @@ use farjump_fixtures::helper_process::say;
 
 use crate::helper::library;
 
-/// A wait whose timeout no case should see. It comes before the watchdog, and says who waited for what.
+/// A wait whose timeout no case should see. It ends before the watchdog does, and its error names the wait.
 pub(crate) const FOREVER: Duration = Duration::from_secs(120);
 /// Payloads of calls: in a line, in one packet, in several, and in a large mailbox or in pieces.
 pub(crate) const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
@@ -17,12 +17,12 @@ pub(crate) const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 /// The outcomes of calls of one link, which come in order.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(crate) struct Account {
-    /// Injected.
+    /// Injected calls.
     pub(crate) made: u64,
     pub(crate) replied: u64,
-    /// Reported as lost.
+    /// Calls that were reported as lost.
     pub(crate) lost: u64,
-    /// The reason for the first lost one.
+    /// The reason for the first lost call.
     pub(crate) why: String,
 }
 
@@ -49,8 +49,8 @@ impl Account {
         }
     }
 
-    /// Checks that every call is accounted for, and that the target ran no others, and all those with
-    /// replies.
+    /// Checks that every call has an outcome, and that the target ran all calls with replies and no call that was not
+    /// made.
     pub(crate) fn balances(&self, ran: u64) {
         assert_eq!(self.made, self.replied + self.lost, "{self:?}");
         assert!((self.replied..=self.made).contains(&ran), "{ran} have run: {self:?}");
@@ -66,7 +66,7 @@ pub(crate) fn all_answered(link: &Link, counter: &Library, count: u64) {
     }
 }
 
-/// Injects until an error, `ahead` calls before the first reply. Calls `answered` for each reply.
+/// Injects until an error, `ahead` calls before the first reply. Calls `replied` for each reply.
 pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut replied: impl FnMut(u64)) -> Account {
     let mut account = Account::default();
     let mut calls = VecDeque::new();
@@ -77,7 +77,7 @@ pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut replied: 
                 account.made += 1;
                 calls.push_back(call);
             }
-            // Between two calls: perhaps none is lost.
+            // The link can end between two calls: then none may be lost.
             Err(error @ Error::Wait(WaitError::PeerGone { .. })) => {
                 account.why = error.to_string();
                 break;

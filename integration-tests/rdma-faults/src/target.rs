@@ -62,7 +62,7 @@ impl Played {
         Played::start_as(&As::default(), backend).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Starts one with these rights, or returns the reason why it does not serve.
+    /// Starts a target with these rights, or returns the reason why it does not serve.
     pub(crate) fn start_as(who: &As, backend: &str) -> Result<Played, String> {
         let folder = tempfile::tempdir().unwrap();
         if who.nobody {
@@ -78,7 +78,7 @@ impl Played {
         }
     }
 
-    /// Starts another one at the same address.
+    /// Starts another target at the same address.
     pub(crate) fn again(&mut self) {
         self.process.kill();
         self.process = start(&["target", &self.backend, &self.address]);

@@ -6,9 +6,9 @@ use crate::Done;
 use crate::address::changed;
 use crate::endpoints::{End, REGION, connect, honest, open, pair, passes, says};
 
-/// The device's words on the side of the accessed memory. Some report more, by an event.
+/// The words of the device whose memory the peer accesses. Some devices report more, by an event.
 const ASKED: &[&str] = &["the peer requested memory"];
-/// A device's words about access that the peer's refuses.
+/// The words of a device whose access the peer's device refuses.
 const REFUSED: &[&str] = &["remote access error (status 10", "key, range or rights", "vendor error"];
 
 pub(crate) fn key(backend: &str) -> Done {
@@ -28,7 +28,7 @@ pub(crate) fn range(backend: &str) -> Done {
     let more = 64 * REGION as u64;
     let [mut liar, mut other] = pair(backend, |address| changed(&address, |parts| parts.region.len += more));
     let End::Written { remote, .. } = &mut liar else { panic!("it writes") };
-    // Half of it would still be inside: nothing of it may be written.
+    // Half of it would still be inside: the device must not write any of it.
     remote.put(REGION - 64, &[0xff; 128], 9).unwrap();
     let error = liar.fails();
     says(&error, REFUSED);

@@ -109,7 +109,7 @@ fn report(subject: &Subject, cell: &Cell, begun: Instant) {
     eprintln!("{at:6.1} s  {name}, {level}, {check}: {word}");
 }
 
-/// Starts targets for other machines until it is killed.
+/// Starts targets for other machines until this program is killed.
 fn serve(address: &str) -> Result<ExitCode, String> {
     let listener = TcpListener::bind(address).map_err(|error| format!("listening at {address}: {error}"))?;
     let at = listener.local_addr().map_err(|error| format!("listening at {address}: {error}"))?;
@@ -120,7 +120,7 @@ fn serve(address: &str) -> Result<ExitCode, String> {
         .map_err(|failure| format!("serving at {at}: {failure}"))
 }
 
-/// The subject of this name; or the exit status of this program without it.
+/// The subject of this name; or the exit status of this program if it is missing.
 fn subject(name: &str) -> Result<Result<Subject, ExitCode>, String> {
     Ok(match candidate(name, again).ok_or_else(|| unknown(name))? {
         Candidate::Here(subject) => Ok(subject),

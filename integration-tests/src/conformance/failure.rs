@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The reason why a check failed. Every error becomes one by `?`.
+/// The reason why a check failed. `?` makes one of every error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure(String);
 

@@ -1,5 +1,5 @@
-//! The injected functions: farjump's samples, and those of the suite. Built once in each process, unless they
-//! were brought along.
+//! The injected functions: farjump's samples, and those of the suite. Each process builds them once, unless they were
+//! built on another machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ pub(super) struct Libraries {
     pub(super) witness: Library,
     pub(super) panics: Library,
     pub(super) missing: Library,
-    /// The files of those that any target can link, by file name.
+    /// The files of the libraries that any target can link, by file name.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 

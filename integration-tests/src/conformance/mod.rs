@@ -30,15 +30,15 @@
 //! outcome.assert_conforms();
 //! ```
 //!
-//! Building the injected functions requires a C compiler and GNU ld or lld. They can be brought along, and
+//! Building the injected functions requires a C compiler and GNU ld or lld. They can come from another machine, and
 //! slow machines can do less: `settings.rs` has the variables.
 //!
-//! Payloads are as long as the subject's frames allow, of which the smallest that the suite takes is
+//! Payloads are as long as the subject's frames allow. The smallest maximum that the suite accepts is
 //! [`SMALLEST_MAX_FRAME`].
 //!
 //! # Not tested
-//! Speed; failures of machines; rights of other users. Of the faults that a backend claims to notice by
-//! itself, only the death of the peer is tested.
+//! Speed; failures of machines; rights of other users. Of the faults that a backend claims to notice by itself, only
+//! the death of the peer is tested.
 
 mod channels;
 mod failure;
@@ -71,16 +71,15 @@ pub use subjects::{Candidate, candidate, names};
 use failure::Counted;
 use host::Fixture;
 
-/// Smallest [`Capabilities::max_frame`] of a transport that the suite takes, in bytes. The suite's functions
-/// travel in frames beside their payload, and its channels have frames of this length. A check of a transport
-/// with less fails, and says so.
+/// Smallest [`Capabilities::max_frame`] of a transport that the suite accepts, in bytes. The suite's functions travel
+/// in frames beside their payload, and its channels have frames of this length. A check of a transport with less
+/// fails with that reason.
 pub const SMALLEST_MAX_FRAME: usize = 16 << 10;
 
 /// Tests `subject`. Takes seconds to a minute; a check that hangs counts as failed after a minute.
 ///
-/// In a process that the suite itself started ([`Subject::between_processes`]) it plays the target instead,
-/// and ends the process. For subjects other than the process's own it then does nothing, and the outcome is
-/// empty.
+/// In a process that the suite itself started ([`Subject::between_processes`]) this plays the target instead, and
+/// ends the process. For subjects other than the process's own it then does nothing, and the outcome is empty.
 pub fn run(subject: &Subject) -> Outcome {
     run_reporting(subject, |_| ())
 }
@@ -131,7 +130,8 @@ fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
         }
         _ => None,
     };
-    // Links in one process and links between processes share what is not about modes: once is enough there.
+    // Some checks do not depend on the mode. One run of these is enough for links in one process and links between
+    // processes.
     let of_modes_only =
         subject.is_between_processes() && matches!(level, Level::Threads(mode) if mode != Mode::Cached);
     let chosen = |check: &str| !of_modes_only || links::OF_MODES.contains(&check);
@@ -165,7 +165,7 @@ fn timed(subject: &Subject, check: &str, try_it: impl FnOnce() -> Counted + Send
     let name = format!("{}: {check}", subject.name());
     let started = std::thread::Builder::new().name(name).spawn(move || {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(try_it));
-        // Fails if the check took too long and nothing receives the result any more.
+        // This fails if the check took too long and nothing receives the result any more.
         let _ = done.send(result);
     });
     match (started, ended.recv_timeout(limit)) {

@@ -12,7 +12,7 @@ pub enum Verdict {
     Ok(u64),
     /// The failure.
     Failed(String),
-    /// The reason why it could not be tried.
+    /// The reason why the check could not run.
     Skipped(String),
 }
 
@@ -89,13 +89,13 @@ impl Outcome {
         })
     }
 
-    /// Whether something was tried and nothing failed.
+    /// Returns whether some check ran and none failed.
     pub fn conforms(&self) -> bool {
         self.failures().next().is_none()
             && self.cells.iter().any(|cell| matches!(cell.verdict, Verdict::Ok(_)))
     }
 
-    /// Panics with a list of failures, if there is one or nothing was tried.
+    /// Panics with a list of failures, if there is one or no check ran.
     #[track_caller]
     pub fn assert_conforms(&self) {
         let list: String =
@@ -133,7 +133,7 @@ impl Matrix {
         self.rows.push(Row::Missing { name: name.to_owned(), why: why.to_owned() });
     }
 
-    /// Whether something was tried and nothing failed.
+    /// Returns whether some check ran and none failed.
     pub fn conforms(&self) -> bool {
         let mut tried = self.tried().peekable();
         tried.peek().is_some() && tried.all(Outcome::conforms)
@@ -201,7 +201,7 @@ impl fmt::Display for Matrix {
 fn line(outcome: &Outcome, level: Level, checks: &[&'static str], notes: &mut Vec<String>) -> String {
     let find =
         |check: &'static str| outcome.cells.iter().find(|cell| cell.level == level && cell.check == check);
-    // A reason common to all of them is shown once, in the row.
+    // A reason common to all checks is shown once, in the row.
     if let Some(Cell { verdict: Verdict::Skipped(why), .. }) = checks.first().and_then(|check| find(check))
         && checks
             .iter()

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = 8;
 
-/// Word `index` of frame `number` of stream `seed`. Neighbours, frames and streams have nothing in common, so
-/// bytes of a wrong offset, frame or lap are recognised.
+/// Word `index` of frame `number` of stream `seed`. Neighbours, frames and streams have nothing in common, so bytes
+/// of a wrong offset, frame or lap are recognized.
 pub(super) fn word(seed: u64, number: u64, index: u64) -> u64 {
     let word = seed
         .wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -46,7 +46,7 @@ pub(super) fn libraries() -> Option<PathBuf> {
     env::var_os(LIBRARIES).map(PathBuf::from)
 }
 
-/// The reason why a part of the suite is not to run, if any.
+/// The reason why a part of the suite does not run, if any.
 ///
 /// # Panics
 /// If the setting is invalid.
@@ -70,7 +70,7 @@ fn switch(name: &str, set: Option<OsString>) -> bool {
     }
 }
 
-/// A positive number. An invalid setting would test something else than requested: that ends the run.
+/// Parses a positive number. An invalid setting would test other things than requested, so it ends the run.
 fn number(name: &str, set: Option<OsString>) -> Option<u64> {
     let set = set?;
     match set.to_str().and_then(|text| text.trim().parse().ok()) {

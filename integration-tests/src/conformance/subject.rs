@@ -1,4 +1,4 @@
-//! The subject of the tests: a way to make transports, and their claims.
+//! The subject of the tests: its transports, and their claims.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -29,8 +29,8 @@ pub(super) struct Keep {
 }
 
 impl Pair {
-    /// Makes a pair of the source's transport and the target's. The source of one pair must be able to reach
-    /// the target of another, like two processes that know nothing of each other.
+    /// Makes a pair of the source's transport and the target's. The source of one pair must be able to reach the
+    /// target of another, like two processes without shared state.
     pub fn new(source: Box<dyn Transport>, target: Box<dyn Transport>) -> Pair {
         Pair { source, target, keep: Keep::default(), streams: Streams::default() }
     }
@@ -47,8 +47,8 @@ impl Pair {
         self
     }
 
-    /// Calls `judge` at the end of each check for core's violations as the transports saw them; none if all
-    /// is well. Not called after checks that break the contract themselves to test a transport's reaction.
+    /// Calls `judge` at the end of each check for core's violations as the transports saw them; it returns none if
+    /// all is well. It is not called after checks that break the contract themselves to test a transport's reaction.
     pub fn judged_by(mut self, judge: impl Fn() -> Vec<String> + Send + 'static) -> Pair {
         self.keep.judge = Some(Box::new(judge));
         self
@@ -91,8 +91,8 @@ impl fmt::Debug for Subject {
 }
 
 impl Subject {
-    /// Makes a subject of the transports that `make` returns at each call, whose peers must agree on the
-    /// arrival rule `rule`. The matrix shows `name`.
+    /// Makes a subject of the transports that `make` returns at each call. Their peers must agree on the arrival rule
+    /// `rule`. The matrix shows `name`.
     pub fn new(name: &str, rule: ArrivalRules, make: impl Fn() -> Pair + Send + Sync + 'static) -> Subject {
         let inner = Inner {
             name: name.to_owned(),
@@ -110,8 +110,8 @@ impl Subject {
         Subject { inner: Arc::new(inner) }
     }
 
-    /// Sets the number of frames of the longest check; the others send in proportion, but never fewer than
-    /// they need. The default of a million suits transports that move a million frames in some seconds.
+    /// Sets the number of frames of the longest check. The others send in proportion, but never fewer than they need.
+    /// The default of a million suits transports that move a million frames in some seconds.
     pub fn volume(self, frames: u64) -> Subject {
         self.with(|inner| inner.volume = frames)
     }
@@ -121,30 +121,30 @@ impl Subject {
         self.with(|inner| inner.naps = true)
     }
 
-    /// Allows the two ends in different processes. The suite starts this program again with `arguments`,
-    /// which must lead to a call of [`run`](super::run) with the same subject: there that call plays the
-    /// target, and does not return.
+    /// Allows the two endpoints in different processes. The suite starts this program again with `arguments`, which
+    /// must lead to a call of [`run`](super::run) with the same subject. There that call plays the target, and does
+    /// not return.
     pub fn between_processes(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
         let arguments = arguments.into_iter().map(Into::into).collect();
         self.with(|inner| inner.again = Some(arguments))
     }
 
-    /// Puts `words`, such as `ip netns exec NAME`, before the program and its arguments when it is started
-    /// again. They must end in that program, as the same process or as one that ends with it.
+    /// Puts `words`, such as `ip netns exec NAME`, before the program and its arguments when it is started again.
+    /// They must end in that program, as the same process or as one that ends with it.
     pub fn launched_by(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> Subject {
         let words = words.into_iter().map(Into::into).collect();
         self.with(|inner| inner.launcher = words)
     }
 
     /// Gets all targets from the program that serves them at `address`, on another machine
-    /// ([`serve_targets`](super::serve_targets)). Nothing else is tried.
+    /// ([`serve_targets`](super::serve_targets)). No other checks run then.
     pub fn served_at(self, address: SocketAddr) -> Subject {
         self.with(|inner| inner.elsewhere = Some(address))
     }
 
-    /// Allows the two ends in different processes if none can be started: the targets of other processes are
-    /// threads of an existing one, which serves them at `address` ([`serve_threads`](super::serve_threads)).
-    /// A target that must die there ends like one in a thread.
+    /// Allows the two endpoints in different processes if no process can be started. The targets of other processes
+    /// are threads of an existing one, which serves them at `address` ([`serve_threads`](super::serve_threads)). A
+    /// target that must die there ends like one in a thread.
     pub fn partnered_by(self, address: SocketAddr) -> Subject {
         self.with(|inner| inner.partner = Some(address))
     }
@@ -175,7 +175,7 @@ impl Subject {
         self.inner.rule
     }
 
-    /// Whether code can run in its target's mailbox.
+    /// Returns whether code can run in its target's mailbox.
     pub(super) fn in_place(&self) -> bool {
         self.make().target.capabilities().in_place
     }
@@ -183,7 +183,7 @@ impl Subject {
     /// Longest frame of its path in bytes.
     ///
     /// # Errors
-    /// If it is less than the suite takes.
+    /// If it is less than the suite accepts.
     pub(super) fn max_frame(&self) -> Result<usize, Failure> {
         let pair = self.make();
         let path = pair.source.capabilities().max_frame.min(pair.target.capabilities().max_frame);
@@ -194,7 +194,7 @@ impl Subject {
         Ok(path)
     }
 
-    /// Whether a descriptor wakes a sleeping receiver.
+    /// Returns whether a descriptor wakes a sleeping receiver.
     pub(super) fn wakes(&self) -> bool {
         !self.inner.naps
     }
@@ -214,7 +214,7 @@ impl Subject {
         self.inner.again.as_deref()
     }
 
-    /// Whether its two ends can be in two processes.
+    /// Returns whether its two endpoints can be in two processes.
     pub(super) fn is_between_processes(&self) -> bool {
         self.inner.again.is_some() || self.inner.partner.is_some()
     }
@@ -229,7 +229,7 @@ impl Subject {
         self.inner.elsewhere
     }
 
-    /// Whether targets on this machine listen on TCP.
+    /// Returns whether targets on this machine listen on TCP.
     pub(super) fn is_over_tcp(&self) -> bool {
         self.inner.tcp
     }

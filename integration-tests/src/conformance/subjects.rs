@@ -37,12 +37,12 @@ impl Candidate {
     }
 }
 
-/// Frames for the fakes, whose every piece a test moves.
+/// Frames for the fakes: a test moves each of their pieces.
 const FAKE_VOLUME: u64 = 20_000;
 
 /// Frames for a backend.
 fn volume(name: &str) -> u64 {
-    // UCX takes ten times as long for a frame as a store does, and a socket far longer.
+    // UCX takes ten times as long for a frame as a store does, and a socket takes far longer.
     if name.starts_with("ucx-am") || name.starts_with("tcp") { 50_000 } else { 1_000_000 }
 }
 
@@ -60,9 +60,9 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// The subject of this name, if there is one. `again` returns for its name the arguments with which this
-/// program runs it in another process ([`Subject::between_processes`]). No other backend is loaded: some load
-/// libraries for seconds.
+/// The subject of this name, if there is one. `again` returns for its name the arguments with which this program runs
+/// it in another process ([`Subject::between_processes`]). No other backend is loaded: some load libraries for
+/// seconds.
 pub fn candidate(name: &str, again: impl Fn(&str) -> Vec<OsString>) -> Option<Candidate> {
     if let Some(name) = BACKENDS.into_iter().find(|known| *known == name) {
         return Some(plain(name, &again));
@@ -112,9 +112,9 @@ fn plain(name: &'static str, again: &impl Fn(&str) -> Vec<OsString>) -> Candidat
     }
 }
 
-/// A backend under another rule: `ucx-put` without stores into the mapping, so that UCX itself carries the
-/// bytes, and `verbs-write` under each of its rules. Middleware offers the rule, and does not lay frames out
-/// in the backend's memory.
+/// A backend under another rule. `ucx-put` is without stores into the mapping, so that UCX itself carries the bytes.
+/// `verbs-write` is under each of its rules. Middleware offers the rule, and does not lay frames out in the backend's
+/// memory.
 fn under_other_rule(
     (name, of, rule): (&'static str, &'static str, ArrivalRules),
     again: &impl Fn(&str) -> Vec<OsString>,
@@ -164,7 +164,7 @@ type Named = (&'static str, fn() -> Subject);
 /// Middleware around shared memory.
 const AROUND_SHM: [Named; 2] = [(TRACED, traced), (DELAYED, delayed)];
 
-/// Both sides through [`Trace`]: the mapping is hidden, puts carry the bytes.
+/// Both endpoints through [`Trace`]: the mapping is hidden, puts carry the bytes.
 fn traced() -> Subject {
     let events = Arc::new(AtomicU64::new(0));
     let reported = events.clone();
@@ -178,7 +178,7 @@ fn traced() -> Subject {
         .instrument(move || reported.load(Relaxed))
 }
 
-/// Both sides through a [`FaultInjector`] that keeps the contract: it only delays.
+/// Both endpoints through a [`FaultInjector`] that keeps the contract: it only delays.
 fn delayed() -> Subject {
     let faults = Faults { delay: PerMille(100), hold: Hold::Turns(5), ..Faults::NONE };
     let handles: Arc<Mutex<Vec<FaultHandle>>> = Arc::default();

@@ -54,7 +54,7 @@ fn a_transport_of_frames_too_short_for_the_suite_fails_with_both_lengths() {
     }
 }
 
-/// A transport that has no bytes in its address, and connects whatever the peer's has.
+/// A transport that has no bytes in its address, and connects to any peer.
 struct Careless(FakeTwoSided);
 
 struct UnconnectedCareless(Box<dyn UnconnectedEndpoint>);

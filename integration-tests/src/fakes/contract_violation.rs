@@ -58,7 +58,7 @@ pub enum Violation {
         /// Its running number.
         frame: u64,
     },
-    /// More was sent than reserved.
+    /// A message is longer than its reservation.
     #[error("message {frame} of {len} bytes committed in a space of {reserved}")]
     CommitTooLong {
         /// Its running number.

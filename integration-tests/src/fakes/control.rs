@@ -43,8 +43,8 @@ impl Shared {
 pub struct FakeHandle(pub(super) Arc<Shared>);
 
 impl FakeHandle {
-    /// Delivers up to `pieces` pieces (whole messages in the two-sided fake) that each endpoint has in
-    /// flight, in the seed's order. Returns the number delivered: 0 if nothing was in flight.
+    /// Delivers up to `pieces` pieces (whole messages in the two-sided fake) that each endpoint has in flight, in the
+    /// seed's order. Returns the number delivered; it is 0 if nothing was in flight.
     pub fn pump(&self, pieces: usize) -> usize {
         self.0.wires().iter().map(|wire| wire.deliver(pieces)).sum()
     }

@@ -1,4 +1,4 @@
-//! The registry by which two endpoints in one process find each other: an address is a number.
+//! The registry through which two endpoints in one process find each other: an address is a number.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +21,7 @@ impl<T> Registry<T> {
         Registry { kind, ends: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
     }
 
-    /// Enters an endpoint, for as long as it is held.
+    /// Registers an endpoint, for as long as the returned value exists.
     pub(super) fn enter(&self, end: T) -> (u64, Arc<T>) {
         let (number, end) = (self.next.fetch_add(1, Relaxed), Arc::new(end));
         let mut ends = lock(&self.ends);

@@ -22,7 +22,7 @@ pub use two_sided::FakeTwoSided;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks the mutex. The state after a panicked thread is good enough for a test that has failed already.
+/// Locks the mutex. After a panicked thread its state is good enough for a test that has failed already.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

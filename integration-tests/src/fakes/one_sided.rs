@@ -1,5 +1,5 @@
-//! `FakeOneSided`: writes into the memory of another endpoint in this process, as badly ordered as an arrival
-//! rule allows.
+//! `FakeOneSided`: writes into the memory of another endpoint in this process, as badly ordered as an arrival rule
+//! allows.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,10 +58,9 @@ impl Rule {
 
 /// A one-sided transport whose endpoints are in one process.
 ///
-/// It behaves like the least agreeable hardware that keeps the contract. [`Rule`] states the reliable order.
-/// The bytes of a put are read when they are moved, not when they are put. Only a few puts fit in flight.
-/// Nothing wakes a sleeper, the death of the peer is never noticed, and pieces in flight are lost when the
-/// sender's endpoint is dropped.
+/// It behaves like the least agreeable hardware that keeps the contract. [`Rule`] states the reliable order. It reads
+/// the bytes of a put when it moves them, not at the call. Only a few puts fit in flight. Nothing wakes a sleeper, no
+/// endpoint notices the death of its peer, and pieces in flight are lost when the sender's endpoint is dropped.
 ///
 /// A few pieces move with each `put`, `put_with_completion` and `progress` of the sender, with each read of
 /// the completions by the receiver, and at calls of [`FakeHandle`].
@@ -180,8 +179,8 @@ impl SeededWire {
             at,
             bytes,
             frame,
-            // Under `Checked` a receiver may take a frame before all of it has arrived, if the old contents
-            // happen to be equal, and return credit: then nothing can be checked.
+            // Under `Checked` a receiver may take a frame before all of it has arrived, if the old contents happen to
+            // be equal, and return credit. Then the bytes cannot be checked.
             lent: kind != Kind::Word && self.rule != Rule::Checked,
             completion: kind == Kind::WithCompletion,
             tear: if self.rule == Rule::InOrder { Tear::InTurn } else { Tear::Shuffled },

@@ -17,9 +17,9 @@ use super::{Violation, lock};
 use crate::simulated_wire::SharedBlock;
 
 const NAME: &str = "fake-two-sided";
-/// Default number of messages under way before the next one is refused as full.
+/// Default number of messages on their way before the next one is refused as full.
 const QUEUE: usize = 16;
-/// Contents of a lent buffer: nothing that could pass for zeros.
+/// Contents of a lent buffer, which cannot pass for zeros.
 const LENT: u8 = 0xa5;
 /// Value with which a released message is overwritten.
 const RELEASED: u8 = 0xdd;
@@ -28,9 +28,9 @@ static ENDS: Registry<End> = Registry::new(*b"fakemsg1");
 
 /// A two-sided transport whose endpoints are in one process.
 ///
-/// Messages arrive in order, exactly once, at addresses aligned exactly as the capabilities state. A queue of
-/// a few messages is the only buffer; now and then a commit is refused although there is space. Released
-/// messages are overwritten. The end of the peer is noticed: sending fails at once, receiving after the last
+/// Messages arrive in order, exactly once, at addresses aligned exactly as the capabilities state. A queue of a few
+/// messages is the only buffer; now and then a commit is refused although there is space. Released messages are
+/// overwritten. An endpoint notices the end of its peer: sending fails at once, and receiving fails after the last
 /// arrived message. Nothing wakes a sleeper.
 ///
 /// A few messages move with each `commit` and `progress` of the sender, with each `poll` of the receiver, and
@@ -50,7 +50,7 @@ impl FakeTwoSided {
         FakeTwoSided { seed, queue: QUEUE, max_frame: 1 << 20, opened: 0, shared }
     }
 
-    /// Sets the number of messages under way, at least one; 16 by default.
+    /// Sets the number of messages on their way, at least one; 16 by default.
     #[must_use]
     pub fn with_queue(mut self, messages: usize) -> Self {
         self.queue = messages.max(1);
@@ -96,7 +96,7 @@ impl Transport for FakeTwoSided {
 
 struct End {
     inbox: Arc<Mutex<Inbox>>,
-    /// Whether the inbox is read no more.
+    /// Whether the inbox is not read any more.
     closed: AtomicBool,
 }
 
@@ -106,7 +106,7 @@ struct Inbox {
     under_way: VecDeque<Message>,
     delivered: VecDeque<Message>,
     connected: bool,
-    /// The sender's, once it is connected.
+    /// The sender's shared state, once it is connected.
     shared: Arc<Shared>,
 }
 
@@ -290,7 +290,7 @@ unsafe impl Messages for FakeMessages {
 
     fn poll(&mut self) -> Result<Option<transport::Message>, TransportError> {
         if self.held.is_none() {
-            // Read before the inbox: the peer's messages from before it closed are there then.
+            // Read before the inbox: if the peer has closed, its earlier messages are in the inbox then.
             let closed = self.peer.closed.load(std::sync::atomic::Ordering::Acquire);
             let own = self.own.clone();
             let mut inbox = lock(&own.inbox);

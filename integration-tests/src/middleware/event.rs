@@ -1,4 +1,4 @@
-//! The events that an observer of a transport gets: one for each operation that succeeded or failed.
+//! The events that an observer of a transport receives: one for each operation that succeeded or failed.
 
 use std::fmt;
 

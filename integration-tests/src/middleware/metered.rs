@@ -10,9 +10,9 @@ use farjump_core::transport::{Capabilities, OpenRequest, Transport, TransportErr
 
 /// A transport that counts its operations; [`Metered::meter`] reads the counts.
 ///
-/// It keeps the mapping of the peer's region: under the arrival rule `stores` frames are plain stores that
-/// call no trait, and only opening, connecting, progress, wake-ups, sleeping and closing are counted. Each
-/// progress is counted; polls that find nothing are not.
+/// It keeps the mapping of the peer's region. Under the arrival rule `stores` frames are plain stores that call no
+/// trait, so it counts only opening, connecting, progress, wake-ups, sleeping and closing. It counts each progress,
+/// and does not count polls that find nothing.
 pub struct Metered {
     observed: Observed,
     meter: Meter,
@@ -47,8 +47,8 @@ impl Transport for Metered {
     }
 }
 
-/// The counts of one [`Metered`] transport. Clones read the same counts. Its `Display` names those that are
-/// not zero: `open 1, put 12 (1440 bytes, 3 refused for want of space)`.
+/// The counts of one [`Metered`] transport. Clones read the same counts. Its `Display` names those that are not zero:
+/// `open 1, put 12 (1440 bytes, 3 refused for want of space)`.
 #[derive(Clone)]
 pub struct Meter(Arc<[Cell; Step::ALL.len()]>);
 
@@ -60,13 +60,13 @@ struct Cell {
     failed: AtomicU64,
 }
 
-/// The counts of one kind of operation. The four are read one after the other: under concurrent use they need
-/// not match.
+/// The counts of one kind of operation. The four are read one after the other, so under concurrent use they need not
+/// match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
     /// Operations that succeeded.
     pub done: u64,
-    /// Bytes that those moved between the peers; see [`super::Action::bytes_moved`].
+    /// Bytes that these moved between the peers; see [`super::Action::bytes_moved`].
     pub bytes: u64,
     /// Operations refused as full; the caller retries these.
     pub full: u64,

@@ -29,8 +29,8 @@ fn without_mapping(mut capabilities: Capabilities) -> Capabilities {
     capabilities
 }
 
-/// Refuses a transport without a remaining arrival rule: its peers could agree on none, and would only learn
-/// that they have none in common.
+/// Refuses a transport without a remaining arrival rule: its peers could agree on none, and would only learn that
+/// they have none in common.
 fn require_a_rule(name: &str, capabilities: &Capabilities) -> Result<(), TransportError> {
     if capabilities.arrival.is_empty() {
         let cause = Cause::Unsupported(

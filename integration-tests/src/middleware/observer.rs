@@ -13,7 +13,7 @@ use farjump_core::transport::{
 /// The observer. Called on the thread that uses the endpoint, during the operation.
 pub(super) type Sink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// Whether the peer's region stays reachable by plain stores, which no sink sees.
+/// States whether the peer's region stays reachable by plain stores, which no sink sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mapping {
     Shown,
@@ -91,7 +91,7 @@ impl Drop for Link {
     }
 }
 
-// In each of these `inner` stands before `link`, so that the end is reported after it happened.
+// In each of these structs `inner` stands before `link`, so that the end is reported after it happened.
 
 struct UnconnectedObserved {
     inner: Box<dyn UnconnectedEndpoint>,
@@ -239,7 +239,7 @@ unsafe impl LocalMemory for ObservedLocal {
 
 struct ObservedMessages {
     inner: Box<dyn Messages>,
-    /// Whether the message that [`Messages::poll`] returns was reported.
+    /// True if the message that [`Messages::poll`] returns was reported.
     handed_over: bool,
     link: Arc<Link>,
 }

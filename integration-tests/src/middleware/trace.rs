@@ -8,14 +8,14 @@ use farjump_core::transport::{Capabilities, OpenRequest, Transport, TransportErr
 
 /// A transport that passes each operation to a sink, as an [`Event`] that displays as one line.
 ///
-/// The sink is called on the thread that uses the endpoint, after the operation: its output has the order of
-/// operations on that thread. It should not wait. Operations without result are left out: progress that
-/// succeeded, a poll without a message, completions that did not grow.
+/// The sink is called on the thread that uses the endpoint, after the operation. So its output has the order of
+/// operations on that thread. It should not wait. Operations without result are left out: progress that succeeded, a
+/// poll without a message, completions that did not grow.
 ///
 /// # Costs
-/// Plain stores call no trait, so the mapping of the peer's region is hidden, and with it the arrival rule
-/// `stores`. The inner transport's `put`, `fence` and `put_word` carry the bytes, a call each, and the signal
-/// becomes a write of its own. [`super::Metered`] hides nothing, and sees no stores.
+/// Plain stores call no trait, so the mapping of the peer's region is hidden, and with it the arrival rule `stores`.
+/// The inner transport's `put`, `fence` and `put_word` carry the bytes, a call each, and the signal becomes a write
+/// of its own. [`super::Metered`] hides nothing, and sees no stores.
 ///
 /// ```
 /// # use farjump_core::transport::Transport;

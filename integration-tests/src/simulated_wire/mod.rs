@@ -1,8 +1,8 @@
 //! Simulated wire: the mover of bytes between two test endpoints in one process. Bytes arrive as late, as
 //! torn and as far out of order as its user chooses.
 //!
-//! Nothing moves by itself: [`Wire::deliver`] lets one piece of a put arrive, and asks the caller for each
-//! choice. The fakes choose by a seed, tests of channels by their own plan.
+//! Nothing moves by itself: [`Wire::deliver`] lets one piece of a put arrive, and calls a function of the caller's
+//! for each choice. The fakes choose by a seed, tests of channels by their own plan.
 
 mod shared_block;
 
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use shared_block::SharedBlock;
 
-/// The ways in which the bytes of one put may be torn, and the order in which its pieces arrive.
+/// The places at which the bytes of one put may be torn, and the order in which its pieces arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tear {
-    /// Only where [`Put::cuts`] says; in ascending order.
+    /// Only at [`Put::cuts`]; in ascending order.
     InTurn,
-    /// Only where [`Put::cuts`] says; in any order.
+    /// Only at [`Put::cuts`]; in any order.
     Shuffled,
     /// Between these multiples of bytes, counted from the start of the put; in ascending order.
     Ascending(usize),
@@ -38,17 +38,17 @@ pub struct Put<'a> {
     pub bytes: &'a [u8],
     /// Number of the frame, for [`Changed`].
     pub frame: u64,
-    /// Whether the bytes must stay unchanged in their place until they have arrived.
+    /// True if the bytes must stay unchanged in their place until they have arrived.
     pub lent: bool,
     /// Whether its arrival is counted.
     pub completion: bool,
-    /// How it may be torn.
+    /// The places at which it may be torn.
     pub tear: Tear,
     /// Offsets in `bytes` at which it is cut from the start: ascending, without 0 and the length.
     pub cuts: &'a [usize],
 }
 
-/// A lent put whose bytes changed while it was under way.
+/// A lent put whose bytes changed while it was on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Changed {
     /// Offset of the put in the peer's memory.
@@ -57,7 +57,7 @@ pub struct Changed {
     pub frame: u64,
 }
 
-/// A put under way.
+/// A put on its way.
 struct UnderWay {
     at: usize,
     bytes: Vec<u8>,
@@ -82,19 +82,19 @@ pub struct Wire {
     in_turn: bool,
     entries: VecDeque<Entry>,
     capacity: usize,
-    /// For each put with a completion that is not counted, oldest first: whether it has arrived.
+    /// For each put with a completion that does not count yet, oldest first: whether it has arrived.
     arrived: VecDeque<bool>,
     /// Number of completions that were counted.
     counted: u64,
     completions: Arc<AtomicU64>,
     on_changed: Box<dyn Fn(Changed) + Send>,
-    /// This process's memory, as a device would see it.
+    /// This process's memory, as a device sees it.
     memory: File,
 }
 
 impl Wire {
-    /// Makes a wire to `to` on which any number of puts may be under way. It counts completions in
-    /// `completions`, and reports changed bytes to `on_changed`.
+    /// Makes a wire to `to` for any number of puts on their way. It counts completions in `completions`, and reports
+    /// changed bytes to `on_changed`.
     ///
     /// # Errors
     /// When this process's memory cannot be opened (`/proc/self/mem`).
@@ -123,7 +123,7 @@ impl Wire {
         self
     }
 
-    /// Sets the number of puts under way before the next is refused.
+    /// Sets the number of puts on their way before the next is refused.
     pub fn set_capacity(&mut self, puts: usize) {
         self.capacity = puts;
     }
@@ -135,22 +135,22 @@ impl Wire {
         })
     }
 
-    /// Whether nothing is under way.
+    /// Returns whether nothing is on its way.
     pub fn is_idle(&self) -> bool {
         self.puts().next().is_none()
     }
 
-    /// Number of pieces under way, as far as they are cut.
+    /// Number of pieces on their way, as far as they are cut.
     pub fn pieces(&self) -> usize {
         self.puts().map(|put| put.left.len()).sum()
     }
 
-    /// Whether the next put is refused.
+    /// Returns whether the next put is refused.
     pub fn is_full(&self) -> bool {
         self.puts().count() >= self.capacity
     }
 
-    /// Takes a put; returns whether there was space for it. It lies inside the peer's memory.
+    /// Takes a put, which lies inside the peer's memory. Returns whether there was space for it.
     pub fn put(&mut self, put: Put<'_>) -> bool {
         if self.is_full() {
             return false;
@@ -186,8 +186,8 @@ impl Wire {
         }
     }
 
-    /// Lets one piece arrive, if one is under way, and returns whether one was. `choose(n)` picks among `n`
-    /// choices, from the oldest (0) to the newest: first the put, then the piece, then its length.
+    /// Lets one piece arrive, if one is on its way, and returns whether one was. `choose(n)` picks among `n` choices,
+    /// from the oldest (0) to the newest: first the put, then the piece, then its length.
     pub fn deliver(&mut self, choose: &mut impl FnMut(usize) -> usize) -> bool {
         while matches!(self.entries.front(), Some(Entry::Fence)) {
             self.entries.pop_front();
@@ -217,8 +217,8 @@ impl Wire {
         while self.deliver(&mut |ways| ways - 1) {}
     }
 
-    /// Notes the arrival of a put with this completion, and counts the completions of the oldest puts that
-    /// have arrived.
+    /// Records the arrival of a put with this completion, and counts the completions of the oldest puts that have
+    /// arrived.
     fn complete(&mut self, completion: Option<u64>) {
         let Some(number) = completion else { return };
         self.arrived[(number - self.counted) as usize] = true;
@@ -232,7 +232,7 @@ impl Wire {
 }
 
 impl UnderWay {
-    /// Takes the piece that arrives next off the put.
+    /// Takes the next piece to arrive off the put.
     fn tear_off(&mut self, choose: &mut impl FnMut(usize) -> usize) -> Range<usize> {
         let index = match self.tear {
             Tear::InTurn | Tear::Ascending(_) => 0,
@@ -255,8 +255,8 @@ impl UnderWay {
         piece
     }
 
-    /// Checks that lent bytes are as they were put. Reads them through the kernel, to detect freed memory
-    /// without touching it.
+    /// Returns whether lent bytes are as they were put. Reads them through the kernel, to detect freed memory without
+    /// touching it.
     fn is_unchanged(&self, memory: &File) -> bool {
         let Some(lent) = self.lent else { return true };
         let mut now = vec![0; self.bytes.len()];

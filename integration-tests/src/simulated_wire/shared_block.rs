@@ -1,4 +1,4 @@
-//! Memory that two simulated endpoints share, which both can read and write at once.
+//! Memory that two simulated endpoints share; both can read and write it at once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes on the heap, zeroed at first.
 ///
-/// Every access here is atomic, so a reader of the other endpoint that is as careful sees old or new bytes
-/// and never anything else.
+/// Every access here is atomic, so a reader at the other endpoint that also uses atomics sees old or new bytes and
+/// never anything else.
 pub struct SharedBlock {
     allocation: NonNull<u8>,
     layout: Layout,
@@ -21,7 +21,7 @@ unsafe impl Send for SharedBlock {}
 unsafe impl Sync for SharedBlock {}
 
 impl SharedBlock {
-    /// Allocates `len` bytes aligned to `align`, a power of two from 8 on. `None` without memory.
+    /// Allocates `len` bytes aligned to `align`, a power of two from 8 on. Returns `None` without memory.
     pub fn zeroed(len: usize, align: usize) -> Option<SharedBlock> {
         Self::new(len, align, 0)
     }

@@ -13,7 +13,7 @@ use farjump::{
     Link, Mailbox, Part, RefusalCause, ServeError, SystemError, SystemOperation, Target, WaitError,
 };
 
-/// What a program may do about a failure: each type of error that others contain is matched on by name.
+/// Returns the remedy for a failure: a program matches by name on each type of error that others contain.
 fn remedy(error: &Error) -> &'static str {
     match error {
         Error::Connect(error) => match error {

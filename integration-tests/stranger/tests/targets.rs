@@ -1,4 +1,4 @@
-//! A target as a program of others writes it: functions named once, arguments that it owns.
+//! A target in a user's program: functions that it names once, arguments that it owns.
 
 use farjump::{Target, export};
 

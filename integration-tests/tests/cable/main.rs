@@ -1,5 +1,5 @@
-//! Links over UCX and over `tcp` between two network namespaces. The cable is pulled out while calls are
-//! under way.
+//! Links over UCX and over `tcp` between two network namespaces. The cable is pulled out while calls are on their
+//! way.
 //!
 //! Target and source are processes of their own, one in each namespace (`roles.rs`). The target is stopped
 //! while the source injects, so that no reply comes before the cable is out.
@@ -16,7 +16,7 @@ use tempfile::tempdir;
 const UCX_AM: &str = "ucx-am";
 /// farjump's own transport, which takes the path of the control connection.
 const TCP: &str = "tcp";
-/// The sides of source and target.
+/// The namespaces of source and target.
 const SOURCE: Side = Side::Left;
 const TARGET: Side = Side::Right;
 
@@ -25,7 +25,7 @@ const TARGET: Side = Side::Right;
 enum Reached {
     /// Over the cable, with a key.
     Tcp,
-    /// In the file system, which both share whatever their networks are.
+    /// In the file system, which both share despite their separate networks.
     Unix,
 }
 
@@ -51,7 +51,7 @@ fn pull(test: &str, transport: &str, reached: Reached, side: Side) {
     };
     let start = |side, role: &[&str]| {
         let mut command = as_test(namespaces.command(side, std::env::current_exe().unwrap()), test, role);
-        // UCX would use shared memory across them, and it takes all of a machine's networks for one.
+        // UCX would use shared memory between the namespaces, and takes all of a machine's networks for one.
         command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", DEVICE);
         HelperProcess::start(command)
     };

@@ -8,7 +8,7 @@ use farjump::{Error, Key, Library, Link, LinkBuilder, Target, WaitError};
 use farjump_fixtures::helper_process::{commands, role, say};
 use farjump_fixtures::watchdog::Watchdog;
 
-/// Longer than anything honest takes.
+/// Longer than any honest operation takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A wait whose timeout no test should see.
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -18,10 +18,10 @@ const SHORT: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(1);
 /// The key of both processes.
 const KEY: [u8; 32] = [7; 32];
-/// Payloads of the calls under way: in a line, in one packet, in several, and fetched by the target.
+/// Payloads of the calls on their way: in a line, in one packet, in several, and fetched by the target.
 const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 
-/// Plays the role that this process was started for, if any.
+/// Plays the role for which this process was started. Returns whether there is one.
 pub(crate) fn plays(transport: &str) -> bool {
     let role = role();
     if role.is_empty() {
@@ -57,7 +57,7 @@ fn play_target(address: &str, transport: &str) {
     target.run().unwrap();
 }
 
-/// A source, whose calls end one way or another.
+/// A source, each of whose calls gets an outcome.
 struct Source<'a> {
     address: &'a str,
     transport: &'a str,
@@ -128,7 +128,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Sends short and long frames until there is no credit, which is reported in time.
+    /// Sends short and long frames until there is no credit. The link has to report that in time.
     fn fill(&self, link: &Link) {
         for len in LENGTHS {
             let payload = vec![3; len];
@@ -141,7 +141,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Asserts that it failed because the target's machine was silent, and says so.
+    /// Checks that `tried` failed because the target's machine was silent, with an error that names this.
     fn silent<T>(&self, tried: Result<T, Error>) {
         match tried {
             Err(Error::Wait(WaitError::PeerGone { peer, cause })) => {
@@ -153,7 +153,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Asserts that it failed by its deadline, and names the peer.
+    /// Checks that `tried` failed by its deadline, with an error that names the peer.
     fn late<T>(&self, tried: Result<T, Error>) {
         match tried {
             Err(Error::Wait(WaitError::TimedOut { peer, .. })) => assert_eq!(peer, self.address),

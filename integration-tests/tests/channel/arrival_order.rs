@@ -1,4 +1,4 @@
-//! Orders of arrival that once lost a frame, each by itself.
+//! Orders of arrival in which a frame can be lost, each by itself.
 
 use farjump_core::channel::SendError;
 use farjump_core::mailbox::CONTROL_LEN;
@@ -19,7 +19,7 @@ fn a_skip_that_the_backend_cannot_take_yet_goes_before_the_frame_behind_it() {
         assert!(pair.right.take().is_some());
         pair.right.channel.progress(true).unwrap();
         pair.settle();
-        // About 1000 bytes to the end, and a frame that fits only at the start: a skip is due. The ring has
+        // About 1000 bytes are left to the end, and the frame fits only at the start: a skip is due. The ring has
         // space for both, but the queue has none.
         let payload = pattern(1, 1_500);
         pair.left.wire.lock().unwrap().set_capacity(0);
@@ -129,7 +129,7 @@ fn a_completion_that_never_comes_keeps_a_frame_partial() {
     let mut pair = Pair::new(ArrivalRules::WRITE_IMM, false, 4096);
     pair.left.send(0, &pattern(0, 30)).unwrap();
     pair.left.send(1, &pattern(1, 30)).unwrap();
-    // All of the second and all but one byte of the first, which is payload.
+    // All of the second write and all but one byte of the first, which is payload.
     let payload_at = CONTROL_LEN + 24;
     let before = pair.right.pages.read(payload_at, 30);
     while !pair.left.wire.lock().unwrap().is_idle() {

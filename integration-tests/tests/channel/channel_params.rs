@@ -1,4 +1,4 @@
-//! Parameters that two peers may agree on, and those of which no channel is made.
+//! Parameters on which two peers may agree, and parameters of which no channel is made.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn each_rule_works_on_the_memory_it_needs_and_on_no_other() {
         for is_mapped in [false, true] {
             let possible = match rule {
                 ArrivalRules::STORES => is_mapped,
-                // A mapping that middleware hides from the other peer does not matter.
+                // The other peer cannot see a mapping that middleware hides, so it does not matter.
                 ArrivalRules::FENCED
                 | ArrivalRules::IN_ORDER
                 | ArrivalRules::WRITE_IMM
@@ -167,7 +167,7 @@ fn lines_carry_any_payload_that_was_asked_for_or_a_shorter_one() {
                 unsafe { lines.payload().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
                 lines.send(&Plan { alone, travelled: false, ..plan(Kind::Call, 9) }, len).unwrap();
             } else {
-                // Only if the ring's end is too near.
+                // This happens only if the ring's end is too near.
                 pair.left.send(9, &bytes).unwrap();
             }
             assert_eq!(pair.right.take(), Some((9, bytes)), "{len} of {space}");
@@ -223,7 +223,7 @@ fn channels_can_move_between_threads() {
     can_move(&Pair::new(ArrivalRules::STORES, true, 4096).left.channel);
 }
 
-/// Sends `count` frames one at a time, each taken before the next is sent, and returns the offsets of their
+/// Sends `count` frames one at a time, each after the receiver has taken the one before. Returns the offsets of their
 /// payloads.
 fn one_at_a_time(pair: &mut Pair, count: u32) -> Vec<usize> {
     (0..count)

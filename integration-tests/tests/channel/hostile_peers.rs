@@ -48,13 +48,13 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
                 .collect();
             pair.left.send(round, &payload).unwrap();
             pair.settle();
-            // The supplier's view of the ring: all of it.
+            // The supplier sees the whole ring.
             let ring = pair.right.pages.read(CONTROL_LEN, RING);
             seen.extend(ring.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).take(8));
             seen.push(pair.right.word(CONTROL_LEN + (round as usize * 1856) % RING));
             assert_eq!(pair.right.take(), Some((round, payload)), "{rule:?}");
             assert_eq!(pair.right.take(), None, "{rule:?}: a forged frame behind frame {round}");
-            // And past many lines of forged ones, line by line.
+            // Then passes many lines of forged ones, line by line.
             for line in 0..round % 7 {
                 pair.left.send(line, &[1; 8]).unwrap();
                 pair.settle();
@@ -67,13 +67,14 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
     }
 }
 
-/// The tests above could pass because their forgeries are no frames at all. They are, except for the key.
+/// The tests above could pass because their forgeries are no frames at all. This one shows that they are frames,
+/// except for the key.
 #[test]
 fn a_forgery_made_with_the_key_passes_so_that_the_key_is_what_keeps_the_others_out() {
     for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
         let mut pair = Pair::new(rule, line_whole, RING);
         let mut payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3).to_vec();
-        // Shorter frames are placed apart; these two are as long as the ring.
+        // Shorter frames start at other places; these two are as long as the ring.
         payload.resize(256, 0);
         pair.left.send_packed(0, &payload).unwrap();
         pair.left.send_packed(1, &pattern(1, RING - 384)).unwrap();
@@ -140,8 +141,7 @@ fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
     assert_eq!(pair.right.take(), Some((1, pattern(1, RING - 72))));
 }
 
-/// Without whole lines, a header may still be the old contents: payload of an earlier lap that imitates a
-/// header.
+/// Without whole lines, a header may still be the old contents: payload of an earlier lap that imitates a header.
 #[test]
 fn payload_of_an_earlier_lap_under_this_positions_signal_is_no_header() {
     for (rule, line_whole) in RULES {
@@ -159,7 +159,7 @@ fn payload_of_an_earlier_lap_under_this_positions_signal_is_no_header() {
             pair.settle();
             assert!(pair.right.take().is_some());
             settle(&mut pair);
-            // To the next lap, and past its first line.
+            // Advances to the next lap, and past its first line.
             for _ in 0..2 {
                 pair.left.send(1, &[]).unwrap();
                 pair.settle();
@@ -289,7 +289,7 @@ fn no_line_is_written_over_a_kept_frame() {
         assert_eq!(pair.left.channel.line().is_some(), is_mapped, "{rule:?}");
         pair.settle();
         assert_eq!(pair.right.take(), Some((0, vec![0x55; 100])), "{rule:?}");
-        // Nor after another reservation.
+        // The frame is not kept after another reservation either.
         pair.left.channel.reserve(&plan, 100).unwrap().keep();
         let _ = pair.left.channel.reserve(&plan, 3_000).unwrap();
         assert!(pair.left.channel.kept().is_none(), "{rule:?}");
@@ -361,7 +361,7 @@ fn a_taken_frame_is_found_by_no_poll_and_released_in_its_own_channel_alone() {
         assert!(payload.is_empty(), "{rule:?}");
         let error = pair.right.channel.release(foreign).unwrap_err();
         assert!(error.to_string().contains("of another channel"), "{error}");
-        // Replies go out meanwhile.
+        // The receiver can send replies meanwhile.
         pair.right.send(3, &pattern(3, 10)).unwrap();
         pair.right.channel.contents(&own).copy_payload(&mut payload);
         assert_eq!(payload, pattern(1, 100), "{rule:?}");

@@ -1,5 +1,5 @@
-//! Two simulated peers: core's guarantees under every arrival rule, with bytes delayed, torn and reordered as
-//! far as the rule allows, and against peers that lie.
+//! Two simulated peers: core's guarantees under every arrival rule, with bytes delayed, torn and reordered as far as
+//! the rule allows, and against peers that lie.
 
 mod arrival_order;
 mod channel_params;

@@ -1,5 +1,4 @@
-//! The two-sided family: whole messages, none of which may be lost, repeated, overtaken or anything but one
-//! frame.
+//! The two-sided family: whole messages, none of which may be lost, repeated, overtaken or anything but one frame.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -58,7 +57,7 @@ impl Drop for Message {
 #[derive(Default)]
 struct Queue {
     messages: VecDeque<Message>,
-    /// This many calls from now on return `Full`.
+    /// Number of further calls that return `Full`.
     full_reserves: u32,
     full_commits: u32,
 }
@@ -87,7 +86,7 @@ unsafe impl Messages for End {
             out.full_reserves -= 1;
             return Err(full(Operation::Send));
         }
-        // Bytes of another message, maybe of another link.
+        // The buffer has bytes of another message, maybe of another link.
         Ok(self.space.insert(Message::of(&vec![STALE; len])).base)
     }
 
@@ -147,8 +146,8 @@ fn take(channel: &mut Channel) -> Option<(u32, Vec<u8>)> {
     Some((token, payload))
 }
 
-/// The receiver's error after `change` was applied to a line with three messages of 1, 100 and 200 bytes of
-/// payload. The first of them is taken before.
+/// The receiver's error after `change` was applied to a line with three messages of 1, 100 and 200 bytes of payload.
+/// The receiver takes the first of them before.
 fn refusal(change: impl FnOnce(&mut VecDeque<Message>)) -> FrameError {
     let (mut left, mut right, line) = pair();
     for (token, len) in [(0, 1), (1, 100), (2, 200)] {
@@ -241,7 +240,7 @@ fn messages_that_are_not_one_frame_are_refused() {
         let error = refusal(|messages| changed(messages, |bytes| bytes.truncate(len)));
         assert_eq!(error, FrameError::Truncated { needed: 16, found: len });
     }
-    // The header is at the end: a message that was cut or continued has none.
+    // The header is at the end, so a message that was cut or continued has none.
     for len in [16, 63, 115, 117, 5000] {
         let error = refusal(|messages| changed(messages, |bytes| bytes.resize(len, 0)));
         assert!(matches!(error, FrameError::Signal | FrameError::Kind(_) | FrameError::Flags(_)), "{error}");

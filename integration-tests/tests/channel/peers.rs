@@ -82,12 +82,12 @@ pub(crate) fn region(len: usize) -> Arc<SharedBlock> {
 #[derive(Default)]
 pub(crate) struct Bell {
     pub(crate) rings: AtomicU64,
-    /// Called between saying "asleep" and the poll for a frame.
+    /// Called between the store of "asleep" and the poll for a frame.
     pub(crate) before_sleep: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     pub(crate) cannot_promise: AtomicBool,
 }
 
-/// The way from one peer to the other.
+/// The direction from one peer to the other.
 #[derive(Clone)]
 pub(crate) struct Direction {
     pub(crate) wire: Arc<Mutex<Wire>>,
@@ -128,7 +128,7 @@ impl Direction {
             ArrivalRules::IN_ORDER => Tear::Ascending(1),
             _ => Tear::Anyhow,
         };
-        // Under `CHECKED` a frame can read whole, and credit return, before its last write has arrived.
+        // Under `CHECKED` a frame can read whole, and its credit return, before its last write has arrived.
         let lent = !is_word && self.rule != ArrivalRules::CHECKED;
         let put = Put { at, bytes, frame: 0, lent, completion, tear, cuts: &[] };
         match self.wire.lock().unwrap().put(put) {
@@ -214,12 +214,12 @@ unsafe impl LocalMemory for Local {
 }
 
 impl Pair {
-    /// Rings of `ring` bytes in both directions under `rule`.
+    /// Makes rings of `ring` bytes in both directions under `rule`.
     pub(crate) fn new(rule: ArrivalRules, line_whole: bool, ring: usize) -> Pair {
         Pair::limited(rule, line_whole, ring, usize::MAX)
     }
 
-    /// Two peers that accept frames of up to `limit` bytes.
+    /// Makes two peers that accept frames of up to `limit` bytes.
     pub(crate) fn limited(rule: ArrivalRules, line_whole: bool, ring: usize, limit: usize) -> Pair {
         let len = region_len(ring);
         let [left, right] = [(); 2].map(|()| (region(len), Arc::new(Bell::default())));
@@ -246,7 +246,7 @@ impl Pair {
         if left { &mut self.left } else { &mut self.right }
     }
 
-    /// Lets everything under way arrive, and everything that it causes.
+    /// Lets all bytes on their way arrive, and all that their arrival causes.
     pub(crate) fn settle(&mut self) {
         for _ in 0..8 {
             for peer in [&mut self.left, &mut self.right] {

@@ -9,15 +9,15 @@ fn peers_on_one_processor_learn_it_where_memory_is_mapped_and_nowhere_else() {
     for (rule, line_whole) in RULES {
         let Pair { mut left, mut right } = Pair::new(rule, line_whole, 4096);
         let known = |shared| (rule == ArrivalRules::STORES).then_some(shared);
-        // The right peer has said nothing yet; 0 is a processor like any other.
+        // The right peer has sent nothing yet; 0 is a processor like any other.
         assert_eq!(left.channel.shares_processor(0), known(false), "{rule:?}");
         assert_eq!(right.channel.shares_processor(0), known(true), "{rule:?}");
         assert_eq!(left.channel.shares_processor(0), known(true), "{rule:?}");
-        // One of them moves.
+        // The right peer moves to another processor.
         assert_eq!(right.channel.shares_processor(1), known(false), "{rule:?}");
         assert_eq!(left.channel.shares_processor(0), known(false), "{rule:?}");
         assert_eq!(left.channel.shares_processor(1), known(true), "{rule:?}");
-        // Frames are not touched by it.
+        // This does not affect frames.
         left.send(7, b"frame").unwrap();
         left.wire.lock().unwrap().deliver_all();
         assert_eq!(right.take(), Some((7, b"frame".to_vec())), "{rule:?}");

@@ -81,7 +81,7 @@ fn a_group_rings_nobody_who_has_taken_its_frames_and_later_frames_ring_again() {
         pair.left.channel.begin_group();
         pair.left.send(0, &[]).unwrap();
         pair.settle();
-        // Something else wakes it, and it sleeps again.
+        // Another event wakes it, and it sleeps again.
         pair.right.channel.disarm().unwrap();
         assert_eq!(pair.right.take(), Some((0, vec![])));
         assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
@@ -94,7 +94,7 @@ fn a_group_rings_nobody_who_has_taken_its_frames_and_later_frames_ring_again() {
         assert_eq!(pair.right.rings(), 1, "{rule:?}: not rung for a frame after the group");
         pair.right.channel.disarm().unwrap();
         assert_eq!(pair.right.take(), Some((1, vec![])));
-        // A frame behind a group wakes for the group too, and nothing is owed then.
+        // A frame behind a group wakes for the group, too, and no wake-up is due after that.
         pair.right.channel.progress(true).unwrap();
         assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
         pair.settle();
@@ -116,7 +116,7 @@ fn a_frame_that_is_there_keeps_from_sleeping() {
         pair.settle();
         assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready);
         pair.settle();
-        // Awake again: later frames send no wake-up.
+        // The receiver is awake again: later frames send no wake-up.
         pair.left.send(1, &[]).unwrap();
         pair.settle();
         assert_eq!(pair.right.rings(), 0, "{rule:?}");
@@ -145,8 +145,8 @@ fn a_sleeper_that_passes_a_skip_does_not_sleep_on() {
     let left = Arc::new(Mutex::new(left));
     let (sender, bell) = (left.clone(), right.bell.clone());
     *right.bell.before_sleep.lock().unwrap() = Some(Box::new(move || {
-        // Too long for the rest of the ring: a skip is sent, and wakes the sleeper. The sleeper discards this
-        // wake-up.
+        // The payload is too long for the rest of the ring: a skip is sent, and wakes the sleeper. The sleeper
+        // discards this wake-up.
         let _ = sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap();
         assert_eq!(bell.rings.swap(0, Ordering::Relaxed), 1);
     }));
@@ -191,7 +191,7 @@ fn a_sleeper_that_missed_a_frame_under_way_is_rung_at_the_next_look() {
 
 #[test]
 fn a_side_that_nobody_may_ring_naps() {
-    // A frame that has begun.
+    // A frame of which only the beginning has arrived.
     let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, 4096);
     pair.left.send(0, &[1; 100]).unwrap();
     pair.left.wire.lock().unwrap().deliver(&mut |_| 0);
@@ -221,7 +221,7 @@ fn a_state_that_the_backend_could_not_take_is_told_later() {
     pair.right.wire.lock().unwrap().set_capacity(0);
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
     pair.right.wire.lock().unwrap().set_capacity(usize::MAX);
-    // The state sent at last says "asleep", and the next frame sends a wake-up.
+    // The state is sent now and says "asleep", and the next frame sends a wake-up.
     pair.settle();
     pair.left.send(0, &[]).unwrap();
     pair.settle();
@@ -276,7 +276,7 @@ fn a_call_for_attention_is_heard_once_awake_or_on_the_way_to_sleep() {
         assert!(!pair.right.channel.progress(true).unwrap());
         pair.left.channel.notify().unwrap();
         pair.left.wire.lock().unwrap().deliver_all();
-        // Arming neither loses the notice nor sleeps over it, although it discards the wake-up.
+        // Arming neither loses the notice nor sleeps despite it, although it discards the wake-up.
         assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready, "{rule:?}");
         assert!(pair.right.channel.progress(false).unwrap(), "{rule:?}: the call was swallowed");
         assert!(!pair.right.channel.progress(true).unwrap(), "{rule:?}: heard twice");

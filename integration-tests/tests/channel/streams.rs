@@ -1,4 +1,4 @@
-//! Every frame arrives byte for byte, in order and exactly once, however the bytes travel.
+//! Every frame arrives byte for byte, in order and exactly once, in any order of its bytes.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ enum Step {
         pieces: usize,
         newest_first: bool,
     },
-    /// Take the present frame, checking a held one again.
+    /// Take the present frame, after a second check if it is held.
     Poll {
         left: bool,
     },
@@ -70,12 +70,12 @@ fn step(largest: usize) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A frame under way: token, payload, name and image.
+/// A frame on its way: token, payload, name and image.
 type Sent = (u32, Vec<u8>, Vec<u8>, Vec<u8>);
 
 struct Run {
     pair: Pair,
-    /// Frames that each peer has sent and the other not released: right's, left's.
+    /// Frames that each peer has sent and the other has not released: right's, left's.
     expected: [VecDeque<Sent>; 2],
     held: [bool; 2],
     sent: u32,
@@ -95,7 +95,7 @@ impl Run {
         let space = match channel.reserve(&plan, len + slack) {
             Ok(space) => space,
             Err(SendError::Full) => return self.full += 1,
-            // With code or alignment before it, it may be too long.
+            // With code or alignment before it, the payload may be too long.
             Err(SendError::TooLarge { len: needed, max }) => {
                 assert!(needed > max && (code || align_log2 > 6 || slack > 0), "{plan:?} {len} {slack}");
                 return;
@@ -213,7 +213,7 @@ fn run(rule: usize, ring: usize, steps: &[Step], seed: u64) {
         run.step(step, &mut random);
     }
     run.drain(&mut random);
-    // However full it was, the largest frame can be sent again.
+    // After any such filling, the largest frame can be sent again.
     for left in [true, false] {
         let before = run.sent;
         for _ in 0..4 {

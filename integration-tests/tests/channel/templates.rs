@@ -22,7 +22,7 @@ fn finish(plan: &Plan<'_>, space: Reserved<'_>, payload: &[u8]) {
     space.commit(plan, payload.len()).unwrap();
 }
 
-/// Everything visible of the held frame, except its length: header, code, payload, image and name.
+/// All visible parts of the held frame, except its length: header, code, payload, image and name.
 type Seen = (Header, Option<CodePart>, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn seen(frame: &Received<'_>) -> Seen {
@@ -41,7 +41,7 @@ fn poll(channel: &mut Channel) -> Seen {
     seen
 }
 
-/// As [`poll`]. Frames like this one are predicted from now on.
+/// As [`poll`]. From here on the channel predicts frames like this one.
 fn learn(channel: &mut Channel) -> Seen {
     let Polled::Frame(frame) = channel.poll().unwrap() else { panic!("a frame was sent") };
     let seen = seen(&frame);
@@ -66,7 +66,7 @@ fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
             assert_eq!(template.image_len(), first.code.unwrap().image.len());
             let expected = poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
-            // At the ring's end there may be no space.
+            // At the ring's end there may be too little space.
             let Some(space) = pair.left.channel.reserve_from_template(&template, payload.len() + 8) else {
                 continue;
             };

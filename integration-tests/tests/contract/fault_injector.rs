@@ -335,7 +335,7 @@ fn messages_are_delayed_in_order_and_none_is_lost() {
     let (mut left, mut right) = two_sided(&mut injector, &mut FakeTwoSided::new(2));
     let sent: Vec<Vec<u8>> = (0..200).map(|frame| pattern(128, frame)).collect();
     let mut received = Vec::new();
-    // Messages are processed while others are still held: if all were sent first, every delay would be over
+    // The receiver takes messages while others are still held. If all were sent first, every delay would be over
     // before its message's turn.
     for turn in 0..20_000 {
         if let Some(message) = sent.get(turn) {

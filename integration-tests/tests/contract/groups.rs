@@ -36,7 +36,7 @@ impl Sleeper {
         let connect = || Link::builder(&address).with_transport(Box::new(metered)).connect().unwrap();
         let link = alongside(&mut target, connect);
         let mut sleeper = Sleeper { target, link, meter, echo, _folder: folder, _watchdog: Watchdog::new() };
-        // The code is there, and the target asleep.
+        // The target has the code, and is asleep.
         let pending = sleeper.link.inject(&sleeper.echo, b"").unwrap().into_raw();
         sleeper.target.poll().unwrap();
         sleeper.turn();
@@ -53,11 +53,11 @@ impl Sleeper {
         self.meter.count(Step::Ring).done
     }
 
-    /// A turn of the target's event loop that begins with the end of a sleep.
+    /// Takes a turn of the target's event loop, which begins with the end of a sleep.
     fn turn(&mut self) {
         self.target.disarm();
         while self.target.poll().unwrap() != 0 {}
-        // What its own end of the handshake left to do keeps it awake for a few turns.
+        // Remaining work of its own part of the handshake keeps the target awake for a few turns.
         let asleep = (0..1000).any(|_| {
             let longest = self.target.arm().unwrap();
             if longest.is_none() {
@@ -69,7 +69,7 @@ impl Sleeper {
         assert!(asleep);
     }
 
-    /// A turn, if something woke the target.
+    /// Takes a turn, if something woke the target.
     fn turn_if_woken(&mut self) {
         let mut watched = [PollFd::from_borrowed_fd(self.target.as_fd(), PollFlags::IN)];
         poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
@@ -86,7 +86,7 @@ impl Sleeper {
                 let reply = call.poll().unwrap();
                 if reply.is_none() {
                     call.into_raw();
-                    // It may also nap, for credit.
+                    // The target may also nap, for credit.
                     self.turn();
                 }
                 reply
@@ -133,7 +133,7 @@ fn each_call_wakes_a_target_that_sleeps_again_and_a_group_of_them_wakes_it_once(
     }
 }
 
-/// Something that is done to the link of a call.
+/// An operation on the link of a call.
 type Look = fn(&Sleeper, u32);
 
 #[test]
@@ -186,7 +186,7 @@ fn a_group_that_finds_no_credit_or_fails_wakes_the_target_at_once() {
     assert_eq!(sleeper.wakes() - before, 1);
     sleeper.take_outcomes(&calls);
 
-    // A call that cannot be sent.
+    // Injects a call that cannot be sent.
     let before = sleeper.wakes();
     let mut group = sleeper.link.group();
     let call = group.inject(&sleeper.echo, &0_u64.to_le_bytes()).unwrap().into_raw();
@@ -204,7 +204,7 @@ fn a_wait_for_credit_in_a_group_wakes_the_target_and_all_calls_run() {
     let Sleeper { mut target, link, echo, _folder, _watchdog, .. } = Sleeper::new();
     target.disarm();
     let thread = target.spawn().unwrap();
-    // Several times what the mailbox takes.
+    // Several times as many calls as the mailbox has space for.
     let mut group = link.group();
     let calls: Vec<_> =
         (0..1000_u64).map(|round| group.inject(&echo, &round.to_le_bytes()).unwrap()).collect();

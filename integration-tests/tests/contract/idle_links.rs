@@ -1,4 +1,4 @@
-//! The work that a target asks of a transport while its links are idle.
+//! The work that a target requires of a transport while its links are idle.
 
 use farjump::{Link, Target};
 use farjump_integration_tests::middleware::{Metered, Step};
@@ -24,7 +24,7 @@ fn links_that_bring_nothing_are_not_polled_and_one_that_does_is_noticed() {
         while target.poll().unwrap() == 0 {}
         assert_eq!(*pending.wait(PATIENCE).unwrap(), *b"");
     }
-    // Until the target treats each link as idle.
+    // Polls until the target treats each link as idle.
     (0..20_000).for_each(|_| assert_eq!(target.poll().unwrap(), 0));
     let polls = || meter.count(Step::Progress).done;
     let before = polls();

@@ -53,7 +53,7 @@ fn connect(left: &mut dyn Transport, right: &mut dyn Transport) -> (Endpoint, En
     connect::connect(left, right, &request()).unwrap()
 }
 
-/// One direction of a one-sided link. The other endpoints are kept alive beside it.
+/// One direction of a one-sided link. The other endpoints stay alive beside it.
 struct Direction {
     remote: Box<dyn RemoteMemory>,
     local: Box<dyn LocalMemory>,
@@ -151,7 +151,7 @@ fn commit(messages: &mut dyn Messages, len: usize, frame: u64) -> Result<(), Tra
     panic!("the commit was never taken");
 }
 
-/// The next message, released at once; `None` if none came within many polls.
+/// Returns the next message, which it releases at once. Returns `None` if none came within many polls.
 fn receive(messages: &mut dyn Messages) -> Result<Option<Vec<u8>>, TransportError> {
     for _ in 0..1000 {
         if let Some(message) = messages.poll()? {

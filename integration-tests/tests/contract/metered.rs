@@ -19,7 +19,7 @@ fn operations_bytes_refusals_and_failures_are_counted_apart() {
     assert_eq!(meter.to_string(), "nothing counted");
     let mut link = direction(&mut metered, &mut FakeOneSided::new(Rule::Fenced, 2));
     let bytes = pattern(4000, 0);
-    // Until one is refused: the queue holds a single put.
+    // Puts until one is refused: the queue has capacity for a single put.
     let mut taken = 0;
     while link.remote.put(0, &bytes, 0).is_ok() {
         taken += 1;

@@ -1,4 +1,4 @@
-//! Notices of a source whose frames a backend moves.
+//! Notices of a source over a transport whose backend moves the frames.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use farjump_integration_tests::fakes::{FakeOneSided, Rule};
 
 use super::{PATIENCE, alongside, echo};
 
-/// So long that the system is never asked for what the control connection has.
+/// So long that the target never checks the control connection by a system call.
 const NEVER: Duration = Duration::from_secs(100_000);
 const NAME: &str = "fake-one-sided";
 
@@ -29,10 +29,10 @@ fn a_target_reads_its_control_connection_at_a_notice_that_a_backend_moves() {
             link.inject(echo, b"first").unwrap().wait(PATIENCE).unwrap();
             link
         });
-        // Polls alone from here on.
+        // From here on the target only polls.
         thread::scope(|scope| {
             let source = scope.spawn(move || {
-                // For so much the source requests a large mailbox, on the control connection.
+                // For a payload of this length the source requests a large mailbox, on the control connection.
                 link.send(echo, &vec![7; 1 << 18])?;
                 link.flush(PATIENCE)
             });

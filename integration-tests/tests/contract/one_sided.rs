@@ -1,4 +1,4 @@
-//! The guarantees of `FakeOneSided` under each rule, their limits, and the misuse that it notices.
+//! The guarantees of `FakeOneSided` under each rule, their limits, and the misuse that it detects.
 
 use farjump_core::transport::{Address, Cause, Transport};
 use farjump_integration_tests::fakes::{FakeOneSided, Rule, Violation};
@@ -6,7 +6,7 @@ use farjump_integration_tests::fakes::{FakeOneSided, Rule, Violation};
 use super::{Direction, REGION, direction, patiently, pattern, put, request};
 
 const SEEDS: u64 = 60;
-/// Not zero, like all bytes of a pattern.
+/// A signal that is not zero, like all bytes of a pattern.
 const SIGNAL: u64 = 0x1122_3344_5566_7788;
 
 fn fake(rule: Rule, seed: u64) -> (FakeOneSided, Direction) {
@@ -15,7 +15,7 @@ fn fake(rule: Rule, seed: u64) -> (FakeOneSided, Direction) {
     (sender, link)
 }
 
-/// The bytes from 0 on that have arrived, of bytes that are not zero.
+/// Returns for each byte from 0 on whether it has arrived. The bytes are not zero.
 fn arrived(link: &Direction, len: usize) -> Vec<bool> {
     link.see(0, len).into_iter().map(|byte| byte != 0).collect()
 }
@@ -210,7 +210,7 @@ fn puts_at_the_edges_of_the_region() {
 #[test]
 fn bytes_changed_or_freed_before_they_were_moved_are_noticed() {
     for freed in [false, true] {
-        // A seed with which the put leaves something in flight.
+        // Finds a seed with which the put leaves something in flight.
         let noticed = (0..SEEDS).any(|seed| {
             let (sender, mut link) = fake(Rule::Fenced, seed);
             // So large that the allocator unmaps it when freed (mallopt(3): never kept from 32 MiB on).

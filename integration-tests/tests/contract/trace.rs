@@ -70,7 +70,7 @@ fn two_sided_operations_are_told_line_by_line() {
     let (mut trace, lines) = traced(FakeTwoSided::new(1));
     let mut peer = FakeTwoSided::new(3);
     let (mut left, mut right) = two_sided(&mut trace, &mut peer);
-    // A refused commit is reported too, and repeated: here only those that were taken.
+    // The trace also reports a refused commit, which is repeated. This test keeps only the commits that were taken.
     send(&mut *left, &pattern(128, 0), 7);
     lines.lock().unwrap().retain(|line| !line.contains("no space"));
     send(&mut *right, &pattern(64, 0), 0);

@@ -1,4 +1,4 @@
-//! The guarantees of `FakeTwoSided`, and the misuse that it notices.
+//! The guarantees of `FakeTwoSided`, and the misuse that it detects.
 
 use farjump_core::transport::{Address, Cause, Transport};
 use farjump_integration_tests::fakes::{FakeTwoSided, Violation};
@@ -41,7 +41,7 @@ fn a_full_queue_refuses_and_a_commit_refused_keeps_its_room() {
             receive(&mut *right).unwrap().expect("full, and nothing to receive");
         }
         let space = left.reserve(64).unwrap();
-        // SAFETY: 64 bytes are lent until the commit, and as aligned.
+        // SAFETY: 64 bytes are lent until the commit, and are aligned for this type.
         unsafe { space.cast::<[u64; 8]>().write([frame; 8]) };
         while let Err(error) = left.commit(64, frame) {
             assert!(error.is_full(), "{error}");
@@ -102,7 +102,7 @@ fn the_end_of_the_peer_fails_sending_at_once_and_receiving_after_the_last_messag
 
 #[test]
 fn messages_that_the_peer_can_no_longer_take_are_reported_with_their_number() {
-    // A seed with which the commit leaves the message under way.
+    // Finds a seed with which the commit leaves the message on its way.
     let reported = (0..50).any(|seed| {
         let mut fake = FakeTwoSided::new(seed);
         let (mut left, right) = two_sided(&mut fake, &mut FakeTwoSided::new(seed));
@@ -149,7 +149,7 @@ fn writing_after_the_commit_is_noticed_and_changes_nothing() {
         if fake.handle().pending() == 0 {
             return false;
         }
-        // SAFETY: against the contract, but the fake still holds the memory while the message is under way.
+        // SAFETY: against the contract, but the fake still holds the memory while the message is on its way.
         unsafe { space.write([2; 64]) };
         assert_eq!(receive(&mut *right).unwrap().unwrap(), [1; 64]);
         fake.handle().violations() == [Violation::WrittenAfterCommit { frame: 6 }]

@@ -12,7 +12,7 @@ use crate::hex;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A fenced block of the guide, and the first block of text behind it, as one line.
+/// A fenced block of the guide, and the first paragraph behind it, as one line.
 struct Block {
     marks: String,
     code: String,
@@ -106,7 +106,7 @@ fn each_mistake_of_building_gives_the_message_in_the_guide() {
     if !all_work(&["gcc"]) {
         return;
     }
-    // clang sees that some of the mistakes have no effect.
+    // clang would report that some of the mistakes have no effect.
     let gcc = || Options { cc: Some("gcc".to_owned()), ..Options::default() };
     let folder = farjump_fixtures::folder();
     let wrong: Vec<_> = blocks("c").into_iter().filter(|block| block.marks == "c refused").collect();
@@ -127,7 +127,7 @@ fn each_mistake_at_run_time_gives_the_message_in_the_guide() {
     assert!(wrong.len() >= 4);
     assert_messages(wrong, |code| {
         let built = build_block(code, "c", folder.path()).unwrap().library;
-        // SAFETY: the mistakes in this process are noticed (the canary) or reported.
+        // SAFETY: the mistakes in this process are detected (the canary) or reported.
         let library = unsafe { Library::load(built) }.unwrap();
         let reply = link.inject(&library, b"abc").and_then(|call| call.wait(PATIENCE));
         reply.expect_err(code).to_string()

@@ -13,7 +13,7 @@ use std::path::Path;
 
 #[test]
 fn the_first_command_of_the_readme_starts_farjump_wherever_it_is_run_in_the_workspace() {
-    // `cargo run` takes the one package of the workspace that names its default program, and none if two do.
+    // `cargo run` takes the only package of the workspace that names a default program, and none if two name one.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut those = Vec::new();
     for folder in std::fs::read_dir(&root).unwrap() {

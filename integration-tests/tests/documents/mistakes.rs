@@ -1,4 +1,5 @@
-//! The table of mistakes in `docs/writing-ifuncs.md`: each is made here, and gives the message in its row.
+//! The table of mistakes in `docs/writing-ifuncs.md`. Each test makes a mistake, and compares the message with its
+//! row.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use crate::hex;
 const MAIN: &str = "FARJUMP_IFUNC void t_main(void *payload, size_t size, void *args)\n";
 const SILENT: &str = "(void)payload; (void)size; (void)args;";
 
-/// A mistake, by its row, and the way to make it.
+/// A mistake, by its row, and the inputs that make it.
 struct Mistake {
     row: &'static str,
     /// Source file, whose name shows the language.
@@ -33,7 +34,7 @@ fn mistake(row: &'static str, file: &'static str, declarations: &str, body: &str
 }
 
 fn mistakes() -> Vec<Mistake> {
-    // Without the header, for a compiler of the user's own.
+    // Without the header, for a user's own compiler.
     let plain = "void t_main(void *p, unsigned long n, void *a) { (void)p; (void)n; (void)a; }\n\
                  unsigned long t_payload_get_max_size(void *a, unsigned long n) { (void)a; return n; }\n\
                  int t_payload_init(void *p, unsigned long n, void *a, unsigned long m)\n\
@@ -88,7 +89,7 @@ fn mistakes() -> Vec<Mistake> {
              { (void)p; (void)n; (void)a; (void)m; return 0; }",
             "",
         ),
-        // Not by the macro, which the compiler checks.
+        // Without the macro, which the compiler checks.
         mistake(
             "the payload's alignment cannot be had",
             "t.c",

@@ -177,8 +177,8 @@ fn the_first_bytes_on_a_control_connection_are_as_documented() {
     hex::assert_block(&hex::read(DOCUMENT), "hello", &bytes);
 }
 
-/// The endpoint `side` of a `tcp` stream. Its peer's processor has no AES instructions, so the encrypted
-/// bytes are the same on all machines.
+/// The endpoint `side` of a `tcp` stream. Its peer's processor has no AES instructions, so the encrypted bytes are
+/// the same on all machines.
 fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
     let open = || Tcp::new().open(&OpenRequest::new(4 << 20, 1 << 20)).unwrap();
     let mut bytes = open().address().bytes;

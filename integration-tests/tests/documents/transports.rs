@@ -1,5 +1,5 @@
-//! The backends in `docs/writing-a-transport.md` are those here, carry calls, and pass the suite that the page
-//! recommends.
+//! The backends in `docs/writing-a-transport.md` are those in this folder, carry calls, and pass the suite that the
+//! page recommends.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn carries_calls(make: impl Fn() -> Box<dyn Transport>, largest: usize) {
             | Error::Call(CallError::Refused { cause: RefusalCause::TooLarge, .. })
     ));
 
-    // A sleeping one is woken, or wakes.
+    // A sleeping target is woken, or wakes by itself.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(&link.inject(&echo, b"still there?").unwrap().wait(PATIENCE).unwrap()[..], b"still there?");
     target.stop().unwrap();
@@ -74,8 +74,8 @@ fn the_two_sided_backend_of_the_guide_carries_calls() {
     carries_calls(|| Box::new(Datagrams), 60_000);
 }
 
-/// Runs the conformance suite over the subject of the test `test`, with few frames: the checks are about lengths,
-/// limits and faults, and the test of calls sends thousands of frames.
+/// Runs the conformance suite over the subject of the test `test`, with few frames. The checks are about lengths,
+/// limits and faults; the test of calls sends thousands of frames.
 fn conforms(subject: Subject, test: &str) {
     let again = [&format!("transports::{test}"), "--exact", "--nocapture"];
     let outcome = conformance::run(&subject.volume(2_000).between_processes(again));
@@ -97,7 +97,7 @@ fn the_two_sided_backend_of_the_guide_passes_the_suite() {
     conforms(subject, "the_two_sided_backend_of_the_guide_passes_the_suite");
 }
 
-/// Each block of Rust in the guide is a piece of one of the files, indentation aside.
+/// Checks that each block of Rust in the guide is a piece of one of the files, indentation aside.
 #[test]
 fn the_guide_shows_the_backends_as_they_are() {
     let bare = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");

@@ -1,4 +1,4 @@
-//! A folder of programs that stand in `PATH` before the real ones.
+//! A folder of programs that come before the real ones in `PATH`.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::folder::Folder;
 
-/// The programs, removed at the end.
+/// The programs, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Fakes(Folder);
 
@@ -16,13 +16,13 @@ impl Fakes {
     /// A folder without programs.
     ///
     /// # Panics
-    /// There is no place for temporary files.
+    /// If there is no folder for temporary files.
     #[expect(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Fakes {
         Fakes(Folder::new().expect("a temporary folder"))
     }
 
-    /// Adds programs that end as one does whose shared library is missing. They say [`words_of`].
+    /// Adds programs that end as one does whose shared library is missing. They print [`words_of`].
     #[must_use]
     pub fn broken(self, names: &[&str]) -> Fakes {
         names.iter().fold(self, |fakes, name| {
@@ -31,10 +31,10 @@ impl Fakes {
         })
     }
 
-    /// Adds a program that runs this script of a shell.
+    /// Adds a program that runs this shell script.
     ///
     /// # Panics
-    /// It cannot be written.
+    /// If it cannot be written.
     #[must_use]
     pub fn script(self, name: &str, script: &str) -> Fakes {
         write_script(&self.program(name), script);
@@ -44,7 +44,7 @@ impl Fakes {
     /// Adds a name for another program, which must be a path.
     ///
     /// # Panics
-    /// It cannot be written.
+    /// If it cannot be written.
     #[must_use]
     pub fn link(self, name: &str, program: &Path) -> Fakes {
         symlink(program, self.program(name)).expect("a symbolic link");
@@ -67,13 +67,13 @@ impl Fakes {
     }
 }
 
-/// Writes a program that runs this script of a shell.
+/// Writes a program that runs this shell script.
 ///
-/// Another process writes it: while this one has it open, programs that other threads start inherit the descriptor for a
-/// moment, and nothing can execute the file.
+/// Another process writes it. While this process has the file open, programs that other threads start inherit the
+/// descriptor for a moment, and nothing can execute the file.
 ///
 /// # Panics
-/// It cannot be written.
+/// If it cannot be written.
 pub fn write_script(program: &Path, script: &str) {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$2\" && chmod 755 \"$2\"", "sh", script]);

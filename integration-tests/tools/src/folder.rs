@@ -18,7 +18,7 @@ impl Folder {
             let path = env::temp_dir().join(format!("farjump-tools-{}-{number}", process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(Folder(path)),
-                // An earlier process of the same number was killed.
+                // An earlier process with the same id was killed.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }

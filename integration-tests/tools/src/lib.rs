@@ -1,9 +1,9 @@
 //! Compilers, linkers and other programs that tests need.
 //!
-//! A tool that is in `PATH` need not work: a library of its own may be missing, or the headers of the machine that it
-//! compiles for. So each is tried once in a process, on one line of input: a compiler compiles it, a linker links it,
-//! an interpreter runs it, and other programs print their version. The answer is a [`Tool`], or the reason in the
-//! tool's own words.
+//! A tool that is in `PATH` need not work: a library of its own may be missing, or the headers of the machine for
+//! which it compiles. So each is tried once in a process, on one line of input: a compiler compiles it, a linker
+//! links it, an interpreter runs it, and other programs print their version. The result is a [`Tool`], or the reason
+//! in the tool's own words.
 //!
 //! ```
 //! use farjump_tools::{Tool, all_work};
@@ -46,7 +46,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// Tries a tool on a line of input that suits it; the answer is kept for this process.
+    /// Tries a tool on a line of input that suits it. The result is kept for this process.
     ///
     /// `command` is the name of a program or its path, and arguments behind blanks: `gcc`, `ld.bfd`,
     /// `aarch64-linux-gnu-gcc`, `clang --target=riscv64-linux-gnu`, `python3 -m ziglang cc`. The kind of the tool
@@ -67,8 +67,8 @@ impl Tool {
         Tool::tried_on(command, "")
     }
 
-    /// Does the same on a line of the caller's, of a language that the tool takes: `#include <mpi.h>`,
-    /// `import numba`.
+    /// Does the same with a line of the caller's, in a language that the tool takes: `#include <mpi.h>`, `import
+    /// numba`.
     ///
     /// # Errors
     /// Those of [`Tool::tried`].
@@ -88,21 +88,21 @@ impl Tool {
         tried.entry((command.to_owned(), line.to_owned())).or_insert_with(trial).clone()
     }
 
-    /// A command that runs it.
+    /// A command that runs the tool.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
         command
     }
 
-    /// Its name as it was asked for.
+    /// The tool's name as the caller wrote it.
     pub fn name(&self) -> String {
         self.words.join(" ")
     }
 }
 
-/// Whether all of these tools work ([`Tool::tried`]). Otherwise prints `skipped: ` and the reason for the first that
-/// does not: the caller is a test, and returns.
+/// Returns whether all of these tools work ([`Tool::tried`]). Otherwise prints `skipped: ` and the reason for the
+/// first that does not: the caller is a test, and returns.
 pub fn all_work(tools: &[&str]) -> bool {
     let broken = tools.iter().find_map(|tool| Tool::tried(tool).err());
     if let Some(why) = &broken {

@@ -1,4 +1,4 @@
-//! What a tool of each kind is tried on, and how.
+//! The trial of each kind of tool: its input, and its run.
 
 use std::env;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Most characters of a tool's words in a reason.
 const LONGEST: usize = 300;
 
-/// What a tool has to do.
+/// The task of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trial {
     C,
@@ -44,7 +44,7 @@ impl Trial {
             "cc" | "gcc" | "clang" => Trial::C,
             "c++" | "g++" | "clang++" | "mpicxx" => Trial::Cxx,
             "gfortran" => Trial::Fortran,
-            // Debian has one for each MPI: `mpicc.mpich`.
+            // Debian has a compiler for each MPI: `mpicc.mpich`.
             _ if name.starts_with("mpicc") => Trial::C,
             _ if name.starts_with("flang") => Trial::Fortran,
             "rustc" => Trial::Rust,
@@ -55,10 +55,10 @@ impl Trial {
         }
     }
 
-    /// Runs the trial on `line`, or on one of its own if that is empty, with this `PATH` if one is given.
+    /// Runs the trial on `line`, or on a line of its own if that is empty, with this `PATH` if there is one.
     ///
     /// # Errors
-    /// The tool is missing or fails.
+    /// If the tool is missing or fails.
     pub(crate) fn run(self, words: &[String], line: &str, path: Option<&OsStr>) -> Result<(), String> {
         let [program, arguments @ ..] = words else { return Err("a tool without a name".to_owned()) };
         let no_place = |error| format!("there is no place for temporary files: {error}");
@@ -120,7 +120,7 @@ impl Trial {
         }
     }
 
-    /// The task, as the end of a sentence.
+    /// The failed task, as the end of a sentence.
     fn task(self) -> &'static str {
         match self {
             Trial::C | Trial::Cxx | Trial::Fortran | Trial::Rust => "does not compile a line",
@@ -131,7 +131,7 @@ impl Trial {
     }
 }
 
-/// The machine that a tool works for, if its command names one that is not this one.
+/// The machine for which a tool works, if its command names one that is not this one.
 fn target(words: &[String]) -> Option<&str> {
     let is_linux = |word: &&str| word.contains("-linux-");
     let word = words.iter().map(|word| file_name(word)).find(is_linux)?;
@@ -140,7 +140,7 @@ fn target(words: &[String]) -> Option<&str> {
     of_option.or(machine).filter(|machine| !machine.starts_with(env::consts::ARCH))
 }
 
-/// The arguments by which a linker makes a library of any file.
+/// The arguments with which a linker makes a library of any file.
 fn linking(machine: &str) -> &'static [&'static str] {
     match machine {
         "aarch64" => &["-m", "aarch64linux", "-shared", "-b", "binary", "one", "-o", "one.so"],
@@ -153,7 +153,7 @@ fn file_name(word: &str) -> &str {
     Path::new(word).file_name().and_then(OsStr::to_str).unwrap_or(word)
 }
 
-/// Whether there is a file of this name. One that does not start may lack its interpreter.
+/// Returns whether there is a file of this name. A program that does not start may lack its interpreter.
 fn is_there(program: &str, path: Option<&OsStr>) -> bool {
     if program.contains('/') {
         return Path::new(program).is_file();
@@ -162,12 +162,12 @@ fn is_there(program: &str, path: Option<&OsStr>) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Runs a command to its end, with its output in a file of `folder`. Returns its status and its output; no status if
-/// it was ended at the limit.
+/// Runs a command to its end, with its output in a file of `folder`. Returns its status and its output. There is no
+/// status if the command was killed at the limit.
 fn output(mut command: Command, folder: &Path) -> io::Result<(Option<ExitStatus>, String)> {
     let said = folder.join("said");
     let file = File::create(&said)?;
-    // Compilers start other programs, which are ended with them.
+    // Compilers start other programs, which are killed with them.
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
     let mut child = command.spawn()?;
     let begun = Instant::now();
@@ -190,7 +190,8 @@ fn output(mut command: Command, folder: &Path) -> io::Result<(Option<ExitStatus>
 /// The reason why a tool cannot be used, in its own words.
 fn failure(name: &str, task: &str, status: Option<ExitStatus>, said: &str) -> String {
     let Some(status) = status else { return format!("{name} is there and does not end within {LIMIT:?}") };
-    // Of the shell's and the dynamic loader's codes, and signals: it has not come as far as its task.
+    // The shell and the dynamic loader have codes of their own. With these, or with a signal, the tool has not
+    // reached its task.
     let task = match status.code() {
         Some(126 | 127) | None => "does not run",
         Some(_) => task,
@@ -219,7 +220,7 @@ mod tests {
         command.split(' ').map(str::to_owned).collect()
     }
 
-    /// The reason against a tool, with fakes before the real programs.
+    /// Returns the reason against a tool, with fakes before the real programs.
     fn refused(fakes: &Fakes, command: &str) -> String {
         let words = words(command);
         Trial::of(&words).run(&words, "", Some(&fakes.path())).expect_err(command)
@@ -231,7 +232,7 @@ mod tests {
             ["clang", "g++", "gfortran", "ld.lld", "python3", "pkg-config", "git", "gdb", "rustc", "cc"];
         let fakes = Fakes::new().broken(&names);
         for name in names {
-            // `Command::output` calls each of them a success.
+            // `Command::output` returns `Ok` for each of them.
             let there = Command::new(name).arg("--version").env("PATH", fakes.path()).output();
             assert!(there.is_ok_and(|output| output.status.code() == Some(127)));
             let expected = format!("{name} is there and does not run: {}", words_of(name));
@@ -261,7 +262,7 @@ mod tests {
         let fakes = Fakes::new();
         assert_eq!(refused(&fakes, "farjump-no-such-tool"), "there is no farjump-no-such-tool");
         assert_eq!(Tool::tried("/nowhere/cc"), Err("there is no /nowhere/cc".to_owned()));
-        // Of one that is in a later folder of `PATH` too, the system takes that.
+        // If a later folder of `PATH` has the program, too, the system takes that one.
         let path = fakes.program("farjump-no-sh");
         let write = format!("printf '#!/nowhere/sh\\n' >{0} && chmod 755 {0}", path.display());
         assert!(Command::new("sh").args(["-c", &write]).status().is_ok_and(|status| status.success()));
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn tools_that_work_are_usable() {
-        // Cargo links these very tests by it.
+        // Cargo links these very tests with it.
         let cc = Tool::tried("cc").expect("a C compiler");
         assert_eq!((cc.name().as_str(), cc.command().get_program()), ("cc", OsStr::new("cc")));
         assert!(Tool::tried("rustc").is_ok());

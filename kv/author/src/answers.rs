@@ -23,7 +23,7 @@ impl Deref for Text {
     }
 }
 
-/// A key or an argument that came with the call. Stays until the call ends, so that writes may name it.
+/// A key or an argument that came with the call. It stays until the call ends, so that writes may name it.
 #[derive(Clone, Copy)]
 pub struct Word(server::Bytes);
 
@@ -39,7 +39,8 @@ impl Deref for Word {
 
 impl Kv {
     /// Takes the payload of a call by a link for keys and arguments: an array of bulk strings in RESP, `numkeys key ... arg ...` as
-    /// behind the name in `FJ.CALL`. Does nothing in a call by `FJ.CALL`: so a function that calls it first works both ways.
+    /// behind the name in `FJ.CALL`. Does nothing in a call by `FJ.CALL`. So a function that calls it first works both
+    /// ways.
     ///
     /// # Errors
     /// [`Fault::BadArgument`] for another payload, [`Fault::TooMany`] if the call has 64 MiB of copies.
@@ -49,7 +50,7 @@ impl Kv {
         found(got, ()).map(drop)
     }
 
-    /// A key that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
+    /// A key that came with the call; `None` if there is none, and for calls by a link before [`Kv::words`].
     pub fn key(&self, index: usize) -> Option<Word> {
         let mut key = server::Bytes::EMPTY;
         // SAFETY: the result is valid for a write.
@@ -57,7 +58,7 @@ impl Kv {
         (got == 0).then_some(Word(key))
     }
 
-    /// An argument that came with the call; `None` if it did not, and for calls by a link before [`Kv::words`].
+    /// An argument that came with the call; `None` if there is none, and for calls by a link before [`Kv::words`].
     pub fn arg(&self, index: usize) -> Option<Word> {
         let mut arg = server::Bytes::EMPTY;
         // SAFETY: the result is valid for a write.
@@ -80,7 +81,7 @@ impl Kv {
     /// Answers with a whole number. A function that answers replies no bytes.
     ///
     /// # Errors
-    /// [`Fault::TooMany`] if the answer is longer than the target lets replies be, which ends the call.
+    /// [`Fault::TooMany`] if the answer is longer than the target permits, which ends the call.
     pub fn answer_integer(&self, value: i64) -> Result<(), Fault> {
         // SAFETY: it takes no pointer but this.
         found(unsafe { server::kv_answer_integer(self.raw(), value) }, ()).map(drop)
@@ -114,7 +115,7 @@ impl Kv {
         found(unsafe { server::kv_answer_array(self.raw(), count) }, ()).map(drop)
     }
 
-    /// The number that INCR takes this text for: no blank, no `+`, no zero in front.
+    /// Returns the number that INCR reads in this text: no blank, no `+`, no zero in front.
     pub fn integer(&self, text: &[u8]) -> Option<i64> {
         let mut value = 0;
         // SAFETY: the text is valid for the call, and the result for a write.
@@ -123,7 +124,7 @@ impl Kv {
         (got == 0).then_some(value)
     }
 
-    /// The number that ZADD takes this text for, in decimal digits.
+    /// Returns the number that ZADD reads in this text, in decimal digits.
     pub fn double(&self, text: &[u8]) -> Option<f64> {
         let mut value = 0.0;
         // SAFETY: as in `integer`.
@@ -135,12 +136,12 @@ impl Kv {
     /// The text of a whole number.
     pub fn integer_text(&self, value: i64) -> Text {
         let mut text = Text { bytes: [0; NUMBER], len: 0 };
-        // SAFETY: the text has room for `KV_NUMBER` bytes, and the length is valid for a write.
+        // SAFETY: the text has space for `KV_NUMBER` bytes, and the length is valid for a write.
         unsafe { server::kv_format_integer(self.raw(), value, text.bytes.as_mut_ptr(), &raw mut text.len) };
         text
     }
 
-    /// The shortest text that is read as the same number; `None` for NaN.
+    /// Returns the shortest text that reads as the same number. `None` for NaN.
     pub fn double_text(&self, value: f64) -> Option<Text> {
         let mut text = Text { bytes: [0; NUMBER], len: 0 };
         // SAFETY: as in `integer_text`.

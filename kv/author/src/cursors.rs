@@ -26,11 +26,11 @@ pub struct Scores<'k>(Open<'k>);
 /// Entries of a stream.
 pub struct Entries<'k>(Open<'k>);
 
-/// An entry of a stream, whose fields are gone through before the next one.
+/// An entry of a stream. Read its fields before the next entry.
 pub struct Entry<'e, 'k> {
-    /// Its id.
+    /// The entry's id.
     pub id: StreamId,
-    /// Number of its fields.
+    /// Number of the entry's fields.
     pub fields: usize,
     open: &'e Open<'k>,
 }
@@ -111,14 +111,14 @@ impl Kv {
         Ok(found(got, number)?.map(|number| Names { open: Open { kv: self, number }, lent: PhantomData }))
     }
 
-    /// Names of keys that begin with `prefix`, of about `most` keys of the database that are looked at from `position` on: 0
-    /// at first. Returns the position to go on from, too: 0 at the end. A name may come twice.
+    /// Returns names of keys that begin with `prefix`, among about `most` keys of the database from `position` on,
+    /// which is 0 at first. Also returns the next position, 0 at the end. A name may come twice.
     ///
     /// # Errors
     /// As [`Kv::zrange`].
     pub fn scan(&self, prefix: &[u8], most: usize, position: u64) -> Result<(Names<'_>, u64), Fault> {
         let (mut number, mut position) = (0, position);
-        // SAFETY: as in `zrange`; the position is valid for a read, too.
+        // SAFETY: as in `zrange`; the position is also valid for a read.
         let got = unsafe {
             server::kv_scan(
                 self.raw(),

@@ -1,16 +1,16 @@
-//! Why a function got nothing.
+//! The reasons why a function got nothing.
 
 use core::ffi::c_int;
 
-/// Why the server gave nothing, or took nothing.
+/// The reason why the server gave nothing, or took nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// The key holds a value of another type.
     WrongType,
-    /// The user may not, or is off.
+    /// The user has no right to this, or is off.
     Denied,
-    /// The server holds writes back: CLIENT PAUSE, or a failover.
+    /// The server delays writes: CLIENT PAUSE, or a failover.
     Paused,
     /// The server uses more than its maxmemory.
     NoMemory,
@@ -18,16 +18,16 @@ pub enum Fault {
     ReadOnly,
     /// The key belongs to another node of the cluster, or is of another slot than the keys of `FJ.CALL`.
     OtherSlot,
-    /// The server answered an error.
+    /// The server replied with an error.
     Failed,
-    /// An argument is not possible.
+    /// An argument has an impossible value.
     BadArgument,
     /// 64 MiB of copies, or 64 cursors: more than one call may have.
     TooMany,
 }
 
 impl Fault {
-    /// The meaning of a number of `farjump_kv.h`. Stale numbers do not come up here, nor does another thread.
+    /// The meaning of a number of `farjump_kv.h`. Stale numbers and other threads do not occur here.
     #[cold]
     pub(crate) fn of(number: c_int) -> Fault {
         match number {

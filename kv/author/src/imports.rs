@@ -26,7 +26,7 @@ impl Bytes {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: this function's caller guarantees it.
+        // SAFETY: this function's caller guarantees the bytes.
         unsafe { core::slice::from_raw_parts(self.data.cast(), self.len) }
     }
 }

@@ -1,5 +1,5 @@
-//! What functions may call that run in Redis or Valkey, in Rust. The same as `farjump_kv.h`, with lifetimes: what is lent
-//! cannot outlive the call, or a write. The call's own keys and arguments outlive writes.
+//! The interface for functions in Redis or Valkey, in Rust. It is the same as `farjump_kv.h`, with lifetimes: lent
+//! bytes cannot outlive the call, or a write. The call's own keys and arguments outlive writes.
 //!
 //! ```ignore
 //! #![no_std]
@@ -18,8 +18,8 @@
 //! ```
 //! A crate with this function depends on `farjump-ifunc` and this one; `farjump build FOLDER -o liblength.so` builds it.
 //!
-//! Reading borrows the [`Kv`], and writing borrows it exclusively: so bytes and cursors end before the first write, and
-//! the compiler sees to it. All writes of a function reach replicas and the append-only file as one transaction.
+//! Reading borrows the [`Kv`], and writing borrows it exclusively. So the compiler ensures that bytes and cursors end
+//! before the first write. All writes of a function reach replicas and the append-only file as one transaction.
 
 #![no_std]
 #![deny(missing_docs)]
@@ -72,7 +72,7 @@ pub enum Kind {
     Module,
 }
 
-/// What was found: the number of a function, and the result if it is `KV_OK`.
+/// Returns the result of a function: `result` if its number `got` is `KV_OK`.
 fn found<T>(got: c_int, result: T) -> Result<Option<T>, Fault> {
     match got {
         0 => Ok(Some(result)),
@@ -82,7 +82,7 @@ fn found<T>(got: c_int, result: T) -> Result<Option<T>, Fault> {
 }
 
 impl Kv {
-    /// The module's functions take this, and do nothing with it.
+    /// Returns the pointer that the module's functions take and ignore.
     pub(crate) fn raw(&self) -> *const Kv {
         self
     }
@@ -189,7 +189,8 @@ impl Kv {
     /// # Errors
     /// [`Fault::Paused`], [`Fault::NoMemory`], [`Fault::ReadOnly`], [`Fault::Failed`], and as [`Kv::kind`].
     pub fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Fault> {
-        // SAFETY: all bytes are valid for the call. What was lent has ended, as this value is borrowed exclusively.
+        // SAFETY: all bytes are valid for the call. All lent bytes have ended, because this value is borrowed
+        // exclusively.
         let got = unsafe {
             server::kv_set(self.raw(), key.as_ptr().cast(), key.len(), value.as_ptr().cast(), value.len())
         };
@@ -206,7 +207,7 @@ impl Kv {
         Ok(found(got, ())?.is_some())
     }
 
-    /// Has a key expire after so many milliseconds, as PEXPIRE does. Returns whether there was one.
+    /// Makes a key expire after `milliseconds`, as PEXPIRE does. Returns whether there was one.
     ///
     /// # Errors
     /// As [`Kv::set`].
@@ -255,11 +256,11 @@ impl Kv {
         found(got, ()).map(drop)
     }
 
-    /// Runs any command that a script may run, but none of the module's: its name and arguments, at most `N`. SELECT holds until
-    /// the function ends; other commands that act on a client, as WAIT, are refused.
+    /// Runs any command that a script may run, but none of the module's: its name and arguments, at most `N`. SELECT is
+    /// in effect until the function ends. Other commands that act on a client, such as WAIT, are refused.
     ///
     /// # Errors
-    /// [`Fault::Failed`] for an error that it answers, [`Fault::BadArgument`], and as [`Kv::set`].
+    /// [`Fault::Failed`] if it replies an error, [`Fault::BadArgument`], and as [`Kv::set`].
     pub fn command<const N: usize>(&mut self, words: [&[u8]; N]) -> Result<Reply<'_>, Fault> {
         let words = words.map(server::Bytes::of);
         let mut reply = 0;
@@ -269,13 +270,13 @@ impl Kv {
         Ok(Reply::new(self, reply))
     }
 
-    /// Ends the call with the server's sentence to the last error. `fault` shows that there was one.
+    /// Ends the call with the server's message for the last error. `fault` shows that there was one.
     pub fn fail(&self, fault: Fault) -> ! {
         let _ = fault;
         let mut text = server::Bytes::EMPTY;
         // SAFETY: the result is valid for a write.
         unsafe { server::kv_error(self.raw(), &raw mut text) };
-        // SAFETY: the sentence stays until the next error.
+        // SAFETY: the message stays until the next error.
         let text = unsafe { text.lent() };
         farjump_ifunc::fail(core::str::from_utf8(text).unwrap_or("a call to the server has failed"))
     }

@@ -17,9 +17,9 @@ pub enum Part<'k> {
     Bytes(&'k [u8]),
     /// A number.
     Integer(i64),
-    /// An array of so many elements.
+    /// An array of this number of elements.
     Array(usize),
-    /// None of them.
+    /// None of these.
     Null,
 }
 
@@ -28,12 +28,12 @@ impl<'k> Reply<'k> {
         Reply { kv, number }
     }
 
-    /// The whole.
+    /// Returns the whole reply.
     pub fn whole(&self) -> Part<'k> {
         self.at(&[]).unwrap_or(Part::Null)
     }
 
-    /// The element that indexes lead to, from the whole on; `None` if there is none.
+    /// Returns the element that the indexes lead to, starting from the whole. `None` if there is none.
     pub fn at(&self, path: &[usize]) -> Option<Part<'k>> {
         let mut part = RawPart { kind: 0, reserved: 0, integer: 0, bytes: Bytes::EMPTY, len: 0 };
         // SAFETY: the path is valid for the call, and the result for a write.

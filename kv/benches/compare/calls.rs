@@ -8,10 +8,10 @@ use crate::client::request;
 use crate::measure::{Group, Limit, Result};
 use crate::setup::{Place, Rig, State};
 
-/// Calls of a measurement: few where the server sleeps before each.
+/// Number of calls of a measurement: few if the server sleeps before each.
 fn count(rig: &Rig<'_>, awake: usize) -> usize {
     match (rig.fixture.state, rig.place) {
-        // Each may wait until the system takes the processor from one that spins.
+        // Each call may wait until the system takes the processor from a process that spins.
         (State::Spinning, Place::OneCore) => 5,
         (State::Asleep, _) => 50,
         _ => awake,
@@ -45,10 +45,10 @@ pub(crate) fn empty<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     Ok(group)
 }
 
-/// Calls that are given together.
+/// Number of calls that are sent together.
 const TOGETHER: usize = 64;
 
-/// Empty calls that want answers, 64 together. Times are for all of them.
+/// Empty calls that want replies, 64 together. Times are for all of them.
 ///
 /// # Errors
 /// When a library cannot be opened.

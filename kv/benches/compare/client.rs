@@ -1,4 +1,4 @@
-//! A client that costs little: requests are made beforehand, and replies are read into one buffer that stays.
+//! A client of little cost: requests are made beforehand, and replies are read into one buffer that stays.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::measure::Result;
 /// The bytes of a command.
 pub(crate) use crate::resp::encoded as request;
 
-/// A part of a reply: where its bytes are.
+/// A part of a reply, as the place of its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// A status or an integer.
@@ -56,7 +56,7 @@ impl Client {
     /// # Errors
     /// An error that the server replied, anything that is no reply, and when the connection has ended.
     pub(crate) fn reply(&mut self) -> Result<Part> {
-        // Parts of the reply before are read.
+        // The parts of the earlier reply have been read.
         if self.unread.is_empty() {
             self.unread = 0..0;
         }
@@ -73,8 +73,8 @@ impl Client {
         self.reply()
     }
 
-    /// Runs a command that replies a bulk string, and reads as hiredis does: 16 KiB at a time onto a buffer that grows, of which
-    /// the caller gets a copy.
+    /// Runs a command that replies a bulk string, and reads as hiredis does: 16 KiB at a time into a growing buffer,
+    /// from which the caller gets a copy.
     ///
     /// # Errors
     /// When the reply is no bulk string, and when the connection has ended.
@@ -171,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Reads until so many bytes are unread.
+    /// Reads until `len` bytes are unread.
     fn need(&mut self, len: usize) -> Result<()> {
         let wanted = self.unread.start + len;
         if wanted > self.buffer.len() {

@@ -3,18 +3,18 @@
 use crate::client::request;
 use crate::protobuf::varint;
 
-/// Vectors, and the values of each.
+/// Number of vectors, and of the values of each.
 pub(crate) const VECTORS: usize = 10_000;
 const DIMS: usize = 128;
-/// Keys of the chase.
+/// Number of keys of the chase.
 pub(crate) const LINKS: usize = 1_000;
-/// Hashes to filter.
+/// Number of hashes to filter.
 pub(crate) const HASHES: usize = 2_000;
 
 /// Arguments of the sample `filter_aggregate`.
 pub(crate) const FILTER: [&[u8]; 5] = [b"item:", b"price", b"100", b"199", b"stock"];
 
-/// Members, fields and entries of what scripts read.
+/// Number of the members, fields and entries that scripts read.
 const MANY: usize = 10_000;
 /// Milliseconds of a span that has 100 entries.
 pub(crate) const SPAN: u64 = 60_000;
@@ -50,7 +50,7 @@ pub(crate) const FIRST: &[u8] = b"chase:0";
 
 /// Bits of the Bloom filter of the sample `bloom`.
 const BITS: u32 = 65_536;
-/// An item that is in it.
+/// An item in that filter.
 pub(crate) const ITEM: &[u8] = b"item 77";
 
 /// The bits that an item sets, as the sample computes them.

@@ -1,5 +1,5 @@
-//! Measures the module beside what people use otherwise: functions in Lua, a module in C, commands, and code in clients.
-//! [kv/benches/README.md](../README.md) says how to read it.
+//! Measures the module beside the alternatives: functions in Lua, a module in C, commands, and code in clients.
+//! [kv/benches/README.md](../README.md) describes how to read the tables.
 
 mod calls;
 mod client;
@@ -59,7 +59,7 @@ struct Arguments {
     bench: bool,
 }
 
-/// A table: what is measured, in which states, and how.
+/// A table: the measured thing, its states, and the function that measures it.
 struct Table {
     /// The first part of its title.
     what: &'static str,
@@ -67,12 +67,13 @@ struct Table {
     make: for<'a> fn(&'a Rig<'a>) -> Result<Group<'a>>,
 }
 
-/// Not where the source waits until the system takes the processor from a server that spins.
+/// Returns whether calls can run: not where the source waits until the system takes the processor from a server that
+/// spins.
 fn can_run(state: State, place: Place) -> bool {
     state != State::Spinning || place != Place::OneCore
 }
 
-/// Where scripts are compared: what a call costs besides is in the tables of empty calls.
+/// Returns whether scripts are compared here: the tables of empty calls have the other costs of a call.
 fn for_scripts(state: State, place: Place) -> bool {
     state == State::Lingering && place != Place::Unpinned
 }
@@ -112,7 +113,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second signal ends it at once.
+        // A second signal ends the program at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupted))?;
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }

@@ -4,30 +4,30 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What fails says what to do.
+/// An error states a remedy.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Something that is measured.
+/// A measured thing.
 pub(crate) struct Case<'a> {
     pub(crate) name: &'static str,
-    /// Measures it once. Returns nanoseconds.
+    /// Measures the case once. Returns nanoseconds.
     run: Box<dyn FnMut() -> Result<f64> + 'a>,
     /// The figure of each round.
     pub(crate) figures: Vec<f64>,
 }
 
-/// What is asked of a group's subject, held against another case.
+/// A requirement of a group's subject, compared with another case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// It takes at most so many times as long.
+    /// The subject takes at most this many times as long.
     TimesAsLong(f64),
-    /// The other one takes at least so many times as long.
+    /// The other case takes at least this many times as long.
     Sooner(f64),
-    /// It takes at most so many nanoseconds more.
+    /// The subject takes at most this many nanoseconds more.
     Longer(f64),
 }
 
-/// A limit, and the case that it is held against.
+/// A limit, and the case that the subject is compared with.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) reference: &'static str,
@@ -50,20 +50,20 @@ impl Spread {
     }
 }
 
-/// The value below which that share of sorted figures lies; 0 without figures.
+/// Returns the value below which that share of sorted figures lies, or 0 without figures.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((share * last as f64).round() as usize).copied().unwrap_or_default()
 }
 
-/// Cases that are measured one right after another in each round. The subject is held against the others.
+/// Cases that are measured one right after another in each round. The others are compared with the subject.
 pub(crate) struct Group<'a> {
-    /// What is measured, and in which states.
+    /// The measured thing, and the states.
     pub(crate) title: String,
     pub(crate) subject: usize,
     pub(crate) cases: Vec<Case<'a>>,
     pub(crate) bounds: Vec<Bound>,
-    /// What the reader has to know, once the rounds are over.
+    /// Notes that the reader needs, once the rounds are over.
     pub(crate) notes: Vec<Box<dyn Fn() -> String + 'a>>,
 }
 
@@ -77,13 +77,13 @@ impl<'a> Group<'a> {
         self.cases.push(Case { name, run: Box::new(run), figures: Vec::new() });
     }
 
-    /// Adds the case that the others are held against.
+    /// Adds the case with which the others are compared.
     pub(crate) fn subject(&mut self, name: &'static str, run: impl FnMut() -> Result<f64> + 'a) {
         self.subject = self.cases.len();
         self.case(name, run);
     }
 
-    /// Asks something of the subject.
+    /// Adds a requirement of the subject.
     pub(crate) fn bound(&mut self, reference: &'static str, limit: Limit) {
         self.bounds.push(Bound { reference, limit });
     }
@@ -92,10 +92,10 @@ impl<'a> Group<'a> {
         self.notes.push(Box::new(note));
     }
 
-    /// Runs each case once in each round, and once before that does not count.
+    /// Runs each case once in each round, and once before, which does not count.
     ///
     /// # Errors
-    /// What a case cannot do, and when `interrupted` is set.
+    /// The failure of a case, or an error if `interrupted` is set.
     pub(crate) fn run(&mut self, rounds: usize, interrupted: &Arc<AtomicBool>) -> Result<()> {
         for round in 0..=rounds {
             for case in &mut self.cases {
@@ -118,7 +118,7 @@ impl<'a> Group<'a> {
         Spread::of(case.figures.iter().zip(subject).map(|(figure, subject)| figure / subject))
     }
 
-    /// What is compared with the limit, round by round; `None` if the case was not measured.
+    /// Returns the figure to compare with the limit, round by round. `None` if the case was not measured.
     pub(crate) fn held(&self, bound: &Bound) -> Option<Spread> {
         let subject = &self.cases[self.subject].figures;
         let reference = &self.cases.iter().find(|case| case.name == bound.reference)?.figures;
@@ -132,7 +132,7 @@ impl<'a> Group<'a> {
 }
 
 impl Limit {
-    /// Whether a figure is within it.
+    /// Returns whether a figure is within the limit.
     pub(crate) fn holds(self, figure: f64) -> bool {
         match self {
             Limit::TimesAsLong(most) | Limit::Longer(most) => figure <= most,

@@ -1,4 +1,4 @@
-//! What other clients notice of functions and of links.
+//! The effects of functions and links on other clients.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -17,12 +17,12 @@ use crate::measure::{Group, Limit, Result, quantile};
 use crate::server::until;
 use crate::setup::{Fixture, Rig};
 
-/// GETs of one measurement.
+/// Number of GETs of one measurement.
 const GETS: usize = 3000;
 /// Length of a function, and time from one to the next.
 const WORK: Duration = Duration::from_micros(10);
 const PERIOD: Duration = Duration::from_micros(20);
-/// Calls that are sent together at most by a source that is late.
+/// Maximum number of calls that a late source sends together.
 const MOST_LATE: u32 = 4;
 
 /// The 99th percentile of GETs, in nanoseconds.
@@ -38,7 +38,7 @@ fn tail_of_gets(client: &mut Client) -> Result<f64> {
     Ok(quantile(&times, 0.99))
 }
 
-/// A source beside the client: wakes for each period, and sends a function if it is to.
+/// A source beside the client. It wakes for each period, and sends a function if `sends` is set.
 struct Load<'l> {
     address: String,
     library: &'l std::path::Path,
@@ -48,10 +48,10 @@ struct Load<'l> {
 }
 
 impl Load<'_> {
-    /// Runs until it is over. Returns the share of time that functions took, as they were sent.
+    /// Runs until the load is over. Returns the share of time that functions took, as they were sent.
     ///
     /// # Errors
-    /// As text, as it is another thread's.
+    /// The error as text, because it is another thread's.
     fn run(&self) -> std::result::Result<f64, String> {
         self.send().map_err(|error| error.to_string())
     }
@@ -69,7 +69,7 @@ impl Load<'_> {
             let late = due.elapsed().as_nanos() / PERIOD.as_nanos();
             let missed = u32::try_from(late).unwrap_or(u32::MAX);
             due += PERIOD * missed;
-            // What is missed beyond that is left out: a burst would be another load.
+            // Periods missed beyond this are left out: a burst would be another load.
             for _ in 0..missed.saturating_add(1).min(MOST_LATE) {
                 if self.sends {
                     link.send(&library, &count)?;
@@ -83,7 +83,7 @@ impl Load<'_> {
     }
 }
 
-/// The count with which the function `work` takes 10 us now.
+/// Returns the count with which the function `work` takes 10 us.
 fn iterations(link: &Link, library: &Library) -> Result<u64> {
     let long = 400_000_u64;
     let mut best = Duration::MAX;
@@ -142,7 +142,7 @@ pub(crate) fn tail<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     Ok(group)
 }
 
-/// Idle links.
+/// Number of idle links.
 const IDLE: usize = 80;
 
 /// GETs of a client, with and without idle links.
@@ -167,7 +167,7 @@ pub(crate) fn links<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
         }
         let figure = gets();
         drop(links);
-        // One is left, that of the group.
+        // One link is left, that of the group.
         until("the server to notice that links have ended", || {
             fixture.server.client().info("farjump", "farjump_links").as_deref() == Some("1")
         });

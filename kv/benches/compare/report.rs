@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::measure::{Group, Limit, Spread};
 
-/// Nanoseconds, in a unit that suits them.
+/// Returns nanoseconds as text, in a suitable unit.
 fn time(nanoseconds: f64) -> String {
     match nanoseconds.abs() {
         small if small < 1e4 => format!("{nanoseconds:.0} ns"),
@@ -15,7 +15,7 @@ fn time(nanoseconds: f64) -> String {
     }
 }
 
-/// A ratio, with the digits that mean something.
+/// Returns a ratio as text, with its significant digits.
 fn ratio(number: f64) -> String {
     match number {
         small if small < 10.0 => format!("{small:.3}"),
@@ -28,7 +28,7 @@ fn spread(figures: Spread, show: impl Fn(f64) -> String) -> String {
     format!("{} ({} to {})", show(figures.median), show(figures.p10), show(figures.p90))
 }
 
-/// What a limit asks.
+/// Returns the requirement of a limit as text.
 fn limit(limit: Limit) -> String {
     match limit {
         Limit::TimesAsLong(most) => format!("<= {most} x"),

@@ -1,11 +1,11 @@
-//! The samples, beside the same in Lua, in pipelined commands and in code of the client's. Each way has to find the same.
+//! The samples, beside the same in Lua, in pipelined commands and in client code. All of them have to find the same.
 
 use crate::client::{Client, Part, request};
 use crate::data::{self, FILTER, FIRST, LINKS, VECTORS};
 use crate::measure::{Group, Limit, Result};
 use crate::setup::{Place, Rig};
 
-/// Checks that a way finds what it has to.
+/// Checks that the found result is the wanted one.
 pub(crate) fn check<T: PartialEq + std::fmt::Debug + ?Sized>(found: &T, wanted: &T) -> Result<()> {
     match found == wanted {
         true => Ok(()),
@@ -111,7 +111,7 @@ pub(crate) fn aggregate<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     Ok(group)
 }
 
-/// The sample in a client: asks for so many hashes together.
+/// The sample in a client, which requests `together` hashes at a time.
 fn filter(client: &mut Client, together: usize) -> Result<(i64, i64)> {
     let [prefix, field, least, greatest, summed] = FILTER;
     let (least, greatest) = (parsed(least)?, parsed(greatest)?);

@@ -13,7 +13,7 @@ const HASH_SUM: &str = "local all, sum = redis.call('HGETALL', KEYS[1]), 0
 for i = 2, #all, 2 do sum = sum + (tonumber(all[i]) or 0) end
 return sum";
 
-/// The numbers in a reply, in order; a text that is none counts by its length.
+/// Collects the numbers in a reply, in order. A text that is no number counts by its length.
 fn numbers(client: &Client, part: &Part, into: &mut Vec<f64>) {
     match part {
         Part::Array(elements) => elements.iter().for_each(|element| numbers(client, element, into)),
@@ -32,7 +32,7 @@ fn run(rig: &Rig<'_>, request: &[u8]) -> Result<Vec<f64>> {
     Ok(found)
 }
 
-/// A job: the same words for each way.
+/// A job, with the same words for each way to run it.
 fn job<'a>(
     rig: &'a Rig<'a>,
     name: &'static str,
@@ -66,7 +66,7 @@ fn script(name: &str) -> Result<String> {
     Ok(fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("samples/{name}.lua")))?)
 }
 
-/// A token bucket, of which each call takes one.
+/// A token bucket from which each call takes one token.
 ///
 /// # Errors
 /// When a file is missing, and of the server.

@@ -1,4 +1,4 @@
-//! A server with everything that is compared in it, in one of the states.
+//! A server with everything that the comparison needs, in one of the states.
 
 use std::cell::RefCell;
 use std::fs;
@@ -18,12 +18,12 @@ use crate::data;
 use crate::measure::Result;
 use crate::server::{Server, Start};
 
-/// What the server does between calls.
+/// The behaviour of the server between calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// It sleeps: 300 us pass before each call.
     Asleep,
-    /// It polls on for 20 us after work, and the next call comes at once.
+    /// It polls for 20 us after work, and the next call comes at once.
     Lingering,
     /// It never sleeps.
     Spinning,
@@ -41,14 +41,14 @@ impl State {
     }
 }
 
-/// Where the processes run.
+/// The processors on which the processes run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// The server on one processor, all else on another.
+    /// The server on one processor, everything else on another.
     Apart,
     /// All on one processor.
     OneCore,
-    /// Wherever the system puts them.
+    /// The system chooses.
     Unpinned,
 }
 
@@ -64,11 +64,11 @@ impl Place {
     }
 }
 
-/// What is built once for all servers.
+/// Files that are built once for all servers.
 pub(crate) struct Built {
     pub(crate) folder: TempDir,
     pub(crate) program: PathBuf,
-    /// A program of Python's with NumPy, if there is one.
+    /// A Python program with NumPy, if there is one.
     pub(crate) python: Option<PathBuf>,
     /// The processors that this process may use.
     allowed: CpuSet,
@@ -79,7 +79,7 @@ impl Built {
     /// Compiles the functions and the module to compare with.
     ///
     /// # Errors
-    /// What cannot be built, with the compiler's words.
+    /// The name of the thing that cannot be built, with the compiler's message.
     pub(crate) fn new(program: PathBuf, python: &Path) -> Result<Built> {
         let allowed = sched_getaffinity(None)?;
         let processors = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number)).collect();
@@ -93,7 +93,7 @@ impl Built {
         for source in ["chase", "bloom", "token_bucket", "leaders", "downsample", "protobuf_sum"] {
             built.ifunc(&package.join(format!("samples/{source}.c")), "", &[])?;
         }
-        // As its own text says that it is built, and for this processor.
+        // Built as its own text describes, and for this processor.
         built.ifunc(&package.join("samples/nearest.c"), "_plain", &[])?;
         for source in ["samples/nearest.c", "samples/topk.c"] {
             built.ifunc(&package.join(source), "", &VECTORISED)?;
@@ -129,7 +129,7 @@ impl Built {
         self.path(&format!("lib{name}.so"))
     }
 
-    /// Builds the function of a C file. What is behind its name tells builds with other flags apart.
+    /// Builds the function of a C file. `behind`, after its name, distinguishes builds with other flags.
     fn ifunc(&self, source: &Path, behind: &str, flags: &[&str]) -> Result<()> {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
@@ -145,7 +145,7 @@ impl Built {
         Ok(())
     }
 
-    /// Builds a sample in Rust, which is a crate's.
+    /// Builds a sample in Rust, as a crate.
     fn rust_sample(&self, package: &Path, name: &str) -> Result<()> {
         let at = |path: &str| package.join(path).display().to_string();
         let manifest = format!(
@@ -165,7 +165,7 @@ impl Built {
     /// Pins this process, and a server if there is one.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// When the system refuses.
     fn pin(&self, server: Option<u32>, place: Place) -> Result<()> {
         let one = |index: usize| {
             let mut set = CpuSet::new();
@@ -179,7 +179,7 @@ impl Built {
         };
         sched_setaffinity(None, &own)?;
         let Some(server) = server else { return Ok(()) };
-        // Threads that the server has beside its own.
+        // Threads that the server has besides its main thread.
         for thread in fs::read_dir(format!("/proc/{server}/task"))? {
             let number = thread?.file_name().to_string_lossy().parse()?;
             sched_setaffinity(Pid::from_raw(number), &others)?;
@@ -188,8 +188,8 @@ impl Built {
     }
 }
 
-/// For this machine's processor. Without the last flag GCC makes code for AVX-512 of the eight sums that takes five times as
-/// long as with it, and three times as long as code for any processor.
+/// Flags for this machine's processor. For the eight sums, GCC without the last flag makes code for AVX-512 that takes
+/// five times as long as with it. That is also three times as long as code for any processor.
 const VECTORISED: [&str; 3] = ["-O3", "-march=native", "-ffast-math"];
 
 /// A server in one of the states.
@@ -206,7 +206,7 @@ impl<'b> Fixture<'b> {
     /// Starts a server, and gives it data, functions in Lua, and the module to compare with.
     ///
     /// # Errors
-    /// When the server does not take them.
+    /// When the server refuses them.
     pub(crate) fn new(built: &'b Built, state: State) -> Result<Fixture<'b>> {
         built.pin(None, Place::Unpinned)?;
         let start = Start::new(&built.program).args("load local");
@@ -246,13 +246,13 @@ impl<'b> Fixture<'b> {
         format!("unix:{}", self.server.path("fj.sock").display())
     }
 
-    /// Pins the processes, and makes a link and a connection from there.
+    /// Pins the processes, and then makes a link and a connection.
     ///
     /// # Errors
     /// When they cannot be pinned or made.
     pub(crate) fn rig(&self, place: Place) -> Result<Rig<'_>> {
         self.built.pin(Some(self.pid), place)?;
-        // A link decides how it waits by where it is made.
+        // A link chooses its way of waiting by the processor on which it is made.
         let link = Link::builder(&self.address()).transport("shm").connect()?;
         let client = RefCell::new(Client::connect(&self.server.path("s"))?);
         Ok(Rig { fixture: self, place, link, client })
@@ -261,13 +261,13 @@ impl<'b> Fixture<'b> {
     /// A function.
     ///
     /// # Errors
-    /// When its file is not as it was built.
+    /// When its file has changed since it was built.
     pub(crate) fn library(&self, name: &str) -> Result<Library> {
         Ok(Library::open(self.built.library_file(name))?)
     }
 }
 
-/// What a group of cases uses.
+/// State that a group of cases uses.
 pub(crate) struct Rig<'f> {
     pub(crate) fixture: &'f Fixture<'f>,
     pub(crate) place: Place,
@@ -279,17 +279,17 @@ impl Rig<'_> {
     /// Calls a function, and returns its reply.
     ///
     /// # Errors
-    /// Of the call.
+    /// The error of the call.
     #[inline]
     pub(crate) fn call(&self, library: &Library, payload: &[u8]) -> Result<farjump::Reply> {
         Ok(self.link.inject(library, payload)?.wait(PATIENCE)?)
     }
 
-    /// Runs an operation so many times, each on a server in the state of the fixture. Returns nanoseconds for one: the
-    /// median if the server is to sleep before each, otherwise the mean.
+    /// Runs an operation `count` times, each on a server in the state of the fixture. Returns nanoseconds for one: the
+    /// median if the server sleeps before each, otherwise the mean.
     ///
     /// # Errors
-    /// Of the operation.
+    /// The error of the operation.
     pub(crate) fn time(&self, count: usize, mut operation: impl FnMut() -> Result<()>) -> Result<f64> {
         if self.fixture.state != State::Asleep {
             let start = Instant::now();
@@ -312,7 +312,7 @@ pub(crate) fn title(what: &str, state: State, place: Place) -> String {
     format!("{what}; {}, {}", state.name(), place.name())
 }
 
-/// Lets the server fall asleep. This process stays awake, and lets others run on its processor.
+/// Lets the server fall asleep. This process stays awake, and lets other processes run on its processor.
 fn pause() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_micros(300) {

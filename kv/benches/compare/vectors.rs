@@ -135,7 +135,7 @@ pub(crate) fn nearest<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     Ok(group)
 }
 
-/// Vectors that the sample `topk` finds.
+/// Number of vectors that the sample `topk` finds.
 const NEAREST: usize = 10;
 
 /// The ten nearest of 10,000 vectors.
@@ -146,7 +146,7 @@ pub(crate) fn topk<'a>(rig: &'a Rig<'a>) -> Result<Group<'a>> {
     let library = rig.fixture.library("topk")?;
     let (bytes, query) = (data::query(), query());
     let payload = [&(NEAREST as u32).to_le_bytes()[..], b"vectors\0", &bytes].concat();
-    // Of each 8 bytes of index and 4 of distance.
+    // Each entry has 8 bytes of index and 4 of distance.
     let indexes = move || -> Result<Vec<i64>> {
         let reply = rig.call(&library, &payload)?;
         (0..NEAREST).map(|at| number(&reply, 12 * at)).collect()

@@ -1,14 +1,15 @@
 //! The client behind a command, if there is one.
 //!
 //! A script, another module, the append-only file and a primary run commands, too. The server gives each of these a client without
-//! a connection, or one that nobody logs in by, and some servers crash that are asked about it: Valkey 9.1 reads the
-//! address of a connection that is not there (`RM_GetClientInfoById`), and Redis 7.0 and Valkey 8.0 the name of no user
-//! (`RM_GetCurrentUserName`). So all questions about a client are asked here, and by what answers for every client:
+//! a connection, or a client by which no user logs in. Some servers crash if a module queries such a client. Valkey 9.1
+//! reads the address of a connection that does not exist (`RM_GetClientInfoById`). Redis 7.0 and Valkey 8.0 read the
+//! name of no user (`RM_GetCurrentUserName`). So all queries about a client are made here, and only by calls that work
+//! for every client:
 //!
-//! | question | asked by | where there is no client |
+//! | query | made by | where there is no client |
 //! |---|---|---|
-//! | is it on this machine? | CLIENT LIST, which looks for connections alone | the reply is empty, or an error |
-//! | for whom does it run? | `RM_GetClientUserNameById`, and `RM_GetCurrentUserName` behind [`Context::has_user`] | `ENOENT`, `ENOTSUP` |
+//! | location | CLIENT LIST, which looks for connections alone | the reply is empty, or an error |
+//! | user | `RM_GetClientUserNameById`, and `RM_GetCurrentUserName` behind [`Context::has_user`] | `ENOENT`, `ENOTSUP` |
 
 use std::ffi::c_int;
 use std::io;
@@ -19,24 +20,24 @@ use super::functions::functions;
 use super::replies::Reply;
 use super::strings::Str;
 
-/// The number of the client by which the server runs the commands of the append-only file.
+/// The number of the client with which the server runs the commands of the append-only file.
 const APPEND_ONLY_FILE: u64 = u64::MAX;
 
-/// Where the client of a command is.
+/// The location of the client of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Whereabouts {
-    /// On this machine: it has come by a Unix socket or a loopback address.
+    /// On this machine: it has connected by a Unix socket or a loopback address.
     Here,
     /// At this address.
     Elsewhere(String),
     /// Nowhere: a script, another module, a primary, or the append-only file runs the command.
     NoClient,
-    /// The server does not say, for this reason.
+    /// The server does not report it, for this reason.
     Unknown(String),
 }
 
 impl Context<'_> {
-    /// Where the client of the command is. Takes a command of the server's.
+    /// Returns the location of the command's client. Runs a command of the server's.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
         let id = self.client_id();
         if id == APPEND_ONLY_FILE {
@@ -52,10 +53,11 @@ impl Context<'_> {
         }
     }
 
-    /// The name of the user whose command runs; `None` if it has no user, as a command that another module runs for itself.
+    /// Returns the name of the user whose command runs. `None` if the command has no user, such as one that another
+    /// module runs for itself.
     pub(crate) fn user(&self) -> Option<Str> {
         let id = self.client_id();
-        // Redis 7.0 gives it the user that a new client has.
+        // Redis 7.0 gives this client the user that a new client has.
         if id == APPEND_ONLY_FILE {
             return None;
         }
@@ -63,19 +65,20 @@ impl Context<'_> {
         let of_connection = unsafe { Str::owned(functions().get_client_user_name_by_id()(self.raw(), id)) };
         match of_connection {
             Some(name) => Some(name),
-            // A primary, whose connection may do everything.
+            // The client is a primary, whose connection may do everything.
             None if last_error() == Some(libc::ENOTSUP) => None,
-            // No connection: a script, a call by a module, or the append-only file.
+            // There is no connection: a script, a call by a module, or the append-only file.
             None if !self.has_user() => None,
             // SAFETY: the context is valid, and the command has a user. The string's reference is the caller's.
             None => unsafe { Str::owned(functions().get_current_user_name()(self.raw())) },
         }
     }
 
-    /// Whether the running command has a user. Servers crash that are asked for the name of a current user who is not there.
-    /// The server makes a client for the answer.
+    /// Returns whether the running command has a user. Servers crash if a module queries the name of a current user
+    /// that does not exist. The server makes a client for this query.
     fn has_user(&self) -> bool {
-        // The server looks for the user first, and then for the command, which does not exist: nothing runs, and no rule is asked.
+        // The server looks for the user first, and then for the command, which does not exist: nothing runs, and no
+        // rule is checked.
         // SAFETY: the context is valid, and the format takes no arguments. A reply is the caller's to free.
         let reply =
             unsafe { Reply::owned(functions().call()(self.raw(), c"fj._none".as_ptr(), c"C".as_ptr())) };
@@ -89,8 +92,8 @@ impl Context<'_> {
     }
 }
 
-/// Where a client is that CLIENT LIST shows so; an empty text if it shows none. No value in it has a blank but the path of
-/// the server's own socket.
+/// Returns the location of a client from its line in CLIENT LIST, which is empty if there is none. The only value in it
+/// that may have a blank is the path of the server's own socket.
 fn whereabouts_in(shown: &str) -> Whereabouts {
     let field = |name: &str| shown.split_whitespace().find_map(|word| word.strip_prefix(name));
     let flags = field("flags=").unwrap_or_default();
@@ -107,7 +110,7 @@ fn whereabouts_in(shown: &str) -> Whereabouts {
     }
 }
 
-/// Why the server's last function failed, as `errno` says.
+/// Returns the `errno` of the server's last failed function.
 fn last_error() -> Option<c_int> {
     io::Error::last_os_error().raw_os_error()
 }

@@ -15,18 +15,18 @@ use super::types::{
 
 /// A command.
 pub(crate) trait Command {
-    /// Its name.
+    /// The command's name.
     const NAME: &'static CStr;
-    /// Its flags, as `RM_CreateCommand` takes them.
+    /// The command's flags, as `RM_CreateCommand` takes them.
     const FLAGS: &'static CStr;
-    /// What it does, for `COMMAND DOCS`.
+    /// The command's summary, for `COMMAND DOCS`.
     const SUMMARY: &'static CStr;
-    /// Its arity: the number of its arguments with its name, or the negative of the least number.
+    /// The command's arity: the number of its arguments with its name, or the negative of the least number.
     const ARITY: i32;
-    /// Where its keys are.
+    /// The places of the command's keys.
     const KEYS: KeysOf = KeysOf::None;
 
-    /// Runs it, and replies.
+    /// Runs the command, and replies.
     fn run(context: &Context<'_>, args: &Args<'_>);
 }
 
@@ -35,11 +35,11 @@ pub(crate) trait Command {
 pub(crate) enum KeysOf {
     /// It has none.
     None,
-    /// Their number is argument 2, and they follow; with these [`key_flags`](super::key_flags).
+    /// Argument 2 is their number, and they follow, with these [`key_flags`](super::key_flags).
     Counted(u64),
 }
 
-/// The arguments of a command; the first is its name.
+/// The arguments of a command. The first is its name.
 pub(crate) struct Args<'a> {
     raw: &'a [*mut RawString],
     /// Whether bytes of some were lent.
@@ -55,7 +55,7 @@ impl<'a> Args<'a> {
     pub(crate) fn get(&self, index: usize) -> &'a [u8] {
         let Some(raw) = self.raw.get(index) else { return &[] };
         self.lent.set(true);
-        // SAFETY: the server lends the arguments for as long as the command runs. `append` changes none of which bytes were
+        // SAFETY: the server lends the arguments for as long as the command runs. `append` does nothing once bytes were
         // lent.
         unsafe { bytes_of(*raw) }
     }
@@ -64,8 +64,8 @@ impl<'a> Args<'a> {
     /// arguments were lent.
     pub(crate) fn append(&self, context: &Context<'_>, index: usize, text: &str) {
         let Some(raw) = self.raw.get(index).filter(|_| !self.lent.get()) else { return };
-        // SAFETY: context and text are valid, and the string is an argument of the running command, of whose bytes nobody
-        // here has a reference. The server refuses strings to which it has other references itself.
+        // SAFETY: context and text are valid, and the string is an argument of the running command, to whose bytes
+        // nothing here has a reference. The server itself refuses strings to which it has other references.
         unsafe {
             functions().string_append_buffer()(context.raw(), *raw, text.as_ptr().cast(), text.len());
         }
@@ -77,20 +77,20 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Adds a command to the server. Returns whether it took it.
+/// Adds a command to the server. Returns whether the server took it.
 pub(crate) fn register<C: Command>(context: &Context<'_>) -> bool {
-    // SAFETY: context, name and flags are valid; the server copies both texts. Keys are stated by the specification below.
+    // SAFETY: context, name and flags are valid; the server copies both texts. The specification below states the keys.
     let made = unsafe {
         functions().create_command()(context.raw(), C::NAME.as_ptr(), run::<C>, C::FLAGS.as_ptr(), 0, 0, 0)
     };
     if made != OK {
         return false;
     }
-    // Servers without it have no key specifications either; the module says there that it does nothing.
+    // Servers without this function have no key specifications either. The module reports there that it does nothing.
     if functions().missing().contains(&"SetCommandInfo") {
         return true;
     }
-    // Two elements: an empty one ends the list.
+    // Two elements, because an empty one ends the list.
     let mut specs = [const { empty_spec() }, const { empty_spec() }];
     if let KeysOf::Counted(flags) = C::KEYS {
         specs[0] = KeySpec {
@@ -122,7 +122,7 @@ pub(crate) fn register<C: Command>(context: &Context<'_>) -> bool {
     set
 }
 
-/// Sizes of the structures above, which the server may refer to as long as it runs.
+/// Sizes of the structures above. The server may refer to them as long as it runs.
 static COMMAND_INFO: super::types::CommandInfoVersion = COMMAND_INFO_VERSION;
 
 const fn empty_spec() -> KeySpec {
@@ -136,7 +136,7 @@ const fn empty_spec() -> KeySpec {
     }
 }
 
-/// What the server calls for a command.
+/// The callback by which the server runs a command.
 unsafe extern "C" fn run<C: Command>(
     context: *mut RawContext,
     args: *mut *mut RawString,
@@ -145,7 +145,7 @@ unsafe extern "C" fn run<C: Command>(
     // SAFETY: the server passes a context that is valid until this returns.
     let Some(context) = (unsafe { Context::new(context) }) else { return OK };
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the server passes so many strings, which live until this returns.
+    // SAFETY: the server passes `count` strings, which live until this returns.
     let args = Args { raw: unsafe { std::slice::from_raw_parts(args, count) }, lent: Cell::new(false) };
     let ran = catch_unwind(AssertUnwindSafe(|| match C::KEYS {
         KeysOf::Counted(flags) if context.asks_for_keys() => tell_keys(&context, &args, flags),
@@ -157,7 +157,7 @@ unsafe extern "C" fn run<C: Command>(
     OK
 }
 
-/// Answers where the keys are.
+/// Reports the places of the keys to the server.
 fn tell_keys(context: &Context<'_>, args: &Args<'_>, flags: u64) {
     let count = std::str::from_utf8(args.get(2)).ok().and_then(|count| count.parse::<usize>().ok());
     let count = count.unwrap_or(0).min(args.len().saturating_sub(3));

@@ -1,4 +1,4 @@
-//! Contexts: what the server lends a callback.
+//! Contexts, which the server lends to callbacks.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use super::strings::{Str, c_text};
 use super::types::{READ, RawContext, RawString, context_flags};
 use super::users::User;
 
-/// The context of a callback that the server has called. Valid for `'a`, which ends with the callback.
+/// The context of a callback. Valid for `'a`, which ends with the callback.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     raw: NonNull<RawContext>,
@@ -36,7 +36,7 @@ impl<'a> Context<'a> {
         unsafe { functions().get_context_flags()(self.raw()) }
     }
 
-    /// Whether the server is a node of a cluster, which stays so while it runs.
+    /// Returns whether the server is a node of a cluster. This does not change while it runs.
     pub(crate) fn in_cluster(&self) -> bool {
         static IN_CLUSTER: OnceLock<bool> = OnceLock::new();
         *IN_CLUSTER.get_or_init(|| self.flags() & context_flags::CLUSTER != 0)
@@ -85,11 +85,11 @@ impl<'a> Context<'a> {
     }
 
     /// Runs a command with the flags of `format` (a format of `RM_Call` without arguments). `None` if the server runs
-    /// nothing and says nothing: for a format that it does not know.
+    /// nothing and reports nothing, because it does not know the format.
     pub(crate) fn call(&self, name: &CStr, flags: &CallFlags, args: &[Str]) -> Option<Reply> {
         let raw: Vec<*mut RawString> = args.iter().map(Str::raw).collect();
         // SAFETY: the context is valid. The format ends with `v`, for which the server takes a pointer to strings and their
-        // number; it takes references of its own.
+        // number. It takes its own references.
         unsafe {
             Reply::owned(functions().call()(
                 self.raw(),
@@ -101,13 +101,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// As [`Context::call`], as `user`: what the command runs and reaches is held to that user's rules, and not only what its
-    /// arguments name. For servers that can ([`runs_as_users`](super::runs_as_users)).
+    /// As [`Context::call`], as `user`: that user's rules apply to everything that the command runs and reaches, and
+    /// not only to its arguments. Only for servers that can do this ([`runs_as_users`](super::runs_as_users)).
     pub(crate) fn call_as(&self, user: &User, name: &CStr, flags: &CallFlags, args: &[Str]) -> Option<Reply> {
-        // SAFETY: context and user are alive; the user is taken out below, before either ends. Nothing unwinds from the call.
+        // SAFETY: context and user are alive; the user is removed below, before either ends. Nothing unwinds from the
+        // call.
         unsafe { functions().set_context_user()(self.raw(), user.raw()) };
         let reply = self.call(name, flags, args);
-        // SAFETY: the context is valid. With null its own client's user counts again.
+        // SAFETY: the context is valid. With null, its own client's user applies again.
         unsafe { functions().set_context_user()(self.raw(), std::ptr::null()) };
         reply
     }
@@ -116,39 +117,39 @@ impl<'a> Context<'a> {
     /// replicas and the append-only file.
     pub(crate) fn call_to_extend(&self, name: &CStr) -> Option<Reply> {
         let (text, len) = (c"", 0_usize);
-        // SAFETY: the context is valid. For `b` the server takes a pointer and a length, and makes a string of its own of so
-        // many bytes.
+        // SAFETY: the context is valid. For `b` the server takes a pointer and a length, and copies these bytes into a
+        // new string.
         unsafe {
             let flags = c"!Eb".as_ptr();
             Reply::owned(functions().call()(self.raw(), name.as_ptr(), flags, text.as_ptr(), len))
         }
     }
 
-    /// Whether the server asks where the keys of the command are, and the command is not to run.
+    /// Returns whether the server requests the places of the command's keys, and does not run the command.
     pub(crate) fn asks_for_keys(&self) -> bool {
         // SAFETY: the context is valid.
         unsafe { functions().is_keys_position_request()(self.raw()) != 0 }
     }
 
-    /// Answers that argument `position` is a key, used as `flags` say ([`key_flags`](super::key_flags)).
+    /// Reports that argument `position` is a key, used as `flags` state ([`key_flags`](super::key_flags)).
     pub(crate) fn key_at(&self, position: usize, flags: u64) {
         // SAFETY: the context is valid, and the server checks positions against the arguments.
         unsafe { functions().key_at_pos_with_flags()(self.raw(), position as c_int, flags as c_int) };
     }
 }
 
-/// How [`Context::call`] runs a command.
+/// The way in which [`Context::call`] runs a command.
 pub(crate) struct CallFlags(&'static CStr);
 
 impl CallFlags {
-    /// Writes reach replicas and the append-only file; as a script would be let; errors are replies.
+    /// Writes reach replicas and the append-only file. The limits of a script apply. Errors are replies.
     pub(crate) const WRITE: CallFlags = CallFlags(c"!SEv");
-    /// As [`CallFlags::WRITE`], and commands that write are refused.
+    /// As [`CallFlags::WRITE`], but commands that write are refused.
     pub(crate) const READ: CallFlags = CallFlags(c"WSEv");
     /// [`CallFlags::WRITE`], for [`Context::call_as`].
     pub(crate) const WRITE_AS_USER: CallFlags = CallFlags(c"!SECv");
     /// [`CallFlags::READ`], for [`Context::call_as`].
     pub(crate) const READ_AS_USER: CallFlags = CallFlags(c"WSECv");
-    /// For questions about the server's state, also by commands that no script may run; those that write are refused.
+    /// For queries about the server's state, also by commands that no script may run. Commands that write are refused.
     pub(crate) const ASK: CallFlags = CallFlags(c"WEv");
 }

@@ -9,7 +9,7 @@ use super::keys::Key;
 use super::strings::{Str, bytes_of};
 use super::types::{OK, RawKey, RawString, STREAM_REVERSE, StreamId};
 
-/// What a cursor stands at.
+/// The element at a cursor.
 #[derive(Debug)]
 pub(crate) enum Item {
     /// A member of a sorted set, and its score.
@@ -24,14 +24,14 @@ pub(crate) enum Item {
     Copied(Vec<u8>, Vec<u8>),
 }
 
-/// An iteration over the elements of a key that is open, or over elements that were copied.
+/// An iteration over the elements of an open key, or over copied elements.
 #[derive(Debug)]
 pub(crate) enum Cursor<'c> {
     /// The members of a sorted set in a range of scores.
     Scores { key: Key<'c>, reverse: bool, begun: bool },
     /// The entries of a stream.
     Entries { key: Key<'c>, fields: usize },
-    /// Elements that were copied before.
+    /// Copied elements.
     Copies(std::vec::IntoIter<Item>),
 }
 
@@ -70,14 +70,14 @@ impl<'c> Cursor<'c> {
         is_whole.then(|| Cursor::Copies(copied.items.into_iter()))
     }
 
-    /// Elements that were copied.
+    /// Returns a cursor over copied elements.
     pub(crate) fn of(items: Vec<Item>) -> Cursor<'static> {
         Cursor::Copies(items.into_iter())
     }
 
     /// The next element; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Item> {
-        // The server finds the next entry from the end of this one: going backwards, it ends if fields were left out.
+        // The server finds the next entry from the end of this one. Backwards, it would end if fields were left out.
         while self.next_field().is_some() {}
         match self {
             Cursor::Scores { key, reverse, begun } => {
@@ -110,7 +110,7 @@ impl<'c> Cursor<'c> {
         }
     }
 
-    /// The next field of the stream's entry that the cursor stands at; `None` if it has no more.
+    /// Returns the next field of the stream's entry at the cursor. `None` if there is none left.
     pub(crate) fn next_field(&mut self) -> Option<Item> {
         let Cursor::Entries { key, fields } = self else { return None };
         *fields = fields.checked_sub(1)?;
@@ -144,14 +144,14 @@ impl Drop for Cursor<'_> {
 /// Elements copied so far.
 struct Copied {
     items: Vec<Item>,
-    /// Bytes that may still come; `None` once there were too many.
+    /// Bytes that may still come. `None` once there were too many.
     space: Option<usize>,
 }
 
 impl Copied {
     /// Copies an element. Returns whether there was space for it.
     fn add(&mut self, name: &[u8], value: Option<&[u8]>) -> bool {
-        // Each element costs its two vectors, too.
+        // Each element also costs its two vectors.
         let len = name.len() + value.map_or(0, <[u8]>::len) + size_of::<Item>();
         self.space = self.space.and_then(|space| space.checked_sub(len));
         if self.space.is_some() {
@@ -165,7 +165,8 @@ impl Copied {
 }
 
 impl Key<'_> {
-    /// What is behind `prefix` in the names of a hash's fields that begin with it. The caller has checked the key's type.
+    /// Returns the names of a hash's fields that begin with `prefix`, without the prefix. The caller has checked the
+    /// key's type.
     pub(crate) fn field_names(&self, prefix: &[u8]) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
         scan(self, &mut |field, _| {
@@ -176,22 +177,24 @@ impl Key<'_> {
     }
 }
 
-/// What takes an element: a field of a hash and its value, or a member of a set. It returns whether the next is to come.
+/// A function that takes an element: a field of a hash and its value, or a member of a set. It returns whether to
+/// continue.
 type Taker<'t> = &'t mut dyn FnMut(&[u8], Option<&[u8]>) -> bool;
 
-/// What takes the elements of a key, and whether it has let all others come.
+/// A function that takes the elements of a key, and whether it has always continued.
 struct Scan<'s> {
     element: Taker<'s>,
     goes_on: bool,
 }
 
-/// Calls `element` with each element of a hash or a set, as long as it returns `true`. Returns whether it always has. The
-/// caller has checked the key's type.
+/// Calls `element` with each element of a hash or a set, as long as it returns `true`. Returns whether it always did.
+/// The caller has checked the key's type.
 fn scan(key: &Key<'_>, element: Taker<'_>) -> bool {
     let mut scan = Scan { element, goes_on: true };
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     let cursor = unsafe { functions().scan_cursor_create()() };
-    // SAFETY: key and cursor are alive. The callback is called inside this call alone, on this thread, with this address.
+    // SAFETY: key and cursor are alive. The server calls the callback only inside this call, on this thread, with this
+    // address.
     while unsafe { functions().scan_key()(key.raw(), cursor, give_element, (&raw mut scan).cast()) } != 0
         && scan.goes_on
     {}
@@ -200,7 +203,7 @@ fn scan(key: &Key<'_>, element: Taker<'_>) -> bool {
     scan.goes_on
 }
 
-/// What the server calls for an element of a hash or a set.
+/// The callback that the server calls for an element of a hash or a set.
 unsafe extern "C" fn give_element(
     _key: *mut RawKey,
     field: *mut RawString,

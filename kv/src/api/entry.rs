@@ -12,7 +12,7 @@ use super::types::{API_VERSION, HANDLE_ATOMIC_SLOT_MIGRATION, OK, RawContext, Ra
 
 /// The module's name.
 const NAME: &CStr = c"farjump";
-/// Its version, as MODULE LIST shows it: 10,000 for 1.0.0.
+/// The module's version, as MODULE LIST shows it: 10,000 for 1.0.0.
 const VERSION: c_int = 100;
 
 /// A module that is being loaded.
@@ -25,7 +25,7 @@ pub(crate) struct Loading<'a> {
     pub(crate) missing: Vec<&'static str>,
 }
 
-/// Functions without which the module cannot even say what is missing.
+/// Functions that the module needs even to report what is missing.
 const NEEDED_TO_SAY_SO: [&str; 9] = [
     "IsModuleNameBusy",
     "SetModuleAttribs",
@@ -38,7 +38,7 @@ const NEEDED_TO_SAY_SO: [&str; 9] = [
     "InfoAddFieldCString",
 ];
 
-/// What the log says of a second load. The server's reply to MODULE LOAD refers to the log.
+/// The log's message at a second load. The server's reply to MODULE LOAD refers to the log.
 const LOADED_ALREADY: &str = "the module is loaded already, and runs on with its first arguments: CONFIG SET farjump.linger and farjump.limit change \
      these two; for the others run MODULE UNLOAD farjump before MODULE LOAD. Keep one loadmodule line in the configuration";
 
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
     // SAFETY: the context is valid until this returns.
     let Some(context) = (unsafe { Context::new(raw) }) else { return 1 };
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the server passes so many strings, which live until this returns.
+    // SAFETY: the server passes `count` strings, which live until this returns.
     let args = (0..count).map(|index| unsafe { bytes_of(*args.add(index)) }.to_vec()).collect();
     match catch_unwind(AssertUnwindSafe(|| crate::load(Loading { context, args, missing }))) {
         Ok(()) | Err(_) => OK,
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnUnload(_: *mut RawContext) -> c_in
     }
 }
 
-/// Keeps this file mapped until the process ends, also when the server closes it: handlers of signals and forks stay
+/// Keeps this file mapped until the process ends, even when the server closes it. Handlers of signals and forks stay
 /// installed, and thread-local values are dropped later.
 pub(crate) fn stay_loaded() {
     let mut found = libc::Dl_info {
@@ -104,8 +104,8 @@ pub(crate) fn stay_loaded() {
         dli_sname: ptr::null(),
         dli_saddr: ptr::null_mut(),
     };
-    // SAFETY: the address is one of this file's, and the structure is the caller's. The name is that by which the file is
-    // loaded; opened so, nothing is loaded, and it is marked as one that stays.
+    // SAFETY: the address is one of this file's, and the structure is the caller's. The file is loaded under this name.
+    // Opened with these flags, it is not loaded again, but marked to stay.
     unsafe {
         if libc::dladdr(stay_loaded as *const c_void, &raw mut found) != 0 && !found.dli_fname.is_null() {
             libc::dlopen(found.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);

@@ -13,7 +13,7 @@ use super::types::{
     SWAP_DB, SwapInfo,
 };
 
-/// What the module does when something happens in the server. The turns of the loop are not those while a script is busy,
+/// The module's reactions to events in the server. The turns of the loop do not include those while a script is busy,
 /// another module yields, or data load.
 pub(crate) trait Hooks {
     /// Before the loop sleeps: replies of clients are written after it.
@@ -22,15 +22,15 @@ pub(crate) trait Hooks {
     fn after_sleep(context: &Context<'_>);
     /// When the server has loaded data: when it starts, and when a replica gets all of its primary's.
     fn loaded(context: &Context<'_>);
-    /// When a hash was written, by whatever command; in a cluster also when any key has come, gone or got another name.
+    /// When any command has written a hash. In a cluster, also when any key was added, removed or renamed.
     fn key_changed(context: &Context<'_>, key: &[u8]);
-    /// When a database was emptied, or all were. Nothing may be written yet: it would reach replicas first.
+    /// When a database was emptied, or all were. Hooks may not write yet: the write would reach replicas first.
     fn emptied();
-    /// When two databases have changed places. Nothing may be written yet.
+    /// When two databases have changed places. Hooks may not write yet.
     fn swapped(first: i32, second: i32);
 }
 
-/// Has the server call `H` in each turn, until the module is unloaded. Returns whether it will.
+/// Makes the server call `H` in each turn, until the module is unloaded. Returns whether it will.
 pub(crate) fn subscribe<H: Hooks>(context: &Context<'_>) -> bool {
     // SAFETY: the context is valid, and the callback has the type that the server calls.
     let subscribe =
@@ -38,8 +38,8 @@ pub(crate) fn subscribe<H: Hooks>(context: &Context<'_>) -> bool {
     [EVENT_LOOP, LOADING, ASYNC_LOADING].into_iter().all(subscribe)
 }
 
-/// Has the server call [`Hooks::key_changed`], [`Hooks::emptied`] and [`Hooks::swapped`], until the module is unloaded. Returns whether
-/// it will.
+/// Makes the server call [`Hooks::key_changed`], [`Hooks::emptied`] and [`Hooks::swapped`], until the module is
+/// unloaded. Returns whether it will.
 pub(crate) fn watch_keys<H: Hooks>(context: &Context<'_>) -> bool {
     let kinds = if context.in_cluster() { NOTIFY_HASH | NOTIFY_GENERIC } else { NOTIFY_HASH };
     // SAFETY: the context is valid, and the callback has the type that the server calls.
@@ -64,7 +64,7 @@ unsafe extern "C" fn happened<H: Hooks>(
     const ASYNC_LOAD: u64 = ASYNC_LOADING.id;
     const FLUSH: u64 = FLUSH_DB.id;
     const SWAP: u64 = SWAP_DB.id;
-    // What has panicked has said so on standard error; the server goes on.
+    // A panic has reported itself on standard error, and the server continues.
     let _ = catch_unwind(AssertUnwindSafe(|| match (event.id, part) {
         (TURN, BEFORE_SLEEP) => H::before_sleep(&context),
         (TURN, AFTER_SLEEP) => H::after_sleep(&context),
@@ -93,8 +93,8 @@ unsafe extern "C" fn key_changed<H: Hooks>(
     OK
 }
 
-/// A descriptor that the loop watches. The function is called whenever it is readable, also inside busy scripts: it may use
-/// nothing of the server's.
+/// A descriptor that the loop watches. The loop calls the function whenever the descriptor is readable, even inside
+/// busy scripts, so the function may use nothing of the server's.
 #[derive(Debug)]
 pub(crate) struct Watched(RawFd);
 
@@ -102,7 +102,7 @@ impl Watched {
     /// Watches a descriptor, which has to stay open for as long as the result lives.
     ///
     /// # Errors
-    /// The reason, if the server does not.
+    /// The reason why the server does not watch it.
     pub(crate) fn new(descriptor: BorrowedFd<'_>, work: fn()) -> Result<Watched, String> {
         let fd = descriptor.as_raw_fd();
         // SAFETY: the descriptor is open. The callback has the type that the server calls, and gets a function's address.
@@ -129,7 +129,7 @@ unsafe extern "C" fn readable(_: c_int, work: *mut c_void, _: c_int) {
     let _ = catch_unwind(work);
 }
 
-/// Has `work` called once, after so many milliseconds. The loop has to turn once more to heed it.
+/// Calls `work` once, after `milliseconds`. The loop has to turn once more to notice the timer.
 pub(crate) fn set_timer(context: &Context<'_>, milliseconds: u32, work: fn()) {
     // SAFETY: the context is valid. The callback has the type that the server calls, and gets a function's address.
     unsafe { functions().create_timer()(context.raw(), milliseconds.into(), elapsed, work as *mut c_void) };

@@ -1,4 +1,4 @@
-//! What eviction asks the server: random keys, and which of them to miss least.
+//! Queries of eviction: random keys, and their order of eviction.
 
 use std::ffi::c_int;
 
@@ -8,26 +8,26 @@ use super::keys::Key;
 use super::strings::Str;
 use super::types::{NO_TOUCH, NOTIFY_EVICTED, OK, READ};
 
-/// What decides which of several keys goes first.
+/// The order in which keys are evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rank {
-    /// The time since it was last used.
+    /// By the time since the last use.
     Idle,
-    /// How seldom it is used.
+    /// By the frequency of use, the lowest first.
     Frequency,
-    /// How soon it expires.
+    /// By the time until expiry.
     Expiry,
-    /// Nothing.
+    /// In no order.
     None,
 }
 
-/// The server's memory that counts, as a part of its limit.
+/// Returns the server's memory that counts, as a fraction of its limit.
 pub(crate) fn used_memory() -> f32 {
-    // SAFETY: it takes nothing. It is called on the server's thread, as contexts exist only there.
+    // SAFETY: the function takes no arguments. It is called on the server's thread, because contexts exist only there.
     unsafe { functions().get_used_memory_ratio()() }
 }
 
-/// Selects a database again when it is dropped, also when a panic unwinds.
+/// Selects a database again when it is dropped, even if a panic unwinds.
 pub(crate) struct Back<'c>(&'c Context<'c>, c_int);
 
 impl Drop for Back<'_> {
@@ -45,7 +45,7 @@ impl Context<'_> {
         unsafe { functions().get_selected_db()(self.raw()) }
     }
 
-    /// Runs `work` with another database selected; `None` if there is none of this number.
+    /// Runs `work` with another database selected. `None` if there is no database of this number.
     pub(crate) fn in_database<T>(&self, number: c_int, work: impl FnOnce() -> T) -> Option<T> {
         let back = self.keep_database();
         let result = self.select(number).then(work);
@@ -53,25 +53,25 @@ impl Context<'_> {
         result
     }
 
-    /// Selects another database; `false` if there is none of this number.
+    /// Selects another database. Returns `false` if there is none of this number.
     pub(crate) fn select(&self, number: c_int) -> bool {
         // SAFETY: the context is valid; the server checks the number.
         unsafe { functions().select_db()(self.raw(), number) == OK }
     }
 
-    /// Selects the present database again when what it returns is dropped.
+    /// Returns a guard that selects the present database again when it is dropped.
     pub(crate) fn keep_database(&self) -> Back<'_> {
         Back(self, self.database())
     }
 
-    /// The name of some key; `None` if the database is empty. Keys that have expired may go by this.
+    /// Returns the name of a random key. `None` if the database is empty. This may delete keys that have expired.
     pub(crate) fn random_key(&self) -> Option<Str> {
         // SAFETY: the context is valid. It has no automatic memory, so the string's reference is the caller's.
         unsafe { Str::owned(functions().random_key()(self.raw())) }
     }
 
-    /// How much a key is to go rather than others: the more, the sooner. `None` if it is not there, or does not expire
-    /// although only keys count that do.
+    /// Returns the rank of a key for eviction: the higher, the sooner it is evicted. `None` if the key does not exist,
+    /// or if only keys with an expiry count and it has none.
     pub(crate) fn rank(&self, name: &Str, rank: Rank, only_volatile: bool) -> Option<i64> {
         // SAFETY: context and name are alive. A key that is opened to read is null if it is absent.
         let key = unsafe { Key::new(functions().open_key()(self.raw(), name.raw(), READ | NO_TOUCH)) }?;
@@ -96,7 +96,7 @@ impl Context<'_> {
         })
     }
 
-    /// Tells clients that watch the keyspace, and other modules, that a key was evicted.
+    /// Notifies clients that watch the keyspace, and other modules, that a key was evicted.
     pub(crate) fn notify_evicted(&self, key: &Str) {
         // SAFETY: context and key are alive, and the text is zero-terminated.
         unsafe {

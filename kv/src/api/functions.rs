@@ -18,7 +18,7 @@ macro_rules! functions {
             /// Names of all functions, zero-terminated, as the server knows them.
             const NAMES: &[&str] = &[$(concat!("RedisModule_", $name, "\0")),*];
 
-            /// Asks `get_api` for each.
+            /// Queries `get_api` for each.
             ///
             /// # Safety
             /// `get_api` must be the server's `RM_GetApi`, and the server's functions must have the types above.
@@ -27,14 +27,14 @@ macro_rules! functions {
                 let mut names = Functions::NAMES.iter();
                 $(
                     let name = names.next().map_or(std::ptr::null(), |name| name.as_ptr().cast::<c_char>());
-                    // SAFETY: the name is zero-terminated. The slot is one of a pointer to a function, for which the
-                    // server writes the address of the function of that name, or which it leaves null.
+                    // SAFETY: the name is zero-terminated. The slot is one for a pointer to a function. The server
+                    // writes the address of the function of that name to it, or leaves it null.
                     unsafe { get_api(name, (&raw mut functions.$field).cast()) };
                 )*
                 functions
             }
 
-            /// Names of those that the server lacks.
+            /// Names of the functions that the server lacks.
             pub(super) fn missing(&self) -> Vec<&'static str> {
                 let mut missing = Vec::new();
                 $(if self.$field.is_none() { missing.push($name); })*
@@ -42,7 +42,7 @@ macro_rules! functions {
             }
 
             $(
-                /// The function of this name. Nothing of the module but the start runs in a server that lacks one.
+                /// The function of this name. In a server that lacks a function, only the start of the module runs.
                 #[inline]
                 pub(super) fn $field(&self) -> unsafe extern "C" fn($($type),* $(, $dots)?) $(-> $returned)? {
                     self.$field.expect(concat!("the server has ", $name))

@@ -8,22 +8,22 @@ use super::functions::functions;
 use super::strings::c_text;
 use super::types::{InfoFn, OK, RawInfo};
 
-/// What a module says in INFO.
+/// The fields of a module in INFO.
 pub(crate) trait InfoSource {
-    /// Adds its fields.
+    /// Adds the fields.
     fn add_to(info: &Info);
-    /// Adds them in a crash report: allocates nothing, waits for nothing.
+    /// Adds the fields in a crash report: allocates nothing, waits for nothing.
     fn add_to_crash_report(info: &Info);
 }
 
-/// An answer to INFO under way.
+/// A reply to INFO under way.
 pub(crate) struct Info(*mut RawInfo);
 
 impl Info {
     /// Adds a field. The server puts the module's name before it.
     pub(crate) fn text(&self, field: &CStr, value: &str) {
         let value = c_text(value);
-        // SAFETY: the answer is under way, and both texts are zero-terminated; the server copies them.
+        // SAFETY: the reply is under way, and both texts are zero-terminated. The server copies them.
         unsafe { functions().info_add_field_cstring()(self.0, field.as_ptr(), value.as_ptr()) };
     }
 
@@ -33,7 +33,7 @@ impl Info {
     }
 }
 
-/// Has the server ask `S` for fields. Returns whether it will.
+/// Makes the server request fields from `S`. Returns whether it will.
 pub(crate) fn provide<S: InfoSource>(context: &Context<'_>) -> bool {
     let callback: InfoFn = add::<S>;
     // SAFETY: the context is valid, and the callback has the type that the server calls.
@@ -41,7 +41,7 @@ pub(crate) fn provide<S: InfoSource>(context: &Context<'_>) -> bool {
 }
 
 unsafe extern "C" fn add<S: InfoSource>(info: *mut RawInfo, in_crash_report: c_int) {
-    // SAFETY: the server passes an answer that it is making. The section has the module's name.
+    // SAFETY: the server passes a reply that it is making. The section has the module's name.
     if unsafe { functions().info_add_section()(info, c"".as_ptr()) } != OK {
         return;
     }

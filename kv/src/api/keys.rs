@@ -28,7 +28,7 @@ impl Key<'_> {
         self.raw.as_ptr()
     }
 
-    /// Its type: [`key_type`](super::key_type).
+    /// The key's type: [`key_type`](super::key_type).
     pub(crate) fn kind(&self) -> c_int {
         // SAFETY: the key is open.
         unsafe { functions().key_type()(self.raw()) }
@@ -38,14 +38,14 @@ impl Key<'_> {
         self.kind() == key_type::HASH
     }
 
-    /// Number of its elements, or bytes of a string.
+    /// Number of the key's elements, or bytes of a string.
     pub(crate) fn len(&self) -> usize {
         // SAFETY: the key is open.
         unsafe { functions().value_length()(self.raw()) }
     }
 
-    /// Where the bytes of a string lie in the keyspace, and their number. They stay until the next write to the key.
-    /// `None` for keys of other types.
+    /// Returns the address of a string's bytes in the keyspace, and their number. They stay until the next write to the
+    /// key. `None` for keys of other types.
     pub(crate) fn string(&self) -> Option<(*const u8, usize)> {
         let mut len = 0;
         // SAFETY: the key is open to read.
@@ -57,10 +57,10 @@ impl Key<'_> {
     pub(crate) fn field(&self, field: &Str) -> Option<Str> {
         let mut value: *mut RawString = ptr::null_mut();
         let end: *mut RawString = ptr::null_mut();
-        // SAFETY: the key is open and, as its caller has seen, a hash. Without flags the server takes pairs of a string and a
-        // place for a string, up to a null one.
+        // SAFETY: the key is open and, as the caller has checked, a hash. Without flags the server takes pairs of a
+        // string and a place for a string, up to a null one.
         let found = unsafe { functions().hash_get()(self.raw(), 0, field.raw(), &raw mut value, end) };
-        // SAFETY: the reference of what was found is the caller's.
+        // SAFETY: the reference to the found value is the caller's.
         if found == OK { unsafe { Str::owned(value) } } else { None }
     }
 

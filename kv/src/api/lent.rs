@@ -23,9 +23,9 @@ impl Lent {
         Lent { context: Cell::new(None), cursors: RefCell::new(Vec::new()) }
     }
 
-    /// Lends `context` while `work` runs. Closes the cursors that it leaves open.
+    /// Lends `context` while `work` runs. Closes the cursors that `work` leaves open.
     pub(crate) fn during<T>(&self, context: &Context<'_>, work: impl FnOnce() -> T) -> T {
-        /// Takes the context back, also when a panic unwinds.
+        /// Takes the context back, even if a panic unwinds.
         struct Back<'l>(&'l Lent);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
@@ -44,13 +44,14 @@ impl Lent {
     #[inline]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> Option<T> {
         let raw = self.context.get()?;
-        // SAFETY: `during` has set it inside the callback that the server has passed it to, and takes it back before that
-        // returns.
+        // SAFETY: `during` sets the context inside the callback to which the server has passed it, and takes it back
+        // before that callback returns.
         let context = unsafe { Context::new(raw.as_ptr()) }?;
         Some(work(&context))
     }
 
-    /// Keeps a cursor that `open` makes, under `number`. `None` if none is lent, `open` makes none, or too many are open.
+    /// Keeps a cursor that `open` makes, under `number`. `None` if no context is lent, `open` makes no cursor, or too
+    /// many are open.
     pub(crate) fn open(
         &self,
         number: u64,
@@ -77,19 +78,19 @@ impl Lent {
         Some(work(cursor))
     }
 
-    /// Closes the cursor with this number; `false` if it is not open.
+    /// Closes the cursor with this number. Returns `false` if it is not open.
     pub(crate) fn close(&self, number: u64) -> bool {
         let mut cursors = self.cursors.borrow_mut();
         let found = cursors.iter().position(|(open, _)| *open == number);
         found.map(|at| cursors.swap_remove(at)).is_some()
     }
 
-    /// Whether no more cursors can be opened.
+    /// Returns whether the maximum number of cursors is open.
     pub(crate) fn are_too_many(&self) -> bool {
         self.cursors.borrow().len() >= MAX_CURSORS
     }
 
-    /// Closes all cursors: before a command that may write, as an open key has no reference to its value.
+    /// Closes all cursors, before a command that may write: an open key has no reference to its value.
     pub(crate) fn close_cursors(&self) {
         self.cursors.borrow_mut().clear();
     }

@@ -1,9 +1,9 @@
 //! Bindings to the module interface of Redis and Valkey: the functions that this module uses, found through
-//! `RM_GetApi`, behind types that keep its rules. The only part of the module that calls the server.
+//! `RM_GetApi`, behind types that keep its rules. This is the only part of the module that calls the server.
 //!
-//! The server calls modules on its main thread alone, and a context is valid until the callback returns that it was
-//! passed to. So a [`Context`] exists only as a reference inside callbacks, and whatever is opened in one is closed before
-//! it ends ([`Lent`]).
+//! The server calls modules only on its main thread, and a context is valid until its callback returns. So a
+//! [`Context`] exists only as a reference inside callbacks. Everything opened in one is closed before it ends
+//! ([`Lent`]).
 
 mod client;
 mod commands;
@@ -59,7 +59,7 @@ pub(crate) fn log(level: Level, text: &str) {
     };
     let text = strings::c_text(text);
     // SAFETY: both texts and the format are zero-terminated, and the format takes one text. Without a context the server
-    // logs for no module in particular, which it lets any thread do.
+    // logs for no particular module, which any thread may do.
     unsafe {
         functions().log()(std::ptr::null_mut(), level.as_ptr(), c"<farjump> %s".as_ptr(), text.as_ptr())
     };
@@ -67,28 +67,29 @@ pub(crate) fn log(level: Level, text: &str) {
 
 /// The server's monotonic clock in microseconds.
 pub(crate) fn now() -> u64 {
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     unsafe { functions().monotonic_microseconds()() }
 }
 
-/// Adds a time to those of an event in LATENCY, unless it is below the server's threshold. For the server's thread.
+/// Adds a time to those of an event in LATENCY, unless it is below the server's threshold. Only for the server's
+/// thread.
 pub(crate) fn add_latency(event: &str, milliseconds: i64) {
     let event = strings::c_text(event);
     // SAFETY: the name is zero-terminated, and the server copies it.
     unsafe { functions().latency_add_sample()(event.as_ptr(), milliseconds) };
 }
 
-/// Whether the server runs commands as users for modules ([`Context::call_as`]). Redis 7.0 crashes in a hook when a rule forbids
-/// such a command.
+/// Returns whether the server can run commands as users for modules ([`Context::call_as`]). Redis 7.0 crashes in a hook
+/// when a rule forbids such a command.
 pub(crate) fn runs_as_users() -> bool {
-    /// The first version that does not: 7.2.0. Valkey's begin later.
+    /// The first version without that crash: 7.2.0. Valkey's versions begin later.
     const FIRST: std::ffi::c_int = 0x0007_0200;
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     unsafe { functions().get_server_version()() >= FIRST }
 }
 
-/// Whether writes would not reach replicas and the append-only file now: during CLIENT PAUSE and a failover.
+/// Returns whether writes would not reach replicas and the append-only file: during CLIENT PAUSE and a failover.
 pub(crate) fn must_not_write() -> bool {
-    // SAFETY: it takes nothing. It is called on the server's thread, as contexts exist only there.
+    // SAFETY: the function takes no arguments. It is called on the server's thread, because contexts exist only there.
     unsafe { functions().avoid_replica_traffic()() != 0 }
 }

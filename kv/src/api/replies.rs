@@ -28,7 +28,7 @@ impl Reply {
         ReplyRef { raw: self.0, whole: std::marker::PhantomData }
     }
 
-    /// The text of the error, if it is one.
+    /// Returns the text of the error, if the reply is one.
     pub(crate) fn error(&self) -> Option<String> {
         let root = self.root();
         (root.kind() == reply_type::ERROR).then(|| String::from_utf8_lossy(root.bytes()).into_owned())
@@ -43,13 +43,13 @@ impl Drop for Reply {
 }
 
 impl<'r> ReplyRef<'r> {
-    /// Its type: [`reply_type`].
+    /// The reply's type: [`reply_type`].
     pub(crate) fn kind(self) -> c_int {
         // SAFETY: the reply is alive.
         unsafe { functions().call_reply_type()(self.raw.as_ptr()) }
     }
 
-    /// The number of an integer; otherwise of no meaning.
+    /// The number of an integer. Has no meaning for other types.
     pub(crate) fn integer(self) -> i64 {
         // SAFETY: the reply is alive.
         unsafe { functions().call_reply_integer()(self.raw.as_ptr()) }
@@ -69,12 +69,12 @@ impl<'r> ReplyRef<'r> {
         if index >= self.len() {
             return None;
         }
-        // SAFETY: the reply is alive, an array, and has so many elements. They live as long as the whole.
+        // SAFETY: the reply is alive, an array, and has more than `index` elements. They live as long as the whole.
         let raw = unsafe { functions().call_reply_array_element()(self.raw.as_ptr(), index) };
         NonNull::new(raw).map(|raw| ReplyRef { raw, whole: std::marker::PhantomData })
     }
 
-    /// The bytes of a string, status or error; otherwise none.
+    /// The bytes of a string, status or error. Empty for other types.
     pub(crate) fn bytes(self) -> &'r [u8] {
         if !matches!(self.kind(), reply_type::STRING | reply_type::ERROR) {
             return &[];
@@ -85,7 +85,7 @@ impl<'r> ReplyRef<'r> {
         if at.is_null() {
             return &[];
         }
-        // SAFETY: the server states where the text lies, in the whole reply, and how long it is.
+        // SAFETY: the server states the place of the text, in the whole reply, and its length.
         unsafe { std::slice::from_raw_parts(at.cast(), len) }
     }
 }

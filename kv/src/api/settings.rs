@@ -11,23 +11,23 @@ use super::types::{OK, RawString};
 
 /// A setting that is a number.
 pub(crate) trait NumberSetting {
-    /// Its name behind the module's, as in `farjump.NAME`.
+    /// The setting's name behind the module's, as in `farjump.NAME`.
     const NAME: &'static CStr;
-    /// What the server lets through to [`NumberSetting::set`].
+    /// The range that the server lets through to [`NumberSetting::set`].
     const RANGE: RangeInclusive<i64>;
 
     fn get() -> i64;
 
     /// # Errors
-    /// Why it stays as it is, for the client that asked.
+    /// The reason why the setting does not change, for the client.
     fn set(value: i64) -> Result<(), String>;
 }
 
-/// Adds a setting, whose value now is its default. While a module is loaded alone, and before [`set_from_file`].
+/// Adds a setting, whose present value is its default. Only while a module is loaded, and before [`set_from_file`].
 pub(crate) fn add_number<S: NumberSetting>(context: &Context<'_>) -> bool {
     let (least, most) = S::RANGE.into_inner();
     // SAFETY: the context is valid, and the name zero-terminated; the server copies it. The callbacks have the types that
-    // the server calls; there is none for a change of several settings at once.
+    // the server calls. There is no callback for a change of several settings at once.
     let added = unsafe {
         functions().register_numeric_config()(
             context.raw(),
@@ -45,7 +45,7 @@ pub(crate) fn add_number<S: NumberSetting>(context: &Context<'_>) -> bool {
     added == OK
 }
 
-/// Has the server set what its configuration says of the settings that were added.
+/// Makes the server set the added settings from its configuration.
 pub(crate) fn set_from_file(context: &Context<'_>) -> bool {
     // SAFETY: the context is that of a module that is being loaded.
     unsafe { functions().load_configs()(context.raw()) == OK }
@@ -67,7 +67,7 @@ unsafe extern "C" fn set<S: NumberSetting>(
         Err(_) => "the module failed".to_owned(),
     };
     if !error.is_null() {
-        // SAFETY: the bytes are valid for their length, and copied. The server frees the string that it finds here.
+        // SAFETY: the bytes are valid for their length, and copied. The server frees the string that this writes.
         unsafe {
             *error = functions().create_string()(ptr::null_mut(), problem.as_ptr().cast(), problem.len());
         }

@@ -37,7 +37,7 @@ impl Str {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the string lives as long as this reference to it; nothing writes a string that has several owners.
+        // SAFETY: the string lives as long as this reference to it. Nothing writes a string that has several owners.
         unsafe { bytes_of(self.0.as_ptr()) }
     }
 
@@ -71,6 +71,6 @@ pub(super) unsafe fn bytes_of<'a>(raw: *const RawString) -> &'a [u8] {
     if at.is_null() {
         return &[];
     }
-    // SAFETY: the server states where the string's bytes lie and how many there are.
+    // SAFETY: the server states the place of the string's bytes, and their number.
     unsafe { std::slice::from_raw_parts(at.cast(), len) }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_longlong, c_void};
 
-/// Declares types of which only the server knows the contents.
+/// Declares types whose contents only the server knows.
 macro_rules! opaque {
     ($($(#[$docs:meta])* $name:ident;)*) => {
         $($(#[$docs])* #[repr(C)] pub(super) struct $name { _opaque: [u8; 0] })*
@@ -54,7 +54,7 @@ pub(super) const READ: c_int = 1;
 /// `REDISMODULE_OPEN_KEY_NOTOUCH`: the key does not count as used.
 pub(super) const NO_TOUCH: c_int = 1 << 16;
 /// Valkey 9 refuses `CLUSTER MIGRATESLOTS` with a module that does not declare this. Code's keys in slots that arrive are merged
-/// once the node owns the slots, and Valkey forwards writes of functions as it does those of clients.
+/// once the node owns the slots. Valkey forwards the writes of functions like those of clients.
 pub(super) const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 /// `REDISMODULE_NOTIFY_GENERIC`.
 pub(super) const NOTIFY_GENERIC: c_int = 1 << 2;
@@ -220,7 +220,7 @@ pub(super) struct CommandInfo {
     pub(super) arguments: *mut c_void,
 }
 
-/// Sizes of the structures that a command's information points to: two pointers; the specification above; and for an
+/// Sizes of the structures that a command's information points to: two pointers, the specification above, and for an
 /// argument `name`, `type`, `key_spec_index`, `token`, `summary`, `since`, `flags`, `deprecated_since`, `subargs`.
 pub(super) const COMMAND_INFO_VERSION: CommandInfoVersion =
     CommandInfoVersion { version: 1, history_entry: 16, key_spec: 56, argument: 64 };

@@ -1,8 +1,9 @@
-//! Keys with code that commands about data have taken away, moved or copied: what they are to have is written again.
+//! Keys with code that commands about data have removed, moved or copied. This module writes the code again.
 //!
-//! A key goes by FLUSHALL, FLUSHDB, DEL, RENAME and MOVE, and changes places by SWAPDB. In a cluster it goes with its slot, and the
-//! keys of slots that come from another node are copies beside the node's own. Writing waits for the hook before the
-//! loop's sleep: what an event wrote would reach replicas before the command that the event tells of.
+//! FLUSHALL, FLUSHDB, DEL, RENAME and MOVE remove a key, and SWAPDB moves it to another database. In a cluster a key
+//! goes with its slot, and the keys of slots that come from another node are copies beside the node's own. Writing
+//! waits for the hook before the loop's sleep. A write inside an event would reach replicas before the command that
+//! caused the event.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,10 +12,10 @@ use super::store::{LEAST_BETWEEN, Place, may_write};
 use super::{Code, named};
 use crate::api::{self, Context};
 
-/// What keys with code have met since they were last mended. Events tell of it, also while code runs.
+/// The events of keys with code since the last repair. Events may come while code runs.
 #[derive(Default)]
 pub(crate) struct Happened {
-    /// Whether some may be gone.
+    /// Whether some keys may be gone.
     are_lost: Cell<bool>,
     /// Databases that have changed places.
     swapped: RefCell<Vec<(i32, i32)>>,
@@ -23,22 +24,22 @@ pub(crate) struct Happened {
 }
 
 impl Happened {
-    /// Keys may be gone.
+    /// Notes that keys may be gone.
     pub(crate) fn lost(&self) {
         self.are_lost.set(true);
     }
 
-    /// Two databases have changed places.
+    /// Notes that two databases have changed places.
     pub(crate) fn swapped(&self, first: i32, second: i32) {
         add(&self.swapped, (first, second));
     }
 
-    /// A key of a cluster was written by others.
+    /// Notes that a key of a cluster was written, but not by this module.
     pub(super) fn arrived(&self, place: Place) {
         add(&self.arrived, place);
     }
 
-    /// Whether a database may have the code of another.
+    /// Returns whether a database may have the code of another.
     pub(super) fn has_swapped(&self, database: i32) -> bool {
         self.swapped.borrow().iter().any(|(first, second)| [*first, *second].contains(&database))
     }
@@ -56,12 +57,12 @@ fn add<T: PartialEq>(to: &RefCell<Vec<T>>, new: T) {
 }
 
 impl Code {
-    /// What keys with code have met.
+    /// The events of keys with code.
     pub(crate) fn happened(&self) -> &std::rc::Rc<Happened> {
         &self.happened
     }
 
-    /// All keys with code of this server. Those of a cluster's node but its own one are to be merged.
+    /// Returns all keys with code of this server. In a cluster, marks all but the node's own key for merging.
     pub(super) fn all(&mut self, context: &Context<'_>) -> Vec<Place> {
         let places = self.store.all(context);
         if self.key.is_some() {
@@ -70,7 +71,7 @@ impl Code {
         places
     }
 
-    /// Has keys have what they are to have, if the server may write, and did not try just now.
+    /// Restores the contents of keys with code, if the server may write, and has not tried just now.
     pub(super) fn restore(&mut self, context: &Context<'_>) {
         let now = api::now();
         if self.restored.is_some_and(|last| now - last < LEAST_BETWEEN) || !may_write(context) {
@@ -94,7 +95,7 @@ impl Code {
         done = done.and(self.merge(context));
         match done {
             Ok(()) => self.has_complained = false,
-            // Each call of such code tries again.
+            // Each call of such code tries again, so the log has this only once.
             Err(_) if self.has_complained => {}
             Err(error) => {
                 self.has_complained = true;
@@ -103,7 +104,8 @@ impl Code {
         }
     }
 
-    /// Writes what a name is to have, if its key lacks it. What others have put there stays, and calls say what is wrong with it.
+    /// Writes the code or deletion of a name, if its key lacks it. Fields that others have put there stay, and calls
+    /// report the fault in them.
     fn put_again(
         &mut self,
         context: &Context<'_>,
@@ -126,12 +128,12 @@ impl Code {
         place.map_or(Ok(()), |place| put(context, place, name, seal, content))
     }
 
-    /// Has the node's own key have the code of all keys that have come with slots, and nothing of it be in these.
+    /// Moves the code of all keys that have come with slots into the node's own key.
     fn merge(&mut self, context: &Context<'_>) -> Result<(), String> {
         let arrived = self.happened.arrived.take();
         let arrived = arrived.into_iter().filter(|place| !place.sealed_names(context).is_empty());
         let (here, coming): (Vec<_>, Vec<_>) = arrived.partition(|place| place.is_own(context));
-        // Their slots are on their way.
+        // The slots of these keys are on their way.
         coming.into_iter().for_each(|place| self.happened.arrived(place));
         here.iter().for_each(|place| self.store.add(*place));
         let Some(own) = self.store.known(context).first().copied() else { return Ok(()) };
@@ -184,7 +186,7 @@ fn put(
     }
 }
 
-/// Removes the code of a database from those with which it has changed places.
+/// Removes the code of a database from the databases with which it has changed places.
 fn remove_elsewhere(
     context: &Context<'_>,
     of: &Named,

@@ -1,7 +1,7 @@
 //! Seals of code in keys, and their generations.
 //!
-//! Whoever may write the key may keep what it had, and write it again. So each FJ.LOAD and FJ.DELETE seals a generation of its
-//! own, and a server that has seen one of a name takes none from before it.
+//! Any client that may write the key may keep its contents, and write them again. So each FJ.LOAD and FJ.DELETE seals a
+//! new generation, and a server that has seen a generation of a name accepts no earlier one.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ pub(super) const PURPOSE: &str = "farjump-kv 2026-11 generations of code in keys
 /// The code of a name, in a database of the server.
 pub(super) type Named = (i32, Vec<u8>);
 
-/// What the field `s:NAME` of a key has: the seal of a library in `c:NAME`, or of its deletion.
+/// The contents of the field `s:NAME` of a key: the seal of a library in `c:NAME`, or of its deletion.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seal {
     generation: u64,
@@ -27,7 +27,7 @@ impl Seal {
     /// Length of the field.
     const LEN: usize = 40;
 
-    /// Seals a library under a name; without a library, that there is none.
+    /// Seals a library under a name. Without a library, seals that there is none.
     pub(super) fn new(key: &[u8; 32], of: &Named, generation: u64, library: Option<&[u8]>) -> Seal {
         let (database, name) = of;
         let mut hasher = blake3::Hasher::new_keyed(key);
@@ -40,7 +40,7 @@ impl Seal {
         Seal { generation, hash: hasher.finalize() }
     }
 
-    /// Reads a field; `None` if it has another length.
+    /// Reads a field. `None` if it has another length.
     pub(super) fn read(field: &[u8]) -> Option<Seal> {
         let (generation, hash) = field.split_first_chunk()?;
         let hash = <[u8; 32]>::try_from(hash).ok()?;
@@ -59,24 +59,24 @@ impl Seal {
         self.generation
     }
 
-    /// Whether it is the module's own, of this library or of a deletion.
+    /// Returns whether the seal is the module's own, of this library or of a deletion.
     pub(super) fn is_of(self, key: &[u8; 32], of: &Named, library: Option<&[u8]>) -> bool {
         self == Seal::new(key, of, self.generation, library)
     }
 }
 
-/// What the newest seal of a name is of.
+/// The content of the newest seal of a name.
 #[derive(Clone)]
 pub(super) enum Content {
-    /// Of this library. Keys that have lost it get it again.
+    /// This library. Keys that have lost it get it again.
     Library(Rc<[u8]>),
-    /// Of a deletion.
+    /// A deletion.
     Deleted,
-    /// Of a library that was not among the data that the server has loaded.
+    /// A library that was not among the data that the server has loaded.
     Gone,
 }
 
-/// The newest seals that this server has seen, its own and its primary's, and what they are of.
+/// The newest seals that this server has seen, its own and its primary's, and their contents.
 #[derive(Default)]
 pub(super) struct Newest(HashMap<Named, (Seal, Content)>);
 
@@ -85,28 +85,28 @@ impl Newest {
         self.0.get(of).map(|(seal, _)| *seal)
     }
 
-    /// Whether `seal` is newer than all that were seen.
+    /// Returns whether `seal` is newer than all that were seen.
     pub(super) fn is_older_than(&self, of: &Named, seal: Seal) -> bool {
         self.seal(of).is_none_or(|newest| newest.generation < seal.generation)
     }
 
-    /// Whether there was code of this name.
+    /// Returns whether there was code of this name.
     pub(super) fn knows(&self, of: &Named) -> bool {
         self.0.contains_key(of)
     }
 
-    /// Whether code with this seal may run: nothing newer was seen.
+    /// Returns whether code with this seal may run, because no newer seal was seen.
     pub(super) fn lets(&self, of: &Named, seal: Seal) -> bool {
         self.is_older_than(of, seal) || self.seal(of) == Some(seal)
     }
 
-    /// Whether a seal that is right would tell something new: [`Newest::note`] would take it.
+    /// Returns whether a valid seal would be new: [`Newest::note`] would take it.
     pub(super) fn lacks(&self, of: &Named, seal: Seal) -> bool {
         let is_gone = |(known, content): &(Seal, Content)| *known == seal && matches!(content, Content::Gone);
         self.is_older_than(of, seal) || self.0.get(of).is_some_and(is_gone)
     }
 
-    /// Notes a seal that is right, and what it is of.
+    /// Notes a valid seal, and its content.
     pub(super) fn note(&mut self, of: Named, seal: Seal, content: Content) {
         if self.lacks(&of, seal) {
             self.0.insert(of, (seal, content));
@@ -121,7 +121,7 @@ impl Newest {
         }
     }
 
-    /// The newest seal of a name, and what it is of, unless that is gone.
+    /// The newest seal of a name, and its content, unless that is gone.
     pub(super) fn get(&self, of: &Named) -> Option<(Seal, Content)> {
         self.0.get(of).filter(|(_, content)| !matches!(content, Content::Gone)).cloned()
     }
@@ -134,13 +134,13 @@ impl Newest {
         self.0.iter().filter(is_here).map(|(of, _)| &of.1[..])
     }
 
-    /// All of it that keys are to have.
+    /// All seals and contents that keys should have.
     pub(super) fn all(&self) -> Vec<(Named, Seal, Content)> {
         let known = self.0.iter().filter(|(_, (_, content))| !matches!(content, Content::Gone));
         known.map(|(of, (seal, content))| (of.clone(), *seal, content.clone())).collect()
     }
 
-    /// Forgets libraries, and no generation: what the server has loaded counts.
+    /// Forgets libraries, but no generation: the data that the server has loaded count.
     pub(super) fn forget_libraries(&mut self) {
         for (_, content) in self.0.values_mut().filter(|(_, content)| matches!(content, Content::Library(_)))
         {
@@ -148,8 +148,8 @@ impl Newest {
         }
     }
 
-    /// The number of the next generation: the time in microseconds, so that it is higher than those of servers that have ended,
-    /// too, but more than the last one in any case.
+    /// The number of the next generation: the time in microseconds, and more than the last generation in any case. So
+    /// it is also higher than the generations of servers that have ended.
     pub(super) fn next(&self, of: &Named) -> u64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);

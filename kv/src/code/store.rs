@@ -1,4 +1,4 @@
-//! The keys in which code lies: one, or in a cluster one in a slot of each node.
+//! The keys that hold code: one, or in a cluster one in a slot of each node.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,8 @@ use super::seals::Seal;
 use crate::api::{self, CallFlags, Context, Key, Str, context_flags};
 use crate::code_key::{KEY, SLOTS, key_in, slot_of_key};
 
-/// Least time between two looks at all keys that may have code, in microseconds: one look takes about a millisecond.
+/// Least time between two searches of all keys that may have code, in microseconds. One search takes about a
+/// millisecond.
 pub(super) const LEAST_BETWEEN: u64 = 50_000;
 
 /// A key that may have code.
@@ -21,9 +22,9 @@ pub(super) enum Place {
 /// The keys with code that this node is known to have.
 #[derive(Default)]
 pub(super) struct Store {
-    /// Those of a cluster's node.
+    /// The known keys of a cluster's node.
     known: Vec<Place>,
-    /// When all were looked at, by the server's clock.
+    /// The time of the last search of all keys, by the server's clock.
     looked: Option<u64>,
 }
 
@@ -43,19 +44,19 @@ impl Place {
         key.field(&Str::new(&field(prefix, name)))
     }
 
-    /// Whether the key has code of this name.
+    /// Returns whether the key has code of this name.
     pub(super) fn has(self, context: &Context<'_>, name: &[u8]) -> bool {
         self.field(context, b"c:", name).is_some()
     }
 
-    /// The seal of a name, right or not.
+    /// The seal of a name, valid or not.
     pub(super) fn seal(self, context: &Context<'_>, name: &[u8]) -> Option<Seal> {
         let key_name = Str::new(&self.name());
         let key = context.open(&key_name).filter(Key::is_hash)?;
         seal_in(&key, name)
     }
 
-    /// Names of which the key has a seal, right or not.
+    /// Names for which the key has a seal, valid or not.
     pub(super) fn sealed_names(self, context: &Context<'_>) -> Vec<Vec<u8>> {
         let key_name = Str::new(&self.name());
         let key = context.open(&key_name).filter(Key::is_hash);
@@ -71,8 +72,8 @@ impl Place {
         (key.starts_with(KEY) && key == key_in(slot)).then_some(Place::Slot(slot))
     }
 
-    /// Whether the key would be this server's: in a cluster, whether the node has its slot. A replica has no keys but its
-    /// primary's.
+    /// Returns whether the key would be this server's: in a cluster, whether the node has its slot. A replica has only
+    /// its primary's keys.
     pub(super) fn is_own(self, context: &Context<'_>) -> bool {
         if !context.in_cluster() || context.flags() & context_flags::REPLICA != 0 {
             return true;
@@ -84,7 +85,7 @@ impl Place {
     /// Writes the fields of a name.
     ///
     /// # Errors
-    /// Why the server does not.
+    /// The server's reason for refusing.
     pub(super) fn put(
         self,
         context: &Context<'_>,
@@ -99,17 +100,17 @@ impl Place {
     /// Removes the fields of a name.
     ///
     /// # Errors
-    /// Why the server does not.
+    /// The server's reason for refusing.
     pub(super) fn remove(self, context: &Context<'_>, name: &[u8]) -> Result<(), String> {
         let words = [&self.name()[..], &field(b"c:", name), &field(b"s:", name)];
         write(context, c"hdel", &words)
     }
 
-    /// Removes the code of a name, and leaves the seal of its deletion: replicas take no older code from then on. That comes
-    /// first, as they note it when it is written.
+    /// Removes the code of a name, and leaves the seal of its deletion: replicas take no older code from then on. The
+    /// seal comes first, because replicas note it when it is written.
     ///
     /// # Errors
-    /// Why the server does not.
+    /// The server's reason for refusing.
     pub(super) fn delete(self, context: &Context<'_>, name: &[u8], seal: &[u8]) -> Result<(), String> {
         write(context, c"hset", &[&self.name()[..], &field(b"s:", name), seal])?;
         write(context, c"hdel", &[&self.name()[..], &field(b"c:", name)])
@@ -126,7 +127,7 @@ impl Place {
 }
 
 impl Store {
-    /// The keys with code that are known: in a cluster, those that are still this node's.
+    /// The known keys with code. In a cluster, those that are still this node's.
     pub(super) fn known(&mut self, context: &Context<'_>) -> Vec<Place> {
         if !context.in_cluster() {
             return vec![Place::Key];
@@ -135,7 +136,7 @@ impl Store {
         self.known.clone()
     }
 
-    /// All keys with code, after a look at each that there may be.
+    /// All keys with code, after a search of every possible one.
     pub(super) fn all(&mut self, context: &Context<'_>) -> Vec<Place> {
         if context.in_cluster() {
             self.looked = Some(api::now());
@@ -151,13 +152,13 @@ impl Store {
         }
     }
 
-    /// Whether all keys may be looked at again.
+    /// Returns whether all keys may be searched again.
     pub(super) fn is_due(&self) -> bool {
         self.looked.is_none_or(|looked| api::now() - looked >= LEAST_BETWEEN)
     }
 
-    /// The keys that have code of this name, that of the highest generation first. Looks at all keys if those that are known
-    /// have none, now and then.
+    /// Returns the keys that have code of this name, that of the highest generation first. Searches all keys if the
+    /// known ones have none, at a limited rate.
     pub(super) fn find(&mut self, context: &Context<'_>, name: &[u8]) -> Vec<Place> {
         let has = |place: &Place| place.has(context, name);
         let mut found: Vec<Place> = self.known(context).into_iter().filter(has).collect();
@@ -168,32 +169,32 @@ impl Store {
         found
     }
 
-    /// The key to write to; `None` if this node has no slot, or does not know the cluster.
+    /// Returns the key to write to. `None` if this node has no slot, or does not know the cluster.
     pub(super) fn writable(&mut self, context: &Context<'_>) -> Option<Place> {
         if let Some(known) = self.known(context).first() {
             return Some(*known);
         }
-        // The last one: slots that move to other nodes are mostly taken from the first on.
+        // The last slot: slots that move to other nodes are mostly the first ones.
         let place = (0..SLOTS).rev().map(Place::Slot).find(|place| place.is_own(context))?;
         self.known.push(place);
         Some(place)
     }
 }
 
-/// The keys with code that are there, in a cluster whether or not the node has their slot. Opening a key asks for no slot, and
-/// takes a fraction of a command.
+/// Returns the existing keys with code, in a cluster whether or not the node has their slot. Opening a key checks no
+/// slot, and takes a fraction of a command's time.
 pub(super) fn present(context: &Context<'_>) -> impl Iterator<Item = Place> {
     let slots = if context.in_cluster() { SLOTS } else { 0 };
     let all = std::iter::once(Place::Key).chain((0..slots).map(Place::Slot));
     all.filter(|place| context.open(&Str::new(&place.name())).is_some())
 }
 
-/// The seal of a name in a key with code, right or not.
+/// Returns the seal of a name in a key with code, valid or not.
 pub(super) fn seal_in(key: &Key<'_>, name: &[u8]) -> Option<Seal> {
     key.field(&Str::new(&field(b"s:", name))).and_then(|found| Seal::read(found.bytes()))
 }
 
-/// Refuses what uses keys of other slots where Valkey would look for them, and write them, in the wrong slot.
+/// Refuses work on keys of other slots where Valkey would read and write them in the wrong slot.
 pub(super) fn refuse_together(context: &Context<'_>) -> Result<(), String> {
     const TOGETHER: std::ffi::c_int = context_flags::SCRIPT | context_flags::MULTI;
     match context.in_cluster() && context.flags() & TOGETHER != 0 {
@@ -202,7 +203,7 @@ pub(super) fn refuse_together(context: &Context<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether the server may write now, for itself.
+/// Returns whether the server may write for itself.
 pub(super) fn may_write(context: &Context<'_>) -> bool {
     const NO: std::ffi::c_int = context_flags::READONLY | context_flags::REPLICA | context_flags::OOM;
     !api::must_not_write() && context.flags() & NO == 0

@@ -1,4 +1,4 @@
-//! What the user may do for whom functions run.
+//! The rights of the user as which functions run.
 
 use std::rc::Rc;
 
@@ -9,33 +9,33 @@ use crate::code_key::slot_of_key;
 
 /// A user's rights, for one turn: no rule changes meanwhile.
 pub(super) enum Access {
-    /// Those of its rules.
+    /// The rights of the user's rules.
     Some(Rights),
-    /// None, for this reason.
+    /// No rights, for this reason.
     None(String),
 }
 
-/// What a user's rules let it do.
+/// The rights that a user's rules give.
 pub(super) struct Rights {
     user: Rc<User>,
     reach: Reach,
-    /// Whether no rule keeps it from reading any key, whichever command reads.
+    /// True if no rule keeps it from reading any key, whichever command reads.
     reads_all_keys: bool,
 }
 
-/// How much of what a user does has to be checked.
+/// The extent of checks for a user's commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Nothing: it may run all commands, on all keys and channels.
+    /// None: it may run all commands, on all keys and channels.
     Everything,
-    /// Commands, which may have channels: it may run all commands, on all keys.
+    /// Commands that may have channels: it may run all commands, on all keys.
     AllKeys,
-    /// All.
+    /// All commands.
     Some,
 }
 
 impl Access {
-    /// The rights of the user of this name.
+    /// Returns the rights of the user of this name.
     pub(super) fn of(name: &[u8]) -> Access {
         let Some(user) = User::named(name) else {
             return Access::None(format!(
@@ -57,17 +57,18 @@ impl Access {
             true => Reach::AllKeys,
             false => Reach::Some,
         };
-        // A command may be let by a selector, with the keys of that selector alone.
+        // A selector may permit a command, but only with the keys of that selector.
         let reads_all_keys = reach != Reach::Some || selectors.is_empty() && (has("~*") || has("%R~*"));
         Access::Some(Rights { user: Rc::new(user), reach, reads_all_keys })
     }
 }
 
 /// Commands of one word that have no keys. Users with few rights may run no other command of one word: the server would
-/// look for keys that are not there.
+/// look for keys that do not exist.
 const OF_ONE_WORD: [&str; 7] = ["dbsize", "info", "lastsave", "ping", "randomkey", "role", "time"];
 
-/// Whether the options of SORT have a pattern for names of keys, as the server reads them: up to their first zero.
+/// Returns whether the options of SORT have a pattern for names of keys, as the server reads them: up to their first
+/// zero.
 fn has_patterns(options: &[&[u8]]) -> bool {
     let mut options = options.iter();
     while let Some(option) = options.next() {
@@ -131,7 +132,7 @@ impl Kv {
     pub(super) fn check_slots(&self, command: &[&[u8]]) -> Result<(), Fault> {
         let Some(slot) = self.state.borrow().slot else { return Ok(()) };
         let answer = self.ask_of_command(b"getkeys", command);
-        // An error is that of a command without keys.
+        // An error means that the command has no keys.
         let Some(answer) = answer.filter(|answer| answer.error().is_none()) else { return Ok(()) };
         let keys = answer.root();
         let mut keys = (0..keys.len()).filter_map(|index| Some(keys.element(index)?.bytes()));
@@ -139,7 +140,7 @@ impl Kv {
     }
 
     /// Checks that the user may run a command. The server looks for its keys where commands of that name have them,
-    /// without checking the number of arguments: that is checked before.
+    /// without checking the number of arguments. That number is checked before.
     pub(super) fn check_command(&self, command: &[&[u8]]) -> Result<(), Fault> {
         let (reach, reads_all_keys) = {
             let mut state = self.state.borrow_mut();
@@ -159,7 +160,7 @@ impl Kv {
             _ => {
                 let answer = self.ask_of_command(b"getkeys", command);
                 let answer = answer.and_then(|answer| answer.error()).unwrap_or_default();
-                // Other errors are of commands that have no keys.
+                // Other errors mean that the command has no keys.
                 let is_wrong =
                     ["Invalid number of", "Invalid command"].iter().any(|part| answer.contains(part));
                 if is_wrong { answer } else { String::new() }
@@ -182,19 +183,19 @@ impl Kv {
         Ok(())
     }
 
-    /// The server's answer to a question about a command.
+    /// Returns the server's reply to a query about a command.
     pub(super) fn ask_of_command(&self, question: &[u8], command: &[&[u8]]) -> Option<Reply> {
         let asked: Vec<Str> = [question].iter().chain(command).map(|word| Str::new(word)).collect();
         self.lent.with(|context| context.call(c"command", &CallFlags::READ, &asked)).flatten()
     }
 
-    /// Whether a command reads keys that it does not name. The names of those that do, and why no others, are in
-    /// `docs/decisions/kv-commands.md`.
+    /// Returns whether a command reads keys that it does not name. `kv/tests/servers/commands.toml` lists all commands,
+    /// and those that do.
     fn reads_beyond(&self, command: &[&[u8]]) -> bool {
         if !has_patterns(command.get(2..).unwrap_or_default()) {
             return false;
         }
-        // The configuration may give commands other names; the server's table has the first ones.
+        // The configuration may give commands other names. The server's table has the original ones.
         let known = self.ask_of_command(b"info", &command[..1]);
         let name = known.as_ref().and_then(|known| known.root().element(0)?.element(0));
         name.is_none_or(|name| [&b"sort"[..], b"sort_ro"].contains(&name.bytes()))

@@ -1,5 +1,5 @@
 //! Values that functions answer with, and the words that links call with: both in RESP, the protocol of the server's clients.
-//! A source that a link brings gets the bytes; for `FJ.CALL` the server writes them in its client's version of the protocol.
+//! A link's source gets the bytes. For `FJ.CALL` the server writes them in its client's version of the protocol.
 
 use super::fault::{Code, Fault};
 use super::{Bytes, Copy, Door, Kv, numbers};
@@ -16,27 +16,27 @@ pub(crate) enum Value<'r> {
 /// The end of a line of RESP.
 const END: &[u8] = b"\r\n";
 
-/// The line at the begin of `bytes` that begins with `kind`, without that, and what follows it.
+/// Returns the line at the start of `bytes` that begins with `kind`, without `kind`, and the bytes behind it.
 fn line(bytes: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let rest = bytes.strip_prefix(&[kind])?;
     let end = rest.windows(END.len()).position(|window| window == END)?;
     Some((&rest[..end], &rest[end + END.len()..]))
 }
 
-/// A length at the begin of `bytes`, and what follows it.
+/// Returns a length at the start of `bytes`, and the bytes behind it.
 fn length(bytes: &[u8], kind: u8) -> Option<(usize, &[u8])> {
     let (text, rest) = line(bytes, kind)?;
     Some((usize::try_from(numbers::integer(text)?).ok()?, rest))
 }
 
-/// A string at the begin of `bytes`, and what follows it.
+/// Returns a string at the start of `bytes`, and the bytes behind it.
 fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = length(bytes, b'$')?;
     let (string, rest) = rest.split_at_checked(len)?;
     Some((string, rest.strip_prefix(END)?))
 }
 
-/// The value at the begin of `bytes`, and what follows it.
+/// Returns the value at the start of `bytes`, and the bytes behind it.
 fn value(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
     Some(match bytes.first()? {
         b':' => line(bytes, b':')
@@ -52,7 +52,7 @@ fn value(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
 /// The values of a whole answer, in order.
 ///
 /// # Errors
-/// A sentence, if the values are not one.
+/// A message, if the values are not one answer.
 pub(crate) fn values(reply: &[u8]) -> Result<Vec<Value<'_>>, String> {
     let (mut values, mut rest, mut missing) = (Vec::new(), reply, 1_usize);
     while !rest.is_empty() {
@@ -127,7 +127,7 @@ impl Kv {
         }
     }
 
-    /// Takes the payload of a link's call for keys and arguments. What came with a command stays.
+    /// Takes the payload of a link's call for keys and arguments. Does nothing in a call by a command.
     pub(super) fn take_words(&self, payload: &[u8]) -> Result<(), Fault> {
         if self.with_door(|door| door.is_command)? {
             return Ok(());

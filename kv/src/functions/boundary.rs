@@ -1,5 +1,5 @@
-//! The functions that injected code imports: `farjump_kv.h`. They trust their caller with pointers, as all functions that
-//! a target exports do, and with nothing else.
+//! The functions that injected code imports: `farjump_kv.h`. Like all functions that a target exports, they trust their
+//! caller's pointers, but nothing else.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ const FOUND: c_int = 0;
 /// `KV_ABSENT`, and `KV_END`.
 const ABSENT: c_int = 1;
 
-/// All of them.
+/// Returns all these functions.
 pub(crate) fn exports() -> Vec<Export> {
     vec![
         export!(kv_type(_, _, _)),
@@ -69,7 +69,7 @@ pub(crate) struct Handle {
     _opaque: [u8; 0],
 }
 
-/// Runs a function. Nothing unwinds into injected code.
+/// Runs a function's work. No panic unwinds into injected code.
 #[inline]
 fn run(work: impl FnOnce(&Kv) -> Result<c_int, Fault>) -> c_int {
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -81,20 +81,20 @@ fn run(work: impl FnOnce(&Kv) -> Result<c_int, Fault>) -> c_int {
     ran.unwrap_or(Code::Failed as c_int)
 }
 
-/// The bytes that a function passes.
+/// Returns the bytes that a function passes.
 ///
 /// # Safety
-/// If `len` is not 0, `data` must be valid for reads of so many bytes for `'a`.
+/// If `len` is not 0, `data` must be valid for reads of `len` bytes for `'a`.
 #[inline]
 unsafe fn passed<'a>(data: *const c_void, len: usize) -> &'a [u8] {
     match data.is_null() || len == 0 {
         true => &[],
-        // SAFETY: this function's caller guarantees it.
+        // SAFETY: this function's caller guarantees the bytes.
         false => unsafe { slice::from_raw_parts(data.cast(), len) },
     }
 }
 
-/// Writes what was found.
+/// Writes the found value.
 ///
 /// # Safety
 /// `into` must be null or valid for a write.
@@ -102,7 +102,7 @@ unsafe fn passed<'a>(data: *const c_void, len: usize) -> &'a [u8] {
 unsafe fn give<T>(found: Option<T>, into: *mut T) -> c_int {
     let Some(found) = found else { return ABSENT };
     if !into.is_null() {
-        // SAFETY: this function's caller guarantees it.
+        // SAFETY: this function's caller guarantees `into`.
         unsafe { into.write(found) };
     }
     FOUND
@@ -118,7 +118,7 @@ macro_rules! kv_functions {
             /// pointer to a result null or valid for a write.
             unsafe extern "C" fn $name(_kv: *mut Handle $(, $argument: $type)*) -> c_int {
                 #[allow(unused_unsafe, reason = "some take no pointers")]
-                // SAFETY: this function's caller guarantees all pointers, as `passed` and `give` ask.
+                // SAFETY: this function's caller guarantees all pointers, as `passed` and `give` require.
                 run(|$kv| unsafe { $body })
             }
         )*
@@ -384,14 +384,14 @@ struct Part {
     len: usize,
 }
 
-/// Writes the number that a text is.
+/// Writes the number that a text states.
 ///
 /// # Safety
 /// `value` must be null or valid for a write.
 unsafe fn parsed<T>(text: &[u8], parse: fn(&[u8]) -> Option<T>, value: *mut T) -> Result<c_int, Fault> {
     let number = parse(text)
         .ok_or_else(|| Fault::new(Code::BadArgument, format!("{} is no such number", shown(text))))?;
-    // SAFETY: this function's caller guarantees it.
+    // SAFETY: this function's caller guarantees `value`.
     Ok(unsafe { give(Some(number), value) })
 }
 
@@ -402,14 +402,14 @@ unsafe fn parsed<T>(text: &[u8], parse: fn(&[u8]) -> Option<T>, value: *mut T) -
 unsafe fn written(number: &numbers::Text, text: *mut u8, len: *mut usize) -> c_int {
     let bytes = number.bytes();
     if !text.is_null() {
-        // SAFETY: this function's caller guarantees the room, and no text is longer.
+        // SAFETY: this function's caller guarantees the space, and no text is longer.
         unsafe { text.copy_from(bytes.as_ptr(), bytes.len()) };
     }
-    // SAFETY: this function's caller guarantees it.
+    // SAFETY: this function's caller guarantees `len`.
     unsafe { give(Some(bytes.len()), len) }
 }
 
-/// The end of a cursor, or one whose elements are others than those asked for.
+/// Returns the end of a cursor, or the fault of a cursor over elements of another kind.
 fn other_cursor(found: Option<Element>) -> Result<c_int, Fault> {
     match found {
         None => Ok(ABSENT),

@@ -1,8 +1,9 @@
-//! Room for a function's write in a server that evicts.
+//! Memory for a function's write in a server that evicts.
 //!
-//! The server evicts before a client's command, and not before a command that a module runs. Victims are chosen here as it
-//! chooses them: the best of a few random keys. They go by DEL, so that replicas and the append-only file see them go. Not
-//! by UNLINK, which frees large values later, in a thread: the room is needed now.
+//! The server evicts before a client's command, and not before a command that a module runs. This module chooses
+//! victims as the server does: the best of a few random keys. It deletes them by DEL, so that the deletion reaches
+//! replicas and the append-only file. UNLINK would free large values later, in a thread, but the memory is needed at
+//! once.
 
 use super::{Kv, count};
 use crate::api::{self, CallFlags, Context, Rank, Str};
@@ -12,18 +13,18 @@ use crate::code_key::KEY;
 const MOST_TIME: u64 = 1000;
 /// Most keys that one write evicts.
 const MOST_KEYS: usize = 1024;
-/// How far over its limit a server takes a write, as a part of the limit, if there was no time to evict enough. The server
-/// lets commands of clients run while it has not done evicting.
+/// The excess over the limit, as a fraction of it, at which a server still takes a write if there was no time to evict
+/// enough. The server lets commands of clients run while it has not finished evicting.
 const MOST_OVER: f32 = 0.25;
-/// Most keys in one DEL. The first has one key, and each has twice as many as the one before: until the turn ends, the memory
-/// of a command that goes to replicas may be more than that of one small key.
+/// Most keys in one DEL. The first DEL has one key, and each has twice as many as the one before. Until the turn ends,
+/// a command that goes to replicas may take more memory than one small key.
 const MOST_TOGETHER: usize = 16;
-/// Random keys that are looked at for each sample. Only some may be evicted: those with an expiry, by some policies.
+/// Number of random keys to try for each sample. By some policies only keys with an expiry may be evicted.
 const TRIES: usize = 16;
-/// Most samples, as a setting of the server's may have any number.
+/// Most samples, because the server's setting may have any value.
 const MOST_SAMPLES: usize = 64;
 
-/// How the server evicts, for one turn.
+/// The server's policy of eviction, for one turn.
 #[derive(Clone)]
 pub(super) struct Policy {
     rank: Rank,
@@ -33,7 +34,7 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// The server's; `None` if it does not say, or evicts nothing.
+    /// Returns the server's policy. `None` if the server does not report it, or evicts nothing.
     fn of(context: &Context<'_>) -> Option<Policy> {
         let answer =
             context.call(c"config", &CallFlags::ASK, &[Str::new(b"get"), Str::new(b"maxmemory-*")])?;
@@ -57,7 +58,7 @@ impl Policy {
         Some(Policy { rank, only_volatile: keys == "volatile", samples: samples.clamp(1, MOST_SAMPLES) })
     }
 
-    /// Numbers of the databases with keys that may go.
+    /// Returns the numbers of the databases with keys that may be evicted.
     fn databases(&self, context: &Context<'_>) -> Vec<i32> {
         let answer = context.call(c"info", &CallFlags::ASK, &[Str::new(b"keyspace")]);
         let Some(answer) = answer.filter(|answer| answer.error().is_none()) else {
@@ -74,10 +75,11 @@ impl Policy {
 }
 
 impl Kv {
-    /// Evicts until the server is below its limit of memory, or some time has passed. Returns whether a write may go on. The keys named by `words`, and those of
-    /// loaded code, stay. The caller has checked that the server may write now.
+    /// Evicts until the server is below its limit of memory, or some time has passed. Returns whether a write may
+    /// proceed. The keys named by `words`, and the keys of loaded code, stay. The caller has checked that the server
+    /// may write.
     pub(super) fn make_room(&self, words: &[Str]) -> bool {
-        // Keys of other slots cannot go then. The server has evicted before such a command itself.
+        // Keys of other slots cannot be evicted here. The server itself has evicted before such a command.
         if self.state.borrow().slot.is_some() {
             return false;
         }
@@ -100,7 +102,7 @@ fn make_room(context: &Context<'_>, policy: &Policy, words: &[Str]) -> bool {
     let end = api::now() + MOST_TIME;
     let databases = policy.databases(context);
     let (mut evicted, mut together) = (0, 1);
-    // Once in any case: the system may have let another process run until now.
+    // At least once: the system may have let another process run until this point.
     loop {
         let before = evicted;
         for &database in &databases {

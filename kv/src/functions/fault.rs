@@ -1,4 +1,4 @@
-//! Why a function got nothing.
+//! The reasons why a function got nothing.
 
 /// Numbers of `farjump_kv.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Code {
     NoCall = -11,
 }
 
-/// A number, and the sentence to it.
+/// A number, and its message.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) code: Code,
@@ -31,7 +31,7 @@ impl Fault {
     }
 }
 
-/// A name or value as messages show it.
+/// Returns a name or value in the form for messages.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const MOST: usize = 64;
     let cut = if bytes.len() > MOST { "…" } else { "" };

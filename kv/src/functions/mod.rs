@@ -1,4 +1,4 @@
-//! What injected functions may do with the server's data: `farjump_kv.h`.
+//! The operations of injected functions on the server's data: `farjump_kv.h`.
 
 mod access;
 mod answers;
@@ -28,7 +28,7 @@ const MOST_LENT: usize = 64 << 20;
 const LONGEST_KEPT_NAME: usize = 255;
 
 thread_local! {
-    /// The server's data as the functions see it that run on this thread.
+    /// The server's data for the functions that run on this thread.
     static KV: Kv = const { Kv::new() };
 }
 
@@ -46,8 +46,8 @@ impl Bytes {
     }
 }
 
-/// The module's word on a call: for whom it runs, and what its door lets it do. It is a part of the call's principal, so that
-/// it holds also where the call runs later than its command.
+/// The module's word on a call: its user and its terms. It is a part of the call's principal, so it also holds if the
+/// call runs later than its command.
 #[derive(Clone, Debug)]
 pub(crate) struct Word {
     /// The user's name.
@@ -55,25 +55,25 @@ pub(crate) struct Word {
     pub(crate) terms: Terms,
 }
 
-/// On which terms a call runs.
+/// The terms of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Terms {
-    /// Whether writes are let.
+    /// Whether writes are permitted.
     pub(crate) may_write: bool,
-    /// The slot of the command's keys, if it has some.
+    /// The slot of the command's keys, if it has keys.
     pub(crate) slot: Option<u16>,
     /// The database.
     pub(crate) database: c_int,
 }
 
-/// What came with the command that runs functions. None of it is there for calls that run later.
+/// The things that came with the command that runs functions. Calls that run later have none of them.
 #[derive(Default)]
 pub(crate) struct Door {
     /// Keys.
     pub(crate) keys: Vec<Bytes>,
     /// Arguments.
     pub(crate) args: Vec<Bytes>,
-    /// Whether they came with a command, and not with a call of a link.
+    /// Whether they came with a command.
     pub(crate) is_command: bool,
 }
 
@@ -81,27 +81,27 @@ pub(crate) struct Door {
 struct Kv {
     lent: Lent,
     state: RefCell<State>,
-    /// Whether the end of the running call is to be heeded.
+    /// Whether to act at the end of the running call.
     heeds_end: Cell<bool>,
     /// The number of the principal whose word the state has.
     principal: Cell<Option<u64>>,
 }
 
-/// What functions that run have.
+/// The state of running functions.
 struct State {
     door: Option<Door>,
-    /// What the user may do; found out at the first access of the turn.
+    /// The rights of the user, determined at the first access of the turn.
     access: Option<Access>,
-    /// What other users may do for whom calls have run in this turn.
+    /// The rights of other users as which calls have run in this turn.
     others: Vec<(Vec<u8>, Access)>,
-    /// The user for whom the running call runs.
+    /// The user as which the running call runs.
     user: Vec<u8>,
-    /// Whether it may write.
+    /// Whether the running call may write.
     may_write: bool,
-    /// How the server evicts; asked at the first write for which it has no memory.
+    /// The server's policy of eviction, queried at the first write that lacks memory.
     eviction: Option<eviction::Policy>,
     in_cluster: bool,
-    /// The slot of a cluster that the running call is for.
+    /// The slot of a cluster for which the running call runs.
     slot: Option<u16>,
     /// One string for each length of names, rewritten for each look-up.
     names: Vec<Option<Str>>,
@@ -116,11 +116,11 @@ struct State {
     words: Option<Door>,
     /// Whether a call has answered with a value since the turn began.
     has_answered: bool,
-    /// Room for the bytes of a value.
+    /// Space for the bytes of a value.
     answer: Vec<u8>,
-    /// The sentence to the last error.
+    /// The message of the last error.
     error: String,
-    /// What commands act on, by the names that functions have used.
+    /// The scopes of commands, by the names that functions have used.
     scopes: BTreeMap<Vec<u8>, Scope>,
     /// The database of the running call, if it has selected another one.
     call_database: Option<c_int>,
@@ -137,7 +137,7 @@ enum Copy {
 pub(crate) struct Figures {
     pub(crate) writes: u64,
     pub(crate) refused: u64,
-    /// Keys that made room for writes.
+    /// Keys that were evicted to make space for writes.
     pub(crate) evicted: u64,
 }
 
@@ -145,7 +145,7 @@ thread_local! {
     static FIGURES: Cell<Figures> = const { Cell::new(Figures { writes: 0, refused: 0, evicted: 0 }) };
 }
 
-/// Writes made, and accesses refused, since the module was loaded.
+/// Returns the numbers of writes made and accesses refused since the module was loaded.
 pub(crate) fn figures() -> Figures {
     FIGURES.get()
 }
@@ -186,7 +186,7 @@ impl Kv {
         }
     }
 
-    /// Takes the word on the running call, if it is another principal's than the last one.
+    /// Takes the word on the running call, if its principal differs from the last one.
     #[inline]
     fn follow(&self) -> Result<(), Fault> {
         match farjump::principal_number() == self.principal.get() {
@@ -214,27 +214,27 @@ impl Kv {
         Ok(())
     }
 
-    /// Ends what the running call has been lent.
+    /// Ends everything that was lent to the running call.
     fn end_call(&self) {
         self.heeds_end.set(false);
         self.lent.close_cursors();
         self.leave_database();
         let mut state = self.state.borrow_mut();
-        // Before the copies, in which they lie.
+        // Before the copies, which hold them.
         state.words = None;
         state.copies.clear();
         state.copied = 0;
         state.reply = None;
     }
 
-    /// Something that came with the running call.
+    /// Returns something that came with the running call.
     fn with_door<T>(&self, take: impl FnOnce(&Door) -> T) -> Result<T, Fault> {
         let state = self.state.borrow();
         let door = state.words.as_ref().or(state.door.as_ref());
         door.map(take).ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))
     }
 
-    /// Has the server's data given back when the running call ends.
+    /// Arranges that the running call returns the server's data when it ends.
     fn heed_end(&self) {
         if !self.heeds_end.get() {
             self.heeds_end.set(farjump::at_call_end(|| KV.with(Kv::end_call)));
@@ -242,9 +242,10 @@ impl Kv {
     }
 }
 
-/// Runs `work`, inside which functions have the server's data through `context`. `None` if functions run already.
+/// Runs `work`, inside which functions have the server's data through `context`. `None` if functions are already
+/// running.
 pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -> T) -> Option<T> {
-    /// Ends everything, also when a panic unwinds.
+    /// Ends everything, even if a panic unwinds.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -266,7 +267,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
         state.door = Some(door);
         state.has_answered = false;
         drop(state);
-        // Calls may select others.
+        // Calls may select other databases.
         let database = context.keep_database();
         // Dropped behind the context's guard: keys are closed while the context is valid.
         let end = End;
@@ -277,7 +278,7 @@ pub(crate) fn during<T>(context: &Context<'_>, door: Door, work: impl FnOnce() -
     })
 }
 
-/// Why no call runs for the user of this name, if that is so.
+/// Returns the reason why no call runs as the user of this name. `None` if calls run.
 pub(crate) fn loss_of(user: &[u8]) -> Option<String> {
     match Access::of(user) {
         Access::None(why) => Some(why),
@@ -285,18 +286,18 @@ pub(crate) fn loss_of(user: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether the functions that run have answered with values, and not with bytes.
+/// Returns whether the running functions have answered with values, and not with bytes.
 pub(crate) fn have_answered() -> bool {
     KV.with(|kv| kv.state.borrow().has_answered)
 }
 
-/// Whether functions run.
+/// Returns whether functions run.
 pub(crate) fn are_running() -> bool {
     KV.with(|kv| kv.state.try_borrow().map_or(true, |state| state.door.is_some()))
 }
 
 impl State {
-    /// Has what follows run as this word says. What is known of the user before is kept for this turn.
+    /// Makes the following work run as this word states. Keeps the known rights of the earlier user for this turn.
     fn turn_to(&mut self, word: &Word) {
         if self.user != word.user {
             let before = std::mem::replace(&mut self.user, word.user.clone());
@@ -308,7 +309,7 @@ impl State {
         self.slot = word.terms.slot.filter(|_| self.in_cluster);
     }
 
-    /// Notes why a function got nothing.
+    /// Notes the reason why a function got nothing.
     #[cold]
     fn note(&mut self, fault: Fault) -> i32 {
         count(|figures| figures.refused += u64::from(fault.code != Code::WrongType));
@@ -316,7 +317,7 @@ impl State {
         fault.code as i32
     }
 
-    /// The string of this name: one that is kept, if names of this length are.
+    /// Returns a string of this name: a kept one, if a string of this length is kept.
     fn name(&mut self, bytes: &[u8]) -> Str {
         if let Some(Some(kept)) = self.names.get_mut(bytes.len()).map(Option::take) {
             let mut kept = kept;
@@ -326,8 +327,8 @@ impl State {
         Str::new(bytes)
     }
 
-    /// Keeps a string for the next name of its length. Not one of a key that was not found: the server tells other
-    /// modules of it, which may keep the string.
+    /// Keeps a string for the next name of its length. Must not be the string of a key that was not found: the server
+    /// passes that string to other modules, which may keep it.
     fn keep_name(&mut self, name: Str, len: usize) {
         if len > LONGEST_KEPT_NAME {
             return;
@@ -357,8 +358,8 @@ impl State {
     }
 }
 
-/// The fault of a key of another slot than those of the command that runs the function. Redis 8.0 and Valkey take all keys of
-/// such a command to be of its slot, and would look for others, and put them, where nobody finds them.
+/// Returns the fault of a key in another slot than the keys of the command that runs the function. Redis 8.0 and Valkey
+/// expect all keys of such a command in its slot. They would search for and put other keys where no command finds them.
 fn beyond_call(key: &[u8]) -> Fault {
     let text = format!(
         "key {} is of another slot than the keys of FJ.CALL: in a cluster give it no keys, or keys of one slot and use only that",
@@ -367,7 +368,7 @@ fn beyond_call(key: &[u8]) -> Fault {
     Fault::new(Code::OtherSlot, text)
 }
 
-/// The fault of a key that another node of the cluster has.
+/// Returns the fault of a key that another node of the cluster has.
 fn other_slot(key: &[u8]) -> Fault {
     let text = format!("key {} belongs to another node of the cluster: call its node", shown(key));
     Fault::new(Code::OtherSlot, text)

@@ -30,7 +30,7 @@ impl Text {
     }
 }
 
-/// The number that INCR would take this text for: no blank, no `+`, no zero in front.
+/// Returns the number that INCR would read in this text: no blank, no `+`, no zero in front.
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_written_so = match digits {
@@ -41,7 +41,8 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok().filter(|_| is_written_so)?.parse().ok()
 }
 
-/// The number that ZADD would take this text for: no blank, and `inf` for what is infinite. Hexadecimal digits are no number here.
+/// Returns the number that ZADD would read in this text: no blank, and `inf` for an infinite value. Hexadecimal digits
+/// are no number here.
 pub(super) fn double(text: &[u8]) -> Option<f64> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let is_named = text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
@@ -53,7 +54,7 @@ pub(super) fn of_integer(value: i64) -> Text {
     Text::of(format_args!("{value}"))
 }
 
-/// The shortest text that is read as the same number, as Redis 7.2 and Valkey write it.
+/// Returns the shortest text that reads as the same number, as Redis 7.2 and Valkey write it.
 pub(super) fn of_double(value: f64) -> Text {
     let size = value.abs();
     if value == 0.0 || !value.is_finite() || (SMALL..LARGE).contains(&size) {

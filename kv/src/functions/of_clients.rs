@@ -1,26 +1,26 @@
-//! Commands that act on a client and not on data. A command that a module runs has a client of its own, which ends with it: there such
-//! a command would do nothing, and answer OK. `docs/decisions/kv-commands.md` lists them by the servers' tables.
+//! Commands that act on a client and not on data. A command that a module runs has its own client, which ends with it.
+//! So such a command would do nothing, and reply OK. `kv/tests/servers/commands.toml` lists them.
 
 use std::ffi::c_int;
 
 use super::Kv;
 use super::fault::{Code, Fault, shown};
 
-/// Most names of commands that are known.
+/// Most names of commands whose scopes are kept.
 const MOST_KNOWN: usize = 256;
 
-/// What a command acts on.
+/// The thing that a command acts on.
 #[derive(Clone, Copy)]
 pub(super) enum Scope {
     /// Data, or the whole server.
     Data,
-    /// The database of what follows, until the call ends: as in a script.
+    /// The database of the commands that follow, until the call ends, as in a script.
     Database,
-    /// A client that a function does not have; with what to do instead.
+    /// A client, which a function does not have. The text is a remedy.
     Client(&'static str),
 }
 
-/// Commands that scripts may run and that act on a client, by their first names.
+/// Commands that scripts may run and that act on a client, by their original names.
 const OF_CLIENTS: [(&str, Scope); 6] = [
     ("select", Scope::Database),
     ("asking", Scope::Client("call the node that has the slot")),
@@ -31,8 +31,8 @@ const OF_CLIENTS: [(&str, Scope); 6] = [
 ];
 
 impl Kv {
-    /// What a command acts on. The configuration may give commands other names, so the server is asked for the first one of each name
-    /// once.
+    /// Returns the scope of a command. The configuration may give commands other names, so this queries the server once
+    /// for the original name of each.
     pub(super) fn scope(&self, command: &[&[u8]]) -> Scope {
         let Some(name) = command.first() else { return Scope::Data };
         if let Some(known) = self.state.borrow().scopes.get(*name) {
@@ -50,7 +50,7 @@ impl Kv {
         scope
     }
 
-    /// The fault of a command that acts on a client.
+    /// Returns the fault of a command that acts on a client.
     pub(super) fn of_client(name: &[u8], instead: &str) -> Fault {
         let text = format!(
             "functions cannot run {}: it acts on a client, and a function has none: {instead}",
@@ -59,14 +59,14 @@ impl Kv {
         Fault::new(Code::BadArgument, text)
     }
 
-    /// Has what follows in the running call use the database of a SELECT that the server has answered with OK.
+    /// Makes the rest of the running call use the database of a SELECT to which the server has replied OK.
     pub(super) fn stay_in_database(&self, number: &[u8]) -> Result<(), Fault> {
         let number = std::str::from_utf8(number).ok().and_then(|number| number.parse::<c_int>().ok());
         self.heed_end();
         let selected = self.lent.with(|context| {
             let before = context.database();
             let selected = number.is_some_and(|number| context.select(number));
-            // That of the call, where this is the first SELECT in it.
+            // The call's own database, if this is its first SELECT.
             self.state.borrow_mut().call_database.get_or_insert(before);
             selected
         });
@@ -76,10 +76,10 @@ impl Kv {
         }
     }
 
-    /// Goes back to the database of the call that ends.
+    /// Selects again the database of the call that ends.
     pub(super) fn leave_database(&self) {
         let Some(before) = self.state.borrow_mut().call_database.take() else { return };
-        // Without a context the command has ended, which gives its client's database back itself.
+        // Without a context the command has ended, which restores its client's database itself.
         self.lent.with(|context| context.select(before));
     }
 }

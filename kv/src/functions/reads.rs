@@ -16,7 +16,8 @@ pub(super) enum Element {
 }
 
 impl Kv {
-    /// Opens `key` for `read`; `None` if there is none. `command` is the command that reads so, with `more` arguments.
+    /// Opens `key` for `read`. `None` if there is no such key. `command` is the command that makes the same read, with
+    /// `more` arguments.
     #[inline]
     fn look_up<T>(
         &self,
@@ -43,7 +44,7 @@ impl Kv {
         Ok(found)
     }
 
-    /// The type of a key; `None` if there is none.
+    /// Returns the type of a key. `None` if there is no such key.
     pub(super) fn kind(&self, key: &[u8]) -> Result<Option<c_int>, Fault> {
         self.look_up(("type", 0), key, |key| Ok(key.kind()))
     }
@@ -53,7 +54,7 @@ impl Kv {
         self.look_up(("type", 0), key, |key| Ok(key.len()))
     }
 
-    /// Where the bytes of a string are.
+    /// Returns the bytes of a string, in place.
     #[inline]
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Fault> {
         self.look_up(("get", 0), key, |open| match open.string() {
@@ -173,8 +174,8 @@ impl Kv {
         })
     }
 
-    /// A cursor over names that begin with `prefix`, of about `most` keys that are looked at from `position` on; and the
-    /// position to go on from, 0 at the end.
+    /// Returns a cursor over the names that begin with `prefix`, among about `most` keys from `position` on, and the
+    /// next position, 0 at the end.
     pub(super) fn scan(&self, prefix: &[u8], most: usize, position: u64) -> Result<(u64, u64), Fault> {
         let mut pattern = Vec::with_capacity(prefix.len() + 1);
         for &byte in prefix {
@@ -221,7 +222,7 @@ impl Kv {
         self.advance(cursor, |cursor| cursor.next())
     }
 
-    /// The next field of the entry that a stream's cursor stands at.
+    /// Returns the next field of the entry at a stream's cursor.
     pub(super) fn next_field(&self, cursor: u64) -> Result<Option<Element>, Fault> {
         self.advance(cursor, |cursor| cursor.next_field())
     }
@@ -247,7 +248,7 @@ impl Kv {
         }))
     }
 
-    /// Whether a cursor is over the entries of a stream.
+    /// Returns whether a cursor is over the entries of a stream.
     pub(super) fn is_stream(&self, cursor: u64) -> bool {
         let is_stream = |cursor: &mut Cursor<'_>| matches!(cursor, Cursor::Entries { .. });
         self.lent.with_cursor(cursor, is_stream).unwrap_or(false)
@@ -286,8 +287,8 @@ fn is(open: &Key<'_>, key: &[u8], kind: c_int, word: &str) -> Result<(), Fault> 
     if open.kind() == kind { Ok(()) } else { Err(wrong_type(key, word)) }
 }
 
-/// Checks that a key is this node's, and of the call's slot if it has one. Only commands are checked by the server, not keys
-/// that a module opens.
+/// Checks that a key is this node's, and of the call's slot if it has one. The server checks only commands, and not
+/// keys that a module opens.
 fn check_slot(context: &Context<'_>, key: &[u8], slot: Option<u16>) -> Result<(), Fault> {
     if slot.is_some_and(|slot| slot != slot_of_key(key)) {
         return Err(beyond_call(key));

@@ -7,7 +7,7 @@ use super::of_clients::Scope;
 use super::{Bytes, Kv, count, other_slot, reads::stale};
 use crate::api::{self, CallFlags, Reply, ReplyRef, Str, context_flags, must_not_write, reply_type};
 
-/// Commands that need no memory: allowed when there is none.
+/// Commands that need no memory, and so are permitted without any.
 const FREEING: [&str; 22] = [
     "del",
     "unlink",
@@ -33,14 +33,14 @@ const FREEING: [&str; 22] = [
     "flushdb",
 ];
 
-/// A part of the server's error for a command that writes where only others are let.
+/// A part of the server's error for a command that writes where writing is not permitted.
 const WRITES_NOTHING: &str = "while write is not allowed";
 
-/// Parts of the server's errors for what a rule of the user forbids: a command, and a key that a command reaches beside its
-/// arguments.
+/// Parts of the server's errors for actions that a rule of the user forbids: a command, and a key that a command
+/// reaches besides its arguments.
 const DENIALS: [&str; 2] = ["NOPERM", "insufficient ACL permissions"];
 
-/// What keeps writes back now.
+/// The reason why writes are barred at present.
 enum Bar {
     None,
     Paused,
@@ -59,7 +59,7 @@ pub(super) struct Answer {
 }
 
 impl Kv {
-    /// Runs a command, and returns its reply. An error that it answers is one of the call.
+    /// Runs a command, and returns its reply. If it replies an error, the call gets that error.
     pub(super) fn run(&self, command: &[&[u8]]) -> Result<Reply, Fault> {
         let Some((name, args)) = command.split_first() else {
             return Err(Fault::new(Code::BadArgument, "a command has no name"));
@@ -75,9 +75,10 @@ impl Kv {
         }
         self.check_command(command)?;
         self.check_slots(command)?;
-        // The words may lie in keys, or in the last reply, that go before the command ends: from here on only copies are used.
+        // The words may lie in keys, or in the last reply, which end before the command does. From here on only copies
+        // are used.
         let words: Vec<Str> = args.iter().map(|word| Str::new(word)).collect();
-        // What the last one replied ends with this one.
+        // The last reply ends with this command.
         self.state.borrow_mut().reply = None;
         let name = c_name.to_bytes();
         let bar = self.bar(name)?;
@@ -86,7 +87,7 @@ impl Kv {
             let error = answer.as_ref().and_then(Reply::error);
             error.is_some_and(|error| error.contains(WRITES_NOTHING))
         };
-        // Only now it is known that the command writes.
+        // Only here it is known that the command writes.
         let answer = if matches!(bar, Bar::Memory) && is_refused(&answer) && self.make_room(&words) {
             self.run_under(&Bar::None, &c_name, &words)?
         } else {
@@ -101,7 +102,7 @@ impl Kv {
         }
     }
 
-    /// Has the server run a command, or refuse it if it writes and something bars writes.
+    /// Makes the server run a command, or refuse it if it writes and something bars writes.
     fn run_under(&self, bar: &Bar, name: &CStr, words: &[Str]) -> Result<Option<Reply>, Fault> {
         let user = self.state.borrow_mut().user()?;
         let (flags, flags_as_user) = match bar {
@@ -131,7 +132,7 @@ impl Kv {
         Ok(answer)
     }
 
-    /// Runs any command, and keeps its reply up to the next one, under the number that is returned.
+    /// Runs any command, and keeps its reply until the next one, under the returned number.
     pub(super) fn command(&self, command: &[&[u8]]) -> Result<u64, Fault> {
         let scope = self.scope(command);
         if let Scope::Client(instead) = scope {
@@ -149,7 +150,7 @@ impl Kv {
         Ok(number)
     }
 
-    /// An element of a reply: `path` are the indexes to it from the whole on.
+    /// Returns an element of a reply. `path` has the indexes to it, starting from the whole.
     pub(super) fn answer(&self, number: u64, path: &[usize]) -> Result<Option<Answer>, Fault> {
         let state = self.state.borrow();
         let kept = state.reply.as_ref().filter(|(kept, _)| *kept == number);
@@ -166,12 +167,12 @@ impl Kv {
         }))
     }
 
-    /// What keeps the command `name` from writing.
+    /// Returns the reason why the command `name` may not write.
     fn bar(&self, name: &[u8]) -> Result<Bar, Fault> {
         let may_write = self.state.borrow().may_write;
         let flags = self.lent.with(|context| context.flags());
         let flags = flags.ok_or_else(|| Fault::new(Code::NoCall, "no function runs on this thread"))?;
-        // A write that is not propagated while it should be ends the server.
+        // A write that is not propagated although it should be ends the server.
         Ok(if must_not_write() {
             Bar::Paused
         } else if !may_write {
@@ -188,7 +189,7 @@ impl Kv {
     }
 }
 
-/// The fault of a command that answered an error.
+/// Returns the fault of a command that replied an error.
 fn failed(error: &str, bar: &Bar, name: &[u8], words: &[Str]) -> Fault {
     let name = shown(name);
     if error.contains("non local key") {

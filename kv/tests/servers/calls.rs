@@ -24,7 +24,7 @@ fn call(client: &mut Client, command: &str, keys: &str, text: &str) -> Value {
     client.run(&words)
 }
 
-/// The lines of what a call replied.
+/// Returns the lines of a call's reply.
 #[track_caller]
 fn lines(value: Value) -> Vec<String> {
     value.worked().text().lines().map(str::to_owned).collect()
@@ -42,7 +42,7 @@ fn clients_that_know_nothing_of_farjump_call_code() {
         assert_eq!(client.say("FJ.CALL_RO chase 1 c").text().as_bytes()[8..], *b"end");
         let told = call(&mut client, "FJ.CALL", "k1 k2", "keys; key 0; key 1; key 2; args");
         assert_eq!(lines(told), ["2", " k10", " k20", "1", "1"]);
-        // By a link nothing comes with the call.
+        // In a call by a link, no keys or arguments come.
         assert_eq!(run_ops(&server.link(), "keys; key 0; args"), ["0", "1", "0"]);
         assert_eq!(client.say("FJ.CALL ops 0"), Value::Nil, "no reply is nil");
         let panicked = call(&mut client, "FJ.CALL", "", "panic");
@@ -55,7 +55,7 @@ fn clients_that_know_nothing_of_farjump_call_code() {
         let of_ops =
             stats.elements().iter().find(|one| one.elements()[0] == Value::Bulk(b"ops".into())).unwrap();
         assert_eq!(of_ops.elements()[1..3], [Value::Integer(5), Value::Integer(2)]);
-        // The server rounds as it did, whatever mode a function leaves behind.
+        // The server rounds as before, whatever rounding mode a function leaves behind.
         let tenths = |client: &mut Client| {
             client.say("DEL z").worked();
             (0..7).for_each(|_| drop(client.say("ZINCRBY z 0.1 m").worked()));
@@ -143,7 +143,7 @@ fn replicas_run_calls_that_read_and_get_what_others_wrote() {
         load(&mut client);
         call(&mut client, "FJ.CALL", "k", "set k v").worked();
         until("the replica to have the key", || replica.client().say("GET k") == Value::Bulk(b"v".into()));
-        // The code came with the data, and its seal is known there.
+        // The code came with the data, and the replica knows its seal.
         assert_eq!(lines(call(&mut copy, "FJ.CALL_RO", "k", "get k; set k w")), [" v0", "-5"]);
         assert!(call(&mut copy, "FJ.CALL", "k", "get k").error().starts_with("READONLY"));
         drop(replica.shut_down());

@@ -1,5 +1,5 @@
-//! Who runs a command: a client, a script, another module, a primary, or the append-only file. Servers crash that are asked about a
-//! client that is not there.
+//! The origins of a command: a client, a script, another module, a primary, or the append-only file. Some servers crash
+//! when a module queries a client that does not exist.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::modules;
 use crate::resp::{Client, Value};
 use crate::server::{Server, Start, library_file, on_each, ops, until};
 
-/// What a command answers that may run.
+/// The reply of a command that may run.
 #[derive(Clone, Copy)]
 enum Answer {
     /// No error.
@@ -16,14 +16,14 @@ enum Answer {
     Error(&'static str),
 }
 
-/// A command of the module's, and what it answers.
+/// A command of the module's, and its replies.
 struct Row {
     words: Vec<Vec<u8>>,
-    /// To a client.
+    /// The reply to a client.
     client: Answer,
-    /// To a script, and a module that runs it as its client's user.
+    /// The reply to a script, and to a module that runs it as its client's user.
     user: Answer,
-    /// To a module that runs it for itself, a primary, and the append-only file.
+    /// The reply to a module that runs it for itself, a primary, and the append-only file.
     nobody: Answer,
 }
 
@@ -52,7 +52,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// The words before a command that has it run in some way, and what it answers then.
+/// The words before a command that make it run in some way, and its reply in that case.
 type Way<'w> = (&'w [&'w [u8]], fn(&Row) -> Answer);
 
 const SCRIPT: &[u8] = b"return redis.call(unpack(ARGV))";
@@ -76,7 +76,7 @@ fn check(reply: &Value, expected: Answer, what: &str) {
         Answer::Error(text) => {
             let error = reply.error();
             assert!(error.contains(text), "{what}: {error}");
-            // The module was loaded so.
+            // The module was loaded with that argument.
             assert!(!error.contains("load it with `load local`"), "{what}: {error}");
         }
     }
@@ -134,7 +134,7 @@ fn each_command_is_answered_whoever_runs_it() {
                 check(&reply, expected(row), &shown("in a transaction"));
             }
         }
-        // Out of a primary, and out of the file: nobody gets such a reply, so the server logs it.
+        // From a primary, and from the file: no client gets such a reply, so the server logs it.
         let replica = start(program, "");
         client.run(&[b"FJ.LOAD", b"ops", &rows[0].words[2]]).worked();
         replica.client().run(&[b"FJ.LOAD", b"ops", &rows[0].words[2]]).worked();
@@ -170,7 +170,7 @@ fn clients_of_the_loopback_are_of_this_machine_and_those_of_whom_the_server_says
         let mut client = Client::connect_to(port);
         client.run(&[b"FJ.LOAD", b"ops", &code]).worked();
         drop(server.shut_down());
-        // A server that does not say where its clients are lets none load.
+        // If a server does not report the locations of its clients, no client may load code.
         let server = Start::new(program).options("--rename-command CLIENT hidden").args("load local").run();
         let refused = server.client().run(&[b"FJ.LOAD", b"ops", &code]);
         assert!(refused.error().contains("does not say where this client is"), "{refused:?}");

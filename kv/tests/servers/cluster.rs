@@ -100,7 +100,7 @@ fn each_node_of_a_cluster_serves_its_slots_and_sends_clients_to_the_others() {
 /// A key of each node's slots.
 const KEYS: [&str; 3] = ["b", "hello-2", "foo"];
 
-/// Loads `ops` under a name. Returns the key in which it is.
+/// Loads `ops` under a name. Returns the key that holds it.
 fn load(client: &mut Client, name: &str) -> String {
     let code = std::fs::read(library_file("ops")).expect("it was just built");
     let told = client.run(&[b"FJ.LOAD", name.as_bytes(), &code]).worked().elements()[1].text();
@@ -142,14 +142,14 @@ fn loaded_code_of_a_cluster_is_in_a_key_of_each_node_and_survives_its_end() {
             assert_eq!(client.say(&format!("HLEN {key}")), Value::Integer(2));
             assert_eq!(set(&mut client, "ops", KEYS[index]), done());
         }
-        // A node that was killed has its code.
+        // A killed node still has its code.
         let (server, clients, bus) = nodes.remove(0);
         nodes.insert(0, (server.kill_and_start_again(), clients, bus));
         until("the node to know the cluster", || is_known(&nodes[0]));
         let mut client = nodes[0].0.client();
         until("the code to be found", || set(&mut nodes[0].0.client(), "ops", KEYS[0]) == done());
         assert_eq!(client.say("FJ.LIST").elements(), [Value::Bulk(b"ops".into())]);
-        // A replica of it has, too.
+        // A replica of the node also has the code.
         let replica = node(program);
         let id = client.say("CLUSTER MYID").text();
         client.say(&format!("CLUSTER MEET 127.0.0.1 {} {}", replica.1, replica.2)).worked();
@@ -168,7 +168,7 @@ fn loaded_code_of_a_cluster_is_in_a_key_of_each_node_and_survives_its_end() {
             reader.run(&[b"FJ.CALL_RO", b"ops", b"1", b"b", &read]) == Value::Bulk(b" v0\n-5\n".into())
         });
         assert_eq!(reader.say("FJ.LIST").elements(), [Value::Bulk(b"ops".into())]);
-        // What is deleted is gone at both.
+        // Deleted code is gone at both.
         let key = load(&mut client, "ops");
         let Value::Array(kept) = client.say(&format!("HMGET {key} c:ops s:ops")) else { panic!("no code") };
         assert_eq!(client.say("FJ.DELETE ops"), Value::Integer(1));
@@ -176,7 +176,7 @@ fn loaded_code_of_a_cluster_is_in_a_key_of_each_node_and_survives_its_end() {
         until("the replica to have none", || {
             is_unknown(&replica.0.client().run(&[b"FJ.CALL_RO", b"ops", b"0", &read]))
         });
-        // It does not come back by a write of the key.
+        // A write of the key does not bring it back.
         let [code, seal] = [&kept[0], &kept[1]].map(|field| match field {
             Value::Bulk(bytes) => &bytes[..],
             other => panic!("{other:?}"),
@@ -214,20 +214,20 @@ fn code_whose_slot_moves_to_another_node_stays_with_both() {
         clients[1].say(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0])).worked();
         clients[0].say(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1])).worked();
         clients[0].say(&format!("MIGRATE 127.0.0.1 {} {key} 0 10000", nodes[1].1)).worked();
-        // The key is gone, and the slot is not.
+        // The key is gone, but the slot is not.
         assert_eq!(set(&mut clients[0], "one", KEYS[0]), done());
         for index in [1, 0, 2] {
             clients[index].say(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[1])).worked();
         }
         assert_eq!(set(&mut clients[0], "one", KEYS[0]), done());
         assert_eq!(clients[0].say("FJ.LIST").elements(), [Value::Bulk(b"one".into())]);
-        // The other node has it by the key alone. It may have looked for it just now.
+        // The other node has the code by the key alone. It may have searched for it just before.
         until("the other node to find it", || set(&mut nodes[1].0.client(), "one", KEYS[1]) == done());
         assert_eq!(set(&mut clients[1], "other", KEYS[1]), done());
         let both = [Value::Bulk(b"one".into()), Value::Bulk(b"other".into())];
         assert_eq!(clients[1].say("FJ.LIST").elements(), both);
         drop(clients);
-        // Both write it.
+        // Both nodes write the code again.
         until("the code to be written again", || {
             let mut client = nodes[0].0.client();
             assert_eq!(set(&mut client, "one", KEYS[0]), done());
@@ -242,7 +242,7 @@ fn code_whose_slot_moves_to_another_node_stays_with_both() {
                 until("the code to be found", found);
             }
         }
-        // Code of both keys goes by one command.
+        // One command deletes the code of both keys.
         let mut client = nodes[1].0.client();
         assert_eq!(client.say("FJ.DELETE one"), Value::Integer(1));
         assert_eq!(client.say("FJ.LIST").elements(), [Value::Bulk(b"other".into())]);
@@ -372,7 +372,7 @@ fn a_call_with_keys_reaches_their_slot_and_no_other() {
         let lines: Vec<_> = same.lines().collect();
         assert_eq!(lines[..4], [" 20", "0", " m 10", "-6"], "{same}");
         assert!(lines[4].contains("is of another slot than the keys of FJ.CALL"), "{same}");
-        // Without keys, and by a link, all of the node's slots.
+        // Without keys, and by a link, all of the node's slots may be used.
         assert_eq!(call(&mut client, &[], "get b; set foo 4; get foo").worked().text(), " 10\n0\n 40\n");
         assert_eq!(run_ops(&server.link(), "get foo; set foo 5; set b 6"), [" 40", "0", "0"]);
         assert_eq!(client.say("GET foo").text(), "5");

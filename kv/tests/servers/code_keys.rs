@@ -1,4 +1,4 @@
-//! Keys with code, which lie among the data, and commands that are about data.
+//! Keys with code, which lie among the data, and commands about data.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ fn fields(client: &mut Client) -> Vec<String> {
     names
 }
 
-/// Waits until the key of each database has what was loaded there.
+/// Waits until the key of each database has the code that was loaded there.
 #[track_caller]
 fn until_restored(server: &Server) {
     for (database, expected) in [(0, ["c:f", "s:f", "s:gone"]), (1, ["c:g", "s:g", "s:none"])] {
@@ -111,7 +111,7 @@ fn loaded_code_survives_each_command_that_takes_its_key_away_and_deleted_code_st
                 until_restored(&replica);
                 check(&mut client, way);
                 check(&mut replica.client(), way);
-                // Code that others may have kept.
+                // Code that other clients may have kept.
                 client.run(&[b"HSET", b"farjump:code", b"c:gone", &kept[0], b"s:gone", &kept[1]]).worked();
                 assert!(call(&mut client, "gone").error().starts_with("BADCODE "), "{way}");
                 assert_eq!(client.say("FJ.DELETE gone"), Value::Integer(1));
@@ -142,7 +142,7 @@ fn a_function_that_flushes_and_a_server_that_may_not_write_keep_their_code() {
         assert_eq!(run_ops(&server.link(), "command flushall"), ["0 OK0"]);
         check(&mut client, "by a link");
         until_restored(&server);
-        // While writes are held back, and while there is no memory, calls run from memory; the key comes later.
+        // While writes are paused, and while there is no memory, calls run from memory, and the key comes later.
         for (bar, end) in [
             ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
             ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
@@ -180,7 +180,7 @@ fn a_replica_has_the_code_of_its_primary_and_not_its_own() {
         other.follow(server.open_port());
         assert!(call(&mut own, "own").error().starts_with("NOCODE "));
         assert_eq!(call(&mut own, "f"), ran());
-        // Nor as the next primary.
+        // Nor does it as the next primary.
         own.say("REPLICAOF NO ONE").worked();
         own.say("FLUSHALL").worked();
         until("the key to be there", || fields(&mut other.client()) == ["c:f", "s:f"]);

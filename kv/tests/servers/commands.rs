@@ -88,7 +88,7 @@ fn code_in_a_key_is_sealed() {
             !matches!(&known, Value::Error(text) if text.starts_with("NOCODE") || text.starts_with("BADCODE")),
             "{known:?}"
         );
-        // Whoever may write keys puts no code in.
+        // A client that may write keys cannot load code by writing them.
         client.run(&[b"HSET", b"farjump:code", b"c:forged", &code, b"s:forged", &[7; 40]]).worked();
         client.run(&[b"HSET", b"farjump:code", b"c:bare", &code]).worked();
         let seal = client.say("HGET farjump:code s:chase");

@@ -26,7 +26,7 @@ fn select_in_a_function_holds_for_all_that_follows_in_it_and_for_nothing_else() 
         assert_eq!(told[..4], expected[..4], "{told:?}");
         assert_eq!(told[5..8], expected[5..8], "{told:?}");
         assert_eq!(told[8..], expected[8..], "{told:?}");
-        // The next call of the same link, also in the same turn, and one behind a panic.
+        // The next call of the same link, even in the same turn, and a call behind a panic.
         assert_eq!(run_ops(&link, "get k; type h"), [" zero0", "0"]);
         let (select, read) = (ops("command select 3; panic"), ops("get k"));
         let calls = [&select, &read, &select, &read].map(|call| link.inject(&library("ops"), call).unwrap());
@@ -41,7 +41,7 @@ fn select_in_a_function_holds_for_all_that_follows_in_it_and_for_nothing_else() 
         link.inject(&library("ops"), &later).unwrap().wait(PATIENCE).unwrap();
         until("the later part to have run", || run_ops(&link, "get later") == [" 10"]);
         assert_eq!(run_ops(&link, "type before; command select 3; type before; type later")[2..], ["1", "0"]);
-        // A client stays in its own, also in a transaction and in a script.
+        // A client stays in its own database, even in a transaction and in a script.
         client.say("select 5").worked();
         let operations = ops("command select 3; get k");
         let call: [&[u8]; 4] = [b"FJ.CALL", b"ops", b"0", &operations];
@@ -56,7 +56,7 @@ fn select_in_a_function_holds_for_all_that_follows_in_it_and_for_nothing_else() 
         let script =
             b"local a = redis.call('FJ.CALL', 'ops', 0, ARGV[1]); return {a, redis.call('GET', 'k')}";
         assert_eq!(client.run(&[b"EVAL", script, b"0", &operations]).elements(), [three, five]);
-        // One that does not work changes nothing.
+        // A failed SELECT changes nothing.
         let failed =
             run_ops(&link, "command select 99; error; get k; command select; get k; command select x; get k");
         assert!(failed[0] == "-8" && failed[1].contains("out of range"), "{failed:?}");

@@ -1,5 +1,5 @@
-//! The script that has Debian's service load the module. No systemd runs here: what the script asks of it is done by a stand-in,
-//! which starts the server with the file that the script has written.
+//! The script that makes Debian's service load the module. No systemd runs here: a stand-in does the script's requests,
+//! and starts the server with the file that the script has written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +10,8 @@ use farjump_fixtures::process::Process;
 
 use crate::server::{library_file, module, on_each, until};
 
-/// Starts the server on `restart`, as the unit does but for the folders, and notes what it was asked. The server ends by itself
-/// if the test is ended.
+/// Starts the server on `restart`, as the unit does except for the folders, and notes its arguments. The server ends by
+/// itself if the test is ended.
 const SYSTEMCTL: &str = r#"#!/bin/sh
 echo "$@" >>"$FARJUMP_ROOT/asked"
 [ "$1" = restart ] || exit 0
@@ -82,7 +82,7 @@ fn a_script_has_debians_service_load_the_module_and_takes_it_back() {
         let drop_in = root.join(format!("etc/systemd/system/{name}-server.service.d/farjump.conf"));
         assert_eq!(fs::read_to_string(&drop_in).unwrap(), "[Service]\nMemoryDenyWriteExecute=no\n");
         assert!(fs::read_to_string(root.join("asked")).unwrap().contains("daemon-reload"));
-        // What the page says next: a client loads a function and calls it.
+        // The next step of the page: a client loads a function and calls it.
         let mut client = crate::resp::Client::connect(&socket).unwrap();
         client.run(&[b"FJ.LOAD", b"chase", &fs::read(library_file("chase")).unwrap()]).worked();
         client.say("MSET a b b c c end").worked();

@@ -1,11 +1,11 @@
-//! Servers that evict: functions make room for what they write.
+//! Servers that evict: functions free memory for their writes.
 
 use farjump::Link;
 
 use crate::resp::{Client, Value};
 use crate::server::{Server, Start, library_file, on_each, ops, run_ops, until};
 
-/// Limits the server's memory to this much more than it uses now. Returns the limit.
+/// Limits the server's memory to this much more than it uses at present. Returns the limit.
 fn limit(client: &mut Client, more: u64) -> u64 {
     let used: u64 = client.info("memory", "used_memory").unwrap().parse().unwrap();
     client.say(&format!("CONFIG SET maxmemory {}", used + more)).worked();
@@ -23,7 +23,7 @@ fn number(client: &mut Client, section: &str, field: &str) -> i64 {
     client.info(section, field).expect("the server has the field").parse().expect("it is a number")
 }
 
-/// Writes so many keys with values of `len` bytes, all of which have to be written.
+/// Writes `rounds` keys with values of `len` bytes. Every write has to succeed.
 fn write_all(link: &Link, rounds: u32, len: usize) {
     let value = "v".repeat(len);
     for round in 0..rounds {
@@ -82,7 +82,7 @@ fn a_replica_and_the_append_only_file_have_what_is_left() {
         write_all(&link, 60, 1000);
         write_all(&link, 60, 10);
         assert!(number(&mut client, "farjump", "farjump_evicted") > 100);
-        // An expiry would differ; evicted keys are gone everywhere.
+        // An expiry would differ, but evicted keys are gone everywhere.
         client.say("CONFIG SET maxmemory 0").worked();
         let left = digest(&server);
         until("the replica to have it all", || digest(&replica) == left);
@@ -119,13 +119,13 @@ fn volatile_policies_evict_keys_with_an_expiry_and_no_other() {
             let event = watcher.reply().expect("the server tells of it");
             assert_eq!(event.elements()[2], Value::Bulk(b"goes".into()));
             assert_eq!(client.say("EXISTS goes"), Value::Integer(0));
-            // Nothing that may go is left.
+            // No key that may be evicted is left.
             let full = writes(4..40);
             assert_eq!(full.last().map(String::as_str), Some("-4"), "{full:?}");
             assert_eq!(client.say("EXISTS stays k0 k1 k2"), Value::Integer(4));
             assert_eq!(number(&mut client, "farjump", "farjump_evicted"), 1);
-            // The key that is written stays, whatever its expiry.
-            // The words of a command count, too: what has no room may leave some.
+            // The written key stays, whatever its expiry. The words of a command count, too: a write that gets no
+            // memory may leave some free.
             let (small, large) = ("v".repeat(500), "v".repeat(10_000));
             let fill: String = (0..200).map(|key| format!("set s{key} {small}; ")).collect();
             let operations =

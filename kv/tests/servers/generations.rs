@@ -1,4 +1,4 @@
-//! Loaded code that was deleted or replaced, in keys that others may write.
+//! Loaded code that was deleted or replaced, in keys that other clients may write.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn load(client: &mut Client, library: &str) {
     client.run(&[b"FJ.LOAD", b"f", &code]).worked();
 }
 
-/// What the key has under the name `f`: whoever may read it may keep it.
+/// The contents of the key under the name `f`. Any client that may read them may keep them.
 struct Kept(Vec<u8>, Vec<u8>);
 
 impl Kept {
@@ -34,7 +34,7 @@ impl Kept {
         Kept(field("c"), field("s"))
     }
 
-    /// The command that writes it again.
+    /// Returns the command that writes the contents again.
     fn words(&self) -> [&[u8]; 6] {
         [b"HSET", b"farjump:code", b"c:f", &self.0, b"s:f", &self.1]
     }
@@ -87,7 +87,7 @@ fn code_that_was_deleted_or_replaced_stays_so_whatever_the_key_has() {
             is_older(&call(&mut client));
         }
         assert_eq!(client.say("FJ.DELETE f"), Value::Integer(1));
-        // Code that is not in the key just now is deleted, too.
+        // FJ.DELETE also deletes code that is not in the key at present.
         load(&mut client, "ops");
         let third = Kept::now(&mut client);
         client.say("DEL farjump:code").worked();
@@ -97,7 +97,7 @@ fn code_that_was_deleted_or_replaced_stays_so_whatever_the_key_has() {
         third.write(&mut client);
         is_older(&call(&mut client));
         assert_eq!(client.say("FJ.DELETE f"), Value::Integer(1));
-        // A server that has ended knows what the key says.
+        // A restarted server knows the seals in the key.
         let server = server.kill_and_start_again();
         let mut client = server.client();
         assert!(call(&mut client).error().starts_with("NOCODE "));
@@ -110,7 +110,7 @@ fn code_that_was_deleted_or_replaced_stays_so_whatever_the_key_has() {
         second.write(&mut client);
         is_older(&call(&mut client));
         load(&mut client, "ops");
-        // Another database has code of its own.
+        // Another database has its own code.
         client.say("COPY farjump:code farjump:code DB 1").worked();
         client.say("SELECT 1").worked();
         assert!(call(&mut client).error().starts_with("BADCODE "));
@@ -148,7 +148,7 @@ fn replicas_take_no_code_that_was_deleted_or_replaced_though_none_calls_it_meanw
             is_older(&call(&mut early.client()));
             is_older(&call(&mut client));
         }
-        // A replica that gets all data knows what was deleted before.
+        // A replica that gets all data knows earlier deletions.
         assert_eq!(client.say("FJ.DELETE f"), Value::Integer(1));
         late.follow(port);
         client.say("HDEL farjump:code s:f").worked();
@@ -157,7 +157,7 @@ fn replicas_take_no_code_that_was_deleted_or_replaced_though_none_calls_it_meanw
         let expected = Value::Bulk(b"late".into());
         until("the replica to have it all", || late.client().say("GET round") == expected);
         is_older(&call(&mut late.client()));
-        // So it does as the primary.
+        // It still knows them as the primary.
         late.client().say("REPLICAOF NO ONE").worked();
         is_older(&call(&mut late.client()));
         load(&mut late.client(), "ops");

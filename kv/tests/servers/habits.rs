@@ -1,4 +1,4 @@
-//! The server's own habits, while functions run.
+//! The server's own behaviour, while functions run.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ fn functions_go_on_while_the_server_saves_rewrites_reloads_and_flushes() {
         assert_eq!(client.info("persistence", "rdb_last_bgsave_status").as_deref(), Some("ok"));
         let numbers = client.say("GET n");
         let server = server.kill_and_start_again();
-        // What was written is there, and no more: the append-only file holds whole calls.
+        // Exactly the written data are there: the append-only file holds whole calls.
         assert_eq!(server.client().say("GET n"), numbers);
         drop(server.shut_down());
     });

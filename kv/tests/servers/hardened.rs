@@ -13,7 +13,7 @@ use crate::server::{Start, on_each};
 /// From linux/prctl.h.
 const PR_SET_MDWE: i32 = 65;
 const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
-/// From linux/audit.h: the machine whose numbers of system calls the filter has.
+/// From linux/audit.h: the machine whose system call numbers the filter has.
 const AUDIT_ARCH: u32 = match () {
     () if cfg!(target_arch = "x86_64") => 0xc000_003e,
     () if cfg!(target_arch = "aarch64") => 0xc000_00b7,
@@ -24,8 +24,8 @@ const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const THIRD: u32 = 32;
 
-/// The filter that systemd 252 makes of `MemoryDenyWriteExecute=`: no memory that is writable and executable at once, and
-/// none that becomes executable. A call of the first column fails if its third argument has all bits of the second.
+/// The filter that systemd 252 makes from `MemoryDenyWriteExecute=`: no memory that is writable and executable at once,
+/// and none that becomes executable. A call of the first column fails if its third argument has all bits of the second.
 fn filter() -> Vec<libc::sock_filter> {
     let refused = [
         (libc::SYS_mmap, libc::PROT_WRITE | libc::PROT_EXEC),
@@ -52,11 +52,11 @@ fn filter() -> Vec<libc::sock_filter> {
     rules
 }
 
-/// Has a program start under the filter.
+/// Makes a program start under the filter.
 fn filtered(command: &mut Command) {
     let rules = filter();
     // SAFETY: between fork and exec the closure makes only system calls, on memory allocated before. The kernel reads the
-    // program, which lives, during the second call; the first takes no memory.
+    // program, which lives, during the second call. The first takes no memory.
     unsafe {
         command.pre_exec(move || {
             let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_ptr().cast_mut() };
@@ -69,7 +69,7 @@ fn filtered(command: &mut Command) {
     }
 }
 
-/// Has a program start with the kernel's own restriction, which later versions of systemd use.
+/// Makes a program start with the kernel's own restriction, which later versions of systemd use.
 fn restricted(command: &mut Command) {
     let zero: libc::c_ulong = 0;
     // SAFETY: the closure runs between fork and exec, and makes only a system call that restricts the child.
@@ -83,7 +83,7 @@ fn restricted(command: &mut Command) {
     }
 }
 
-/// Whether a program can start under `restrict`.
+/// Returns whether a program can start under `restrict`.
 fn can_start(restrict: fn(&mut Command)) -> bool {
     let mut command = Command::new("true");
     restrict(&mut command);
@@ -96,7 +96,7 @@ fn can_start(restrict: fn(&mut Command)) -> bool {
     }
 }
 
-/// What users see of a server under `restrict`.
+/// Checks what users see of a server under `restrict`.
 fn is_refused_and_said(program: &Path, restrict: fn(&mut Command)) {
     let server = Start::new(program).prepared(restrict).run();
     let mut client = server.client();

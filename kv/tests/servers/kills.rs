@@ -18,15 +18,15 @@ use crate::server::{Server, Start, library_file, on_each, ops, until};
 
 const KILLED_SOURCES: u32 = 200;
 const KILLED_SERVERS: u32 = 50;
-/// Calls that a source has under way.
+/// Number of calls that a source has under way.
 const PENDING: u64 = 8;
 
-/// What a call with this number writes: two counters, and the number at the end of a list.
+/// Returns the writes of the call with this number: two counters, and the number at the end of a list.
 fn written_by(name: &str, number: u64) -> Vec<u8> {
     ops(&format!("command incr a:{name}; command incr b:{name}; command rpush l:{name} {number}"))
 }
 
-/// Checks that the data of `name` are those of whole calls, in order. Returns how many.
+/// Checks that the data of `name` are those of whole calls, in order. Returns their number.
 #[track_caller]
 fn whole_calls(client: &mut Client, name: &str) -> u64 {
     let number = |value: &Value| match value {
@@ -47,7 +47,7 @@ fn whole_calls(client: &mut Client, name: &str) -> u64 {
     calls
 }
 
-/// Calls until it is killed, with several calls under way. Tells the number of each call that got its reply.
+/// Calls until the process is killed, with several calls under way. Prints the number of each call that got its reply.
 fn call_until_killed(socket: &str, library: &str, name: &str) -> ! {
     let _watchdog = Watchdog::new();
     let link = Link::connect(&format!("unix:{socket}")).expect("the target takes links");
@@ -69,13 +69,13 @@ fn process_id(server: &Server) -> u32 {
     told.parse().expect("it is a number")
 }
 
-/// Descriptors that a server has open.
+/// Returns the number of descriptors that a server has open.
 fn descriptors(server: &Server) -> usize {
     let folder = format!("/proc/{}/fd", process_id(server));
     fs::read_dir(folder).expect("the server runs").count()
 }
 
-/// Has the server write a new append-only file.
+/// Makes the server write a new append-only file.
 #[track_caller]
 fn rewrite_file(server: &Server) {
     server.client().say("BGREWRITEAOF").worked();
@@ -105,7 +105,7 @@ fn sources_that_are_killed_leave_whole_calls_and_nothing_else() {
             let (socket, library, name) = (socket.display(), library.display(), round.to_string());
             let role = [&socket.to_string(), &library.to_string(), &*name];
             let source = Process::start(&mut test_in_role(test, &role));
-            // Every second one may die while it connects, or before. Others have calls under way.
+            // Every second process may die while it connects, or before. The others have calls under way.
             if round % 2 == 1 {
                 while !source.line().contains('@') {}
             }
@@ -121,7 +121,7 @@ fn sources_that_are_killed_leave_whole_calls_and_nothing_else() {
                 server.client().info("farjump", "farjump_links").as_deref() == Some("0")
             });
             let ran = whole_calls(&mut client, &name);
-            // It sends one more before it tells of a reply.
+            // The source sends one more call before it prints a reply.
             assert!(
                 (answered..=answered + 2 + PENDING).contains(&ran),
                 "{answered} were answered, {ran} ran"
@@ -169,13 +169,14 @@ fn a_server_that_is_killed_has_whole_calls_in_its_append_only_file() {
             (server, _) = server.start_after_crash();
             let sent = source.join().unwrap();
             let kept = whole_calls(&mut server.client(), "k");
-            // The last one got no reply: it may be there or not. All others are.
+            // The last call got no reply, so it may be there or not. All others are there.
             assert!(
                 (sent - 1..=sent).contains(&kept),
                 "{whole} were there, {sent} were sent, {kept} are there"
             );
-            // A server that is killed amid a write leaves a transaction without its end. Redis 7.0 cuts the file inside that
-            // transaction, appends to it, and runs the rest of it at its next start. A new file has no such end.
+            // A server that is killed during a write leaves a transaction without its end. Redis 7.0 cuts the file
+            // inside that transaction, appends to it, and runs the rest of it at its next start. A new file has no such
+            // end.
             rewrite_file(&server);
             whole = kept;
         }

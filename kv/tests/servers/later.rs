@@ -1,4 +1,4 @@
-//! Calls that have a part of them run later (`farjump_again`): for whom that runs, and when its reply leaves.
+//! Calls of which a part runs later (`farjump_again`): the user as which it runs, and the time when its reply leaves.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn what_runs_later_acts_as_the_user_of_the_call() {
         let later = ops("set app:now now; again; set secret:a later; set app:a later");
         let reply = bob.run(&[b"FJ.CALL", b"ops", b"0", &later]).worked().text();
         assert!(reply.starts_with("0\n0\n"), "{reply}");
-        // The last write: it shows that the function has run again, as bob.
+        // This is the last write: it shows that the function has run again, as bob.
         until("the function to have run again", || {
             server.client().say("GET app:a") == Value::Bulk(b"later".into())
         });

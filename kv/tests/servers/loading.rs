@@ -92,7 +92,7 @@ fn a_second_load_is_refused_and_what_runs_runs_on() {
         let code = fs::read(library_file("ops")).unwrap();
         client.run(&[b"FJ.LOAD", b"ops", &code]).worked();
         let (list, own) = (client.say("MODULE LIST"), module());
-        // Another file of the same module has nothing in common with the first but the name.
+        // Another file of the same module shares only the name with the first.
         let copy = server.path("copy.so");
         fs::copy(&own, &copy).unwrap();
         for (number, path) in [&own, &own, &copy].into_iter().enumerate() {
@@ -135,7 +135,7 @@ fn commands_of_other_clients_arm_no_idle_target() {
             client.info("farjump", "farjump_arms").unwrap().parse::<u64>().unwrap()
         };
         let (mut before, mut quiet) = (arms(&mut client), 0);
-        // Twice a second the target looks; a machine that is slow lets that happen in many of the rounds, not in all.
+        // The target looks twice a second. On a slow machine that happens in many of the rounds, but not in all.
         for _ in 0..200 {
             (0..20).for_each(|_| assert_eq!(client.say("PING"), Value::Status("PONG".to_owned())));
             let now = arms(&mut client);

@@ -1,5 +1,5 @@
-//! What users see of the module, in each server that is there: Redis and Valkey are started with it in folders of their
-//! own, and end with the test.
+//! The module as users see it, in each available server: Redis and Valkey are started with it in their own folders, and
+//! end with the test.
 
 mod calls;
 mod clients;

@@ -77,7 +77,7 @@ fn a_call_out_of_a_primary_has_no_user_and_one_out_of_the_append_only_file_comes
         until("the replica to have what came after", || replica.client().say("GET after") == after);
         let server = server.kill_and_start_again();
         for (one, why) in [(&replica, "this call has no user"), (&server, "NOTARGET")] {
-            // Nobody gets such a reply, so the server logs it.
+            // No client gets such a reply, so the server logs it.
             let log = one.log();
             assert!(log.contains(why), "{log}");
             let mut client = one.client();

@@ -1,4 +1,4 @@
-//! Messages of protobuf, as far as the sample `protobuf_sum` reads them. The measurements have them, too.
+//! Messages of protobuf, as far as the sample `protobuf_sum` reads them. The measurements also use them.
 
 /// A varint.
 pub(crate) fn varint(mut value: u64) -> Vec<u8> {

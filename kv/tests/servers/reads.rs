@@ -102,7 +102,7 @@ fn cursors_end_with_their_call_and_with_a_write() {
         // A reply ends with the next command.
         let replies = run_ops(&link, "command zrange z 0 -1; element 1; element 2; set k v; element 0");
         assert_eq!(replies, ["3 0", " high0", "1", "0", "-7"]);
-        // Cursors of other kinds are refused, and too many.
+        // The server refuses cursors of other kinds, and too many cursors.
         assert_eq!(run_ops(&link, "zrange z 0 9 0; xnext"), ["0", "-9"]);
         let many = vec!["zrange z 0 9 0"; 65].join("; ");
         assert_eq!(run_ops(&link, &many)[63..], ["0", "-10"]);
@@ -120,7 +120,7 @@ fn copies_are_bounded_for_each_call() {
         let link = server.link();
         let len = value.len();
         let reply = try_ops(&link, "hget h f; hget h f; hget h f");
-        // The reply itself may be too long for the link; the number is what counts.
+        // The reply itself may be too long for the link. Only the number counts.
         if let Ok(reply) = reply {
             assert!(reply.len() > 2 * len && reply.ends_with("-10\n"), "{}", reply.len());
         }

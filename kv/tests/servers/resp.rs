@@ -23,7 +23,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The next reply that `from` has; `None` at its end.
+    /// Returns the next reply in `from`. `None` at its end.
     pub(crate) fn read(from: &mut impl BufRead) -> Option<Value> {
         let mut line = String::new();
         if from.read_line(&mut line).ok()? == 0 {
@@ -76,7 +76,7 @@ impl Value {
         }
     }
 
-    /// Checks that it is no error.
+    /// Checks that the reply is no error.
     #[track_caller]
     pub(crate) fn worked(self) -> Value {
         assert!(!matches!(self, Value::Error(_)), "{self:?}");
@@ -109,7 +109,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects; `None` if nobody listens yet.
+    /// Connects. `None` if no server listens yet.
     pub(crate) fn connect(socket: &Path) -> Option<Client> {
         let stream = UnixStream::connect(socket).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("the time is not zero");
@@ -134,7 +134,7 @@ impl Client {
         self.stream.get_mut().write_all(&request).expect("the server reads");
     }
 
-    /// The next reply; `None` if the server has closed the connection.
+    /// Returns the next reply. `None` if the server has closed the connection.
     pub(crate) fn reply(&mut self) -> Option<Value> {
         Value::read(&mut self.stream)
     }
@@ -146,7 +146,7 @@ impl Client {
         self.reply().expect("the server replies")
     }
 
-    /// Runs a command of words between spaces.
+    /// Runs a command, given as words between spaces.
     #[track_caller]
     pub(crate) fn say(&mut self, command: &str) -> Value {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();

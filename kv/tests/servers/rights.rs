@@ -1,4 +1,4 @@
-//! Users of the server, for whom functions run.
+//! Users of the server, as which functions run.
 
 use farjump::{Keys, Link};
 use farjump_fixtures::process::PATIENCE;
@@ -31,7 +31,7 @@ fn links_act_as_the_user_that_the_module_names() {
         assert_eq!(run_ops(&link, "zrange other:z 0 1 0; zrange app:z 0 9 0; znext"), ["-2", "0", " m 10"]);
         let text = &run_ops(&link, "get other:k; error")[1];
         assert!(text.contains("the user \"app\" may not run get \"other:k\""), "{text}");
-        // Arguments that are missing are not looked for.
+        // The check does not look for missing arguments.
         assert_eq!(
             run_ops(&link, "command eval x; command sort; command dbsize; command zunionstore d"),
             ["-9", "-9", "2 50", "-9"]
@@ -68,7 +68,7 @@ fn rules_hold_for_keys_that_a_command_does_not_name() {
         "order app:l alpha",
     ];
     on_each(|program| {
-        // A command that is called otherwise is held to the same.
+        // The same rules apply to a renamed command.
         let server = Start::new(program).options("--rename-command SORT order").args("user app").run();
         let mut client = server.client();
         client.say("MSET secret:7 42 app:w:7 1").worked();
@@ -88,7 +88,7 @@ fn rules_hold_for_keys_that_a_command_does_not_name() {
                 assert_eq!(by_function[0], expected, "{rules}: {sort}: {by_function:?}");
             }
         }
-        // As the server reads words: up to a zero.
+        // Words as the server reads them, up to a zero.
         client.say("ACL SETUSER app reset on ~app:* +@all").worked();
         for sort in ["sort_ro app:l get\0x secret:*", "sort_ro app:l by\0 secret:*"] {
             assert_eq!(run_ops(&link, &format!("command {sort}")), ["-2"]);
@@ -122,7 +122,7 @@ fn a_user_with_all_keys_has_not_all_channels() {
         for _ in 0..2 {
             assert_eq!(heard.reply().map(|told| told.elements()[3].text()).as_deref(), Some("yes"));
         }
-        // Keys and commands are all let.
+        // All keys and commands are permitted.
         assert_eq!(
             run_ops(&link, "set any v; get any; command get any; command dbsize; command flushall; get any"),
             ["0", " v0", "0 v0", "2 10", "0 OK0", "1"]
@@ -156,7 +156,7 @@ fn links_act_as_the_users_that_the_module_names_for_their_keys() {
         let address = client.info("farjump", "farjump_address").unwrap();
         let links = keys.map(|key| Link::builder(&address).transport("tcp").key(key).connect().unwrap());
         let all = "get b:k; get r:k; get rest:k";
-        // Sent together, so that calls of several links run in one turn: each again, beside others' calls.
+        // Sent together, so that calls of several links run in one turn, each beside calls of others.
         for _ in 0..20 {
             let calls: Vec<_> =
                 links.iter().map(|link| link.inject(&library("ops"), &ops(all)).unwrap()).collect();
@@ -170,7 +170,7 @@ fn links_act_as_the_users_that_the_module_names_for_their_keys() {
         client.say("ACL SETUSER r off").worked();
         assert!(told(&links[1], "get r:k; error").contains("is off"));
         assert_eq!(run_ops(&links[0], "set b:k v; get b:k"), ["0", " v0"]);
-        // A link ends with its key, though no link calls.
+        // A link ends with its key, even if no link calls.
         let file = server.path("keys");
         let text = std::fs::read_to_string(&file).unwrap();
         let kept: Vec<_> = text.lines().filter(|line| !line.contains("blue")).collect();

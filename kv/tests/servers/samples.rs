@@ -122,7 +122,7 @@ fn a_function_in_rust_adds_up_hashes_by_prefix_without_unsafe_code() {
     });
 }
 
-/// Calls the function with these words, each with a space behind it that stands for a zero.
+/// Calls the function with these words. A space behind each stands for a zero.
 fn sums(link: &Link, library: &Library, words: &str) -> [i64; 2] {
     let payload = words.replace(' ', "\0");
     let reply = link.inject(library, payload.as_bytes()).unwrap().wait(PATIENCE).unwrap();

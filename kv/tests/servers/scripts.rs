@@ -1,4 +1,4 @@
-//! Functions beside the scripts in Lua that do the same, and what functions answer with.
+//! Functions beside the scripts in Lua that do the same, and the answers of functions.
 
 use std::fs;
 use std::path::Path;
@@ -68,14 +68,14 @@ fn flat(value: &Value) -> Vec<String> {
     into
 }
 
-/// Whether a time in microseconds is that of the server's clock.
+/// Returns whether a time in microseconds is that of the server's clock.
 fn is_now(client: &mut Client, time: i64) -> bool {
     let server_time = flat(&client.say("TIME"));
     let [seconds, rest] = [0, 1].map(|part| server_time[part].parse::<i64>().unwrap());
     (0..PATIENCE.as_micros() as i64).contains(&(seconds * 1_000_000 + rest - time))
 }
 
-/// Runs a job in each way, with the same keys and arguments; before each, `prepare` runs.
+/// Runs a job in each way, with the same keys and arguments. `prepare` runs before each.
 #[track_caller]
 fn same_in_each_way(server: &Server, job: &str, words: &[&[u8]], prepare: &str) -> Vec<String> {
     let mut client = server.client();

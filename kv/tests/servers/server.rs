@@ -32,7 +32,7 @@ fn programs() -> Vec<PathBuf> {
     programs
 }
 
-/// Runs a test on each server that is there, or says that none is.
+/// Runs a test on each available server, or reports that there is none.
 pub(crate) fn on_each(test: impl Fn(&Path)) {
     let _watchdog = Watchdog::new();
     let programs = programs();
@@ -64,7 +64,7 @@ pub(crate) struct Server {
     options: Vec<OsString>,
 }
 
-/// How a server is started.
+/// The settings for starting a server.
 pub(crate) struct Start<'a> {
     program: &'a Path,
     options: Vec<OsString>,
@@ -73,7 +73,7 @@ pub(crate) struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// A server with the module, which listens at a socket in the server's folder.
+    /// Returns the settings of a server with the module, which listens at a socket in the server's folder.
     pub(crate) fn new(program: &'a Path) -> Start<'a> {
         Start { program, options: Vec::new(), module: vec!["unix:fj.sock".into()], prepare: |_| {} }
     }
@@ -96,25 +96,25 @@ impl<'a> Start<'a> {
         self
     }
 
-    /// Gives the module these arguments and no other.
+    /// Gives the module only these arguments.
     pub(crate) fn only(mut self, args: &[&str]) -> Self {
         self.module = args.iter().map(OsString::from).collect();
         self
     }
 
-    /// Has the command prepared before it starts.
+    /// Prepares the command before it starts.
     pub(crate) fn prepared(mut self, prepare: fn(&mut Command)) -> Self {
         self.prepare = prepare;
         self
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the server, and waits until it replies.
     #[track_caller]
     pub(crate) fn run(self) -> Server {
         self.run_in(farjump_fixtures::folder())
     }
 
-    /// Starts it in a folder that may have files of an earlier one.
+    /// Starts the server in a folder that may have files of an earlier one.
     #[track_caller]
     pub(crate) fn run_in(self, folder: TempDir) -> Server {
         let mut options = self.options;
@@ -128,7 +128,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// The folder of the libraries of a server that was unpacked and not installed: it is beside the server.
+/// Returns the folder of the libraries of a server that was unpacked and not installed. It is beside the server.
 pub(crate) fn libraries(program: &Path) -> Option<PathBuf> {
     let libraries = program.ancestors().nth(2).map(|root| root.join("lib/x86_64-linux-gnu"));
     libraries.filter(|folder| folder.is_dir() && !folder.starts_with("/usr"))
@@ -152,7 +152,7 @@ impl Server {
         self.folder.path().join(name)
     }
 
-    /// A client, once the server answers.
+    /// Returns a client, once the server replies.
     #[track_caller]
     pub(crate) fn client(&self) -> Client {
         wait_for("the server to answer", || {
@@ -164,7 +164,7 @@ impl Server {
         })
     }
 
-    /// What the server has logged.
+    /// Returns the server's log.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -175,7 +175,7 @@ impl Server {
         Link::connect(&format!("unix:{}", self.path("fj.sock").display())).expect("the target takes links")
     }
 
-    /// Has the server listen at a port of the loopback, for replicas.
+    /// Makes the server listen at a port of the loopback, for replicas.
     #[track_caller]
     pub(crate) fn open_port(&self) -> u32 {
         let mut client = self.client();
@@ -186,7 +186,7 @@ impl Server {
         opened.expect("some port is free")
     }
 
-    /// Has the server follow the primary at this port of the loopback, and waits until it does.
+    /// Makes the server follow the primary at this port of the loopback, and waits until it does.
     #[track_caller]
     pub(crate) fn follow(&self, port: u32) {
         self.client().say(&format!("REPLICAOF 127.0.0.1 {port}")).worked();
@@ -195,12 +195,12 @@ impl Server {
         });
     }
 
-    /// Whether the server runs.
+    /// Returns whether the server runs.
     pub(crate) fn runs(&self) -> bool {
         runs(self.process.pid())
     }
 
-    /// Ends it as SHUTDOWN does, and checks that it ends well. Returns its folder.
+    /// Ends the server as SHUTDOWN does, and checks that it ends well. Returns its folder.
     #[track_caller]
     pub(crate) fn shut_down(self) -> TempDir {
         self.shut_down_by(b"NOSAVE")
@@ -216,13 +216,13 @@ impl Server {
         self.folder
     }
 
-    /// Waits until the append-only file has what functions have written: replies of commands come behind it.
+    /// Waits until the append-only file has the writes of functions: replies of commands come after it.
     #[track_caller]
     pub(crate) fn write_file(&self) {
         drop(self.client());
     }
 
-    /// Ends it by SIGKILL once its append-only file is written, and starts it again in its folder.
+    /// Kills the server by SIGKILL once its append-only file is written, and starts it again in its folder.
     #[track_caller]
     pub(crate) fn kill_and_start_again(mut self) -> Server {
         self.write_file();
@@ -230,7 +230,7 @@ impl Server {
         self.start_again()
     }
 
-    /// Starts a server that has crashed again in its folder. Returns what it wrote to standard error, too.
+    /// Starts a crashed server again in its folder. Also returns its standard error.
     #[track_caller]
     pub(crate) fn start_after_crash(mut self) -> (Server, String) {
         until("the server to end", || !self.runs());
@@ -316,13 +316,13 @@ pub(crate) fn run_ops(link: &Link, text: &str) -> Vec<String> {
     reply.lines().map(str::to_owned).collect()
 }
 
-/// As [`run_ops`], for what may fail.
+/// As [`run_ops`], for operations that may fail.
 pub(crate) fn try_ops(link: &Link, text: &str) -> Result<String, Error> {
     let reply = link.inject(&library("ops"), &ops(text))?.wait(PATIENCE)?;
     Ok(String::from_utf8_lossy(&reply).into_owned())
 }
 
-/// Waits until `condition` is so.
+/// Waits until `condition` holds.
 #[track_caller]
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     wait_for(what, || condition().then_some(()));

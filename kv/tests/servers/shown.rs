@@ -1,4 +1,4 @@
-//! What the server shows of calls by links: SLOWLOG, MONITOR, LATENCY.
+//! The server's records of calls by links: SLOWLOG, MONITOR, LATENCY.
 
 use farjump_fixtures::process::PATIENCE;
 
@@ -37,7 +37,7 @@ fn slow_calls_of_links_are_shown_by_their_names() {
         assert_eq!(runs.filter(|line| line.ends_with("ops")).count(), 1, "{shown:?}");
         assert!(late(&mut client).iter().any(|name| name == "farjump:ops"));
         client.say("LATENCY RESET").worked();
-        // By the other door: the command has its name.
+        // Through a command, which has its own name.
         client
             .run(&[b"FJ.LOAD", b"mine", &std::fs::read(crate::server::library_file("ops")).unwrap()])
             .worked();
@@ -68,7 +68,7 @@ fn monitors_see_calls_of_links_and_what_they_run() {
             writes += usize::from(line.contains("\"incr\" \"n\""));
         }
         assert!(runs.iter().any(|line| line.contains("\"FJ._RUN\" \"ops")), "{runs:?}");
-        // Turns of the server in which no link does anything are not shown.
+        // The server does not show turns in which no link does anything.
         let mut client = server.client();
         for _ in 0..100 {
             client.say("PING").worked();

@@ -7,12 +7,12 @@ use farjump::Link;
 use crate::resp::Value;
 use crate::server::{Start, on_each, run_ops, try_ops, until};
 
-/// The number that `command incr KEY` has written, from its line in a reply.
+/// Returns the number that `command incr KEY` has written, from its line in a reply.
 fn counted(line: &str) -> Option<u64> {
     line.strip_prefix("2 ")?.strip_suffix('0')?.parse().ok()
 }
 
-/// Counts up by a link until the counter is refused with this number, or the link ends. Returns the last count.
+/// Counts up by a link until the server refuses the counter with this number, or the link ends. Returns the last count.
 fn count_until(link: &Link, refusal: &str) -> u64 {
     let mut last = 0;
     while let Ok(reply) = try_ops(link, "command incr n") {
@@ -20,7 +20,7 @@ fn count_until(link: &Link, refusal: &str) -> u64 {
         match counted(line) {
             Some(count) => last = count,
             None if line == refusal => break,
-            // What holds writes back on the way there.
+            // The reply while writes are paused on the way there.
             None => assert_eq!(line, "-3"),
         }
     }
@@ -39,7 +39,7 @@ fn a_server_that_shuts_down_saves_what_functions_have_written() {
         let answered = source.join().unwrap();
         let server = Start::new(program).run_in(folder);
         let kept: u64 = server.client().say("GET n").text().parse().unwrap();
-        // The last call may have run without its reply being seen.
+        // The last call may have run although its reply was not seen.
         assert!((answered..=answered + 1).contains(&kept), "{answered} were answered, {kept} are there");
         drop(server.shut_down());
     });
@@ -64,7 +64,7 @@ fn a_failover_loses_no_call_and_refuses_those_that_come_too_late() {
         until("the replica to be the primary", || {
             other.client().info("replication", "role").as_deref() == Some("master")
         });
-        // All that was answered is there, and the new primary goes on from it.
+        // All acknowledged counts are there, and the new primary continues from them.
         let next = format!("2 {}0", counted_before + 1);
         assert_eq!(run_ops(&other.link(), "command incr n"), [&*next]);
         until("the old primary to follow", || {

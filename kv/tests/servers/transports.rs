@@ -1,4 +1,4 @@
-//! Doors other than a Unix socket, and ways to wait.
+//! Addresses other than a Unix socket, and ways to wait.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -51,8 +51,8 @@ fn a_client_that_keeps_a_spinning_server_busy_keeps_no_source_out() {
     on_each(|program| {
         let server = Start::new(program).args("spin").run();
         let pipeline = UnixStream::connect(server.path("s")).unwrap();
-        // In each turn the server reads 16 KiB of a client: with so much between two sleeps each turn has one, and the next has
-        // come by its end.
+        // In each turn the server reads 16 KiB of a client. With so much between two sleeps, each turn has one, and the
+        // next one has come by the end of the turn.
         let mut requests = Vec::new();
         for word in [&b"DEBUG"[..], b"SLEEP", b"0.004", b"ECHO", &[b'x'; 16 << 10]] {
             let head = if matches!(word, b"DEBUG") {
@@ -74,7 +74,7 @@ fn a_client_that_keeps_a_spinning_server_busy_keeps_no_source_out() {
             let links = catch_unwind(AssertUnwindSafe(|| {
                 let first = server.link();
                 assert_eq!(run_ops(&first, "set k v; get k"), ["0", " v0"]);
-                // With a link, too.
+                // Also with a link.
                 assert_eq!(run_ops(&server.link(), "get k"), [" v0"]);
             }));
             pipeline.shutdown(Shutdown::Both).unwrap();

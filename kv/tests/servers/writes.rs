@@ -1,4 +1,4 @@
-//! Writing: what replicas and the append-only file get, and when writes are refused.
+//! Writing: the data that replicas and the append-only file get, and the cases in which writes are refused.
 
 use crate::server::{Start, on_each, run_ops, until};
 
@@ -17,7 +17,7 @@ fn what_functions_write_is_there_after_a_kill_and_at_a_replica() {
         assert!(client.info("farjump", "farjump_writes").unwrap().parse::<u32>().unwrap() >= 6);
         let check = "get s; hget h f; zscore z m; type gone; len l";
         let expected = [" v0", " v0", "50", "0", "20"];
-        // WAIT would be for writes of this client.
+        // WAIT would wait for writes of this client.
         until("the transaction to arrive", || {
             matches!(replica.client().say("EXISTS l"), crate::resp::Value::Integer(1))
         });
@@ -40,7 +40,7 @@ fn a_pause_refuses_writes_and_lets_reads() {
         let mut client = server.client();
         let link = server.link();
         assert_eq!(run_ops(&link, "set k v"), ["0"]);
-        // A pause of all commands would hold back the one that ends it.
+        // A pause of all commands would also delay the command that ends it.
         client.say("CLIENT PAUSE 1000000 WRITE").worked();
         let during = run_ops(&link, "set k w; command incr n; command get k; get k; del k; error");
         assert_eq!(during[..5], ["-3", "-3", "0 v0", " v0", "-3"]);

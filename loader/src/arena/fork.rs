@@ -1,4 +1,4 @@
-//! Arenas in forked children: a child keeps the code and statics as they were at the fork, in memory of its own.
+//! Arenas in forked children: a child keeps the code and statics as they were at the fork, in its own memory.
 //!
 //! The code of an arena is shared memory, and would stay shared with the child: the parent places other code
 //! there, and turns dropped code into traps. So no mapping of it reaches a child. Handlers of fork(3) copy the
@@ -17,8 +17,8 @@ use crate::arena_layout::GRANULE;
 /// The arenas that this process made.
 static ARENAS: PerProcess<Mutex<Vec<Weak<Memory>>>> = PerProcess::new();
 
-/// Times that a lock is tried before a fork. It is held for less than a microsecond at a time; but a signal
-/// handler that forks may have interrupted its holder.
+/// Attempts to take a lock before a fork. A holder keeps it for less than a microsecond, but a signal handler that
+/// forks may have interrupted the holder.
 const TRIES: usize = 1000;
 
 thread_local! {
@@ -32,11 +32,11 @@ struct Copied {
     code: Option<Mapping>,
 }
 
-/// Has forked children keep the code of this arena.
+/// Makes forked children keep the code of this arena.
 pub(super) fn keep(memory: &Arc<Memory>) {
     static WATCH: Once = Once::new();
-    // SAFETY: the functions stay as long as this library, which takes them off when it is unloaded. They do
-    // only what may be done around a fork, see each. Without memory for them, children have no code.
+    // SAFETY: the functions exist as long as this library, whose unloading unregisters them. They do only what fork
+    // handlers may do, see each. Without memory for them, children have no code.
     WATCH.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child));
     });
@@ -50,7 +50,7 @@ extern "C" fn before() {
     let Some(arenas) = lock(ARENAS.get()) else { return };
     let copies = arenas.iter().filter_map(Weak::upgrade).filter_map(copy).collect();
     drop(arenas);
-    // A thread that is ending has no thread-local variables any more.
+    // An ending thread may have dropped its thread-local variables.
     let _ = COPIES.try_with(|place| place.replace(copies));
 }
 
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     })
 }
 
-/// A copy of the code that was ever used. `None` where there is none, or no memory for it.
+/// A copy of all code ever used. `None` if there is none, or no memory for the copy.
 fn copy(memory: Arc<Memory>) -> Option<Copied> {
     if !memory.is_ours() {
         return None;
@@ -90,8 +90,8 @@ fn copy(memory: Arc<Memory>) -> Option<Copied> {
         return None;
     }
     let code = Mapping::new(used, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).ok()?;
-    // SAFETY: both are mapped for `used` bytes, and only the copy is written. Another thread may be placing code
-    // meanwhile; then the copy has any bytes there, which nothing in the child calls: that thread is not in it.
+    // SAFETY: both are mapped for `used` bytes, and only the copy is written. Another thread may be placing code at the
+    // same time; then the copy has arbitrary bytes there, which nothing in the child calls: that thread is not in it.
     unsafe { alias.copy_to_nonoverlapping(code.start, used) };
     // SAFETY: the copy belongs to this function, and no reference into it exists.
     unsafe { rustix::mm::mprotect(address(code.start), used, MprotectFlags::READ | MprotectFlags::EXEC) }
@@ -104,15 +104,14 @@ fn place(copied: Copied) {
     let Copied { memory, code } = copied;
     let Some(code) = code else { return memory.has_copy() };
     let at = address(memory.reservation.start);
-    // SAFETY: the flag keeps a mapping that exists; there is none of ours in a child.
+    // SAFETY: the flag keeps existing mappings, and a child has none of this arena's code.
     let free = unsafe {
         let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         rustix::mm::mmap_anonymous(at, memory.len, ProtFlags::empty(), reserve)
     };
     // Kernels before 4.17 do not know the flag, and map elsewhere.
     if free.is_ok_and(|start| start == at) {
-        // SAFETY: the copy belongs to this function, and the addresses to the reservation made just now, which
-        // it replaces the start of.
+        // SAFETY: the copy belongs to this function, and replaces the start of the reservation `free`, made just above.
         let moved = unsafe {
             rustix::mm::mremap_fixed(address(code.start), code.len, code.len, MremapFlags::MAYMOVE, at)
         };

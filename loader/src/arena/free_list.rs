@@ -32,7 +32,7 @@ impl FreeList {
         FreeList { len, gaps: if gap.is_empty() { Vec::new() } else { vec![gap] }, high_water: 0 }
     }
 
-    /// Whole lines for `len` bytes and the line behind them; `None` if no arena is as long.
+    /// Whole lines for `len` bytes and the line behind them; `None` if no arena can be that long.
     fn needed(len: usize) -> Option<usize> {
         len.max(1).checked_next_multiple_of(LINE)?.checked_add(LINE)
     }
@@ -58,7 +58,7 @@ impl FreeList {
         Some(Taken { range: taken, reused })
     }
 
-    /// Whether [`FreeList::take`] would find a gap.
+    /// Returns whether [`FreeList::take`] would find a gap.
     pub(crate) fn fits(&self, len: usize, align: usize) -> bool {
         self.find(len, align).is_some()
     }

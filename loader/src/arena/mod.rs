@@ -42,8 +42,8 @@ const TRAP: u8 = if cfg!(target_arch = "x86_64") { 0xcc } else { 0 };
 /// The code span is anonymous shared memory, mapped a second time by `mremap` with an old size of 0.
 /// `mprotect` then makes one of the two mappings executable. A memfd would do the same, but needs no less
 /// privilege, is subject to the policies on memfds, and perf does not attribute samples in it. Data lies
-/// [`SPAN_DISTANCE`](farjump_core::image::SPAN_DISTANCE) above the code that uses it, so an image has the
-/// same offset in both, and no page of code is ever written by the code in it.
+/// [`SPAN_DISTANCE`](farjump_core::image::SPAN_DISTANCE) above the code that uses it, so an image has the same offset
+/// in both. Code never writes to its own pages.
 #[derive(Clone)]
 pub struct Arena(Arc<Memory>);
 
@@ -60,10 +60,10 @@ impl Arena {
         Ok(Arena::of(Memory::map(len, false)?))
     }
 
-    /// As [`Arena::new`], for code that a debugger sets breakpoints in: ptrace(2) writes to private memory,
-    /// and not to shared memory that is mapped without the right to write. The code has one private mapping.
-    /// Each image has pages of its own, 4 KiB at least. They are written first, and executable afterwards:
-    /// no address is ever both. Placing and freeing cost two system calls each.
+    /// As [`Arena::new`], for code in which a debugger sets breakpoints: ptrace(2) writes to private memory, and not to
+    /// shared memory that is mapped without the right to write. The code has one private mapping. Each image has its
+    /// own pages, 4 KiB at least. They are first writable, then executable: no address is ever both. Placing and
+    /// freeing cost two system calls each.
     ///
     /// # Errors
     /// Those of [`Arena::new`].
@@ -87,13 +87,13 @@ impl Arena {
         self.0.free().used()
     }
 
-    /// Whether [`Arena::place`] would find space for an image now.
+    /// Returns whether [`Arena::place`] would find space for an image now.
     pub(crate) fn fits(&self, need: &Need) -> bool {
         let (span, align) = self.0.unit(need);
         self.0.free().fits(span, align)
     }
 
-    /// Whether an image would fit into the empty arena.
+    /// Returns whether an image would fit into the empty arena.
     pub(crate) fn ever_fits(&self, need: &Need) -> bool {
         let (span, align) = self.0.unit(need);
         FreeList::new(self.0.len).fits(span, align)
@@ -102,9 +102,9 @@ impl Arena {
     /// Places an image in the first gap that fits both its spans, patches its sites by `resolve`, and makes
     /// the code executable.
     ///
-    /// Code with landing pads has pages of its own where the processor checks them (BTI of aarch64). They are
-    /// *guarded*: an indirect branch to anything but a landing pad faults. It costs two system calls and a page at
-    /// least. A forked child's copy is not guarded.
+    /// Code with landing pads has its own pages where the processor checks them (BTI of aarch64). They are *guarded*:
+    /// an indirect branch to anything but a landing pad faults. It costs two system calls and a page at least. A forked
+    /// child's copy is not guarded.
     ///
     /// # Errors
     /// [`Error::ArenaFull`], [`Error::ArenaForked`], or [`Error::Place`] with the import that `resolve` did
@@ -156,8 +156,8 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// The space of one placed image. Dropping it ends the code: its bytes become traps and the space is free
-/// again. A caller of the code must hold the block meanwhile.
+/// The space of one placed image. Dropping it ends the code: its bytes become traps and the space is free again. A
+/// caller of the code must hold the block during the call.
 pub struct Block {
     memory: Arc<Memory>,
     range: Range<usize>,
@@ -233,7 +233,7 @@ impl Block {
         Ok(())
     }
 
-    /// Makes the first `len` bytes that were written run.
+    /// Makes processors run the first `len` bytes as they were written.
     fn sync(&self, len: usize) {
         let written = self.memory.written(self.range.start).addr().get() as u64;
         icache::publish(written, self.address(), len);
@@ -255,7 +255,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // What the system does not protect again is never used again.
+        // Space that the system does not protect again is never reused.
         if self.memory.is_ours() && self.bury().is_ok() {
             self.memory.free().give_back(self.range.clone());
         }

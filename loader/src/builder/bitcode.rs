@@ -23,7 +23,7 @@ use crate::code_id;
 /// vectors and unrolled loops. Full LTO and plain bitcode have them for the author's CPU.
 const FLAGS: [&str; 1] = ["-flto=thin"];
 
-/// Bitcode, and what it was made for.
+/// Bitcode for one machine.
 pub(super) struct Bitcode {
     pub(super) machine: Platform,
     llvm: u16,
@@ -37,7 +37,7 @@ impl Bitcode {
     /// Makes the bitcode for the machine of `image`, which was built from the same inputs.
     ///
     /// # Errors
-    /// No compiler that writes bitcode, inputs of which there is none, and a compiler's error.
+    /// No compiler that writes bitcode, inputs without bitcode, and a compiler's error.
     pub(super) fn build(
         options: &Options,
         image: &Image,
@@ -92,7 +92,7 @@ impl Bitcode {
         if modules.len() != files.len() {
             return Err(BuildError::NoBitcodeWritten { compiler: compiler()?.name() });
         }
-        // A reader has to be as new as the newest writer. One that does not say is taken for an old one.
+        // A reader has to be as new as the newest writer. A module without a version counts as old.
         let llvm = modules.iter().filter_map(|module| llvm_version::major(module)).max().unwrap_or(0);
         let wanted = image.wanted().to_vec();
         let parts = BitcodeParts {
@@ -128,14 +128,14 @@ fn is_assembly(input: &Path) -> bool {
 /// Writes the object that bitcode input becomes in a native image, by `compiler`.
 ///
 /// # Errors
-/// The compiler's error, also if it does not start.
+/// The compiler's error, or that it does not start.
 pub(super) fn compile_bitcode(
     compiler: &Compiler,
     flags: &[&str],
     input: &Path,
     output: &Path,
 ) -> Result<String, BuildError> {
-    // clang takes it for that by its name alone.
+    // clang recognizes bitcode only by the file's name.
     let named = temp_folder::write(
         output.with_extension("bc"),
         &fs::read(input).map_err(|source| BuildError::Read { path: input.to_owned(), source })?,

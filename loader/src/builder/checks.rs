@@ -1,4 +1,4 @@
-//! What is refused before a link, by the objects alone: linkers treat it in different ways.
+//! Refusals before a link, by the objects alone, of features that linkers treat in different ways.
 
 use object::elf;
 use object::read::elf::{SectionHeader, Sym};
@@ -6,7 +6,7 @@ use object::read::elf::{SectionHeader, Sym};
 use super::error::BuildError;
 use super::objects::{Elf, LITTLE, Objects, linked, section_name, symbol_name};
 
-/// The section by which an object says what stack it needs.
+/// The section that states the kind of stack that an object needs.
 const STACK: &str = ".note.GNU-stack";
 /// Beginnings of the names by which linkers mark the start and the end of a section.
 const BOUNDS: [&str; 2] = ["__start_", "__stop_"];
@@ -15,8 +15,8 @@ impl Objects {
     /// Checks the objects that `routines`, of which `main` is one, take into the image and the library.
     ///
     /// # Errors
-    /// One that asks for an executable stack, which linkers are told to leave out; code that `main` reaches and that asks
-    /// for the bounds of a section, which GNU ld alone knows.
+    /// An object that requests an executable stack, which farjump's links leave out; code that `main` reaches and that
+    /// uses the bounds of a section, which only GNU ld knows.
     pub(super) fn check(&self, main: &str, routines: &[String]) -> Result<(), BuildError> {
         let parsed: Vec<_> = self.parsed().collect();
         let roots = routines.iter().map(String::as_str).chain([main]);
@@ -36,7 +36,7 @@ impl Objects {
             });
             symbols.any(|(elf, symbol)| symbol_name(elf, symbol) == name)
         };
-        // The walk of what is reached costs more than this look.
+        // The walk over reachable code costs more than this check.
         let asks = |(_, elf): &(_, Elf<'_>)| {
             let mut symbols = elf.elf_symbol_table().iter();
             symbols.any(|symbol| symbol.is_undefined(LITTLE) && is_bound(&symbol_name(elf, symbol)))
@@ -53,7 +53,8 @@ impl Objects {
     }
 }
 
-/// Whether an object asks for an executable stack. One without the section does not: assemblers add none by themselves.
+/// Returns whether an object requests an executable stack. An object without the section does not: assemblers add none
+/// by themselves.
 fn asks_for_stack(elf: &Elf<'_>) -> bool {
     elf.elf_section_table().enumerate().any(|(index, header)| {
         header.sh_flags(LITTLE).contains(elf::SHF_EXECINSTR) && section_name(elf, index) == STACK

@@ -46,7 +46,7 @@ pub(super) struct Compiled {
     pub(super) files: Vec<Linkable>,
     /// Warnings of compilers.
     pub(super) messages: String,
-    /// Whether C++ was among them; then the C++ driver links the library.
+    /// True if C++ was among the inputs: then the C++ driver links the library.
     pub(super) cxx: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Job<'a> {
 /// the targets.
 ///
 /// # Errors
-/// An input of no known kind, or a compiler's error, also if it does not start.
+/// An input of no known kind, a compiler's error, or a compiler that does not start.
 pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
     if job.options.inputs.is_empty() {
         return Err(BuildError::NoInput);
@@ -101,7 +101,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
                 compiled.say(&messages);
                 (output, false)
             }
-            // The same in the other form, which is carried as it is.
+            // The same input in the other form, which the library carries unchanged.
             Kind::Bitcode if job.options.bitcode && has_both_forms(&job.options.inputs)? => continue,
             Kind::Bitcode => {
                 let output = job.folder.join(format!("{index}.o"));
@@ -132,7 +132,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
 /// Writes farjump's headers into a folder of `folder`, and returns that.
 ///
 /// # Errors
-/// They cannot be written.
+/// The headers cannot be written.
 pub(super) fn own_headers(folder: &Path) -> Result<PathBuf, BuildError> {
     let include = temp_folder::folder(folder.join("include"))?;
     for (name, text) in HEADERS {
@@ -156,7 +156,7 @@ pub(super) fn command_for(
 }
 
 impl Job<'_> {
-    /// Whether an object of this machine belongs to another target.
+    /// Returns whether an object of this machine belongs to another target.
     fn is_for_another(&self, machine: Option<Machine>) -> bool {
         let is_target = |machine| {
             let of_cpu = self.options.cpu.as_ref().is_some_and(|cpu| cpu.machine() == machine);
@@ -209,7 +209,7 @@ pub(super) enum Kind {
     Archive(Option<Machine>),
 }
 
-/// Whether inputs are machine code as well as bitcode: a compiler's two forms of one thing.
+/// Returns whether inputs are machine code as well as bitcode: a compiler's two forms of one thing.
 ///
 /// # Errors
 /// As [`kind`].

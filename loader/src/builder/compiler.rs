@@ -15,16 +15,16 @@ use super::run_tool::{self, Tool};
 use super::supervisor::Supervisor;
 use super::trial::{self, Task};
 
-/// The remedy where the native driver does not start.
+/// The remedy if the native driver does not start.
 pub(super) const ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
 
-/// The families of drivers, which are told the target in different ways.
+/// The families of drivers, which take the target in different ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Family {
     /// One machine each.
     Gcc,
     Clang,
-    /// clang, with headers for each machine, and names of its own for CPUs.
+    /// clang, with headers for each machine, and its own names for CPUs.
     Zig,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Compiler {
     tool: Tool,
     /// Flags that choose the target.
     flags: Vec<String>,
-    /// The remedy where it does not start.
+    /// The remedy if the driver does not start.
     advice: String,
-    /// The remedy where the C library's headers are missing.
+    /// The remedy if the C library's headers are missing.
     without_headers: Option<String>,
     /// Runs it.
     pub(super) supervisor: Supervisor,
@@ -46,11 +46,11 @@ impl Compiler {
     /// The native driver: the chosen one, or `cc`.
     ///
     /// # Errors
-    /// It does not start. On x86-64 its first use tells.
+    /// It does not start. On x86-64 its first use reports that.
     pub(super) fn native(options: &Options, rules: &Rules) -> Result<Compiler, BuildError> {
         let supervisor = &options.supervisor;
         let tool = Tool::parse(OsStr::new(options.cc.as_deref().unwrap_or("cc")));
-        // Which flags it takes differs on x86-64 for zig alone, which tells by its name.
+        // On x86-64 only zig takes other flags, and its name identifies it.
         let family = if rules.machine == Machine::X86_64 && !tool.is_zig() {
             Family::Gcc
         } else {
@@ -71,8 +71,8 @@ impl Compiler {
     /// The driver for `target`.
     ///
     /// # Errors
-    /// That for this machine does not start. Where its family makes no difference, its first use tells, as it does for
-    /// other machines.
+    /// The driver for this machine does not start. If its family makes no difference, and for other machines, its first
+    /// use reports that.
     pub(super) fn find(options: &Options, target: Platform, rules: &Rules) -> Result<Compiler, BuildError> {
         let native = rules.is_native();
         if native && target.level == Level::BASELINE {
@@ -85,7 +85,7 @@ impl Compiler {
             cross(options, rules, &advice)
         };
         let family = match family(&tool, &options.supervisor, &advice) {
-            // Its first use tells. Rust for another machine needs none.
+            // The driver's first use reports the error. Rust for another machine needs no driver.
             Err(_) if !native => Family::Gcc,
             family => family?,
         };
@@ -111,11 +111,11 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// The driver that writes and reads bitcode for a machine: the one for its images, if that is clang or zig, otherwise `clang` or
-    /// `zig cc`.
+    /// The driver that writes and reads bitcode for a machine: the one for its images if that is clang or zig,
+    /// otherwise `clang` or `zig cc`.
     ///
     /// # Errors
-    /// There is none, or the only ones that there are do not work.
+    /// There is no such driver, or none of those installed works.
     pub(super) fn for_bitcode(options: &Options, rules: &Rules) -> Result<Compiler, BuildError> {
         let named = options.target_ccs.iter().rev().find(|(machine, _)| *machine == rules.machine);
         let named = named.map(|(_, cc)| cc.as_str()).filter(|_| !rules.is_native());
@@ -138,7 +138,7 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// Has clang take its own headers alone where those of the C library for the machine are missing.
+    /// Makes clang use only its own headers if those of the C library for the machine are missing.
     fn do_without_headers(&mut self, rules: &Rules, family: Family) {
         let compiles =
             || trial::try_on_a_line(&self.tool, Task::Compile(&self.flags), &self.supervisor, &self.advice);
@@ -161,7 +161,7 @@ impl Compiler {
     /// Compiles `input` to `output` by a command with all flags but `flags`. Returns the driver's warnings.
     ///
     /// # Errors
-    /// The driver's, also if it does not start.
+    /// The driver's, or that it does not start.
     pub(super) fn compile(
         &self,
         mut command: Command,
@@ -204,7 +204,7 @@ impl Compiler {
         (output.status.success() && path.is_absolute() && path.is_file()).then_some(path)
     }
 
-    /// Whether it is zig's.
+    /// Returns whether it is zig's.
     pub(super) fn is_zig(&self) -> bool {
         self.tool.is_zig()
     }
@@ -232,7 +232,7 @@ impl Compiler {
         self.tool.is_zig().then(|| self.tool.with_last(|_| "ld.lld".to_owned()))
     }
 
-    /// Whether a source can include the C library's headers.
+    /// Returns whether a source can include the C library's headers.
     fn has_headers(&self) -> bool {
         let mut command = self.command(false);
         command.args(["-E", "-x", "c", "-include", "stdint.h", "/dev/null", "-o", "/dev/null"]);
@@ -240,8 +240,8 @@ impl Compiler {
     }
 }
 
-/// The driver for a machine that is not this one: the named one, or the first that compiles a line. If none does, one that
-/// is there, or the machine's own gcc: its first use tells. Rust needs none.
+/// The driver for another machine: the named one, or the first that compiles a line. If none does, an installed one or
+/// the machine's own gcc, whose first use reports the error. Rust needs no driver.
 fn cross(options: &Options, rules: &Rules, advice: &str) -> Tool {
     let named = options.target_ccs.iter().rev().find(|(machine, _)| *machine == rules.machine);
     if let Some((_, named)) = named {
@@ -266,13 +266,13 @@ fn cross(options: &Options, rules: &Rules, advice: &str) -> Tool {
     }
 }
 
-/// A driver that is there and does not work, and its error.
+/// An installed driver that does not work, and its error.
 type Broken = Box<(Tool, BuildError)>;
 
 /// The first of these drivers that is clang or zig, and compiles a line for the machine.
 ///
 /// # Errors
-/// None does, and one that is there does not work: the first of these.
+/// No driver does, and an installed one does not work: the error of the first such driver.
 fn first_for_all_machines(
     drivers: impl Iterator<Item = Tool>,
     rules: &Rules,
@@ -320,13 +320,13 @@ fn family(tool: &Tool, supervisor: &Supervisor, advice: &str) -> Result<Family, 
     if tool.is_zig() {
         return Ok(Family::Zig);
     }
-    // A driver that knows no `--version` is of none of the others.
+    // A driver that knows no `--version` belongs to no other family.
     let said = supervisor.run(tool.command().arg("--version"), advice)?;
     let is_clang = said.status.success() && run_tool::messages(&said).contains("clang");
     Ok(if is_clang { Family::Clang } else { Family::Gcc })
 }
 
-/// Adds the flag by which clang says nothing of flags that only other drivers have.
+/// Adds the flag that silences clang about flags that only other drivers have.
 fn quiet(mut flags: Vec<String>, family: Family) -> Vec<String> {
     if family != Family::Gcc {
         flags.push("-Wno-unused-command-line-argument".to_owned());

@@ -1,4 +1,4 @@
-//! The library itself: everything linked the ordinary way, with the bundle of images in a section of its own.
+//! The library itself: everything linked the ordinary way, with the bundle of images in its own section.
 
 use std::fs;
 use std::path::Path;
@@ -33,9 +33,9 @@ pub(super) struct Carried<'a> {
     pub(super) symbols: Vec<(CodeId, &'a [u8])>,
     /// The source, encoded, if the library carries it.
     pub(super) source: Option<Vec<u8>>,
-    /// Whether the payload is the arguments unchanged; the library then says so.
+    /// True if the payload is the arguments unchanged: the library then says so.
     pub(super) payload_is_args: bool,
-    /// Whether the author's objects state a signature, which the library then exports.
+    /// True if the author's objects state a signature, which the library then exports.
     pub(super) has_signature: bool,
 }
 
@@ -48,9 +48,9 @@ impl Carried<'_> {
     }
 }
 
-/// Links `compiled`, the objects of `host`, into the shared library `options.output`, which exports their routines and carries
-/// `carried`. The library loads without the symbols that the image finds at the target. Returns the linker's
-/// warnings.
+/// Links `compiled`, the objects of `host`, into the shared library `options.output`. The library exports their
+/// routines and carries `carried`. The library loads without the symbols that the image finds at the target. Returns
+/// the linker's warnings.
 ///
 /// # Errors
 /// The linker's error, or an output that cannot be written.
@@ -77,7 +77,7 @@ pub(super) fn write_library(
     command.arg("-Wl,--start-group");
     command.args(compiled.files.iter().filter(|file| file.archive).map(|file| &file.path));
     let flags = link_flags(&options.cflags);
-    // The last one holds: no process whose stacks become executable loads the library.
+    // The last flag wins: loading the library makes no process's stacks executable.
     command.arg("-Wl,--end-group").args(&flags).arg("-Wl,-z,noexecstack");
     let output = host.compiler.run(&mut command)?;
     let messages = run_tool::messages(&output);
@@ -153,8 +153,8 @@ fn make_imports_weak(library: &Path, imports: &[String]) -> Result<(), BuildErro
     }
 }
 
-/// Checks that the library, whose imports are weak, needs no runtime that compilers link where they are given a flag of
-/// theirs. Links are not given those.
+/// Checks that the library, whose imports are weak, needs no runtime that compilers link because of a flag. The
+/// library's link does not get such flags.
 fn check_runtimes(library: &Path) -> Result<(), BuildError> {
     let bytes = read(library)?;
     let elf = Elf::parse(&*bytes).map_err(|error| malformed(&error))?;

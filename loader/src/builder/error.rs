@@ -74,7 +74,7 @@ pub enum BuildError {
         /// The error of that build.
         source: Box<BuildError>,
     },
-    /// A library as input whose source cannot be taken from it.
+    /// An input library that has no usable source.
     #[error("`{}` is a shared library, and {reason}", path.display())]
     LibraryAsInput {
         /// The library.
@@ -96,7 +96,7 @@ pub enum BuildError {
         targets: (Platform, Platform),
         /// The property of the first one's image.
         first: String,
-        /// That of the second.
+        /// The property of the second one's image.
         second: String,
     },
     /// Rust's core library for a target is not installed.
@@ -161,19 +161,19 @@ pub enum BuildError {
         tool: String,
         /// The cause.
         source: io::Error,
-        /// The package to install or the setting to change, where the program is not there.
+        /// The package to install or the setting to change, if the program is missing.
         advice: String,
     },
-    /// A program that is there and does not work: it ends before its task, or fails at a line of input.
+    /// An installed program that does not work: it ends before its task, or fails at a line of input.
     #[error(
         "`{tool}` is there and does not {task} ({status}):\n{messages}\nRepair it, or use another: {advice}"
     )]
     Unusable {
         /// The program.
         tool: String,
-        /// What it was to do, as the end of a clause.
+        /// Its task, as the end of a clause.
         task: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// Its output.
         messages: String,
@@ -457,7 +457,7 @@ pub enum BuildError {
         /// The requested alignment.
         bytes: u64,
     },
-    /// A signature that no compiler of ours has made.
+    /// A signature that the attribute of `farjump-ifunc` did not make.
     #[error(
         "`{name}_signature` is no signature: declare the function by #[farjump_ifunc::ifunc], of this version of farjump"
     )]
@@ -471,7 +471,7 @@ pub enum BuildError {
     /// No compiler that writes bitcode.
     #[error("there is no compiler for bitcode: {BITCODE_ADVICE}")]
     NoBitcodeCompiler,
-    /// An input of which there is no bitcode.
+    /// An input without bitcode.
     #[error(
         "there is no bitcode of `{}`, which {reason}: give C, C++ or Rust files, or bitcode (Options::bitcode)",
         path.display()
@@ -487,10 +487,10 @@ pub enum BuildError {
         "the LLVM of rustc {problem}: bitcode of Rust needs a toolchain of rustup's, or of one file libLLVM.so"
     )]
     NoRustLlvm {
-        /// What is wrong with it, as the end of a clause.
+        /// The problem, as the end of a clause.
         problem: String,
     },
-    /// A compiler that wrote something else.
+    /// A compiler that wrote no bitcode on request.
     #[error("`{compiler}` was to write bitcode (-flto=thin -c) and wrote something else")]
     NoBitcodeWritten {
         /// The driver.

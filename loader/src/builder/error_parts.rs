@@ -8,14 +8,14 @@ use farjump_core::image::ImageError;
 use super::error::BuildError;
 use crate::import_causes::ImportCause;
 
-/// The remedy where no driver writes bitcode.
+/// The remedy if no driver writes bitcode.
 pub(super) const BITCODE_ADVICE: &str =
     "install clang, or zig (`pip install ziglang`), or name one (Options::cc)";
 
-/// The end of a refusal of an object that asks for an executable stack.
+/// The end of a refusal of an object that requests an executable stack.
 pub(super) const STACK: &str = "asks for an executable stack, which no target has for it: a nested function whose address is \
                                       taken (gcc) needs one. Make it a function of the file, and pass the variables that it uses as arguments";
-/// The end of a refusal of code that asks for the start or the end of a section.
+/// The end of a refusal of code that uses the start or the end of a section.
 pub(super) const BOUNDS: &str = "by which linkers mark a bound of a section: an image keeps no section apart. Put the entries into \
                                     one array, and use its address and length";
 
@@ -34,14 +34,14 @@ impl fmt::Display for Site {
     }
 }
 
-/// Something that does not travel, and that a pointer in an image leads to.
+/// The target of a pointer in an image, which does not travel.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Pointee {
-    /// A symbol, or the address where there is none.
+    /// A symbol, or the address if there is no symbol.
     #[error("{0}")]
     Symbol(String),
-    /// Data that the linker made for the build alone.
+    /// Data that the linker made only for the build.
     #[error("address {address:#x} of the metadata")]
     Metadata {
         /// Its address.

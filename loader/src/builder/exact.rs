@@ -1,12 +1,12 @@
-//! Flags that make compilers use what one CPU has, and nothing else.
+//! Flags that make compilers use exactly the features of one CPU.
 //!
-//! A peer says which features its CPU has, in the compilers' words. Not every compiler knows all of them, and
-//! with one feature a compiler may turn on others, which the CPU need not have. So the compiler is asked: its
-//! predefined macros name what it would use. A feature is taken only if it changes them, and if each feature
-//! that it brings along is one that the CPU has.
+//! A peer names the features of its CPU in the compilers' words. Not every compiler knows all of them, and with one
+//! feature a compiler may turn on others, which the CPU need not have. So this module queries the compiler's predefined
+//! macros, which name the features in use. It takes a feature only if the feature changes the macros, and if the CPU
+//! has each feature that comes with it.
 //!
-//! The name of the CPU only chooses the order of instructions (`-mtune`). `-march=NAME` would turn on what
-//! processors of that name have as sold, and a virtual machine may hide some of it.
+//! The name of the CPU only chooses the order of instructions (`-mtune`). `-march=NAME` would turn on the features with
+//! which processors of that name are sold, and a virtual machine may hide some of them.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use super::compiler::Compiler;
 use super::error::BuildError;
 use super::rust;
 
-/// Names that compilers turn on or off like features, and that stand for no instructions of their own.
+/// Names that compilers turn on or off like features, and that stand for no instructions.
 const NO_FEATURES: [&str; 1] = ["evex512"];
 
-/// CPUs whose vectors of 512 bits cost nothing elsewhere, and whose names not every compiler knows.
+/// CPUs on which vectors of 512 bits slow down no other code, and which not every compiler knows by name.
 const WIDE: [&str; 2] = ["znver4", "znver5"];
 
 /// Flags for gcc, see [`Asked::unrolling`].
@@ -42,7 +42,7 @@ impl Exact {
     /// The flags by which `compiler`, and rustc for Rust sources, compile for `cpu`.
     ///
     /// # Errors
-    /// No compiler, or one that cannot be told features.
+    /// No compiler, or one that takes no single features.
     pub(super) fn find(
         compiler: &Compiler,
         cpu: &Cpu,
@@ -103,7 +103,7 @@ fn flags(machine: Machine, features: &[&str]) -> Vec<String> {
     }
 }
 
-/// A compiler that is asked what it makes of a CPU's features.
+/// A query of a compiler's support for a CPU's features.
 struct Asked<'a> {
     compiler: &'a Compiler,
     cpu: &'a Cpu,
@@ -111,7 +111,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// The features beyond the level that the compiler takes, ascending.
+    /// The features beyond the level that the compiler accepts, ascending.
     fn taken(&self) -> Result<Vec<&'a str>, BuildError> {
         let beyond = self.cpu.features().iter().map(String::as_str);
         // On x86-64 words with dashes are options for other things than instructions: `soft-float`.
@@ -139,14 +139,14 @@ impl<'a> Asked<'a> {
                 taken.push(feature);
             }
         }
-        // A compiler may know two and not both together.
+        // A compiler may accept each of two features, but not both together.
         let together = self.macros(&taken)?.is_some();
         Ok(if together { taken } else { Vec::new() })
     }
 
-    /// The flags by which the compiler chooses and orders instructions for the CPU: by its name, if the compiler
-    /// knows that. Otherwise compilers avoid vectors of 512 bits, which made processors with AVX-512 slower
-    /// until about 2020.
+    /// The flags by which the compiler chooses and orders instructions for the CPU: by its name, if the compiler knows
+    /// the name. Otherwise compilers avoid vectors of 512 bits, which made processors with AVX-512 slower until about
+    /// 2020.
     fn tuning(&self) -> Result<Vec<String>, BuildError> {
         let knows =
             |flag: &String| self.compiler.macros(std::slice::from_ref(flag)).map(|macros| macros.is_some());
@@ -161,7 +161,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The flags by which gcc sums in several registers, as clang does by itself, so that an addition need not wait for
-    /// the one before. Without effect on code that is compiled for size.
+    /// the previous one. The flags do not affect code that is compiled for size.
     fn unrolling(&self) -> Result<Vec<String>, BuildError> {
         let is_gcc = self.macros(&[])?.is_some_and(|macros| !macros.contains("__clang__"));
         Ok(if is_gcc { UNROLLING.map(str::to_owned).to_vec() } else { Vec::new() })
@@ -172,7 +172,8 @@ impl<'a> Asked<'a> {
         self.compiler.macros(&flags(self.cpu.machine(), features))
     }
 
-    /// Whether the macros `with`, compared with `base`, name no feature that the CPU lacks, and lack none.
+    /// Returns whether the macros `with`, compared with `base`, name no feature that the CPU lacks, and lack no macro
+    /// of `base`.
     fn brings_nothing_else(
         &self,
         base: &BTreeSet<String>,
@@ -198,7 +199,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The features that a macro could name: `__SSE4_1__` those of `sse4_1`, `sse4.1` and `sse4-1`.
+/// The features that a macro may name: `__SSE4_1__` those of `sse4_1`, `sse4.1` and `sse4-1`.
 fn spellings(name: &str) -> Vec<String> {
     let word = name.trim_matches('_').to_ascii_lowercase();
     let word =

@@ -1,6 +1,6 @@
 //! From a linked ELF file to a canonical image: the two spans, the imports and the relative sites.
 //!
-//! Only the linker's dynamic relocations are patched. Everything else is refused here, by the symbol's name;
+//! Only the linker's dynamic relocations are patched. This module refuses everything else by the symbol's name;
 //! [`super::locate_symbol`] adds its object and section.
 
 use farjump_core::image::{ImageParts, Import, Level, Place, Relative, SPAN_DISTANCE, code_align_log2};
@@ -15,7 +15,8 @@ use crate::bundle::{NOT_PLACED, Sizes};
 use crate::file_contents::COPY_ARGS;
 use crate::signature::Signature;
 
-/// The sections at that address, except initialisers and thread-local storage, which are refused.
+/// The allowed sections at [`NOT_PLACED`] and above. Initialisers and thread-local storage lie there too, but are
+/// refused.
 const KNOWN_META: [&str; 8] =
     [".farjump", ".note.gnu.property", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
 /// Sections of span 1 that linkers mark writable because a dynamic linker would patch them.
@@ -30,7 +31,7 @@ pub(super) struct Extracted {
     pub(super) imports: Vec<String>,
     /// Sonames of the libraries that define some of the imports, each once.
     pub(super) wanted: Vec<String>,
-    /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
+    /// True if the payload is the arguments unchanged: the payload routines are farjump's.
     pub(super) payload_is_args: bool,
     /// log2 of the alignment that the payload needs, or 0 for the default.
     pub(super) payload_align_log2: u8,
@@ -38,12 +39,12 @@ pub(super) struct Extracted {
     pub(super) signature: Option<Signature>,
 }
 
-/// What an image needs of a CPU.
+/// An image's requirements for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs<'a> {
     /// The least level.
     pub(super) level: Level,
-    /// The features, in place of a level; none for an image that has a level.
+    /// The features, instead of a level; empty for an image that has a level.
     pub(super) features: &'a [String],
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Needs<'a> {
 /// imports.
 ///
 /// # Errors
-/// Contents that an image cannot have, without their site; and those of `find_wanted`.
+/// Contents that an image cannot have, without their site; and the errors of `find_wanted`.
 pub(super) fn extract(
     bytes: &[u8],
     name: &str,
@@ -318,7 +319,7 @@ impl<'a> LinkedElf<'a> {
         (bytes, end - start)
     }
 
-    /// Whether a section starts with the address of the dynamic section, as GOTs of some machines do.
+    /// Returns whether a section starts with the address of the dynamic section, as GOTs of some machines do.
     fn starts_with_dynamic(&self, contents: &[u8]) -> bool {
         let sections = self.elf.elf_section_table();
         let dynamic = sections.iter().find(|section| section.sh_type(LITTLE) == elf::SHT_DYNAMIC);
@@ -330,7 +331,7 @@ impl<'a> LinkedElf<'a> {
         let address = patch.address;
         if let Word::Import { name, .. } = &patch.word {
             let symbol = name.clone();
-            // At any alignment: whether such code works must not depend on where an instruction comes to lie.
+            // At any alignment: the place of an instruction must not decide whether such code works.
             if self.is_code(address) {
                 return Err(BuildError::AddressInCode { site: None, symbol });
             }
@@ -380,7 +381,7 @@ fn blank(span: &mut [u8], offset: u32) {
     }
 }
 
-/// Whether C++ and Rust use an import to unwind, or to destroy statics at exit.
+/// Returns whether C++ and Rust use an import to unwind, or to destroy statics at exit.
 fn unwinds(import: &str) -> bool {
     let abi = import.strip_prefix("__cxa_").unwrap_or("");
     import.starts_with("_Unwind_")
@@ -420,7 +421,7 @@ mod tests {
 
     use super::*;
 
-    /// A shared object has no such relocation, so this links a program.
+    /// A shared object has no such relocation, so the test links a program.
     #[test]
     fn copy_relocations_are_refused_by_name() {
         if !all_work(&["ld.bfd"]) {

@@ -1,4 +1,4 @@
-//! The symbols of a linked ELF file, and the facts about its image that symbols state and that do not travel.
+//! The symbols of a linked ELF file, and the facts that they state about its image. The facts do not travel.
 
 use farjump_core::image::Machine;
 use object::elf;
@@ -27,8 +27,8 @@ impl<'a> LinkedElf<'a> {
         Signature::parse(stated).ok_or_else(refused).map(Some)
     }
 
-    /// Whether all objects say that each address to which code branches indirectly is a landing pad. Linkers note it of
-    /// their output if each of their inputs does (ELF for the Arm 64-bit Architecture, "Program Property").
+    /// Returns whether all objects say that each address to which code branches indirectly is a landing pad. Linkers
+    /// note it in their output if each of their inputs does (ELF for the Arm 64-bit Architecture, "Program Property").
     pub(super) fn has_landing_pads(&self) -> Result<bool, BuildError> {
         if self.rules.machine != Machine::AARCH64 {
             return Ok(false);

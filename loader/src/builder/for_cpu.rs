@@ -10,8 +10,8 @@ use super::temp_folder::Scratch;
 use crate::carried_source::CarriedSource;
 use crate::library::LibraryImage;
 
-/// Builds an image for `cpu` from `source`, by the compilers, flags, name and supervisor of `options`. The rest of
-/// them is not used.
+/// Builds an image for `cpu` from `source`, by the compilers, flags, name and supervisor of `options`. The other
+/// options have no effect.
 ///
 /// Blocks and leaves nothing behind, as [`build`](super::build) does.
 ///

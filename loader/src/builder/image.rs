@@ -20,7 +20,7 @@ use super::{BuiltImage, Options, routines, wanted};
 use crate::bundle::Sizes;
 use crate::code_id;
 
-/// What an image is built for.
+/// The purpose of an image.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Goal<'a> {
     /// All CPUs of a platform.
@@ -39,7 +39,7 @@ impl Goal<'_> {
     }
 }
 
-/// An image, and what it was made from.
+/// An image, and the objects and tools that made it.
 pub(super) struct Image {
     pub(super) target: Platform,
     /// The features that it needs, if it is for one CPU.
@@ -83,7 +83,7 @@ impl Image {
         let (last, first) = rules.models.split_last().ok_or(BuildError::NoInput)?;
         for model in first {
             match build.by(model, &compiler, &linker) {
-                // Too far apart for this model.
+                // The code and data are too far apart for this model.
                 Err(BuildError::Link { .. } | BuildError::NotPositionIndependent { .. }) => {}
                 made => return made.map(|made| image(made, compiler, linker)),
             }
@@ -91,8 +91,8 @@ impl Image {
         build.by(last, &compiler, &linker).map(|made| image(made, compiler, linker))
     }
 
-    /// Compiles the objects of this machine's image by the code model that reaches furthest. `None` if there is only
-    /// one.
+    /// Compiles the objects of this machine's image by the code model with the longest reach. `None` if there is only
+    /// one model.
     ///
     /// # Errors
     /// A compiler's.
@@ -120,7 +120,7 @@ impl Image {
         Ok(Some(compiled))
     }
 
-    /// Checks that a source can make one payload for the targets of both.
+    /// Checks that a source can make one payload for the targets of both images.
     ///
     /// # Errors
     /// [`BuildError::ImagesDisagree`].
@@ -170,7 +170,7 @@ impl Image {
         self.extracted.payload_align_log2
     }
 
-    /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
+    /// Returns whether the payload is the arguments unchanged: the payload routines are farjump's.
     pub(super) fn payload_is_args(&self) -> bool {
         self.extracted.payload_is_args
     }
@@ -250,7 +250,7 @@ impl Build<'_> {
         let (files, runtime) = (&compiled.files, runtime.as_deref());
         let inputs = Inputs { files, objects: &objects, name, runtime, rules, folder: &folder };
         let (linked, messages) = linker.link_image(&inputs, false)?;
-        // A target that shows code to debuggers adds the code's address to each address in these symbols.
+        // A target with debug mode adds the code's address to each address in these symbols.
         let symbols = if options.debug {
             linker.link_image(&inputs, true).ok().map(|(linked, _)| linked)
         } else {

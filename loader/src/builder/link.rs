@@ -17,13 +17,13 @@ use super::trial::{self, Task};
 
 const SCRIPT: &str = include_str!("image.ld");
 const VARIABLE: &str = "FARJUMP_LD";
-/// The remedy where a linker does not start.
+/// The remedy if a linker does not start.
 pub(super) const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
 
 /// The linkers to try if none is named, the best first.
 pub const LINKERS: [&str; 3] = ["ld.bfd", "ld", "ld.lld"];
 
-/// The word by which farjump's own linker is asked for, in place of a program.
+/// The word that selects farjump's own linker, instead of a program.
 pub const OWN: &str = "own";
 
 /// A linker that follows linker scripts, or farjump's own.
@@ -38,11 +38,12 @@ pub(super) struct Linker {
 }
 
 impl Linker {
-    /// The linker named by `asked` or by `FARJUMP_LD`, if it links for the machine of `rules` or that is this one;
-    /// otherwise the first one of the compiler's own, GNU ld and lld that links a line; without one farjump's own.
+    /// The linker named by `asked` or by `FARJUMP_LD`, if it links for the machine of `rules`, or if that is this
+    /// machine. Otherwise the first of the compiler's own linker, GNU ld and lld that links a line; if none does,
+    /// farjump's own.
     ///
     /// # Errors
-    /// The named one does not start, fails at a line, or does not follow linker scripts.
+    /// The named linker does not start, fails at a line, or does not follow linker scripts.
     pub(super) fn find(
         asked: Option<&Path>,
         compiler: &Compiler,
@@ -61,7 +62,7 @@ impl Linker {
             match links_for(&tool, rules, supervisor) {
                 Ok(()) => return Ok(of(tool, version)),
                 Err(error) if rules.is_native() => return Err(error),
-                // Then it is for this machine.
+                // The named linker is for this machine, and `rules` for another.
                 Err(_) => {}
             }
         }
@@ -98,7 +99,7 @@ impl Linker {
         let mut command = tool.command();
         command
             .args(["-m", rules.emulation, "-shared", "-Bsymbolic", "--gc-sections"])
-            // Addresses in instructions are patched as all others are; the image is refused if they are imports.
+            // Addresses in instructions are patched like all others. `extract` refuses the image if they are imports.
             .args([
                 "-z",
                 "now",
@@ -149,12 +150,12 @@ pub(super) fn version(tool: &Tool, supervisor: &Supervisor) -> Result<String, Bu
     }
 }
 
-/// Tries whether a linker links for this machine: lld does for all, GNU ld for those that it was built with.
+/// Checks that a linker links for this machine: lld links for all, GNU ld for those that it was built with.
 fn links_for(tool: &Tool, rules: &Rules, supervisor: &Supervisor) -> Result<(), BuildError> {
     trial::try_on_a_line(tool, Task::Link(rules), supervisor, ADVICE)
 }
 
-/// Whether a linker can make images, by the first line of its version text (`--version`). GNU ld and lld can;
+/// Returns whether a linker can make images, by the first line of its version text (`--version`). GNU ld and lld can;
 /// mold ignores scripts, and gold (`GNU gold`) does not follow their section layout.
 pub fn follows_scripts(version: &str) -> bool {
     version.starts_with("GNU ld") || version.contains("LLD")

@@ -1,15 +1,15 @@
-//! The flags of the author's that reach the link of a library.
+//! The author's flags that reach the link of a library.
 //!
 //! Flags for the compiler may change a link: with `-ffast-math` the driver adds an object whose constructor changes the
-//! arithmetic of the process that loads the library, and with `-pg`, `-fsanitize=…` and `--coverage` it adds their
-//! libraries. So a link gets none but those that name what is linked, and the tools and folders for it.
+//! arithmetic of the process that loads the library. With `-pg`, `-fsanitize=…` and `--coverage` it adds their
+//! libraries. So a link gets only the flags that name its inputs, tools and folders.
 
-/// Flags that name what is linked, with an operand of their own behind them, or in the same word.
+/// Flags that name inputs of the link, with an operand behind them or in the same word.
 const WITH_OPERAND: [&str; 7] = ["-l", "-L", "-Xlinker", "-z", "-u", "-T", "-B"];
 /// Beginnings of flags of one word.
 const BEGINNINGS: [&str; 7] =
     ["-Wl,", "-fuse-ld=", "--ld-path=", "--sysroot=", "--gcc-toolchain=", "-stdlib=", "-static-lib"];
-/// Flags of compilers with an operand in a word of its own, which is no file to be linked.
+/// Flags of compilers with an operand in a separate word, which is no file to be linked.
 const OPERANDS_OF_COMPILERS: [&str; 28] = [
     "-D",
     "-U",
@@ -41,7 +41,7 @@ const OPERANDS_OF_COMPILERS: [&str; 28] = [
     "-Xassembler",
 ];
 
-/// Those of `flags` that say what is linked: files, libraries and folders, options of the linker, and the choice of it.
+/// Those of `flags` that concern the link: files, libraries and folders, options of the linker, and its choice.
 pub(super) fn link_flags(flags: &[String]) -> Vec<&str> {
     let mut taken = Vec::new();
     let mut flags = flags.iter().map(String::as_str);

@@ -35,8 +35,8 @@ pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> Bu
     error
 }
 
-/// The compiler's flag that added a function to run before or after everything else, if its name is that of
-/// a compiler's own: sanitizers and measurements of coverage register themselves.
+/// The compiler's flag that added a function to run before or after everything else, if the function's name is a
+/// compiler's: sanitizers and coverage measurements register themselves.
 pub(super) fn constructor_cause(objects: &Objects, site: &Site, function: &str) -> Option<ImportCause> {
     // gcc's, clang's, LLVM's profiles.
     let is_compilers = function.starts_with("_sub_I_0")

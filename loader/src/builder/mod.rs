@@ -1,12 +1,12 @@
 //! Building ifunc libraries: from C, C++ and Rust, from bitcode, and from objects and archives of any compiler.
 //!
-//! Every source is compiled to position-independent objects. One link with a short linker script takes
-//! exactly what `NAME_main` reaches. The result becomes a canonical image. An ordinary link of all objects
-//! makes the library, which carries the image. No assembly is rewritten. Unsupported code is refused here,
-//! before its author, and not at the target.
+//! Every source is compiled to position-independent objects. One link with a short linker script takes exactly the code
+//! and data that `NAME_main` reaches. The result becomes a canonical image. An ordinary link of all objects makes the
+//! library, which carries the image. No assembly is rewritten. The build refuses unsupported code in front of its
+//! author, before it reaches a target.
 //!
-//! For other machines and CPU levels the same is done again, up to the image. The library itself, and the payload
-//! routines in it, are for the machine that builds it.
+//! For other machines and CPU levels the build repeats these steps, up to the image. The library itself, and the
+//! payload routines in it, are for the machine that builds it.
 //!
 //! Requires at run time: a C compiler driver (for the library's link, even without sources), and for Rust inputs
 //! rustc or cargo. For other machines a compiler for these. Images are linked by GNU ld or lld, and without them by
@@ -69,10 +69,10 @@ use crate::file_contents::Carrier;
 /// Inputs and settings of a build.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates
-    /// (a folder or its `Cargo.toml`), ELF objects, archives, LLVM bitcode; in any mixture. Or one library that carries its source. Objects must be
-    /// position-independent. From objects compiled without `-ffunction-sections` more code travels than
-    /// necessary.
+    /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates (a folder
+    /// or its `Cargo.toml`), ELF objects, archives, LLVM bitcode; in any mixture. Or one library that carries its
+    /// source. Objects must be position-independent. From objects compiled without `-ffunction-sections` more code
+    /// travels than necessary.
     pub inputs: Vec<PathBuf>,
     /// The library to write. An existing file is replaced atomically on success, and kept otherwise.
     pub output: PathBuf,
@@ -81,28 +81,27 @@ pub struct Options {
     /// The platforms to build images for, each once; if there are none, the baseline of this machine, or that of
     /// [`Options::cpu`]. Sources are compiled for each. Of objects and archives each takes those for its machine.
     pub targets: Vec<Platform>,
-    /// A CPU to build one more image for, as a peer tells it. The image may use each of its features that the
-    /// compiler knows, names them, and runs where they all are.
+    /// A CPU to build one more image for, as a peer sends it. The image may use each of its features that the compiler
+    /// knows, names them, and runs on CPUs that have them all.
     pub cpu: Option<Cpu>,
     /// The C compiler driver: a program, or a program and arguments (`zig cc`). `None`: `cc`. C++ uses the driver
     /// that belongs to it (`g++` to `gcc`, `clang++` to `clang`). If it is clang or zig, it compiles for other
     /// machines too.
     pub cc: Option<String>,
-    /// Drivers for other machines. Where none is named, the first one of `cc`, if it is clang or zig, the
-    /// machine's own gcc (`aarch64-linux-gnu-gcc`), `clang` and `zig cc` that compiles a line.
+    /// Drivers for other machines. If none is named for a machine, the first one that compiles a line. The order is
+    /// `cc`, if it is clang or zig, the machine's own gcc (`aarch64-linux-gnu-gcc`), `clang`, and `zig cc`.
     pub target_ccs: Vec<(Machine, String)>,
-    /// Flags for the compiler, after farjump's own (which contain `-Os`). Those that say what is linked (`-l`, `-L`, `-Wl,…`,
-    /// files) are also for the link of the library, after the objects, so that `-lz` works for the payload routines. Shared
-    /// libraries among them that define imports of the image are its *wanted libraries*, except the C library's own. Rust
-    /// ignores them.
+    /// Flags for the compiler, after farjump's own (which contain `-Os`). Those that concern the link (`-l`, `-L`,
+    /// `-Wl,…`, files) also reach the link of the library, after the objects, so that `-lz` works for the payload
+    /// routines. Shared libraries among them that define imports of the image are its *wanted libraries*, except the C
+    /// library's own. Rust ignores them.
     pub cflags: Vec<String>,
-    /// The linker that makes images: GNU ld or lld. `None`: the one in the environment variable
-    /// `FARJUMP_LD`, otherwise the first one of `ld.bfd`, `ld`, `ld.lld` that links a line. For other machines it is taken if
-    /// it links for them; otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`. [`OWN`], or none of these:
-    /// farjump's own.
+    /// The linker that makes images: GNU ld or lld. `None`: the one in the environment variable `FARJUMP_LD`, otherwise
+    /// the first one of `ld.bfd`, `ld`, `ld.lld` that links a line. For other machines it is used if it links for them;
+    /// otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`. [`OWN`], or none of these: farjump's own.
     pub linker: Option<PathBuf>,
-    /// Whether the library carries its source: C and C++ files with the headers of the author's that they
-    /// include, and single Rust files. Such a library can be an input, alone, and stands for its source then.
+    /// Whether the library carries its source: C and C++ files with the author's headers that they include, and single
+    /// Rust files. Such a library can be the only input of a build, and then stands for its source.
     pub carry_source: bool,
     /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
     /// same; the library's file gets larger. Crates are compiled as their release profile says.
@@ -144,18 +143,18 @@ pub struct BuiltImage {
     pub sizes: Sizes,
     /// Its code id.
     pub id: CodeId,
-    /// Sonames of the libraries that it wants of a target.
+    /// Sonames of its wanted libraries.
     pub wanted: Vec<String>,
     /// The version text of the linker that made it; empty for bitcode.
     pub linker: String,
-    /// Of bitcode the major version of the LLVM that wrote it, 0 if that is not known; `None` for images.
+    /// For bitcode, the major version of the LLVM that wrote it, 0 if that is not known; `None` for images.
     pub llvm: Option<u16>,
 }
 
 /// Builds an ifunc library.
 ///
-/// Blocks until the compilers and linkers that it starts have ended. Intermediate files are in a folder of
-/// their own under the system's temporary folder, removed at the end.
+/// Blocks until the compilers and linkers that it starts have ended. Intermediate files are in a separate folder under
+/// the system's temporary folder, removed at the end.
 ///
 /// # Errors
 /// See [`BuildError`]. The output is then unchanged.
@@ -185,7 +184,8 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         image.map_err(|source| BuildError::ForCpu { cpu: cpu.to_string(), source: Box::new(source) })
     });
     let exact = exact.transpose()?;
-    // The host's image is always built: the library has its code too. It is carried if it was asked for.
+    // The host's image is always built: the library has its code too. The library carries it if the options name its
+    // target.
     let image_of = |target: &Platform| others.iter().find(|image| image.target == *target).unwrap_or(&host);
     let images: Vec<&Image> = targets.iter().map(image_of).chain(&exact).collect();
     for image in &images {
@@ -219,7 +219,7 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     };
     let write = |compiled| embed::write_library(options, &host, compiled, &carried, &scratch);
     let mut messages = match write(&host.compiled) {
-        // The routines may have more constants and variables around them than the image has.
+        // The library may have more constants and variables around its routines than the image has.
         Err(error @ BuildError::Link { .. }) => match host.compiled_for_far(options, &name, &scratch)? {
             Some(compiled) => write(&compiled)?,
             None => return Err(error),

@@ -1,7 +1,8 @@
-//! Reducing the bitcode of a Rust program to what `NAME_main` reaches, in the form that thin LTO has, by the LLVM of rustc itself.
+//! Reduces the bitcode of a Rust program to the code and data that `NAME_main` reaches, in the form of thin LTO, by
+//! rustc's own LLVM.
 //!
-//! rustc merges the modules of all crates only when it links, and writes everything that core has. Its own LLVM is as
-//! new as what it writes, and is where rustc is.
+//! rustc merges the modules of all crates only when it links, and writes all of core. Its own LLVM is as new as the
+//! bitcode that it writes, and is installed with rustc.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fs;
@@ -32,21 +33,21 @@ pub fn rust_llvms() -> Vec<PathBuf> {
     files.map(|file| file.path()).filter(is_llvm).collect()
 }
 
-/// Drops from the module in `bitcode`, which rustc wrote, what the function `main` does not reach.
+/// Drops the code and data that the function `main` does not reach from the module in `bitcode`, which rustc wrote.
 ///
 /// # Errors
-/// There is no LLVM beside rustc, or it does not read what rustc wrote.
+/// There is no LLVM beside rustc, or it does not read rustc's bitcode.
 pub(super) fn reduce(bitcode: &[u8], main: &str) -> Result<Vec<u8>, BuildError> {
     let path =
         rust_llvms().into_iter().next().ok_or(BuildError::NoRustLlvm { problem: "is missing".to_owned() })?;
     let failed = |problem: String| BuildError::NoRustLlvm { problem };
-    // SAFETY: it is the LLVM of the Rust toolchain in use, whose constructors set up LLVM alone.
+    // SAFETY: it is the LLVM of the Rust toolchain in use, whose constructors only set up LLVM.
     let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
     let library = library.map_err(|error| failed(format!("cannot be opened: {error}")))?;
     // SAFETY: LLVM's C interface is stable: functions of these names have these types (llvm-c/Core.h, BitReader.h,
     // BitWriter.h, Transforms/PassBuilder.h). Every object is LLVM's own; strings end with a zero byte.
     let reduced = unsafe { reduce_by(&library, bitcode, main) };
-    // What LLVM has started stays until the process ends.
+    // Resources that LLVM has started stay until the process ends.
     std::mem::forget(library);
     reduced.map_err(failed)
 }
@@ -82,7 +83,7 @@ unsafe fn reduce_by(library: &Library, bitcode: &[u8], main: &str) -> Result<Vec
     let write = function!("LLVMWriteBitcodeToMemoryBuffer": fn(Ref) -> Ref);
     let start = function!("LLVMGetBufferStart": fn(Ref) -> *const u8);
     let len = function!("LLVMGetBufferSize": fn(Ref) -> usize);
-    // As clang does for `-flto=thin`: what does not depend on the CPU. Much of core is dead only after that.
+    // As clang does for `-flto=thin`: the passes that do not depend on the CPU. Much of core is dead only after them.
     let passes = c"globaldce,thinlto-pre-link<O2>,globaldce,strip-dead-prototypes";
     // SAFETY: this function's caller guarantees the types; each object is used as its header says, and none after the
     // context goes.

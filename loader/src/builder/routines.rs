@@ -33,7 +33,7 @@ fn all(name: &str) -> [String; 5] {
 /// `NAME_payload_bound` instead; and `NAME_payload_init` or `NAME_payload_init_shrink`.
 ///
 /// # Errors
-/// One is missing, both of the last are present, or one cannot be exported.
+/// A routine is missing, both of the last two are present, or one cannot be exported.
 pub(super) fn find(name: &str, objects: &Objects, files: &[Linkable]) -> Result<Vec<String>, BuildError> {
     let definitions = objects.definitions();
     let defined = |routine: &str| definitions.iter().find(|definition| definition.name == routine);
@@ -85,7 +85,7 @@ pub(super) fn expose<'a>(name: &str, files: impl Iterator<Item = &'a PathBuf>) -
             }
             hidden
         });
-        // Other files are refused, with a reason, when all objects are read.
+        // `Objects::read` refuses other files, with a reason.
         if exposed.unwrap_or(false) {
             temp_folder::write(path.clone(), &bytes)?;
         }

@@ -25,7 +25,7 @@ pub(super) enum Relocation {
     Copy,
 }
 
-/// A code model: how far apart the parts of an image may be, as compilers are told.
+/// A code model: the flags that state the distance between parts of an image.
 #[derive(Debug)]
 pub(super) struct CodeModel {
     /// Flags for C and C++.
@@ -39,7 +39,7 @@ pub(super) struct CodeModel {
 pub(super) struct Rules {
     pub(super) machine: Machine,
     architecture: Architecture,
-    /// What objects must say of their code to be linked with a library's (`e_flags`).
+    /// The flags with which objects can be linked with those of a library (`e_flags`).
     object_flags: elf::FileFlags,
     /// The triple by which clang, zig and the names of GNU tools know the machine.
     pub(super) gnu_triple: &'static str,
@@ -47,7 +47,7 @@ pub(super) struct Rules {
     pub(super) emulation: &'static str,
     /// Compiler flags specific to this machine.
     pub(super) cflags: &'static [&'static str],
-    /// Flags that state the baseline of the triple, for compilers with defaults of their own.
+    /// Flags that state the baseline of the triple, for compilers with other defaults.
     pub(super) baseline: &'static [&'static str],
     /// The code models to try, the one that makes the best code first.
     pub(super) models: &'static [CodeModel],
@@ -58,7 +58,7 @@ pub(super) struct Rules {
     /// Debian's packages with a compiler for this machine, and with the C library's headers for it.
     pub(super) packages: [&'static str; 2],
     relocation_name: fn(elf::RelocationType) -> Option<&'static str>,
-    /// Relocations that linkers leave in a shared object, and those with a refusal of their own.
+    /// Relocations that linkers leave in a shared object, and those with a specific refusal.
     relocations: &'static [(elf::RelocationType, Relocation)],
     /// The relocation of an object for a word that holds an absolute address.
     absolute: elf::RelocationType,
@@ -105,13 +105,13 @@ static AARCH64: Rules = Rules {
     // Out-of-line atomics call functions of the compiler's library, which a constructor sets up.
     cflags: &["-mno-outline-atomics", "-mbranch-protection=none", "-momit-leaf-frame-pointer"],
     baseline: &[],
-    // The tiny model reaches everything within a mebibyte, at any alignment, but no statics, which are a gigabyte
-    // away. The small model reaches those, by pages.
+    // The tiny model reaches everything within a mebibyte, at any alignment, but no statics, which are a gigabyte away.
+    // The small model reaches statics, by pages.
     models: &[
         CodeModel { cflags: &["-mcmodel=tiny"], rustflags: &["-C", "code-model=tiny"] },
         CodeModel { cflags: &["-mcmodel=small"], rustflags: &["-C", "code-model=small"] },
     ],
-    // Stubs of linkers and pairs of words that are loaded at once ask for as much.
+    // Linkers' stubs and pairs of words that one instruction loads require this alignment.
     min_align_log2: 4,
     got_plt_header: 24,
     packages: ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
@@ -181,7 +181,7 @@ impl Rules {
         object
     }
 
-    /// Whether this program runs on such a machine.
+    /// Returns whether this program runs on the machine of these rules.
     pub(super) fn is_native(&self) -> bool {
         Machine::native() == Some(self.machine)
     }
@@ -199,13 +199,13 @@ impl Rules {
         }
     }
 
-    /// Whether an ELF file's machine number is this machine's.
+    /// Returns whether an ELF file's machine number is this machine's.
     pub(super) fn is_machine(&self, number: elf::Machine) -> bool {
         self.machine == Machine(number.0)
     }
 }
 
-/// Whether the objects of some machine have this relocation for a word that holds an absolute address.
+/// Returns whether the objects of some machine have this relocation for a word that holds an absolute address.
 pub(super) fn is_absolute(machine: Machine, relocation: elf::RelocationType) -> bool {
     Rules::of(machine).is_some_and(|rules| rules.absolute == relocation)
 }

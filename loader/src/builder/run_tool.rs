@@ -1,4 +1,4 @@
-//! Commands of compilers and linkers, and what these say.
+//! Commands of compilers and linkers, and their output.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ impl Tool {
         command
     }
 
-    /// The same with another last word.
+    /// The same tool with another last word.
     pub(super) fn with_last(&self, change: impl FnOnce(&str) -> String) -> Tool {
         let mut words = self.words.clone();
         if let Some(last) = words.last_mut() {
@@ -39,14 +39,14 @@ impl Tool {
         Tool { words }
     }
 
-    /// Whether it is one of zig's, which is started as `zig` or as the Python module `ziglang`.
+    /// Returns whether the tool is one of zig's, which starts as `zig` or as the Python module `ziglang`.
     pub(super) fn is_zig(&self) -> bool {
         self.words
             .iter()
             .any(|word| Path::new(word).file_name().is_some_and(|name| name == "zig" || name == "ziglang"))
     }
 
-    /// Whether its program is in one of the folders of `PATH`, if it is no path itself.
+    /// Returns whether a folder of `PATH` has its program, or whether the program exists if it is an absolute path.
     pub(super) fn is_in_path(&self) -> bool {
         in_path(&self.words[0].to_string_lossy())
     }
@@ -64,7 +64,7 @@ impl From<&str> for Tool {
     }
 }
 
-/// Whether a program of this name is in one of the folders of `PATH`.
+/// Returns whether a program of this name is in one of the folders of `PATH`.
 pub(super) fn in_path(program: &str) -> bool {
     let folders = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&folders).any(|folder| folder.join(program).is_file())
@@ -75,7 +75,7 @@ pub(super) fn program(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-/// All output of a program, without surrounding blanks. One that fails without a word is described by its status.
+/// All output of a program, without surrounding blanks. The status describes a program that fails without output.
 pub(super) fn messages(output: &Output) -> String {
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));

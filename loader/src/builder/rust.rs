@@ -29,7 +29,7 @@ const AUTHOR_CRATE: &[(&str, &str)] = sources! {
 };
 /// Its attributes, `farjump-ifunc-macros`.
 const MACROS_CRATE: &[(&str, &str)] = sources! { "farjump-ifunc-macros": "lib.rs" "ifunc.rs" "imports.rs" "plain.rs" "target_args.rs" "tokens.rs" };
-/// Set while an ifunc is compiled for injection: the attribute of the author crate then adds its panic handler.
+/// Set while rustc compiles an ifunc for injection: the attribute of the author crate then adds the panic handler.
 const CFG: &str = "farjump_ifunc";
 const ADVICE: &str = "Install Rust (rustup.rs), or build from C or from objects";
 
@@ -46,7 +46,7 @@ pub(super) struct Built {
 #[derive(Clone, Copy)]
 pub(super) struct Settings<'a> {
     pub(super) target: Platform,
-    /// Whether the target's machine is this one; then the compiler's own target is taken.
+    /// True if the target's machine is this one: then the compiler's own target applies.
     pub(super) native: bool,
     /// Flags that choose the code model.
     pub(super) model: &'static [&'static str],
@@ -54,7 +54,7 @@ pub(super) struct Settings<'a> {
     pub(super) cpu: &'a [String],
     /// Whether to add debugging information.
     pub(super) debug: bool,
-    /// A file for the bitcode of the whole program, if that is wanted.
+    /// A file for the bitcode of the whole program, if one should be written.
     pub(super) bitcode: Option<&'a Path>,
     /// The folders of the build.
     pub(super) scratch: &'a Scratch,
@@ -66,7 +66,7 @@ impl Settings<'_> {
     /// Options that choose the target.
     ///
     /// # Errors
-    /// Its core library is not installed.
+    /// The target's core library is not installed.
     fn target(&self) -> Result<Vec<&'static str>, BuildError> {
         if self.native {
             return Ok(Vec::new());
@@ -101,8 +101,8 @@ fn level_option(level: Level) -> String {
     format!("target-cpu=x86-64-{level}")
 }
 
-/// The features of `cpu` beyond its level, which is that of `of_level`, that rustc takes by the same names. It
-/// turns on no others with them.
+/// The features of `cpu` beyond its level that rustc accepts by the same names. `of_level` has the features of that
+/// level. rustc turns on no others with them.
 ///
 /// # Errors
 /// No rustc.
@@ -148,7 +148,7 @@ pub(super) fn features(
     Ok(taken)
 }
 
-/// Compiles one source file in `folder`, which is used for nothing else.
+/// Compiles one source file in `folder`, which has no other use.
 ///
 /// # Errors
 /// No rustc, no core library for the target, or the compiler's error.
@@ -159,7 +159,7 @@ pub(super) fn compile_source(
 ) -> Result<Built, BuildError> {
     let target = settings.target()?;
     let code = settings.code();
-    // The compiler loads it. One serves all images of a build.
+    // The compiler loads the macros. One library of them serves all images of a build.
     let of_macros = settings.scratch.for_code()?;
     let macros = of_macros.join(format!("{DLL_PREFIX}farjump_ifunc_macros{DLL_SUFFIX}"));
     if !macros.exists() {
@@ -180,7 +180,7 @@ pub(super) fn compile_source(
     let mut command = rustc();
     command.args(SLICED).args(FRAME_POINTERS).args(&target).args(&code);
     if let Some(bitcode) = settings.bitcode {
-        // All crates are merged, and no passes run that depend on the CPU. The last option of a name counts.
+        // Merges all crates, and runs no passes that depend on the CPU. The last option of a name counts.
         command.args(["-C", "opt-level=2", "-C", "lto=fat", "-C", "no-prepopulate-passes"]);
         command.arg(run_tool::option("--emit=link,llvm-bc=", bitcode));
     }
@@ -188,7 +188,7 @@ pub(super) fn compile_source(
     command.args(["--check-cfg", &format!("cfg({CFG})")]);
     command.args(settings.debug.then_some("-g"));
     command.arg("--extern").arg(run_tool::option("farjump_ifunc=", &rlib));
-    // The compiler looks for the attributes there.
+    // The compiler searches this folder for the attributes.
     command.arg("-L").arg(run_tool::option("dependency=", of_macros));
     command.arg("-o").arg(&archive).arg(source);
     if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -198,7 +198,7 @@ pub(super) fn compile_source(
     Ok(Built { archive, messages })
 }
 
-/// Compiles a crate of farjump's own, whose files go to `folder`, to the file `output`.
+/// Compiles a crate of farjump, whose files go to `folder`, to the file `output`.
 fn compile_own(
     mut command: Command,
     files: &[(&str, &str)],
@@ -216,7 +216,7 @@ fn compile_own(
     run_rustc(&mut command, source, settings).map(drop)
 }
 
-/// Options for code that travels. One codegen unit, so that all of the program is sliced alike.
+/// Options for code that travels. One codegen unit, so that the compiler slices the whole program alike.
 const SLICED: [&str; 6] = ["-C", "panic=abort", "-C", "opt-level=z", "-C", "codegen-units=1"];
 
 /// Frame pointers let a target see the frames that a panic would skip; code of the standard library has them
@@ -250,7 +250,7 @@ pub(super) fn compile_crate(
         command.args(["--config", "profile.release.opt-level=\"z\""]);
     }
     match settings.target()?[..] {
-        // Otherwise it builds for the target of the user's configuration (`build.target`, CARGO_BUILD_TARGET).
+        // Without a target, cargo builds for that of the user's configuration (`build.target`, CARGO_BUILD_TARGET).
         [] => command.args(host(settings)?.iter().flat_map(|triple| ["--target", triple])),
         ref target => command.args(target),
     };
@@ -263,12 +263,12 @@ pub(super) fn compile_crate(
     }
     let archive = String::from_utf8_lossy(&said.stdout).lines().filter_map(static_library).next_back();
     let archive = archive.ok_or_else(|| BuildError::NoStaticLibrary { path: path.to_owned() })?;
-    // The next target's takes its place there.
+    // The archive for the next target replaces this one.
     let built = fs::read(&archive).map_err(|source| BuildError::Read { path: archive, source })?;
     Ok(Built { archive: temp_folder::write(output, &built)?, messages: String::new() })
 }
 
-/// The target that cargo builds for by itself: the machine that it runs on. `None` if it does not say.
+/// The default target of cargo: the machine that it runs on. `None` if cargo prints none.
 ///
 /// # Errors
 /// No cargo.
@@ -292,10 +292,10 @@ fn rustc() -> Command {
     command
 }
 
-/// Asks rustc for what it prints by itself.
+/// Runs rustc for its output on standard output.
 ///
 /// # Errors
-/// It does not start or fails, as rustup's does without a toolchain.
+/// rustc does not start, or fails, as rustup's rustc does without a toolchain.
 fn asked(command: &mut Command, supervisor: &Supervisor) -> Result<Output, BuildError> {
     let output = supervisor.run(command, ADVICE)?;
     match output.status.success() {
@@ -304,7 +304,7 @@ fn asked(command: &mut Command, supervisor: &Supervisor) -> Result<Output, Build
     }
 }
 
-/// A command that runs the program that the environment names, or else the one of this name.
+/// A command that runs the program that the environment variable names, or else `name`.
 pub(super) fn program(variable: &str, name: &str) -> Command {
     Command::new(env::var_os(variable).filter(|named| !named.is_empty()).unwrap_or_else(|| name.into()))
 }
@@ -324,7 +324,7 @@ fn run_rustc(command: &mut Command, source: &Path, settings: &Settings<'_>) -> R
     Err(BuildError::Compile { tool: run_tool::program(command), path: source.to_owned(), messages })
 }
 
-/// Panic messages put paths into code: the same source should give the same code wherever it lies.
+/// Panic messages put paths into code: the same source should give the same code in every folder.
 fn remap(from: &Path, to: &str) -> OsString {
     let mut argument = run_tool::option("--remap-path-prefix=", from);
     argument.push("=");

@@ -1,8 +1,8 @@
-//! The source that a library carries: the files of its author's, and the flags that they were compiled with.
+//! The source that a library carries: the author's files, and the flags of their compilation.
 //!
-//! It is JSON in a section that is not allocated, so a process that opens the library does not read it, and
-//! `strip -R .farjump.source` removes it. Headers of the author's are carried as they are: preprocessed text
-//! would be that of one machine.
+//! It is JSON in a section that is not allocated, so a process that opens the library does not read it, and `strip -R
+//! .farjump.source` removes it. The library carries the author's headers unchanged, because preprocessed text would fit
+//! only one machine.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf, absolute};
@@ -19,7 +19,7 @@ use crate::carried_source::section;
 
 /// Most bytes of the section.
 const MAX_LEN: usize = 16 << 20;
-/// In a flag, the folder that the files are in.
+/// Stands for the folder of the files, in a flag.
 const FOLDER: &str = "{source}";
 /// Flags that a path follows, in the same word or in the next.
 const PATH_FLAGS: [&str; 5] = ["-include", "-iquote", "-isystem", "-idirafter", "-I"];
@@ -40,14 +40,14 @@ pub(crate) struct Source {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Path from the folder that all files are in: normal components, with slashes between.
+    /// Path from the common folder of all files: normal components, with slashes between.
     path: String,
     text: String,
 }
 
 impl Source {
-    /// Collects the source of `options`, which `compiler` compiles. `include` has farjump's own headers, which
-    /// are not carried.
+    /// Collects the source of `options`, which `compiler` compiles. `include` has farjump's own headers, which the
+    /// library does not carry.
     ///
     /// # Errors
     /// [`BuildError::NoSource`] for inputs that are no source files, and for files that cannot be carried.
@@ -107,7 +107,7 @@ impl Source {
     /// Reads the source in the ELF file `elf`; `None` if it has none.
     ///
     /// # Errors
-    /// The fault of what is there.
+    /// The fault in the source.
     pub(crate) fn of(elf: &ElfFile64<'_, LittleEndian>) -> Result<Option<Source>, String> {
         section(elf)?.map(Source::decode).transpose()
     }
@@ -115,7 +115,7 @@ impl Source {
     /// Reads the contents of the section.
     ///
     /// # Errors
-    /// Their fault.
+    /// The fault in the contents.
     pub(super) fn decode(bytes: &[u8]) -> Result<Source, String> {
         if bytes.len() > MAX_LEN {
             return Err("its source is longer than 16 MiB".to_owned());
@@ -125,7 +125,7 @@ impl Source {
         if source.version != 1 {
             return Err(format!("its source has version {}, this farjump reads version 1", source.version));
         }
-        // Files are written by these names: none may lead out of the folder.
+        // `Source::unpack` writes files by these names: none may lead out of the folder.
         let leads_out = |path: &str| {
             let normal = |part: Component<'_>| matches!(part, Component::Normal(_));
             path.is_empty() || path.contains('\0') || !Path::new(path).components().all(normal)
@@ -171,7 +171,8 @@ fn no_source(path: &Path, reason: &str) -> BuildError {
     BuildError::NoSource { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// The absolute path without `.` and `..`. Symbolic links stay: includes beside them are found by the name.
+/// The absolute path without `.` and `..`. Symbolic links stay, because compilers find includes beside them by that
+/// name.
 fn plain(path: &Path) -> Result<PathBuf, BuildError> {
     let whole = absolute(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })?;
     let mut plain = PathBuf::new();
@@ -187,7 +188,7 @@ fn plain(path: &Path) -> Result<PathBuf, BuildError> {
     Ok(plain)
 }
 
-/// The longest folder that all paths are in.
+/// The longest folder that contains all paths.
 fn common_folder(paths: &[PathBuf]) -> PathBuf {
     let mut folders = paths.iter().map(|path| path.parent().unwrap_or(Path::new("/")));
     let Some(first) = folders.next() else { return PathBuf::from("/") };
@@ -240,7 +241,7 @@ fn prerequisites(rule: &str) -> Vec<String> {
     names
 }
 
-/// The flags with paths below `root` in terms of the folder that the files will be in.
+/// The flags with paths below `root` relative to [`FOLDER`].
 fn carried_flags(cflags: &[String], root: &Path) -> Result<Vec<String>, BuildError> {
     let moved = |path: &str| -> Result<String, BuildError> {
         let whole = plain(Path::new(path))?;

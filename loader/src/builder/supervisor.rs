@@ -1,9 +1,9 @@
 //! Running the programs of a build: freely, or within a time limit and until the build is stopped.
 //!
-//! A compiler driver starts other programs, which outlive it when it is killed. So the programs of a supervised
-//! build form a process group of their own, which is killed as a whole. The first process of the group is a *guard*:
-//! a shell that waits for the end of this process. However that comes, the guard removes the folders of the build and
-//! kills the group.
+//! A compiler driver starts other programs, which outlive it when it is killed. So the programs of a supervised build
+//! form a process group, which the supervisor kills as a whole. The first process of the group is a *guard*: a shell
+//! that waits for the end of this process. Whatever ends this process, the guard then removes the folders of the build
+//! and kills the group.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -26,11 +26,11 @@ use super::temp_folder::Scratch;
 
 /// The guard. Its standard input ends with this process, which writes nothing to it.
 const GUARD: &str = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$@\"; kill -KILL 0";
-/// Most bytes that are kept of the output of a program.
+/// Maximum output of a program that is kept, in bytes.
 const MAX_OUTPUT: u64 = 1 << 20;
 
-/// Runs the programs of a build. The default lets each run as long as it does. A supervised one ([`Supervisor::new`])
-/// serves one build; a clone is another handle on it.
+/// Runs the programs of a build. The default has no time limit. A bounded supervisor ([`Supervisor::new`]) serves one
+/// build; a clone is another handle on it.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor(Option<Arc<Supervised>>);
 
@@ -45,7 +45,7 @@ struct Supervised {
 }
 
 impl Supervisor {
-    /// A supervisor of one build, all of whose programs together take `limit` at most from now on.
+    /// Makes a supervisor of one build, whose programs together may run until `limit` from now.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -55,17 +55,17 @@ impl Supervisor {
         Ok(Supervisor(Some(Arc::new(Supervised { limit, deadline, stopped, guard: Mutex::default() }))))
     }
 
-    /// Stops the build: kills its programs, and starts no more of them. It then fails with [`BuildError::Stopped`].
-    /// Any thread may call this. Without effect on a supervisor without bounds.
+    /// Stops the build: kills its programs, and starts no more of them. The build then fails with
+    /// [`BuildError::Stopped`]. Any thread may call this. Without effect on a supervisor without bounds.
     pub fn stop(&self) {
         if let Some(supervised) = &self.0 {
-            // It fails only where the counter is full, and then it is readable.
+            // The write fails only if the counter is full, and then the descriptor is readable.
             let _ = rustix::io::write(&supervised.stopped, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Begins a build with intermediate files in `scratch`, which go with this process if it ends meanwhile. The result
-    /// ends the programs that are left of the build when it is dropped.
+    /// Begins a build with intermediate files in `scratch`, which the guard removes if this process ends first.
+    /// Dropping the result ends the remaining programs of the build.
     ///
     /// # Errors
     /// The guard does not start.
@@ -80,7 +80,7 @@ impl Supervisor {
     /// see [`BuildError::Tool`].
     ///
     /// # Errors
-    /// The program does not start, or ends before it comes to its task. [`BuildError::TimedOut`] and
+    /// The program does not start, or ends before it begins its task. [`BuildError::TimedOut`] and
     /// [`BuildError::Stopped`] if the build is supervised. The caller checks the exit status.
     pub(super) fn run(&self, command: &mut Command, advice: &str) -> Result<Output, BuildError> {
         command.stdin(Stdio::null()).env("LC_ALL", "C");
@@ -94,7 +94,7 @@ impl Supervisor {
             None => command.output().map_err(failed),
             Some(supervised) => supervised.run(command, failed),
         }?;
-        // The codes of the dynamic loader, which misses a library, and of a shell, which misses a program.
+        // The codes of the dynamic loader for a missing library, and of a shell for a missing program.
         match output.status.code() {
             Some(126 | 127) => Err(unusable(tool, "run", &output, advice)),
             _ => Ok(output),
@@ -102,13 +102,13 @@ impl Supervisor {
     }
 }
 
-/// The error for a program that is there and does not do its task.
+/// The error for an installed program that does not do its task.
 pub(super) fn unusable(tool: String, task: &'static str, output: &Output, advice: &str) -> BuildError {
     let (status, messages) = (output.status, run_tool::messages(output));
     BuildError::Unusable { tool, task, status, messages, advice: advice.to_owned() }
 }
 
-/// A build that runs.
+/// A running build.
 pub(super) struct Guarded<'a>(Option<&'a Supervised>);
 
 impl Drop for Guarded<'_> {
@@ -121,7 +121,7 @@ impl Drop for Guarded<'_> {
 
 impl Supervised {
     fn guard(&self) -> MutexGuard<'_, Option<Guard>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Supervised {
         if let Some(ended) = self.ended(command) {
             return Err(ended);
         }
-        // Files, and no pipes: a program that outlives its driver would keep a pipe open.
+        // Files instead of pipes: a program that outlives its driver would keep a pipe open.
         let output = || memfd_create("farjump-build", MemfdFlags::CLOEXEC).map(File::from);
         let (stdout, stderr) = output().and_then(|one| Ok((one, output()?))).map_err(|e| failed(e.into()))?;
         let group = self.guard().as_ref().map(|guard| {
@@ -144,7 +144,7 @@ impl Supervised {
         let streams = stdout.try_clone().and_then(|one| Ok((one, stderr.try_clone()?))).map_err(&failed)?;
         command.stdout(streams.0).stderr(streams.1).process_group(group.unwrap_or(0));
         let mut child = Running(command.spawn().map_err(&failed)?);
-        // The command keeps the descriptors otherwise.
+        // Otherwise the command would keep the descriptors.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(ended) = self.wait(&child.0, command).map_err(&failed)? {
             return Err(ended);
@@ -159,7 +159,7 @@ impl Supervised {
         Ok(Output { status, stdout: read(stdout).map_err(&failed)?, stderr: read(stderr).map_err(&failed)? })
     }
 
-    /// Waits for the end of `child`. Returns the reason why it does not wait to the end.
+    /// Waits for the end of `child`. If it stops waiting before that, returns the reason.
     fn wait(&self, child: &Child, command: &Command) -> io::Result<Option<BuildError>> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
         loop {
@@ -167,7 +167,7 @@ impl Supervised {
                 return Ok(Some(ended));
             }
             let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // An `Instant` cannot be further off than a `Timespec` can say.
+            // A `Timespec` can express the distance to every `Instant`.
             let left = left
                 .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
             let ends = PollFd::new(&pidfd, PollFlags::IN);
@@ -182,7 +182,7 @@ impl Supervised {
         }
     }
 
-    /// The reason why no program may run any more.
+    /// The reason why no further program may run.
     fn ended(&self, command: &Command) -> Option<BuildError> {
         let mut event = [PollFd::new(&self.stopped, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -194,12 +194,12 @@ impl Supervised {
     }
 }
 
-/// A program, killed and reaped if nothing waited for its end.
+/// A program, which dropping kills and reaps if nothing waited for its end.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only where the program has ended and was reaped.
+        // Both fail only if the program has ended and was reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -209,7 +209,7 @@ impl Drop for Running {
 #[derive(Debug)]
 struct Guard {
     shell: Child,
-    /// The job's folder, in which programs make their temporary files too: those that are killed leave them.
+    /// The job's folder. Programs also make their temporary files there, because killed programs leave them behind.
     folder: PathBuf,
     /// Ends with this process.
     _input: Option<ChildStdin>,
@@ -225,9 +225,9 @@ impl Guard {
             source,
             advice: "Install a shell there: a build in the background needs one".to_owned(),
         })?;
-        // The child makes the group too, before it becomes the shell. Where `posix_spawn` does not wait for that, as under
-        // QEMU's emulation of single programs, no program could join the group yet. This call fails if the child is the
-        // shell already: then the group is there.
+        // The child makes the group too, before it becomes the shell. If `posix_spawn` does not wait for that, as under
+        // QEMU's emulation of single programs, no program could join the group yet. This call fails if the child is
+        // already the shell: then the group exists.
         let leader = Pid::from_child(&shell);
         let _ = setpgid(Some(leader), Some(leader));
         let _input = shell.stdin.take();
@@ -243,7 +243,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The group is there: its leader was not reaped.
+        // The group exists: its leader was not reaped.
         let _ = kill_process_group(Pid::from_child(&self.shell), Signal::KILL);
         let _ = self.shell.wait();
     }
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// It can fail only where `posix_spawn` does not wait for the child, as under QEMU's emulation.
+    /// The test can fail only if `posix_spawn` does not wait for the child, as under QEMU's emulation.
     #[test]
     fn a_guard_that_was_just_started_leads_its_group() {
         for _ in 0..50 {

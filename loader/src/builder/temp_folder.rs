@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use super::BuildError;
 
-/// Folders that are tried for code where the one for temporary files is mounted noexec. The variable names the folder of a
-/// user's session.
+/// Folders to try for code if the one for temporary files is mounted noexec. The variable names the folder of a user's
+/// session.
 const FOR_CODE: [&str; 3] = [temporary::DEFAULT, "/var/tmp", "/dev/shm"];
 const OF_SESSION: &str = "XDG_RUNTIME_DIR";
 
@@ -25,11 +25,11 @@ pub(super) struct Scratch {
 /// The folder for files that the compiler loads as code.
 #[derive(Debug)]
 enum Code {
-    /// The same.
+    /// The folder for the other files.
     Same,
-    /// One elsewhere, as the same one is mounted noexec.
+    /// Another folder, because the folder for the other files is mounted noexec.
     Other(TempDir),
-    /// None.
+    /// No usable folder.
     Nowhere,
 }
 
@@ -51,7 +51,7 @@ impl Scratch {
         Ok(Scratch { folder, code })
     }
 
-    /// The folders that this is made of.
+    /// The folders of this value.
     pub(super) fn roots(&self) -> Vec<&Path> {
         let mut roots = vec![self.folder.path()];
         if let Code::Other(folder) = &self.code {
@@ -77,7 +77,7 @@ impl Scratch {
         self.folder.path().join(name)
     }
 
-    /// Whether a file was made here, not given by the user.
+    /// Returns whether a file lies in this folder, so that the build made it and not the user.
     pub(super) fn holds(&self, path: &Path) -> bool {
         path.starts_with(self.folder.path())
     }

@@ -1,5 +1,5 @@
-//! Compilers and linkers, tried on one line before a build or `farjump doctor` counts on them: that a program is there
-//! does not mean that it works.
+//! Trials of compilers and linkers on one line, before a build or `farjump doctor` relies on them: an installed program
+//! may not work.
 
 use std::ffi::OsStr;
 
@@ -11,7 +11,7 @@ use super::run_tool::{self, Tool};
 use super::supervisor::{Supervisor, unusable};
 use super::temp_folder::Scratch;
 
-/// A task that a tool is tried on.
+/// A task for the trial of a tool.
 pub(super) enum Task<'a> {
     /// Compiling a line of C, by a driver with these flags.
     Compile(&'a [String]),
@@ -22,7 +22,7 @@ pub(super) enum Task<'a> {
 /// Tries a tool on one line.
 ///
 /// # Errors
-/// The tool does not start, or fails; then its own words.
+/// The tool does not start, or fails; then with its own messages.
 pub(super) fn try_on_a_line(
     tool: &Tool,
     task: Task<'_>,
@@ -53,7 +53,7 @@ pub(super) fn try_on_a_line(
 /// The first line of a tool's version text.
 ///
 /// # Errors
-/// The tool does not start, or fails; then its own words.
+/// The tool does not start, or fails; then with its own messages.
 pub(super) fn version(tool: &Tool, supervisor: &Supervisor, advice: &str) -> Result<String, BuildError> {
     let output = supervisor.run(tool.command().arg("--version"), advice)?;
     match output.status.success() {
@@ -66,7 +66,7 @@ pub(super) fn version(tool: &Tool, supervisor: &Supervisor, advice: &str) -> Res
 /// its version text.
 ///
 /// # Errors
-/// It does not start, fails, or takes longer than `supervisor` lets it.
+/// The driver does not start, fails, or takes longer than `supervisor` permits.
 pub fn try_compiler(driver: &OsStr, supervisor: &Supervisor) -> Result<String, BuildError> {
     let scratch = Scratch::new()?;
     let _guarded = supervisor.begin(&scratch)?;
@@ -79,7 +79,7 @@ pub fn try_compiler(driver: &OsStr, supervisor: &Supervisor) -> Result<String, B
 /// the first line of its version text.
 ///
 /// # Errors
-/// It does not start, fails, does not follow linker scripts, or takes longer than `supervisor` lets it.
+/// The linker does not start, fails, does not follow linker scripts, or takes longer than `supervisor` permits.
 pub fn try_linker(linker: &OsStr, supervisor: &Supervisor) -> Result<String, BuildError> {
     let scratch = Scratch::new()?;
     let _guarded = supervisor.begin(&scratch)?;

@@ -17,8 +17,7 @@ use super::objects::{Elf, LITTLE};
 use super::rules::Rules;
 use super::{Options, Scratch, run_tool};
 
-/// Prefixes of libraries that every process has, or may have without harm: those of the C library and the
-/// dynamic linker.
+/// Prefixes of the libraries of the C library and the dynamic linker, which every process has or may load without harm.
 const EVERYWHERE: [&str; 8] = [
     "libc.so.",
     "libm.so.",

@@ -13,10 +13,10 @@ type Header = elf::FileHeader64<LittleEndian>;
 type Section = elf::SectionHeader64<LittleEndian>;
 type Symbol = elf::Sym64<LittleEndian>;
 
-/// A copy of `file`, which is linked at address 0, for an image that is placed at `start`: each address of
-/// code and statics has `start` added. `None` for bytes that are no such file.
+/// A copy of `file`, linked at address 0, for an image at `start`: adds `start` to each address of code and statics.
+/// `None` for bytes that are no such file.
 ///
-/// Debugging information without its relocations is left out, because its addresses cannot be told from other
+/// Debugging information without its relocations is left out, because its addresses cannot be distinguished from other
 /// words. Sections that are not placed have no address.
 pub(super) fn relocated(file: &[u8], start: u64) -> Option<Vec<u8>> {
     let parsed = ElfFile64::<LittleEndian>::parse(file).ok()?;
@@ -95,8 +95,8 @@ pub(super) fn relocated(file: &[u8], start: u64) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A file for `len` bytes of code at `start` whose symbols are not known: `NAME_main` at `entry`, and
-/// `ifunc:NAME` for code that lies before it.
+/// A file for `len` bytes of code at `start` with unknown symbols. It has `NAME_main` at `entry`, and `ifunc:NAME` for
+/// code before it.
 pub(super) fn two_symbols(name: &str, start: u64, len: u64, entry: u64) -> Vec<u8> {
     const HEADER: usize = size_of::<Header>();
     const SECTION: usize = size_of::<Section>();
@@ -138,7 +138,7 @@ pub(super) fn two_symbols(name: &str, start: u64, len: u64, entry: u64) -> Vec<u
     header.e_shnum.set(LITTLE, 4);
     header.e_shstrndx.set(LITTLE, elf::SymbolSection(3));
 
-    // The code is in memory, and not in the file: a section without bytes.
+    // The code is in memory, not in the file: its section has no bytes.
     let mut sections = [*zeroed::<Section>(); 4];
     let name_at = |offset: usize| (section_names + offset) as u32;
     sections[1].sh_name.set(LITTLE, name_at(1));

@@ -1,9 +1,9 @@
 //! GDB's JIT interface ("JIT Compilation Interface" in its manual): a list of ELF files in memory, and a
 //! function in which debuggers keep a breakpoint, called after each change of the list.
 //!
-//! Debuggers find both by their names in the symbol table of the program or library that contains this crate.
-//! The names are weak: a program that defines them itself keeps its own, and links. The list is reached by
-//! names of farjump's own, so that no two owners ever change one list.
+//! Debuggers find both by their names in the symbol table of the program or library that contains this crate. The names
+//! are weak: a program with its own definitions still links, and keeps them. farjump reaches the list by its own names,
+//! so that no two owners ever change one list.
 
 use std::arch::global_asm;
 use std::hint::black_box;
@@ -81,13 +81,13 @@ pub(super) struct Registration {
     _file: Box<[u8]>,
 }
 
-// SAFETY: the entry is reached under the lock alone, and no thread owns it.
+// SAFETY: all access to the entry is under the lock, and no thread owns it.
 unsafe impl Send for Registration {}
 // SAFETY: a shared registration does nothing.
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Adds `file`, and tells a debugger that is attached.
+    /// Adds `file`, and notifies an attached debugger.
     pub(super) fn new(file: Box<[u8]>) -> Registration {
         let entry = Box::new(Entry {
             next: ptr::null_mut(),
@@ -98,8 +98,8 @@ impl Registration {
         let entry = NonNull::from(Box::leak(entry));
         let _lock = LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
         let list = &raw mut farjump_jit_list;
-        // SAFETY: the lock is held, which every use of the list and of its entries takes. Entries in the list
-        // are alive: `drop` takes them out before it frees them.
+        // SAFETY: the lock is held, and every use of the list and of its entries takes it. Entries in the list are
+        // alive: `drop` removes them before it frees them.
         unsafe {
             let first = (*list).first;
             (*entry.as_ptr()).next = first;
@@ -117,8 +117,8 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let _lock = LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
         let list = &raw mut farjump_jit_list;
-        // SAFETY: the lock is held, as in `new`. This entry is in the list, and came from a box in `new`; it
-        // is freed once, after the debugger has let go of it and of the file.
+        // SAFETY: the lock is held, as in `new`. This entry is in the list, and came from a box in `new`; it is freed
+        // once, after the debugger has released it and the file.
         unsafe {
             let Entry { next, previous, .. } = *self.entry.as_ptr();
             match previous.as_mut() {
@@ -134,7 +134,7 @@ impl Drop for Registration {
     }
 }
 
-/// Tells a debugger of the change of `entry`: it stops this process in the function and reads the list.
+/// Notifies a debugger of the change of `entry`: the debugger stops this process in the function and reads the list.
 ///
 /// # Safety
 /// [`LOCK`] is held.
@@ -151,9 +151,9 @@ unsafe fn announce(action: u32, entry: NonNull<Entry>) {
     }
 }
 
-/// Whether the list that debuggers find is the one that [`Registration`] changes.
+/// Returns whether the list that debuggers find is the one that [`Registration`] changes.
 pub(super) fn is_ours() -> bool {
-    // Two names of one address, which the compiler takes for two objects.
+    // Two names of one address, which the compiler regards as two objects.
     let list = black_box(&raw const farjump_jit_list);
     ptr::eq(list, black_box(&raw const __jit_debug_descriptor))
 }

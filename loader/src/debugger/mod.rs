@@ -1,8 +1,8 @@
 //! Linked code as debuggers see it: GDB's JIT interface, which lldb reads too.
 //!
-//! A debugger learns of each image from an ELF file in this process's memory, in which all addresses are those
-//! of the placed image. The file is made of the symbols that `farjump build` left in the library, if the
-//! target has the library. Otherwise it has two symbols.
+//! A debugger learns of each image from an ELF file in this process's memory, in which all addresses are those of the
+//! placed image. The file has the symbols that `farjump build` left in the library, if the target has the library.
+//! Otherwise it has two symbols.
 
 mod elf_file;
 mod jit;
@@ -26,8 +26,8 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Reads the symbols of all images of the ifunc library at `path`, in the order of its sections. Nothing
-    /// is mapped, and nothing runs. A path without a slash is a file of the current directory.
+    /// Reads the symbols of all images of the ifunc library at `path`, in the order of its sections. Maps nothing, and
+    /// runs nothing. A path without a slash is a file of the current directory.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::ForeignLibrary`],
@@ -65,7 +65,7 @@ impl fmt::Debug for Symbols {
     }
 }
 
-/// The code id that these 32 digits say.
+/// The code id in these 32 digits.
 fn id(digits: &[u8]) -> Option<CodeId> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 32)?;
     let number = digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(digits)?;
@@ -84,8 +84,8 @@ impl Shown {
     }
 }
 
-/// Checks that debuggers find what this process shows: another JIT in the same program may own the names of
-/// the interface.
+/// Checks that debuggers find the list of this process: another JIT in the same program may own the names of the
+/// interface.
 ///
 /// # Errors
 /// The reason, and what to do.

@@ -30,14 +30,14 @@ pub struct Report {
     /// Routines of that name which it exports, in the order main, payload_get_max_size, payload_bound,
     /// payload_init, payload_init_shrink.
     pub routines: Vec<String>,
-    /// Whether its payloads are the arguments unchanged. If not, its author's routines make them, and a
-    /// source must load the library.
+    /// Whether its payloads are the arguments unchanged. If not, the author's routines make them, and a source must
+    /// load the library.
     pub payload_is_args: bool,
     /// Size and alignment of arguments and reply, if the library states them.
     pub signature: Option<Signature>,
     /// Family id, in hexadecimal digits: the hash of the manifest, which lists the images for platforms.
     pub family: String,
-    /// Names of the files of the source that it carries; none if it carries none.
+    /// Names of the files of the source that it carries; empty if it carries none.
     pub source: Vec<String>,
     /// One for each platform or CPU.
     pub images: Vec<ImageReport>,
@@ -48,28 +48,29 @@ pub struct Report {
 pub struct ImageReport {
     /// The target triple of the image, or the number of its machine.
     pub machine: String,
-    /// The least CPU level that runs it: `baseline`, or on x86-64 also `v2`, `v3`, `v4`. `exact` for an image
-    /// compiled for one CPU, `bitcode` for bitcode, which the target compiles for its own.
+    /// The least CPU level that runs it: `baseline`, or on x86-64 also `v2`, `v3`, `v4`. `exact` for an image compiled
+    /// for one CPU, `bitcode` for bitcode, which the target compiles for its own CPU.
     pub level: String,
-    /// Major version of the LLVM that wrote it, of bitcode; otherwise `None`.
+    /// For bitcode, the major version of the LLVM that wrote it; otherwise `None`.
     pub llvm: Option<u16>,
     /// The CPU features that it needs, if it was compiled for one CPU; otherwise none.
     pub features: Vec<String>,
     /// Length of the image as it travels, in bytes.
     pub bytes: usize,
-    /// Sizes of its parts; of bitcode all are 0.
+    /// Sizes of its parts; all 0 for bitcode.
     pub sizes: Sizes,
     /// Code id, in hexadecimal digits.
     pub id: String,
-    /// Whether it has landing pads: a target may have the processor check that indirect branches reach nothing else.
+    /// Whether it has landing pads. A target may make the processor check that indirect branches reach nothing else.
     pub landing_pads: bool,
-    /// Alignment that the code needs, in bytes; of bitcode 0.
+    /// Alignment that the code needs, in bytes; 0 for bitcode.
     pub align: u32,
     /// Alignment that the payload needs, in bytes; `None` for the default rule.
     pub payload_align: Option<u32>,
-    /// The symbols that it needs of the target, ascending by location. None of bitcode, in which only LLVM reads them.
+    /// The symbols that it needs from the target, ascending by location. Empty for bitcode, in which only LLVM can read
+    /// them.
     pub imports: Vec<ImportReport>,
-    /// The causes of imports that hardly any target offers, and what to do: a clause each.
+    /// The causes of imports that few targets offer, and the remedies: a clause each.
     pub import_causes: Vec<String>,
     /// Sonames of the libraries that define some of the imports, ascending.
     pub wanted: Vec<String>,
@@ -84,7 +85,7 @@ pub struct ImportReport {
     pub name: String,
     /// Added to its address.
     pub addend: i64,
-    /// Whether the code runs without the symbol; the word is then no address.
+    /// True if the code runs without the symbol; the word is then no address.
     pub weak: bool,
     /// Location of the word: span and offset.
     pub site: String,

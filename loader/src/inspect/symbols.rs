@@ -19,8 +19,8 @@ use crate::code_id;
 pub struct Symbols {
     /// NAME of the ifunc.
     pub name: String,
-    /// The image's platform: target triple, and level behind a colon if it is not the baseline; `exact` in
-    /// place of a level for an image compiled for one CPU.
+    /// The image's platform: target triple, and level behind a colon if it is not the baseline; `exact` instead of a
+    /// level for an image compiled for one CPU.
     pub platform: String,
     /// Code id, in hexadecimal digits.
     pub id: String,
@@ -28,7 +28,7 @@ pub struct Symbols {
     pub elf: Vec<u8>,
 }
 
-/// Reads the symbols of all images, which bitcode is not, of the ifunc library at `path`, in the order of the images.
+/// Reads the symbols of all images of the ifunc library at `path`, in the order of the images. Bitcode has none.
 ///
 /// # Errors
 /// See [`InspectError`]; [`InspectError::NoSymbols`] if the library was stripped. Nothing outside the file is

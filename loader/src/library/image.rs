@@ -56,7 +56,7 @@ impl LibraryImage {
     /// Checks code, and copies it.
     ///
     /// # Errors
-    /// The first fault of the bytes.
+    /// The first fault in the bytes.
     pub(crate) fn new(bytes: &[u8], sizes: Sizes) -> Result<LibraryImage, CodeError> {
         let view = CodeView::new_checked(bytes)?;
         let span2_len = match &view {
@@ -73,7 +73,7 @@ impl LibraryImage {
         })
     }
 
-    /// Stands for the code of a function that only its target has. Its id is no other code's.
+    /// Returns a placeholder for the code of a function that only its target has. No other code has its id.
     pub fn absent(name: &str, platform: Platform) -> LibraryImage {
         LibraryImage {
             kind: CodeKind::Platform(platform),
@@ -85,18 +85,18 @@ impl LibraryImage {
         }
     }
 
-    /// What it is for.
+    /// The kind of code: an image for a platform or CPU, or bitcode.
     pub fn kind(&self) -> CodeKind {
         self.kind
     }
 
-    /// The platform that it is for. `None` for bitcode, and if it was compiled for one CPU: it then runs where all of
-    /// [`LibraryImage::features`] are.
+    /// The platform of the image. `None` for bitcode, and for an image compiled for one CPU: that runs on CPUs with all
+    /// of [`LibraryImage::features`].
     pub fn platform(&self) -> Option<Platform> {
         self.kind.platform()
     }
 
-    /// The CPU features that it needs, ascending. None if it is for a platform, or bitcode.
+    /// The CPU features that it needs, ascending. Empty for an image for a platform, and for bitcode.
     pub fn features(&self) -> impl Iterator<Item = &str> {
         let image = match self.view() {
             Some(CodeView::Image(image)) => Some(image),
@@ -105,12 +105,12 @@ impl LibraryImage {
         image.into_iter().flat_map(|image| image.features())
     }
 
-    /// Whether a target with this CPU takes it.
+    /// Returns whether a target with this CPU accepts it.
     pub fn runs_on(&self, cpu: &Cpu) -> bool {
         self.view().is_some_and(|view| cpu.takes(&view))
     }
 
-    /// Its parts. It was checked when the library was opened.
+    /// Its parts. [`LibraryImage::new`] checked them.
     fn view(&self) -> Option<CodeView<'_>> {
         CodeView::new_checked(self.bytes()).ok()
     }
@@ -120,7 +120,7 @@ impl LibraryImage {
         self.id
     }
 
-    /// Sizes of its parts; of bitcode all are 0.
+    /// Sizes of its parts; all 0 for bitcode.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
@@ -130,7 +130,7 @@ impl LibraryImage {
         self.payload_align_log2
     }
 
-    /// Length in bytes of its writable statics; 0 if it has none, and of bitcode, which does not say.
+    /// Length in bytes of its writable statics; 0 if it has none, and for bitcode, which does not state the length.
     pub fn span2_len(&self) -> usize {
         self.span2_len
     }

@@ -11,10 +11,10 @@ use std::fmt;
 pub struct Exports(BTreeMap<String, u64>);
 
 impl Exports {
-    /// The functions that compilers call implicitly, in safe Rust too: those that core asks for.
+    /// The functions that compilers call implicitly, in safe Rust too: those that core requires.
     pub const ALWAYS: [&str; 6] = ["bcmp", "memcmp", "memcpy", "memmove", "memset", "strlen"];
 
-    /// Makes exports of those that are always there, from libc.
+    /// Makes exports with those of [`Exports::ALWAYS`], from libc.
     pub fn new() -> Exports {
         let mut exports = Exports(BTreeMap::new());
         // SAFETY: they are the functions that every compiler expects by these names, and libc is never
@@ -24,7 +24,7 @@ impl Exports {
             exports.insert("memmove", libc::memmove as *const c_void);
             exports.insert("memset", libc::memset as *const c_void);
             exports.insert("memcmp", libc::memcmp as *const c_void);
-            // It says no more than whether they are equal.
+            // `bcmp` only has to report whether the bytes are equal, so `memcmp` implements it.
             exports.insert("bcmp", libc::memcmp as *const c_void);
             exports.insert("strlen", libc::strlen as *const c_void);
         }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use crate::error::Error;
 use crate::shared_library::Loaded;
 
-/// A library that an image may want. It is opened for the first image that wants it.
+/// A library that an image may want. The first image that wants it opens it.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) soname: String,
@@ -27,12 +27,12 @@ impl Wanted {
     }
 }
 
-/// A library that is never unloaded: code that outlives the resolver may hold addresses in it.
+/// A library that is never unloaded: code that outlives the resolver may contain addresses in it.
 #[derive(Debug)]
 pub(super) struct Allowed {
     pub(super) name: String,
     loaded: Loaded,
-    /// Whether symbols of its dependencies are offered too.
+    /// Whether it offers symbols of its dependencies too.
     pub(super) dependencies: bool,
 }
 

@@ -9,13 +9,13 @@ use super::object::Object;
 /// The folders of one object's search, in the dynamic linker's order (ld.so(8)), up to those of the system.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folders {
-    /// Of the RPATHs of the object and of those that need it, unless a RUNPATH replaces them.
+    /// The folders of the RPATHs of the object and of the objects that need it, unless a RUNPATH replaces them.
     inherited: Vec<PathBuf>,
     own: Vec<PathBuf>,
 }
 
 impl Folders {
-    /// The search of `object`, whose folder is `origin`, and which an object with the search `parent` needs.
+    /// The search of `object`, whose folder is `origin`. An object with the search `parent` needs it.
     pub(super) fn of(object: &Object, origin: Option<&Path>, parent: Option<&Folders>) -> Folders {
         let split = |list: Option<String>| -> Vec<PathBuf> {
             let list = list.unwrap_or_default();
@@ -27,8 +27,8 @@ impl Folders {
         Folders { inherited, own }
     }
 
-    /// The paths at which the dynamic linker would look for `name`, before it looks in the system's folders;
-    /// `None` if it finds the name in `LD_LIBRARY_PATH` before.
+    /// The paths at which the dynamic linker would search for `name` before the system's folders; `None` if it finds
+    /// the name in `LD_LIBRARY_PATH` first.
     pub(super) fn candidates(&self, name: &str) -> Option<Vec<PathBuf>> {
         // A RUNPATH of the object ends the search by RPATHs.
         if self.own.is_empty() {
@@ -44,7 +44,7 @@ impl Folders {
     }
 }
 
-/// A folder of a list; no bytes are the current folder.
+/// A folder of a list; an empty entry is the current folder.
 fn path_of(bytes: &[u8]) -> PathBuf {
     match bytes {
         [] => PathBuf::from("."),
@@ -70,7 +70,7 @@ pub(super) fn replace_origin(text: &str, origin: Option<&Path>) -> Option<Vec<u8
     Some(parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>().join(origin))
 }
 
-/// Splits at `$ORIGIN` where the name ends there.
+/// Splits at each `$ORIGIN` at which the token ends.
 fn split_token(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut from) = (Vec::new(), 0, 0);
     while let Some(at) = text[from..].find("$ORIGIN").map(|at| from + at) {
@@ -84,7 +84,7 @@ fn split_token(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The path with which the dynamic linker would name a file: from the root, links not followed.
+/// The path with which the dynamic linker would name a file: from the root, without following links.
 pub(super) fn absolute(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     // The linker takes a C string.

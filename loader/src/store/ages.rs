@@ -1,4 +1,4 @@
-//! The order in which stored code was last used.
+//! The order of the last uses of stored code.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,16 +8,16 @@ use crate::domain::CodeKey;
 /// Time of the last known use, and the code's key.
 pub(super) type Age = (u64, CodeKey);
 
-/// Keys that are kept out of the order before it takes them all.
+/// Number of new keys at which they all enter the order.
 const UNSORTED: usize = 64;
 
-/// The last known use of each image. Calls do not update it: readers do. A new image is only noted, and enters
-/// the order when that is read, or with many others.
+/// The last known use of each image. Readers of the order update it, not calls. A new image waits outside the order
+/// until a reader needs it, or until [`UNSORTED`] images wait.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     /// Oldest first.
     sorted: BTreeSet<Age>,
-    /// Keys that were added and are not in `sorted`. Some may be gone from the store meanwhile, or be here twice.
+    /// Keys that were added and are not in `sorted`. Some may have left the store since, or be here twice.
     unsorted: Vec<CodeKey>,
 }
 
@@ -34,8 +34,8 @@ impl Ages {
         self.unsorted.reserve(1);
     }
 
-    /// Takes the noted keys into the order. `last_use` returns when the code was last used, and notes that it is
-    /// in the order since; `None` for code that is gone, or was noted before.
+    /// Moves the waiting keys into the order. `last_use` returns the time of the code's last use, and records that the
+    /// code is in the order. It returns `None` for code that left the store, or is already in the order.
     pub(super) fn sort(&mut self, mut last_use: impl FnMut(&CodeKey) -> Option<u64>) {
         for key in self.unsorted.drain(..) {
             if let Some(last) = last_use(&key) {

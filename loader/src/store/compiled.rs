@@ -13,14 +13,14 @@ use crate::domain::Domain;
 use crate::refusal::{Refused, check_cpu};
 use crate::resolve::Resolver;
 
-/// How the image of bitcode was made.
+/// The compilation of an image from bitcode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compilation {
     /// Whether it was optimised. If not, an optimised image follows.
     pub optimised: bool,
     /// Length of the image, in bytes.
     pub image_len: usize,
-    /// Time that compiling and linking took; of an image that was kept from an earlier time, that for finding it.
+    /// Time for compiling and linking, or for finding an image that was kept from an earlier compilation.
     pub time: Duration,
 }
 
@@ -32,10 +32,10 @@ impl fmt::Display for Compilation {
 }
 
 impl Store {
-    /// Links an image that was compiled here from bitcode: places it, and patches its sites by `resolver`. It is kept by
-    /// the code id of the bitcode, which is in `copied`, in `domain`, and in place of an image that was compiled from that before.
-    /// An older image without writable statics stays placed until its last `Arc` is dropped; new calls should go to the
-    /// new one, whose calls count on from those of the old one.
+    /// Links an image that was compiled here from bitcode: places it, and patches its sites by `resolver`. The store
+    /// has it in `domain` by the code id of the bitcode, which is in `copied`. It replaces an image that was compiled
+    /// from the same bitcode before. An older image without writable statics stays placed until its last `Arc` is
+    /// dropped. New calls should go to the new image, whose count of calls continues that of the old one.
     ///
     /// # Errors
     /// See [`Refused`]. Store and copy are then unchanged.
@@ -84,7 +84,7 @@ impl Store {
             }
             linked.usage().continue_from(before.usage());
             self.forget(key);
-            // They are its successor's now.
+            // The successor counts these calls.
             self.past_calls -= before.usage().calls();
         }
         let linked = Arc::new(linked);

@@ -1,9 +1,9 @@
-//! A copy of code that came from elsewhere.
+//! A copy of received code.
 
 /// Bytes of an image and its name for which memory is allocated ahead.
 const SHORT: usize = 512;
 
-/// An image and the name that came with it, in memory that nothing else writes. None of it is checked.
+/// An image and the name received with it, in memory that nothing else writes. Neither is checked.
 #[derive(Debug, Default)]
 pub struct Copied {
     /// The image, followed by the name.
@@ -30,8 +30,8 @@ impl Copied {
         });
     }
 
-    /// Replaces the contents. `fill` gets the old ones, leaves the new image followed by its name, and returns
-    /// the length of the image.
+    /// Replaces the contents. `fill` gets the old contents, replaces them by the new image followed by its name, and
+    /// returns the length of the image.
     #[inline]
     pub fn fill(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> usize) {
         self.image_len = 0;
@@ -39,7 +39,7 @@ impl Copied {
         self.image_len = image_len.min(self.bytes.len());
     }
 
-    /// The image; empty if only its id came.
+    /// The image; empty if only its id was received.
     #[inline]
     pub fn image(&self) -> &[u8] {
         &self.bytes[..self.image_len]
@@ -51,14 +51,14 @@ impl Copied {
         &self.bytes[self.image_len..]
     }
 
-    /// Allocates memory for the next code, if it is short, so that its first call does not.
+    /// Allocates memory for the next code, if that is short, so that its first call allocates none.
     pub fn prepare(&mut self) {
         if self.bytes.capacity() == 0 {
             self.bytes.reserve_exact(SHORT);
         }
     }
 
-    /// Takes the bytes and the length of the image. Long ones have no more memory than they need.
+    /// Takes the bytes and the length of the image. Long contents have no more memory than they need.
     #[inline]
     pub(super) fn take(&mut self) -> (Vec<u8>, usize) {
         let mut bytes = std::mem::take(&mut self.bytes);

@@ -2,8 +2,9 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Hashes code ids by one multiplication, and their domains by another. An id is a hash already. The random key is for sources that look for
-/// images whose ids would fill one place of the table: they cannot know which ids do.
+/// Hashes code ids by one multiplication, and their domains by another. An id is already a hash. The random key
+/// protects against sources that search for images whose ids collide in the table: without the key, they cannot know
+/// which ids do.
 #[derive(Clone, Debug)]
 pub(super) struct IdHashes {
     key: [u64; 2],
@@ -36,7 +37,7 @@ impl Hasher for IdHash {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
-        // Once for an id.
+        // Runs once for an id.
         while let Some((pair, behind)) = rest.split_first_chunk::<16>() {
             let pair = u128::from_le_bytes(*pair);
             let (low, high) = (pair as u64 ^ self.key[0], (pair >> 64) as u64 ^ self.key[1]);

@@ -43,8 +43,8 @@ use crate::refusal::check_cpu;
 
 /// A linked image, ready to be called.
 ///
-/// Its statics live as long as this value, in one copy. A thread that may run the code holds an `Arc` of it.
-/// Dropping the last one frees the space and turns the code into traps.
+/// Its statics live as long as this value, in one copy. A thread that may run the code holds an `Arc` of it. Dropping
+/// the last `Arc` frees the space and turns the code into traps.
 pub struct LinkedImage {
     key: CodeKey,
     main: MainRoutine,
@@ -58,7 +58,7 @@ pub struct LinkedImage {
     family: OnceLock<FamilyId>,
     /// `None` for an image that travelled as such.
     compilation: Option<Box<Compilation>>,
-    /// Before the block: listed code must still exist.
+    /// Before the block, so that it is dropped first: listed code must still exist.
     listing: OnceLock<Listing>,
     /// Likewise.
     shown: OnceLock<Shown>,
@@ -81,15 +81,15 @@ impl LinkedImage {
         self.key
     }
 
-    /// The name under which it first arrived. For people: two sources may use one name for different code,
-    /// and two names for the same code.
+    /// The name under which it first arrived, for messages: two sources may use one name for different code, and two
+    /// names for the same code.
     pub fn name(&self) -> &str {
         // The bytes behind the image were a string when they were put there.
         std::str::from_utf8(&self.bytes[self.image_len..]).unwrap_or("")
     }
 
-    /// `NAME_main` of the placed image. Valid as long as this value exists. Calling it runs native code of
-    /// another author. The caller must want that, pass a payload that is valid for its length and aligned to
+    /// `NAME_main` of the placed image. Valid as long as this value exists. Calling it runs another author's native
+    /// code. The caller must want that, pass a payload that is valid for its length and aligned to
     /// [`LinkedImage::payload_align_log2`], and pass the target arguments that the code expects.
     #[inline]
     pub fn main(&self) -> MainRoutine {
@@ -102,23 +102,23 @@ impl LinkedImage {
         self.payload_align_log2
     }
 
-    /// Notes the family that a frame named. The first one stays.
+    /// Records the family that a frame named. The first one stays.
     pub fn set_family(&self, family: FamilyId) {
         self.family.get_or_init(|| family);
     }
 
-    /// The family that a frame named first: a claim of its source. `None` for the only code of a library.
+    /// The family that a frame named first: a claim of its source. `None` if the code is the only one of its library.
     pub fn family(&self) -> Option<&FamilyId> {
         self.family.get()
     }
 
-    /// What the code that arrived is for.
+    /// The kind of the code that arrived.
     pub fn kind(&self) -> Option<CodeKind> {
-        // It was checked before it was placed.
+        // The bytes were checked before placing, so this succeeds.
         CodeView::new_checked(self.image()).ok().map(|view| view.kind())
     }
 
-    /// What the code that arrived is for, as text, and behind that of bitcode how it was compiled.
+    /// The kind of the code that arrived, as text; for bitcode followed by its compilation.
     pub fn label(&self) -> String {
         let kind = self.kind().map_or_else(String::new, |kind| kind.to_string());
         match &self.compilation {
@@ -127,7 +127,7 @@ impl LinkedImage {
         }
     }
 
-    /// How it was compiled here; `None` for an image that travelled as such.
+    /// Its compilation here; `None` for an image that travelled as such.
     pub fn compilation(&self) -> Option<&Compilation> {
         self.compilation.as_deref()
     }
@@ -148,8 +148,8 @@ impl LinkedImage {
         self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id(), self.name()));
     }
 
-    /// Shows the code to debuggers until this value is dropped, with `symbols` if they are those of its
-    /// image. Without, with the name of its main function alone.
+    /// Shows the code to debuggers until this value is dropped, with `symbols` if they are those of its image.
+    /// Otherwise only with the name of its main function.
     pub fn show(&self, symbols: Option<&Symbols>) {
         let (start, len, entry) = (self.block.address(), self.block.code_len() as u64, self.block.entry());
         let symbols = symbols.filter(|symbols| symbols.id() == self.id());
@@ -162,7 +162,7 @@ impl LinkedImage {
         &self.usage
     }
 
-    /// The peer that brought it, in words for people; empty if unknown.
+    /// The peer that sent it, as text for messages; empty if unknown.
     pub fn origin(&self) -> &str {
         self.origin.as_deref().unwrap_or("")
     }
@@ -192,13 +192,13 @@ impl fmt::Debug for LinkedImage {
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
-    /// That of `Next::cpu`.
+    /// The platform of `Next::cpu`.
     platform: Platform,
     held: HashMap<CodeKey, Held, IdHashes>,
-    // Boxed with what only a new image needs: a store lies among the fields that each call uses.
+    // Boxed, with all state that only a new image needs: a store lies among the fields that each call uses.
     next: Box<Next>,
     bytes: usize,
-    /// Calls of images that are no longer in the store.
+    /// Calls of images that have left the store.
     past_calls: u64,
 }
 
@@ -216,21 +216,21 @@ struct Next {
 #[derive(Debug)]
 struct Held {
     linked: Arc<LinkedImage>,
-    /// The first part of its entry in the order of `ages`: not later than its last use. `None` before it has one.
+    /// The first part of its entry in the order of `ages`, not later than its last use. `None` before it has an entry.
     listed: Option<u64>,
 }
 
 /// Code in the store, after [`Store::insert_copied`].
 #[derive(Debug)]
 pub enum Inserted {
-    /// It was there before.
+    /// The code was in the store before.
     Held(Arc<LinkedImage>),
-    /// It is new.
+    /// The code is new.
     New(Arc<LinkedImage>),
 }
 
 impl Store {
-    /// Makes an empty store that places code in `arena`, without another limit.
+    /// Makes an empty store that places code in `arena`, without a limit besides the arena's.
     pub fn new(arena: Arena) -> Store {
         Store::bounded(arena, Capacity::UNBOUNDED)
     }
@@ -249,7 +249,8 @@ impl Store {
         }
     }
 
-    /// Refuses code that does not run on this CPU. Without it, code that this process's CPU cannot run.
+    /// Makes the store refuse code that does not run on this CPU. By default, it refuses code that this process's CPU
+    /// cannot run.
     #[must_use]
     pub fn for_cpu(mut self, cpu: Arc<Cpu>) -> Store {
         self.platform = cpu.platform();
@@ -257,7 +258,7 @@ impl Store {
         self
     }
 
-    /// The CPU whose code it takes.
+    /// The CPU whose code it accepts.
     pub fn cpu(&self) -> &Arc<Cpu> {
         &self.next.cpu
     }
@@ -267,15 +268,15 @@ impl Store {
         self.capacity
     }
 
-    /// The arena that code is placed in.
+    /// The arena in which it places code.
     pub fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// Links an image: copies it, compares its code id with the claimed one, checks it, places it, and
-    /// patches its sites by `resolver`. It becomes code of the default domain. If the store already has this code there, returns
-    /// that; `name` and `resolver` are then unused. The new code counts as never used until [`Usage::touch`] or
-    /// [`Usage::count`].
+    /// Links an image: copies it, compares its code id with the claimed one, checks it, places it, and patches its
+    /// sites by `resolver`. It becomes code of the default domain. If the store already has this code in that domain,
+    /// returns that code, without using `name` and `resolver`. The new code counts as never used until [`Usage::touch`]
+    /// or [`Usage::count`].
     ///
     /// # Errors
     /// See [`Refused`]. The store is then unchanged.
@@ -292,8 +293,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::insert`], for code of any domain, and without another copy: new code keeps the bytes of `copied`, which is empty then.
-    /// `origin` is the peer that brought it, in words for people.
+    /// As [`Store::insert`], for code of any domain, and without another copy: new code keeps the bytes of `copied`,
+    /// which is then empty. `origin` is the peer that sent it, as text for messages.
     ///
     /// # Errors
     /// See [`Refused`]. Store and copy are then unchanged.
@@ -332,12 +333,12 @@ impl Store {
         let payload_align_log2 = view.payload_align_log2();
         let (bytes, image_len) = copied.take();
         self.bytes += len;
-        // Written in its place: it would be copied there otherwise.
+        // Written in place, which saves a copy.
         let mut linked = self.next.spare.take().unwrap_or_else(Arc::new_uninit);
         debug_assert!(Arc::get_mut(&mut linked).is_some(), "the spare one is shared with nothing");
         let place = Arc::as_ptr(&linked).cast_mut().cast::<LinkedImage>();
-        // SAFETY: this is the only reference to the memory, which is that of a `LinkedImage`: nothing clones the
-        // spare one. It is initialised when it is written.
+        // SAFETY: this is the only reference to the memory, which is that of a `LinkedImage`: nothing clones the spare
+        // `Arc`. The write initialises the memory.
         let linked = unsafe {
             place.write(LinkedImage {
                 key: claimed,
@@ -363,27 +364,26 @@ impl Store {
         Ok(Inserted::New(linked))
     }
 
-    /// Allocates memory for the next image, so that its first call does not.
+    /// Allocates memory for the next image, so that its first call allocates none.
     pub fn prepare(&mut self) {
         self.next.spare.get_or_insert_with(Arc::new_uninit);
         self.held.reserve(1);
         self.next.ages.reserve();
     }
 
-    /// Whether an image of this length would keep within the capacity.
+    /// Returns whether an image of this length would keep within the capacity.
     fn holds_besides(&self, len: usize) -> bool {
         self.len() < self.capacity.images && len <= self.capacity.bytes - self.bytes
     }
 
-    /// Whether an image with this need would be placed now.
+    /// Returns whether an image with this need would be placed now.
     pub fn has_space(&self, need: &Need) -> bool {
         self.holds_besides(need.image) && self.arena.fits(need)
     }
 
-    /// Drops code, the least recently used first, until an image with this need would be placed, or nothing
-    /// is left to drop. `release` is called with each image before it is dropped: owners of an `Arc` must
-    /// drop it then, otherwise the image stays. Drops nothing for an image that an empty store would not
-    /// take. Returns whether there is space.
+    /// Drops code, the least recently used first, until an image with this need would be placed, or no code is left to
+    /// drop. Calls `release` with each image before dropping it: owners of an `Arc` must drop theirs then, otherwise
+    /// the image stays. Drops nothing for an image that an empty store would refuse. Returns whether there is space.
     pub fn make_space(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) -> bool {
         if need.image > self.capacity.bytes || self.capacity.images == 0 || !self.arena.ever_fits(need) {
             return false;
@@ -413,13 +413,13 @@ impl Store {
             if last <= listed {
                 return Some(age);
             }
-            // Used since: younger than recorded.
+            // Used since the recorded time.
             held.listed = Some(last);
             self.next.ages.update(age, last);
         }
     }
 
-    /// Takes new images into the order of use.
+    /// Moves new images into the order of use.
     #[cold]
     fn sort_ages(&mut self) {
         let held = &mut self.held;
@@ -435,8 +435,9 @@ impl Store {
         self.held.get(&key.into()).map(|held| &held.linked)
     }
 
-    /// Removes the code with this key, or with this id in the default domain; `false` if it is not in the store. It stays placed until its last `Arc`
-    /// is dropped. If it is sent again it is linked anew, with its initial statics.
+    /// Removes the code with this key, or with this id in the default domain; `false` if it is not in the store. It
+    /// stays placed until its last `Arc` is dropped. If a source sends it again, the store links it anew, with its
+    /// initial statics.
     pub fn forget(&mut self, key: impl Into<CodeKey>) -> bool {
         let key = key.into();
         let Some(Held { linked, listed }) = self.held.remove(&key) else { return false };
@@ -453,7 +454,7 @@ impl Store {
         self.held.len()
     }
 
-    /// Whether the store is empty.
+    /// Returns whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -492,15 +493,15 @@ fn place(
         Ok(block) => block,
         Err(error) => return Err(refusal(error, view, name, offer)),
     };
-    // SAFETY: the entry lies inside the code just placed, which was linked for this machine: its code id says that it is
-    // the source linker's output, or this process had it made. An image claims that the function has this
-    // signature; the caller of `LinkedImage::main` must trust that.
+    // SAFETY: the entry lies inside the code just placed, which was linked for this machine: its code id shows that it
+    // is the source linker's output, or this process had it made. The image claims that the function has this
+    // signature, which the caller of `LinkedImage::main` must trust.
     let main =
         unsafe { std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void) };
     Ok((block, main))
 }
 
-/// The name that came with code.
+/// The name received with code.
 fn name_of(copied: &Copied) -> Result<&str, Refused> {
     match name_in(copied.name()) {
         Some(name) => Ok(name),

@@ -1,8 +1,7 @@
 //! Statistics of linked code: its calls, its last call, and an estimate of its time.
 //!
-//! A call costs two stores here. Timing a call reads the clock twice, which takes longer than a short
-//! function. So only some calls are timed: the first 16, and then every 64th, which stands for the 63 before
-//! it.
+//! A call costs two stores here. Timing a call reads the clock twice, which takes longer than a short function. So only
+//! some calls are timed: the first 16, and then every 64th, which also stands for the 63 before it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,12 +10,11 @@ use std::time::Duration;
 const FIRST: u64 = 16;
 /// Distance between later timed calls.
 const PERIOD: u32 = 64;
-/// The calls of one image. The one thread that calls it writes them. A concurrent reader may see a call in
-/// one number and not yet in another. (So plain loads and stores are enough, and no locked additions are
-/// needed.)
+/// The calls of one image. The one thread that calls it writes them. A concurrent reader may see a call in one number
+/// before another. So plain loads and stores are enough, without locked additions.
 #[derive(Debug)]
 pub struct Usage {
-    /// Calls up to and including the next timed one.
+    /// Remaining calls, up to and including the next timed one.
     left: AtomicU32,
     /// Calls from the last timed one to the next, the latter included.
     period: AtomicU32,
@@ -48,7 +46,7 @@ impl Usage {
         }
     }
 
-    /// Counts on from `before`, whose code this code replaces. To be called before the first call.
+    /// Continues the counts of `before`, whose code this code replaces. Must precede the first call.
     pub(super) fn continue_from(&self, before: &Usage) {
         for (own, other) in [
             (&self.due, &before.due),
@@ -68,14 +66,14 @@ impl Usage {
         self.last.store(now, Relaxed);
     }
 
-    /// Whether the next call is to be timed: then [`Usage::took`] must come before [`Usage::count`].
+    /// Returns whether the next call must be timed: then [`Usage::took`] must come before [`Usage::count`].
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.left.load(Relaxed) == 1
     }
 
-    /// Counts a call made at `now`, in the unit of [`Usage::last`]. The call may be over and its reply on its
-    /// way: the waiting peer need not wait for the stores here.
+    /// Counts a call made at `now`, in the unit of [`Usage::last`]. The call may have ended and its reply have left:
+    /// the waiting peer need not wait for the stores here.
     #[inline(always)]
     pub fn count(&self, now: u64) {
         self.last.store(now, Relaxed);
@@ -111,7 +109,7 @@ impl Usage {
     /// Total time of all calls: exact for the first 16, an estimate for the others.
     pub fn time(&self) -> Duration {
         let (spent, calls) = (self.nanoseconds.load(Relaxed), self.calls());
-        // Calls after the last timed one count as long as those before.
+        // Assumes the same average time for calls after the last timed one.
         let known = self.due.load(Relaxed).saturating_sub(self.period.load(Relaxed).into());
         let nanoseconds = (u128::from(spent) * u128::from(calls)).checked_div(known.into()).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Tests that end or permanently change their process: each runs in a process of its own.
+//! Support for tests that end or permanently change their process: each runs in its own process.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 const ROLE: &str = "LOADER_TEST_IN_CHILD";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether this process was started by [`run`] for the test `name`.
+/// Returns whether this process was started by [`run`] for the test `name`.
 pub(crate) fn is_child(name: &str) -> bool {
     std::env::var(ROLE).is_ok_and(|role| role == name)
 }
 
-/// Runs the test `name` of this binary in a process of its own, where [`is_child`] is true of it. A process
-/// that takes longer than a minute is killed, and the test fails.
+/// Runs the test `name` of this binary in its own process, where [`is_child`] is true for it. Kills a process that
+/// takes longer than a minute, and fails the test.
 pub(crate) fn run(name: &str, directory: &Path) -> (ExitStatus, String) {
     let child = farjump_fixtures::helper_process::again()
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -73,7 +73,7 @@ pub(crate) fn fork(body: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-/// Runs the test `name` in a process of its own, and returns whether this is that process.
+/// Runs the test `name` in its own process, and returns whether this is that process.
 pub(crate) fn is_alone(name: &str) -> bool {
     if !is_child(name) {
         let (status, text) = run(name, Path::new("."));

@@ -1,4 +1,4 @@
-//! aarch64. The code computes no addresses of pages, and so runs at each offset in its page.
+//! aarch64. The code computes no addresses of pages, so it runs at each offset in its page.
 
 use farjump_core::image::SPAN_DISTANCE;
 

@@ -11,7 +11,7 @@ use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 
 /// Code that counts in the second word of the target arguments until the first is not 0.
 pub(crate) use machine::COUNT_UNTIL_STOPPED;
-/// Code that takes one from it.
+/// Code that subtracts one from the number at the target arguments.
 pub(crate) use machine::DECREMENT;
 /// Code that adds one to the number at the target arguments.
 pub(crate) use machine::INCREMENT;
@@ -34,12 +34,12 @@ pub(crate) fn native() -> Machine {
     Machine::native().unwrap()
 }
 
-/// Another one.
+/// A machine other than the one that runs the tests.
 pub(crate) fn foreign() -> Machine {
     [Machine::AARCH64, Machine::X86_64].into_iter().find(|machine| *machine != native()).unwrap()
 }
 
-/// An image of text alone.
+/// An image with only text.
 pub(crate) fn text(span1: &[u8]) -> ImageParts<'_> {
     ImageParts::text(native(), span1)
 }

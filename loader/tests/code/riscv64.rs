@@ -18,7 +18,7 @@ pub(crate) const COUNT_UNTIL_STOPPED: [u8; 24] =
 /// `here: auipc t0, 0; sd t0, 0(t0); ret`
 pub(crate) const WRITE_ITSELF: [u8; 12] = bytes([0x0000_0297, 0x0052_b023, RET]);
 
-/// A byte of the instruction that is none.
+/// A byte of the illegal instruction.
 pub(crate) const TRAP: u8 = 0;
 pub(crate) const TRAP_SIGNAL: i32 = libc::SIGILL;
 

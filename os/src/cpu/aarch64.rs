@@ -8,7 +8,7 @@
 #[cfg(target_arch = "aarch64")]
 use super::Found;
 
-/// Bits of AT_HWCAP, and of AT_HWCAP2, all of which a feature needs.
+/// A feature's name, and the bits of AT_HWCAP and of AT_HWCAP2, all of which the feature needs.
 type Feature = (&'static str, u64, u64);
 
 const fn bits(of: &[u32]) -> u64 {
@@ -138,8 +138,8 @@ pub(super) fn look() -> Found {
 #[cfg(target_arch = "aarch64")]
 fn midr() -> u64 {
     let midr;
-    // SAFETY: reads a register, which the kernel emulates for processes where it says so (HWCAP_CPUID, which
-    // the caller has seen).
+    // SAFETY: the instruction reads a register, which the kernel emulates for processes where it says so
+    // (HWCAP_CPUID, which the caller has seen).
     unsafe { std::arch::asm!("mrs {}, midr_el1", out(reg) midr, options(nomem, nostack, preserves_flags)) };
     midr
 }
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// The tables hold nothing that a CPU could not be told with.
+    /// A CPU's description accepts everything in the tables.
     #[test]
     fn a_cpu_with_all_features_and_each_name_can_be_told() {
         use farjump_core::cpu::Cpu;

@@ -1,4 +1,4 @@
-//! The CPU of this process: what it tells its peers of it.
+//! The CPU of this process, for its peers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,9 +22,9 @@ struct Found {
     features: Vec<&'static str>,
 }
 
-/// Returns the CPU that this process runs on. It is looked at once in each process: this costs some
-/// instructions that trap in a virtual machine. Where processors of a machine differ, the features are those
-/// of all, and the name is that of the one which was looked at.
+/// Returns the CPU that this process runs on. Each process detects it once, because this costs some
+/// instructions that trap in a virtual machine. If processors of a machine differ, the features are those of
+/// all, and the name is that of the processor that ran the detection.
 pub fn detected() -> Arc<Cpu> {
     static DETECTED: OnceLock<Arc<Cpu>> = OnceLock::new();
     DETECTED.get_or_init(|| Arc::new(detect())).clone()
@@ -35,7 +35,7 @@ fn detect() -> Cpu {
     let Found { name, features } = look();
     let level = Cpu::level_with(machine, |feature| features.contains(&feature));
     Cpu::new(machine, level, name, features).unwrap_or_else(|error| {
-        // The tables hold nothing that it refuses: a test makes a CPU of all that they hold.
+        // The tables hold nothing that `Cpu::new` refuses: a test makes a CPU of all their entries.
         log::warn!("this CPU is told as one of the baseline: {error}");
         Cpu::of_level(machine, Level::BASELINE)
     })

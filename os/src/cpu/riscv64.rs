@@ -1,7 +1,7 @@
 //! Detection on riscv64, by the system call `riscv_hwprobe`, and before Linux 6.4 by AT_HWCAP.
 //!
 //! Keys and bits are those of Linux (`Documentation/arch/riscv/hwprobe.rst`), names of features those of the
-//! extensions in `-march`. Names of processors are not asked for.
+//! extensions in `-march`. Names of processors are not requested.
 
 #[cfg(target_arch = "riscv64")]
 use super::Found;
@@ -91,7 +91,7 @@ fn probe() -> Option<(u64, u64)> {
     const KEY_BASE_BEHAVIOR: i64 = 3;
     const KEY_IMA_EXT_0: i64 = 4;
     let mut pairs = [Pair { key: KEY_BASE_BEHAVIOR, value: 0 }, Pair { key: KEY_IMA_EXT_0, value: 0 }];
-    // SAFETY: the call writes two pairs, which are there; no set of processors means all.
+    // SAFETY: the call writes two pairs, which are local variables; no set of processors means all.
     let result = unsafe {
         libc::syscall(
             SYS_RISCV_HWPROBE,
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(probed(0, u64::MAX), [""; 0]);
     }
 
-    /// The table holds nothing that a CPU could not be told with.
+    /// A CPU's description accepts everything in the table.
     #[test]
     fn a_cpu_with_all_features_can_be_told() {
         use farjump_core::cpu::Cpu;

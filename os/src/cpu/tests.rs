@@ -6,8 +6,8 @@ use farjump_tools::Tool;
 use super::*;
 use crate::deferred_close::no_stuck_descriptors;
 
-/// Runs a program to its end. The new process has copies of all descriptors for a moment, and waits as it closes one
-/// that blocks: those of another test would make it wait for that test, and the test for it.
+/// Runs a program to its end. The new process has copies of all descriptors for a moment, and waits while it
+/// closes one that blocks. Such descriptors of another test would make the two wait for each other.
 pub(super) fn output(command: &mut Command) -> io::Result<Output> {
     let _without = no_stuck_descriptors();
     command.output()
@@ -25,7 +25,7 @@ fn a_cpu_is_told_with_at_least_the_baseline_and_looked_at_once() {
     assert_eq!(Cpu::decode(&cpu.encode()).as_ref(), Ok(&*cpu));
 }
 
-/// What a compiler and our table know, they see alike. Either may know more.
+/// A compiler and our table agree on each feature that both know. Either may know more.
 #[test]
 fn gcc_and_clang_see_the_same_instructions() {
     let (cpu, known) = (detected(), known());
@@ -53,13 +53,13 @@ fn known() -> Vec<&'static str> {
 
 type Seen = (&'static str, Vec<(String, bool)>);
 
-/// Whether all of these tools work; as [`output`].
+/// Returns whether all of these tools work. Runs them as [`output`].
 pub(super) fn all_work(tools: &[&str]) -> bool {
     let _without = no_stuck_descriptors();
     farjump_tools::all_work(tools)
 }
 
-/// A tool, if it works; as [`output`].
+/// Returns a tool, if it works. Runs it as [`output`].
 fn works(tool: &str) -> Option<Tool> {
     let _without = no_stuck_descriptors();
     Tool::tried(tool).inspect_err(|why| println!("not compared: {why}")).ok()
@@ -99,7 +99,7 @@ fn by_clang() -> Option<Seen> {
     (output.status.success() && !features.is_empty()).then_some(("clang", features))
 }
 
-/// Whether `compiler` compiles nothing with these options.
+/// Returns whether `compiler` accepts these options, for an empty source.
 pub(super) fn takes(compiler: &str, options: &[String]) -> bool {
     let common = ["-fsyntax-only", "-Werror", "-x", "c", "/dev/null"];
     let output = output(Command::new(compiler).args(options).args(common));

@@ -37,28 +37,29 @@ enum Register {
 }
 use Register::*;
 
-/// What the system has to do before a process may use a feature.
+/// The system's part, without which a process may not use a feature.
 #[derive(Clone, Copy)]
 enum System {
-    /// Nothing, or `cpuid` tells whether it did.
+    /// Nothing, or `cpuid` reports whether the system did it.
     Nothing,
-    /// Save registers by `xsave`, whichever it chose.
+    /// Save registers by `xsave`, whichever the system chose.
     Saves,
-    /// Save those of AVX.
+    /// Save the registers of AVX.
     SavesAvx,
-    /// Save those of AVX-512.
+    /// Save the registers of AVX-512.
     SavesAvx512,
     /// Allow the instructions that read and write the bases of the segments fs and gs.
     AllowsBases,
 }
 use System::*;
 
-/// A feature: its name, its bit in `cpuid`, the system's part, and the features that compilers take for
-/// granted with it. A virtual machine may hide one of those and not the feature itself.
+/// A feature: its name, its bit in `cpuid`, the system's part, and the features that compilers assume with
+/// it. A virtual machine may hide one of those and not the feature itself.
 type Feature = (&'static str, (Leaf, Register, u32), System, &'static [&'static str]);
 
-/// Features come behind those that they need. Left out is what a process cannot use, or only by asking the
-/// system (AMX, SGX, user interrupts, shadow stacks), and what no compiler option names.
+/// Features come behind those that they need. Features that no compiler option names are left out. So are
+/// those that a process cannot use, or only on request to the system (AMX, SGX, user interrupts, shadow
+/// stacks).
 #[rustfmt::skip]
 const FEATURES: [Feature; 78] = [
     ("mmx", (Basic, Edx, 23), Nothing, &[]),
@@ -166,13 +167,13 @@ impl<C: Fn(u32, u32) -> CpuidResult, X: Fn() -> u64> Processor<C, X> {
         let (most, most_amd) = (vendor.eax, (self.cpuid)(0x8000_0000, 0).eax);
         const NONE: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
         let at = |leaf: u32, subleaf: u32, most: u32| {
-            // Leaves behind the last one have the contents of others.
+            // Leaves behind the last one return the contents of other leaves.
             if leaf <= most { (self.cpuid)(leaf, subleaf) } else { NONE }
         };
         let basic = at(1, 0, most);
         let extended = at(7, 0, most);
         let extended1 = if extended.eax >= 1 { at(7, 1, most) } else { NONE };
-        // The system has enabled xgetbv, and saves registers by what it returns.
+        // The system has enabled xgetbv, and saves the registers that xgetbv names.
         let saves = basic.ecx & 1 << 27 != 0;
         let save_leaf = if saves { at(0xd, 1, most) } else { NONE };
         let key_locker = if extended.ecx & 1 << 23 != 0 { at(0x19, 0, most) } else { NONE };
@@ -224,7 +225,7 @@ fn xcr0() -> u64 {
     #[target_feature(enable = "xsave")]
     fn read() -> u64 {
         // SAFETY: the intrinsic needs the target feature alone, which this function has; register 0 exists
-        // with it.
+        // with that feature.
         #[allow(unused_unsafe, reason = "the function is unsafe in older compilers")]
         unsafe {
             _xgetbv(0)

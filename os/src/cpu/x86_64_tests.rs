@@ -39,7 +39,7 @@ fn the_standard_library_sees_the_same_instructions() {
     }
 }
 
-/// glibc prints `x86-64-v3 (supported, searched)` for each level that it looks for libraries of.
+/// glibc prints `x86-64-v3 (supported, searched)` for each level whose libraries it searches.
 #[test]
 fn the_dynamic_linker_sees_the_same_level() {
     let output = super::super::tests::output(Command::new("/lib64/ld-linux-x86-64.so.2").arg("--help"));

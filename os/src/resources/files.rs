@@ -1,4 +1,4 @@
-//! The files of /proc and /sys that tell a process its resources.
+//! The files of /proc and /sys that list the resources of a process.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,7 @@
-//! The memory and the processors that this process may use: the machine's, as far as control groups (of both versions), the
-//! affinity mask and the limits of the process (getrlimit(2)) grant them.
+//! The memory and the processors that this process may use. They are the machine's, as far as control groups
+//! (of both versions), the affinity mask and the limits of the process (getrlimit(2)) grant them.
 //!
-//! Each function asks anew, since all of these change while a process runs.
+//! Each function queries the system anew, since all of these change while a process runs.
 
 mod cgroup;
 mod files;
@@ -17,8 +17,9 @@ use rustix::process::Resource;
 use crate::limits;
 use files::{Files, count_list};
 
-/// Bytes of memory that this process may use: the least of the machine's, `memory.max` and `memory.high` of its control groups
-/// (`memory.limit_in_bytes` of version 1), and its limit of address space. `u64::MAX` where the system tells none of them.
+/// Bytes of memory that this process may use: the least of the machine's, `memory.max` and `memory.high` of
+/// its control groups (`memory.limit_in_bytes` of version 1), and its limit of address space. `u64::MAX` if
+/// the system reports none of them.
 ///
 /// Other processes may use parts of it.
 pub fn memory() -> u64 {
@@ -33,8 +34,8 @@ fn memory_below(root: &Path, addresses: Option<u64>) -> u64 {
     all.into_iter().flatten().min().unwrap_or(u64::MAX)
 }
 
-/// Number of processors that this thread may use at once, at least 1: those of its affinity mask, as far as the control groups
-/// grant time for them (a quota of 1.5 processors is 1).
+/// Number of processors that this thread may use at once, at least 1. They are those of its affinity mask, as
+/// far as the control groups grant time for them (a quota of 1.5 processors is 1).
 pub fn processors() -> usize {
     within(allowed(), processor_time())
 }
@@ -44,10 +45,10 @@ fn allowed() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Number of processors for this process and its peers in the same container, at least 1: those of the machine, as far as the
-/// control groups grant them and time for them. Not only those of this thread's affinity mask: a thread that is pinned to one of
-/// them has its peer on another. As the system says at the first question in this process: each link asks, and the answer takes
-/// a dozen files.
+/// Number of processors for this process and its peers in the same container, at least 1. They are those of
+/// the machine, as far as the control groups grant them and time for them, and not only those of this
+/// thread's affinity mask: a thread that is pinned to one of them has its peer on another. The system is
+/// queried once in each process: each link needs the number, and the query reads a dozen files.
 pub fn shared_processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| shared_below(Path::new("/"), allowed))
@@ -62,7 +63,7 @@ fn shared_below(root: &Path, own: impl FnOnce() -> usize) -> usize {
     within(count, files.time_of_groups())
 }
 
-/// The part of `processors` for which there is time.
+/// The part of `processors` for which there is processor time.
 fn within(processors: usize, time: Option<f64>) -> usize {
     time.map_or(processors, |time| processors.min(time as usize)).max(1)
 }

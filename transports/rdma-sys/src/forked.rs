@@ -7,8 +7,8 @@ use crate::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc};
 /// The result of all operations.
 const REFUSED: c_int = libc::EPERM;
 
-/// Has the queues of a device that a parent opened take nothing, and give nothing, in this forked child:
-/// [`ibv_post_send`](crate::ibv_post_send) and the other inline functions fail.
+/// Disables the queues of a device that a parent opened, in this forked child: [`ibv_post_send`](crate::ibv_post_send)
+/// and the other inline functions fail.
 ///
 /// # Safety
 /// `context` is open in the parent, the caller is a handler of `pthread_atfork` in the child, and the thread that forked

@@ -15,8 +15,8 @@ const NOT_THERE: c_int = libc::EOPNOTSUPP;
 /// Posts a list of work requests to a send queue: 0, or a number of `errno`.
 ///
 /// # Safety
-/// The rules of `ibv_post_send` in the header: `qp` is valid, the list is terminated, and its pointers are
-/// valid. Memory that is not sent inline stays until it is done. `bad_wr` points to a valid output.
+/// The rules of `ibv_post_send` in the header: `qp` is valid, the list is terminated, and its pointers are valid.
+/// Memory that is not sent inline stays valid until its request is done. `bad_wr` points to a valid output.
 #[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: the caller keeps the header's rules (see Safety).
@@ -139,7 +139,7 @@ mod tests {
         around.sz = size_of::<verbs_context>();
         around.query_port = Some(port);
         let start = &raw mut *around;
-        // SAFETY: it lies within.
+        // SAFETY: the context lies within `around`.
         let context = unsafe { &raw mut (*start).context };
         let field = offset_of!(verbs_context, query_port);
         // SAFETY: the context exists in all three.

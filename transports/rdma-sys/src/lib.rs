@@ -2,8 +2,8 @@
 //!
 //! # Bindings
 //! [`Verbs::open`] loads `libibverbs.so.1` of rdma-core. Its functions have the names, types and rules of
-//! `infiniband/verbs.h` of rdma-core 44. Building needs no rdma-core; without it, an error names the missing
-//! library and its package. `docs/decisions/rdma-sys.md` says why no published crate is used.
+//! `infiniband/verbs.h` of rdma-core 44. Building needs no rdma-core; without it, an error names the missing library
+//! and its package. `docs/design/verbs.md` has the reasons against the published crates.
 //!
 //! The header's inline functions and macros are here too, under the same names. [`ibv_post_send`],
 //! [`ibv_poll_cq`] and others go through the operations table of the device's context and call no library.

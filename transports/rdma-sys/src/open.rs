@@ -38,7 +38,7 @@ const VERSIONED: [&CStr; 18] = [
 /// Their version in the bindings.
 const VERSION: &CStr = c"IBVERBS_1.1";
 
-/// The reason why verbs are not available on this machine. The text says what to do.
+/// The reason why verbs are not available on this machine. The text names the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -63,7 +63,8 @@ pub enum OpenError {
 /// The type of `ibv_query_qp_data_in_order`.
 pub type DataInOrder = unsafe extern "C" fn(*mut ibv_qp, ibv_wr_opcode, u32) -> c_int;
 
-/// Answer of `ibv_is_fork_initialized`: the kernel copies registered pages at a fork (`IBV_FORK_UNNEEDED` of the header).
+/// Result of `ibv_is_fork_initialized`: the kernel copies registered pages at a fork (`IBV_FORK_UNNEEDED` of the
+/// header).
 const FORK_UNNEEDED: c_int = 2;
 
 /// The verbs library. Its functions are those of [`Library`], to which it dereferences.
@@ -72,7 +73,7 @@ pub struct Verbs {
     optional: Optional,
 }
 
-/// Functions that a library may lack. Those there are have the types and rules of the header.
+/// Functions that a library may lack. Existing ones have the types and rules of the header.
 #[derive(Clone, Copy, Default)]
 pub struct Optional {
     /// `ibv_query_qp_data_in_order`, since rdma-core 41.
@@ -102,15 +103,15 @@ impl Verbs {
     /// the providers that it loads do not support that.
     ///
     /// # Errors
-    /// When the library is missing or lacks functions.
+    /// The library is missing or lacks functions.
     pub fn open() -> Result<&'static Verbs, OpenError> {
         static VERBS: OnceLock<Result<Verbs, OpenError>> = OnceLock::new();
         VERBS.get_or_init(|| Verbs::load(OsStr::new(FILE))).as_ref().map_err(Clone::clone)
     }
 
-    /// Whether the device guarantees that data of operations of this kind becomes visible in ascending order
-    /// in the process of `qp`. Also `false` if the library is too old to ask (before rdma-core 41), and wherever the
-    /// library knows the device alone and not the machine's memory: on all architectures but x86.
+    /// Returns whether the device guarantees that data of operations of this kind becomes visible in ascending order in
+    /// the process of `qp`. Also `false` if the library lacks the query (before rdma-core 41), and where it knows only
+    /// the device and not the machine's memory: on all architectures but x86.
     ///
     /// # Safety
     /// The rules of `ibv_query_qp_data_in_order` in the header: `qp` is valid.
@@ -119,18 +120,18 @@ impl Verbs {
         self.optional.data_in_order.is_some_and(|ask| unsafe { is_in_order(ask, qp, operation) })
     }
 
-    /// Makes the table of these functions: for a test that plays the devices.
+    /// Makes the table of these functions, for a test with fake devices.
     pub fn of_functions(library: Library, optional: Optional) -> Verbs {
         Verbs { library, optional }
     }
 
-    /// Keeps the memory that a device uses with this process when the process forks. Asks the library first
-    /// (`ibv_is_fork_initialized`): since Linux 5.12 the kernel copies registered pages at a fork, and nothing is done.
-    /// With an older kernel, or a library that cannot be asked (before rdma-core 35), calls `ibv_fork_init`: registered
-    /// pages are then missing in a child. Memory that was registered before the call is not kept.
+    /// Keeps the memory that a device uses with this process when the process forks. Queries the library first
+    /// (`ibv_is_fork_initialized`): since Linux 5.12 the kernel copies registered pages at a fork, and this does
+    /// nothing. With an older kernel, or a library without that query (before rdma-core 35), calls `ibv_fork_init`:
+    /// registered pages are then missing in a child. Does not keep memory that was registered before the call.
     ///
     /// # Errors
-    /// That of `ibv_fork_init`: `EINVAL` if something in this process has registered memory before.
+    /// That of `ibv_fork_init`: `EINVAL` if this process has registered memory before.
     pub fn prepare_for_forks(&self) -> std::io::Result<()> {
         self.optional.prepare_for_forks()
     }
@@ -150,15 +151,16 @@ impl Verbs {
                 fork_init: file.get(b"ibv_fork_init\0").ok().map(|found| *found),
             }
         };
-        // SAFETY: the functions exist in the version of the bindings, and the file number says that those
-        // with one version have their usual types.
+        // SAFETY: the functions exist in the version of the bindings, and the number in the file's name guarantees the
+        // usual types of those with one version.
         let library = unsafe { Library::from_library(file) }.map_err(|error| incomplete(said(&error)))?;
         Ok(Verbs { library, optional })
     }
 }
 
-/// Flags of 0 ask for yes or no, of device and machine together. With `IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY` the
-/// library would answer for the device alone, whatever the order in which the machine's memory shows its writes.
+/// Queries with flags of 0, which request a yes or no for device and machine together. With
+/// `IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY` the library would respond for the device only, whatever the order in which
+/// the machine's memory shows its writes.
 ///
 /// # Safety
 /// That of [`Verbs::query_qp_data_in_order`].

@@ -1,16 +1,17 @@
-//! The kept bindings are those that bindgen makes of the header.
+//! Checks that the stored bindings are those that bindgen makes of the header.
 //!
-//! Where rdma-core's headers or libclang are not there, that is said and nothing is compared. After a change of what is bound,
-//! `FARJUMP_WRITE_BINDINGS=1 cargo test -p farjump-rdma-sys` writes them anew; it takes the header of Debian 12's rdma-core 44.
+//! If rdma-core's headers or libclang are missing, the test prints that and compares nothing. After a change of the
+//! bound names, `FARJUMP_WRITE_BINDINGS=1 cargo test -p farjump-rdma-sys` writes the bindings anew, from the header of
+//! Debian 12's rdma-core 44.
 
 use std::path::Path;
 
 /// The header.
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
-/// What it says for rdma-core 44: the number of libibverbs.
+/// The version line of rdma-core 44's package: the number of libibverbs.
 const VERSION: &str = "Version: 1.14.44.0";
 
-/// What is called, and with it the types that these take.
+/// The functions that farjump calls. Their parameters' types are bound too.
 const FUNCTIONS: [&str; 30] = [
     "_ibv_query_gid_ex",
     "ibv_ack_async_event",
@@ -44,7 +45,7 @@ const FUNCTIONS: [&str; 30] = [
     "ibv_wc_status_str",
 ];
 
-/// Types that no function above names, or whose constants are used.
+/// Types that no function above names, or whose constants farjump uses.
 const TYPES: [&str; 13] = [
     "ibv_access_flags",
     "ibv_async_event",
@@ -84,7 +85,8 @@ fn made() -> Result<String, bindgen::BindgenError> {
     for kind in TYPES {
         builder = builder.allowlist_type(kind);
     }
-    // Extensions of verbs that are not called: their places in the table of operations are kept, their types are not.
+    // Extensions of verbs that farjump does not call: the bindings keep their places in the table of operations, but
+    // not their types.
     for kind in ["ibv_flow_.*", "ibv_wq_.*", "ibv_ops_.*", "ibv_tm_.*", "ibv_counters.*"] {
         builder = builder.opaque_type(kind);
     }
@@ -92,7 +94,7 @@ fn made() -> Result<String, bindgen::BindgenError> {
     Ok(for_each_machine(&builder.generate()?.to_string()))
 }
 
-/// `bindings`, whose assertions on structures with types of threads hold on x86-64 alone: these types have another
+/// `bindings`, whose assertions on structures with types of threads hold only on x86-64: these types have another
 /// length elsewhere, and libc's declarations of them are the machine's.
 fn for_each_machine(bindings: &str) -> String {
     const STRUCTURE: &str = "pub struct ";
@@ -100,7 +102,7 @@ fn for_each_machine(bindings: &str) -> String {
         "#[allow(clippy::unnecessary_operation, clippy::identity_op)]\nconst _: () = {\n";
     const OF: &str = "[\"Size of ";
     let mut differing: Vec<&str> = Vec::new();
-    // A structure that contains another one comes after it.
+    // A structure that contains another structure follows it.
     for body in bindings.split(STRUCTURE).skip(1) {
         let (name, body) = body.split_once(" {").expect("structures have fields");
         let fields = body.split_once("\n}").expect("structures end").0;
@@ -122,7 +124,7 @@ fn for_each_machine(bindings: &str) -> String {
     out
 }
 
-/// Whether libclang, which bindgen loads, is here.
+/// Checks that libclang, which bindgen loads, is installed.
 fn clang() -> Result<(), String> {
     match std::panic::catch_unwind(bindgen::clang_version) {
         Ok(version) if version.parsed.is_some() => Ok(()),
@@ -133,7 +135,7 @@ fn clang() -> Result<(), String> {
 
 #[test]
 fn the_kept_bindings_are_what_bindgen_makes_of_the_header_of_rdma_core_44() {
-    // The header has no version of its own: the package beside it says which one it is.
+    // The header states no version: the package beside it does.
     let package = format!("/usr/lib/{}-linux-gnu/pkgconfig/libibverbs.pc", std::env::consts::ARCH);
     let (Ok(_), Ok(package)) = (std::fs::metadata(HEADER), std::fs::read_to_string(&package)) else {
         return println!(

@@ -2,7 +2,7 @@
 //!
 //! Each process makes a pair, sleeps on one socket and hands the other to its peer, which wakes it by sending
 //! an empty datagram. Nothing that the peer does to its socket can block this process
-//! ([why](../../../docs/decisions/doorbells.md)). Each call has `MSG_DONTWAIT`, and the peer has no
+//! ([why](../../../docs/design/sleep.md)). Each call has `MSG_DONTWAIT`, and the peer has no
 //! descriptor of the socket that this process sleeps on.
 
 use std::io::IoSliceMut;
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 16;
 pub(super) struct Doorbell {
     /// Closed on another thread, because the peer's datagrams may be queued in it and make that slow.
     own: DeferredFd,
-    /// The socket that the peer wakes it by.
+    /// The socket by which the peer wakes this process.
     button: Button,
 }
 
@@ -41,15 +41,13 @@ impl Doorbell {
     /// Makes the descriptor unreadable until the next wake-up.
     ///
     /// # Errors
-    /// When the peer sent descriptors with a wake-up: they stay in the queue, because closing them here could
-    /// block.
+    /// The peer sent descriptors with a wake-up: they stay in the queue, because closing them here could block.
     pub(super) fn silence(&self) -> Result<(), Cause> {
         for _ in 0..AT_ONCE {
             match self.receive(RecvFlags::PEEK) {
                 // There is no buffer for descriptors, so a receive would make the system drop them, and
-                // dropping the last copy of one may block until it is closed. A peek drops no last copy.
-                // Nothing else receives from this socket, so the receive below gets the datagram that was
-                // peeked at.
+                // dropping the last copy of one may block until it is closed. A peek drops no last copy. Nothing else
+                // receives from this socket, so the receive below gets the same datagram as the peek.
                 Ok(found) if found.contains(ReturnFlags::CTRUNC) => {
                     return Err(Cause::System("the peer sent file descriptors with a ring".to_owned()));
                 }
@@ -90,8 +88,8 @@ impl Doorbell {
 pub(super) struct Button(DeferredFd);
 
 impl Button {
-    /// Takes the peer's socket if it is one. No call here may block, whatever the descriptor is: all are
-    /// calls of the socket layer, which refuses other descriptors.
+    /// Takes the peer's socket, if the descriptor is a socket. No call here may block, whatever the descriptor is: all
+    /// are calls of the socket layer, which refuses other descriptors.
     pub(super) fn of_peer(descriptor: DeferredFd) -> Result<Button, Cause> {
         let wrong = |what: String| Err(Cause::Address(format!("its doorbell {what}")));
         let kind = sockopt::socket_domain(&descriptor)
@@ -115,7 +113,7 @@ impl Button {
         match again(|| send(&self.0, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
             // Full: enough wake-ups are queued.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            // The peer is gone, which the control connection reports, or has broken its own doorbell.
+            // The peer is gone, which the control connection reports, or it has broken its own doorbell.
             Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Ok(()),
             Err(errno) => Err(failed("ringing the peer's doorbell", "sendto", errno)),
         }
@@ -180,7 +178,7 @@ mod tests {
         events(bell).contains(PollFlags::IN)
     }
 
-    /// A doorbell, and the socket that the peer wakes it by.
+    /// A doorbell, and the socket by which the peer wakes its owner.
     fn pair() -> (Doorbell, Button) {
         let bell = Doorbell::create().unwrap();
         let button = Button::of_peer(bell.button().try_clone_to_owned().unwrap().into()).unwrap();

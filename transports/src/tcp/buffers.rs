@@ -1,4 +1,4 @@
-//! Memory for records, shared by all links of a thread: an idle link has none of its own.
+//! Memory for records, shared by all links of a thread: an idle link has none.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,7 @@ const SMALL: usize = 4 << 10;
 pub(super) const RECEIVE: usize = 32 << 10;
 /// Number of buffers of each kind that a thread keeps.
 const KEPT: usize = 8;
-/// Bytes of longer buffers that a thread keeps; and one longer buffer, until it goes to sleep.
+/// Bytes of longer buffers that a thread keeps, besides one longer buffer until the thread sleeps.
 const SPARE: usize = 8 << 20;
 
 /// Memory that starts on a line: [`FRONT`], space for a message, [`BACK`].
@@ -70,9 +70,8 @@ impl Buffer {
     #[inline]
     pub(super) fn part(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.len() && len <= self.len() - at);
-        // SAFETY: inside the allocation, which was zeroed. The value is borrowed exclusively. A message that
-        // is lent by its pointer (`at`) overlaps no part that is requested meanwhile: `Inbound` keeps them
-        // apart.
+        // SAFETY: inside the allocation, which was zeroed. The value is borrowed exclusively. A message lent by its
+        // pointer (`at`) overlaps no part requested during the loan: `Inbound` keeps them apart.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
     }
 }
@@ -89,7 +88,7 @@ impl Drop for Buffer {
 /// Unused buffers of one thread.
 #[derive(Default)]
 struct Spares {
-    /// The last returned buffer of each length: most messages need no other.
+    /// The last returned buffer of each length: most messages need no other buffer.
     small: Cell<Option<Buffer>>,
     receive: Cell<Option<Buffer>>,
     others: RefCell<Others>,
@@ -113,10 +112,10 @@ thread_local! {
 /// A buffer with space for `len` bytes, of arbitrary contents.
 ///
 /// # Errors
-/// When there is no memory.
+/// There is no memory.
 #[inline]
 pub(super) fn take(len: usize) -> Result<Buffer, Cause> {
-    // A thread that is ending has no spare buffers any more.
+    // An ending thread may have dropped its spare buffers.
     match SPARES.try_with(|spares| spares.take(len)) {
         Ok(Some(spare)) => Ok(spare),
         _ => Buffer::new(len),

@@ -1,11 +1,10 @@
-//! The end of a link: committed bytes are sent, the peer's last bytes are read, and then the socket is
-//! closed.
+//! The end of a link: sends committed bytes, reads the peer's last bytes, and then closes the socket.
 //!
-//! Closing a socket with unread bytes resets the connection, and the peer loses bytes that it has not
-//! received yet. So the stream is shut down for writing, read to its end, and then closed. An endpoint whose
-//! last bytes have reached the peer's system is closed at once. A thread of the process, which exists only
-//! while needed, closes the others. It takes [`MOST`] endpoints, each for [`PATIENCE`]; beyond that endpoints
-//! are closed immediately.
+//! Closing a socket with unread bytes resets the connection, and the peer loses bytes that it has not received yet. So
+//! this module shuts the stream down for writing, reads it to its end, and then closes it. It closes an endpoint at
+//! once if its last bytes have reached the peer's system. A thread of the process, which exists only while needed,
+//! closes the others. The thread takes [`MOST`] endpoints, each for [`PATIENCE`]; beyond that, endpoints are closed
+//! immediately.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,7 +23,7 @@ use super::socket::{Got, Socket};
 const MOST: usize = 256;
 /// Time that it spends on one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval of checks on endpoints whose last bytes are under way, which no event reports.
+/// Interval of checks on endpoints whose last bytes are under way: no event reports their arrival.
 const LOOK: Duration = Duration::from_millis(20);
 /// Time that it waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -35,7 +34,7 @@ const SINK: usize = 16 << 10;
 pub(super) fn part(mut parts: Parts) {
     parts.inbound.clear();
     if parts.outbound.is_copy() {
-        // A forked child's, in whose place another one is.
+        // The socket is a forked child's, which replaced its parent's.
         return;
     }
     let mut closing = Closing { parts, shut: false, deadline: None };
@@ -68,7 +67,7 @@ impl Closing {
     fn is_over(&mut self) -> bool {
         let Parts { socket, outbound, windows, .. } = &mut self.parts;
         if !outbound.flush(socket, &mut windows.recv_credit).unwrap_or(true) {
-            // A peer that sends and does not read must be read from before it reads.
+            // A peer that sends without reading must be read from before it reads.
             return is_at_end(socket);
         }
         if outbound.broken().is_some() {
@@ -106,7 +105,8 @@ fn is_at_end(socket: &Socket) -> bool {
     false
 }
 
-/// Whether everything sent has reached the peer's system. On the same machine it has as soon as it is sent.
+/// Returns whether everything sent has reached the peer's system. On the same machine, that is so as soon as it is
+/// sent.
 fn has_arrived(socket: &Socket) -> bool {
     if socket.is_unix() {
         return true;
@@ -114,7 +114,7 @@ fn has_arrived(socket: &Socket) -> bool {
     let mut left = MaybeUninit::<libc::c_int>::uninit();
     // SAFETY: the call writes an `int` there.
     let asked = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, left.as_mut_ptr()) };
-    // SAFETY: the call has succeeded, so it was written.
+    // SAFETY: the call has succeeded, so it wrote `left`.
     asked == 0 && unsafe { left.assume_init() } == 0
 }
 
@@ -131,13 +131,13 @@ struct State {
     /// Includes those of the thread.
     count: usize,
     thread: bool,
-    /// Whether the process exits: the thread ends when it has no work.
+    /// True if the process exits: then the thread ends when it has no work.
     ending: bool,
 }
 
 static THREAD: PerProcess<ClosingThread> = PerProcess::new();
 
-/// Has the thread end if it has no work.
+/// Makes the thread end if it has no work.
 fn end() {
     let thread = THREAD.get();
     thread.lock().ending = true;

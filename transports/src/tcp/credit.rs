@@ -22,7 +22,7 @@ const fn counted(len: u32) -> u32 {
 #[derive(Debug)]
 pub(super) struct SendCredit {
     sent: u32,
-    /// The consumed position and the window that the peer last stated.
+    /// The peer's last stated consumed position and window.
     consumed: u32,
     window: u32,
 }
@@ -33,7 +33,7 @@ impl SendCredit {
         SendCredit { sent: 0, consumed: 0, window }
     }
 
-    /// Whether the peer accepts a message of `len` bytes now. A message longer than the window travels alone.
+    /// Returns whether the peer accepts a message of `len` bytes now. A message longer than the window travels alone.
     #[inline]
     pub(super) fn has_credit(&self, len: usize) -> bool {
         let under_way = self.sent.wrapping_sub(self.consumed);
@@ -69,9 +69,9 @@ pub(super) struct RecvCredit {
     window: u32,
     /// The last two as last sent to the peer.
     returned: (u32, u32),
-    /// The peer has said that it waits for credit, and got none since.
+    /// True if the peer has reported that it waits for credit, and got none since.
     waits: bool,
-    /// This endpoint has found nothing to receive since the window last grew: the peer does not wait for it.
+    /// True if this endpoint has found nothing to receive since the window last grew: the peer does not wait for it.
     idle: bool,
     /// The received position when the window last grew.
     grown: u32,
@@ -91,7 +91,7 @@ impl RecvCredit {
         }
     }
 
-    /// Whether the peer may send a message of `len` bytes now.
+    /// Returns whether the peer may send a message of `len` bytes now.
     #[inline]
     pub(super) fn takes(&self, len: u32) -> bool {
         let (consumed, window) = self.returned;
@@ -128,7 +128,7 @@ impl RecvCredit {
         }
     }
 
-    /// Whether credit is due that no message has carried.
+    /// Returns whether credit is due that no message has carried.
     #[inline]
     pub(super) fn must_return_credit(&self) -> bool {
         let unreturned = self.consumed.wrapping_sub(self.returned.0);

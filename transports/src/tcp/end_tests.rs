@@ -1,4 +1,4 @@
-//! Ends of links: dropped endpoints, peers that are gone, refused descriptors and forked children.
+//! The end of a link: by dropped endpoints, gone peers, refused descriptors and in forked children.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn what_was_committed_arrives_though_its_end_is_dropped_at_once_and_has_bytes_un
     for seal in SEALS {
         for sockets in [tcp(), unix()] {
             let (mut left, mut right) = pair_on(sockets, Terms { seal, window: 64 << 20, ..TERMS });
-            // Unread at the endpoint that is dropped.
+            // The dropped endpoint does not read this frame.
             send(&mut right, 64, 9).unwrap();
             for fill in 0..10 {
                 send(&mut left, 64, fill).unwrap();
@@ -67,7 +67,7 @@ fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
     drop(writer);
     let error = own.poll().unwrap_err().to_string();
     assert!(error.contains("passed 1 descriptors"), "{error}");
-    // The end of the pipe comes once no copy of the passed end is left.
+    // The pipe ends once no copy of the passed descriptor is left.
     assert_eq!(rustix::io::read(&reader, &mut [0]).unwrap(), 0);
 }
 
@@ -75,7 +75,7 @@ fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
 fn a_forked_child_sends_nothing_by_its_parents_keys_and_ends_nothing() {
     let (mut left, mut right) = pair(TERMS);
     send(&mut left, 64, 1).unwrap();
-    // SAFETY: the child only tries to send, closes and ends; none of that needs another thread of its parent.
+    // SAFETY: the child only tries to send, closes and ends, which needs no other thread of its parent.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = left.reserve(64).is_ok() && left.commit(64, 0).is_err();

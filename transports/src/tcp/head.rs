@@ -9,10 +9,9 @@ pub(super) const BODY: usize = 16 << 10;
 /// Length in bytes of the authentication tag behind the body of an encrypted record.
 pub(super) const TAG: usize = 16;
 
-/// Length in bytes of the body that a message of `len` bytes has in its record: it is padded with zeros until
-/// the next record ends on or behind the line at which the message behind this one may begin. So a receiver
-/// of several messages moves each by less than a head to put it on a line. A message of several records is
-/// not padded.
+/// Length in bytes of the body of a message of `len` bytes in its record. The sender pads it with zeroes until the next
+/// record ends on or behind the line at which the following message may begin. So a receiver of several messages moves
+/// each by less than a head to put it on a line. The sender does not pad a message of several records.
 #[inline]
 pub(super) const fn padded(len: usize) -> usize {
     let least = len.next_multiple_of(LINE) - HEAD;
@@ -69,7 +68,7 @@ impl Head {
     /// between messages.
     ///
     /// # Errors
-    /// When it cannot follow them.
+    /// The head cannot follow them.
     #[inline]
     pub(super) fn read(bytes: &[u8; HEAD], len: u32, done: u32) -> Result<Head, Lie> {
         let bits = u128::from_le_bytes(*bytes);

@@ -17,8 +17,7 @@ use super::socket::{Got, Socket};
 const START: usize = FRONT - HEAD;
 /// Longest record in bytes.
 const RECORD: usize = HEAD + BODY + TAG;
-/// Most receive calls in one poll. A peer that sends without end, and no whole message, takes no more time
-/// than that.
+/// Most receive calls in one poll. They bound the time for a peer that sends bytes without end, but no whole message.
 const TURNS: usize = 4;
 
 /// Flow control of both directions.
@@ -36,7 +35,7 @@ pub(super) struct Inbound {
     keys: Option<Box<Keys>>,
     /// The oldest message: usually the only one.
     first: Option<Ready>,
-    /// The receive buffer. Its bytes `at..end` are records that were not parsed.
+    /// The receive buffer. Its bytes `at..end` are unparsed records.
     last: Option<Shared>,
     /// A message of several records that has begun.
     long: Option<Box<Long>>,
@@ -46,7 +45,7 @@ pub(super) struct Inbound {
     /// messages. No message lies behind it.
     after: usize,
     max_frame: u32,
-    /// The socket was empty at the last receive: no message has arrived unseen.
+    /// True if the socket was empty at the last receive: then no message has arrived unseen.
     drained: bool,
     /// The messages behind the oldest one, oldest first.
     behind: VecDeque<Ready>,
@@ -113,7 +112,7 @@ impl Inbound {
         self.ended.as_deref()
     }
 
-    /// Whether no message is here: the socket becomes readable at the next one.
+    /// Returns whether no message has arrived; the socket becomes readable at the next one.
     pub(super) fn is_empty(&self) -> bool {
         self.drained && self.first.is_none()
     }
@@ -122,7 +121,7 @@ impl Inbound {
     /// message.
     ///
     /// # Errors
-    /// When nothing more arrives: the same error at each call.
+    /// Nothing more arrives: the same error at each call.
     #[inline]
     pub(super) fn next(&mut self, socket: &Socket, windows: &mut Windows) -> Result<bool, Box<Cause>> {
         if let Some(cause) = &self.ended {
@@ -213,7 +212,7 @@ impl Inbound {
         }
     }
 
-    /// The bytes that were received and not parsed.
+    /// The received bytes that are not parsed.
     fn unread(&mut self, len: usize) -> Option<&mut [u8]> {
         let at = self.at;
         if self.end - at < len {
@@ -252,9 +251,9 @@ impl Inbound {
                 return Ok(Looked::Short);
             }
             let Some(shared) = &mut self.last else { return Ok(Looked::Short) };
-            // Onto the line at or before which the body would begin if only messages had arrived. So a peer
-            // that sends credit in between does not make this endpoint hold a buffer for each of its
-            // messages. The overwritten bytes are heads, tags and credit, not held messages.
+            // Moves the body onto the line at or before which it would begin if only messages had arrived. So a peer
+            // that sends credit in between does not make this endpoint keep a buffer for each of its messages. The
+            // overwritten bytes are heads, tags and credit, not held messages.
             let to = self.after + HEAD;
             let line = to - to % LINE;
             match &mut self.keys {
@@ -309,8 +308,8 @@ impl Inbound {
         }
     }
 
-    /// Begins a message of several records. If records are sealed, the first one is opened before: no memory is taken for a
-    /// length that only somebody on the way may have written.
+    /// Begins a message of several records. If records are encrypted, decrypts the first one before: takes no memory
+    /// for a length that an attacker on the network may have written.
     #[cold]
     fn begin_long(
         &mut self,
@@ -359,7 +358,7 @@ impl Inbound {
             return Ok(Looked::Short);
         }
         if let Some(Long { buffer, len, .. }) = self.long.take().map(|long| *long) {
-            // Checked not to be longer than a frame may be.
+            // `admit` checked the length against the maximum of a frame.
             self.push(Ready { start: buffer.at(FRONT), len: len as u32, own: Some(buffer) });
         }
         Ok(Looked::Message)
@@ -406,8 +405,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Moves the record that has begun to the front: behind the messages in its buffer, or into another
-    /// buffer without space there.
+    /// Moves the record that has begun to the front: behind the messages in its buffer, or without space there into
+    /// another buffer.
     #[cold]
     fn move_on(&mut self) -> Result<(), Box<Cause>> {
         let kept = self.end - self.at;
@@ -433,7 +432,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Frees memory that costs much if no message is ready: so much may not be needed for a long time.
+    /// Frees large memory if no message is ready: the link may not need so much for a long time.
     pub(super) fn rest(&mut self) {
         if self.behind.is_empty() && self.behind.capacity() > 64 {
             self.behind = VecDeque::new();

@@ -6,7 +6,7 @@
 //! key   = HKDF-Expand(chain, "farjump tcp key")            32 bytes, for 2^20 records
 //! chain = HKDF-Expand(chain, "farjump tcp chain")          the next one
 //! ```
-//! The hash is SHA-256. A key is erased after its records, and the values that are kept do not reveal it.
+//! The hash is SHA-256. A key is erased after its records, and the remaining values do not reveal it.
 
 use std::mem::MaybeUninit;
 
@@ -57,7 +57,7 @@ impl Cipher {
     }
 }
 
-/// Whether this processor has instructions for AES and for GCM's sums.
+/// Returns whether this processor has instructions for AES and for GCM's sums.
 pub(super) fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
@@ -83,7 +83,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The keys for sending and for receiving of the side `side`.
+    /// The keys for sending and for receiving of the endpoint `side`.
     pub(super) fn pair(
         cipher: Cipher,
         side: Side,
@@ -117,7 +117,7 @@ impl Keys {
         }
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.number.to_le_bytes());
-        // 2^64 records are never sent.
+        // No link sends 2^64 records.
         self.number = self.number.wrapping_add(1);
         Nonce::assume_unique_for_key(nonce)
     }
@@ -135,8 +135,8 @@ impl Keys {
         tag.ok().and_then(|tag| tag.as_ref().try_into().ok()).ok_or(Unsealed)
     }
 
-    /// Decrypts the next record's body, which begins at `from` in `bytes`, and moves it to 0. After an error
-    /// none of the body is left there.
+    /// Decrypts the next record's body, which begins at `from` in `bytes`, and moves it to 0. After an error, `bytes`
+    /// contains nothing of the body.
     #[inline]
     pub(super) fn open(
         &mut self,
@@ -186,8 +186,7 @@ fn derive(root: &Prk, label: &[u8]) -> Zeroizing<[u8; LEN]> {
     bytes
 }
 
-/// The secret part of the keys. It does not move, so no copy stays behind, and it is overwritten when
-/// dropped.
+/// The secret part of the keys. It does not move, so no copy stays behind, and dropping overwrites it.
 struct Held {
     /// The source of the next key.
     chain: [u8; LEN],
@@ -215,7 +214,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.chain.zeroize();
         let bytes = self.key.as_mut_ptr().cast::<MaybeUninit<u8>>();
-        // SAFETY: the bytes of the key, which nothing reads any more: `LessSafeKey` has nothing to drop.
+        // SAFETY: these are the bytes of the key, which nothing reads from here on: `LessSafeKey` has nothing to drop.
         unsafe { std::slice::from_raw_parts_mut(bytes, size_of::<LessSafeKey>()) }.zeroize();
     }
 }

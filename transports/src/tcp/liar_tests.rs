@@ -1,8 +1,8 @@
-//! An endpoint whose peer sends bytes that no honest one does, or at times when none does.
+//! An endpoint whose peer sends bytes, or at times, that no honest peer would.
 
 use super::*;
 
-/// A link whose left end is the test itself: the socket, and the keys of both directions.
+/// A link whose left endpoint is the test itself: the socket, and the keys of both directions.
 struct Liar {
     socket: std::os::unix::net::UnixStream,
     keys: Option<[Keys; 2]>,
@@ -20,7 +20,7 @@ fn liar(terms: Terms) -> (Liar, TcpMessages) {
 const HONEST: Head = Head { message: 64, body: 64, last: true, waits: false, consumed: 0, window: 4 << 20 };
 
 impl Liar {
-    /// A record, encrypted if records are.
+    /// A record, encrypted if the link encrypts records.
     fn record(&mut self, head: Head) -> Vec<u8> {
         let mut body = vec![0x11; usize::from(head.body)];
         let head = head.to_bytes();
@@ -129,9 +129,9 @@ fn a_long_message_takes_no_memory_before_its_first_record_is_opened() {
         let (mut liar, mut post) = liar(Terms { seal, ..terms });
         let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
         let mut record = liar.record(long);
-        // Somebody on the way, without a key, has the message be as long as any may be.
+        // An attacker on the network, without a key, sets the length of the message to the maximum.
         record[..4].copy_from_slice(&len.to_le_bytes());
-        // All but the end of the tag: the length is read, and whether it is true is not known.
+        // All but the end of the tag: the endpoint reads the length, but cannot authenticate it yet.
         let last = record.pop().unwrap();
         liar.write(&record);
         let parts = post.parts();
@@ -190,7 +190,7 @@ fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
                 let record = liar.record(*head);
                 liar.write(&record);
             }
-            // Nothing is released, so the window fills.
+            // The test releases nothing, so the window fills.
             let deadline = Instant::now() + PATIENCE;
             let error = loop {
                 assert!(Instant::now() < deadline, "{text}");
@@ -245,7 +245,7 @@ fn credit_between_messages_takes_no_memory_while_they_are_held() {
         let (mut liar, mut post) = liar(Terms { seal, window: 4096, ..TERMS });
         liar.socket.set_nonblocking(true).unwrap();
         for held in 1..=64 {
-            // As much credit as fits a buffer before each message: sometimes it arrives together with it.
+            // As much credit as fits a buffer before each message: sometimes both arrive together.
             let credit = Head { message: 0, body: 0, last: false, ..HONEST };
             let mut bytes: Vec<u8> = (0..1000).flat_map(|_| liar.record(credit)).collect();
             let parts = post.parts();

@@ -1,4 +1,4 @@
-//! Messages of several records, received where the function reads them.
+//! Messages of several records, received into the memory from which the function reads them.
 
 use std::cmp;
 use std::io::IoSliceMut;
@@ -23,9 +23,9 @@ pub(super) struct Long {
     pub(super) done: usize,
     /// Bytes of the arriving record, behind its head: its body, its tag, the next head.
     pub(super) filled: usize,
-    /// That record was opened before the message had a buffer.
+    /// True if that record was decrypted before the message had a buffer.
     opened: bool,
-    /// Its head.
+    /// The head of that record.
     head: [u8; HEAD],
     /// The arrived part of its tag and the next head.
     slot: [u8; TAG + HEAD],
@@ -37,7 +37,7 @@ impl Long {
         Long { buffer, len, done: 0, filled: 0, opened: false, head, slot: [0; TAG + HEAD] }
     }
 
-    /// Takes the body of the first record, which is sealed no more. Its tag is done with.
+    /// Takes the body of the first record, which is decrypted, with its tag checked.
     pub(super) fn begin_opened(&mut self, body: &[u8]) {
         self.buffer.part(FRONT, body.len()).copy_from_slice(body);
         self.filled = body.len() + TAG;

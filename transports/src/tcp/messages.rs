@@ -17,11 +17,11 @@ use super::socket::Socket;
 use crate::fork;
 
 /// A connected endpoint.
-// What a poll uses comes first, in as few lines as can be.
+// The fields of a poll come first, in as few lines as possible.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct TcpMessages {
-    /// Taken apart by `drop` alone.
+    /// Only `drop` takes this apart.
     parts: ManuallyDrop<Parts>,
     /// The buffer that `reserve` lends, and its length.
     lent: Option<(Buffer, usize)>,
@@ -29,7 +29,7 @@ pub(super) struct TcpMessages {
     max_frame: usize,
     /// Length of the message for which there is no credit.
     wanted: Option<usize>,
-    /// The peer's last credit when this endpoint said that it waits.
+    /// The peer's last credit when this endpoint reported that it waits.
     asked: Option<(u32, u32)>,
 }
 
@@ -69,14 +69,14 @@ impl TcpMessages {
         self.work()?;
         let inbound = &self.parts().inbound;
         match (inbound.front(), inbound.ended()) {
-            // Credit never comes.
+            // No credit will ever arrive.
             (None, Some(cause)) => Err(error(Operation::Send, cause.clone())),
             _ => Ok(error(Operation::Send, Cause::Full)),
         }
     }
 
-    /// Sends waiting bytes and due credit. If this endpoint cannot send, also receives from the peer: both
-    /// may wait for each other.
+    /// Sends waiting bytes and due credit. If this endpoint cannot send, also receives from the peer, because both may
+    /// wait for each other.
     fn work(&mut self) -> Result<(), TransportError> {
         let wanted = self.wanted;
         let Parts { socket, outbound, inbound, windows } = self.parts();
@@ -202,12 +202,12 @@ unsafe impl Messages for TcpMessages {
             let found = match inbound.next(socket, windows) {
                 Ok(found) => found,
                 Err(cause) => {
-                    // A peer that has ended receives nothing either, even if the system still accepts bytes.
+                    // A peer that has ended receives nothing, even if the system still accepts bytes.
                     outbound.end(&cause);
                     return Err(error(Operation::Receive, *cause));
                 }
             };
-            // The peer may have said just now that it waits.
+            // The peer may just have reported that it waits.
             if !found && windows.recv_credit.must_return_credit() {
                 self.work()?;
             }

@@ -1,4 +1,4 @@
-//! Two endpoints in one process, honest and lying.
+//! Two endpoints in one process, honest and dishonest.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -155,7 +155,7 @@ fn messages_of_all_lengths_arrive_whole_and_in_order_both_ways() {
     }
 }
 
-/// Length of what follows bytes that lie elsewhere.
+/// Length of the bytes behind those that lie elsewhere.
 const TAIL: usize = 16;
 
 #[test]
@@ -279,7 +279,7 @@ fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_
     let space = left.reserve(64).unwrap();
     // SAFETY: `reserve` lends 64 bytes.
     unsafe { space.write_bytes(3, 64) };
-    // Meanwhile credit fills the socket.
+    // While the buffer is reserved, credit fills the socket.
     let parts = left.parts();
     while parts.outbound.note(&parts.socket, false, &mut parts.windows.recv_credit).unwrap() {}
     let full = left.commit(64, 0).unwrap_err();
@@ -328,7 +328,7 @@ fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_thei
                     }
                 }
                 post.progress().unwrap();
-                // Not each time: it counts all.
+                // Not each time, because the check counts everything.
                 if most == 0 || sent[at] == total && came[at] % 1024 == 0 {
                     most = most.max(post.parts.inbound.held());
                 }
@@ -401,7 +401,7 @@ fn a_long_message_is_written_512_kib_at_a_time() {
         }
         CALLS.get() - before
     });
-    // A socket that is full holds more of them. The system enlarges it as it is used.
+    // A full socket contains more of them. The system enlarges its buffer as it is used.
     assert_eq!(calls.min(), Some(2));
     drop(reader.join().unwrap());
 }

@@ -1,9 +1,9 @@
-//! `tcp`: frames on a stream of farjump's own, encrypted by keys from the handshake.
+//! `tcp`: frames on a stream between the two processes, encrypted by keys from the handshake.
 //!
 //! Works between any two machines, and needs only sockets. Farjump connects the stream beside the control
 //! connection, and passes it on with a secret that both peers have ([`farjump_core::transport::Stream`]). A
 //! frame is one record, or several of 16 KiB. `docs/protocol.md` has the bytes of a record;
-//! `docs/decisions/tcp.md` has the reasons and measurements.
+//! `docs/design/tcp.md` has the reasons and measurements.
 
 mod buffers;
 mod closing;

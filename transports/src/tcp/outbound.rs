@@ -1,4 +1,4 @@
-//! Sending: messages become records, and bytes that the socket does not take wait.
+//! Sending: turns messages into records, and keeps the bytes that the socket does not take.
 
 use std::cmp;
 use std::io::IoSlice;
@@ -19,13 +19,13 @@ const BATCH: usize = 32;
 const SLOT: usize = TAG + HEAD;
 
 /// The sender of a link's records.
-// A poll uses the beginning.
+// A poll uses only the first fields.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Outbound {
-    /// Bytes that the socket has not taken yet. Nothing else is sent before them.
+    /// Bytes that the socket has not taken yet, which precede all others.
     waiting: Option<Waiting>,
-    /// The reason why nothing can be sent any more.
+    /// The reason why this link cannot send.
     broken: Option<Box<Cause>>,
     keys: Option<Box<Keys>>,
     /// The process that made the link.
@@ -58,13 +58,13 @@ impl Outbound {
         self.keys.as_deref()
     }
 
-    /// Whether bytes wait for the socket.
+    /// Returns whether bytes wait for the socket.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// The reason why nothing can be sent any more.
+    /// The reason why this link cannot send.
     #[inline]
     pub(super) fn broken(&self) -> Option<&Cause> {
         self.broken.as_deref()
@@ -76,7 +76,7 @@ impl Outbound {
         self.broken.get_or_insert_with(|| Box::new(cause.clone()));
     }
 
-    /// Whether this is a forked child's copy of its parent's link, which has used the keys.
+    /// Returns whether this is a forked child's copy of its parent's link, which has used the keys.
     #[inline]
     pub(super) fn is_copy(&self) -> bool {
         !self.owner.is_this()
@@ -154,8 +154,8 @@ impl Outbound {
         Ok(())
     }
 
-    /// Returns credit in a record of its own, and says whether this endpoint `waits` for credit. `false` if
-    /// other bytes wait.
+    /// Returns credit in a separate record, which states whether this endpoint `waits` for credit. `false` if other
+    /// bytes wait.
     pub(super) fn note(
         &mut self,
         socket: &Socket,
@@ -184,8 +184,8 @@ impl Outbound {
     /// Sends the waiting bytes, as far as the socket takes them. Returns whether none are left.
     ///
     /// # Errors
-    /// When a record cannot be encrypted. A socket that takes nothing any more is no error here: bytes that
-    /// the peer sent before are still to be received.
+    /// A record cannot be encrypted. A socket that takes no more bytes is no error here, because bytes that the peer
+    /// sent before can still be received.
     pub(super) fn flush(&mut self, socket: &Socket, credit: &mut RecvCredit) -> Result<bool, Box<Cause>> {
         let sent = match &mut self.waiting {
             None => return Ok(true),
@@ -197,7 +197,7 @@ impl Outbound {
             }
             Some(Waiting::Note { bytes, from, to }) => {
                 socket.send(&bytes[usize::from(*from)..usize::from(*to)]).map(|sent| {
-                    // It has 32 bytes.
+                    // The record has 32 bytes.
                     *from += sent as u8;
                     from == to
                 })
@@ -238,9 +238,9 @@ fn seal(keys: &mut Keys, head: &[u8; HEAD], body: &mut [u8]) -> Result<[u8; TAG]
     keys.seal(head, body).map_err(|_| Box::new(Cause::System("a record could not be sealed".to_owned())))
 }
 
-/// An outgoing message of several records. Records are encrypted in place just before they are written. Heads
-/// and tags are behind the space: a slot before each record and one behind the last, each with the tag of the
-/// record before and the head of the record behind it.
+/// An outgoing message of several records. Records are encrypted in place just before they are written. Heads and tags
+/// are behind the space, in a slot before each record and one behind the last. Each slot has the tag of the record
+/// before it and the head of the record behind it.
 #[derive(Debug)]
 struct Long {
     buffer: Buffer,
@@ -250,7 +250,7 @@ struct Long {
     ended: usize,
     /// Bytes of the batch that were written, heads and tags included.
     written: usize,
-    /// Bytes of the message that are still needed and not in the buffer: its sender has them.
+    /// Bytes of the message that are still needed and not in the buffer: the sender of the message has them.
     elsewhere: Range<usize>,
 }
 
@@ -269,8 +269,8 @@ impl Long {
         }
     }
 
-    /// Sends as much as the socket takes. Returns whether that was all, or the reason why nothing is taken
-    /// any more.
+    /// Sends as much as the socket takes. Returns whether the socket took everything, or the reason why it takes no
+    /// more.
     fn send(
         &mut self,
         socket: &Socket,
@@ -359,8 +359,8 @@ impl Long {
     }
 }
 
-/// Most pieces of a batch: a slot and a body for each record, the last slot, and two more where bytes that
-/// are elsewhere begin and end.
+/// Most pieces of a batch: a slot and a body for each record, the last slot, and two more at the start and the end of
+/// bytes that lie elsewhere.
 const MOST_PIECES: usize = 2 * BATCH + 3;
 
 /// The pieces passed to the system together.

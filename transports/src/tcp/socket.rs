@@ -18,8 +18,8 @@ const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// Silence before the system probes the peer, and time between probes.
 const PROBE: std::time::Duration = std::time::Duration::from_secs(10);
-/// Unanswered probes before the system ends the stream: the maximum. The control connection notices a machine
-/// that is gone, within the time that its user has set. Here probes keep the entry of a NAT alive.
+/// Unanswered probes before the system ends the stream: the maximum. The control connection detects a gone machine,
+/// within the time that its user has set. These probes only keep the entry of a NAT alive.
 const PROBES: u32 = 127;
 
 /// The result of a receive call.
@@ -47,8 +47,8 @@ impl Socket {
     pub(super) fn new(descriptor: OwnedFd) -> Result<Socket, Errno> {
         let is_unix = sockopt::socket_domain(&descriptor)? == AddressFamily::UNIX;
         if is_unix {
-            // When an out-of-band byte is skipped, the system closes the descriptors sent with it, in the
-            // receiving thread.
+            // For an out-of-band byte that is skipped, the system closes the descriptors sent with it, in the receiving
+            // thread.
             sockopt::set_socket_oobinline(&descriptor, true)?;
         } else {
             sockopt::set_tcp_nodelay(&descriptor, true)?;
@@ -69,14 +69,14 @@ impl Socket {
         self.descriptor
     }
 
-    /// Sends `bytes`, and returns how many the system took: 0 if it takes none now.
+    /// Sends `bytes`, and returns the number that the system took: 0 if it takes none now.
     #[inline]
     pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Box<Cause>> {
         count();
         sent(send(&self.descriptor, bytes, SEND))
     }
 
-    /// Sends bytes in several pieces, and returns how many the system took.
+    /// Sends bytes in several pieces, and returns the number that the system took.
     pub(super) fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Box<Cause>> {
         count();
         sent(sendmsg(&self.descriptor, pieces, &mut SendAncillaryBuffer::default(), SEND))
@@ -101,8 +101,8 @@ impl Socket {
         got(received.map(|received| received.bytes))
     }
 
-    /// Receives on a Unix socket. Without a buffer for descriptors that a peer passes, the system would close
-    /// them in this thread, which can block. The buffer fits all, and other threads close them.
+    /// Receives on a Unix socket. Without a buffer for descriptors that a peer passes, the system would close them in
+    /// this thread, which can block. The buffer here fits all descriptors, and other threads close them.
     fn receive_beside(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Got, Box<Cause>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -52,8 +52,8 @@ pub(super) trait EndpointAddress: Serialize + DeserializeOwned {
         Ok(bytes)
     }
 
-    /// Decodes it from a peer. UCX trusts every byte of its own encoding, so this rejects damaged addresses,
-    /// and those of a UCX with possibly different ones.
+    /// Decodes it from a peer. UCX trusts every byte of its own encoding, so this rejects damaged addresses, and
+    /// addresses of a UCX whose encoding may differ.
     fn from_bytes(bytes: &[u8], own: Version) -> Result<Self, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
@@ -89,7 +89,7 @@ pub(super) trait EndpointAddress: Serialize + DeserializeOwned {
 /// Fields of an endpoint of `ucx-am`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct AmAddress {
-    /// Bytes that the endpoint holds undelivered; a longer frame is accepted when nothing else is under way.
+    /// Bytes that the endpoint keeps undelivered; it accepts a longer frame when nothing else is under way.
     pub(super) window: u64,
     /// Longest frame that it accepts, in bytes.
     pub(super) max_frame: u64,
@@ -114,7 +114,7 @@ impl EndpointAddress for AmAddress {
 /// Fields of an endpoint of `ucx-put`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct PutAddress {
-    /// Start of its region, as UCX knows it. Only UCX of this process interprets it.
+    /// Start of its region, in UCX's terms. Only UCX of this process interprets it.
     pub(super) address: u64,
     /// The region's length in bytes.
     pub(super) len: u64,

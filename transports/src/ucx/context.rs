@@ -1,5 +1,5 @@
-//! UCX's contexts: for active messages without TCP and with it, and for memory that peers write, one a
-//! process of each. Each is made at its first use and never dropped.
+//! UCX's contexts: for active messages without TCP, for those with TCP, and for memory that peers write. A process has
+//! one of each, made at its first use and never dropped.
 
 use std::env;
 use std::ffi::{CStr, CString};
@@ -34,9 +34,9 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Returns the context for active messages alone: with `UCP_FEATURE_RMA` UCX would carry out peers'
-    /// writes to any address that they name, in software, on transports that cannot. Over TCP UCX does that
-    /// with any features, so workers have it only if `tcp`. An error is a sentence with cause and remedy.
+    /// Returns the context for active messages only. With `UCP_FEATURE_RMA`, UCX would execute peers' writes to any
+    /// address that they name, in software, on transports without such writes. Over TCP UCX does that with any
+    /// features, so workers have TCP only if `tcp`. An error is a sentence with cause and remedy.
     pub(super) fn for_messages(tcp: bool) -> Result<&'static Context, String> {
         static WITHOUT: OnceLock<Result<Context, String>> = OnceLock::new();
         static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
@@ -48,7 +48,7 @@ impl Context {
                 return Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, false);
             }
             settings.extend(of_tcp(version()?));
-            // Before a port is open, what closes it is tried.
+            // Tries the closing of ports before one is open.
             listening()?;
             let closing = PortClosing::usable()?;
             let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, true)?;
@@ -64,9 +64,8 @@ impl Context {
         place.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the context for memory that peers write: without TCP, on which UCX writes in software; with
-    /// active messages for doorbells; and with system memory alone, because a device may still write after a
-    /// free.
+    /// Returns the context for memory that peers write: without TCP, on which UCX writes in software; with active
+    /// messages for doorbells; and only with system memory, because a device may still write after a free.
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
@@ -79,8 +78,8 @@ impl Context {
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// Makes one with these features, and these settings, by UCX's names, overriding UCX's defaults. Fails
-    /// unless `tcp` if UCX uses TCP nevertheless.
+    /// Makes a context with these features, and with these settings, by UCX's names, instead of UCX's defaults. Without
+    /// `tcp`, fails if UCX uses TCP nevertheless.
     pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         static LOGGED: Once = Once::new();
         let ucx = opened()?;
@@ -108,7 +107,7 @@ impl Context {
         }
         let config = Config { ucx, handle: config };
         for (name, value) in settings {
-            // Values from the environment contain no zeros.
+            // Values from the environment contain no zero bytes.
             let Ok(value) = CString::new(*value) else { continue };
             // SAFETY: `ucp_config_read` made the configuration, and both are C strings.
             let status = unsafe { ucx.ucp_config_modify(config.handle, name.as_ptr(), value.as_ptr()) };
@@ -158,7 +157,7 @@ fn transport(line: &str) -> Option<&str> {
     resource.split_whitespace().last()
 }
 
-/// Opens UCX, if there are the descriptors that it needs.
+/// Opens UCX, if enough descriptors are available for it.
 fn opened() -> Result<&'static Ucx, String> {
     inherited::check()?;
     if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
@@ -167,18 +166,18 @@ fn opened() -> Result<&'static Ucx, String> {
     Ucx::open().map_err(|error| error.to_string())
 }
 
-/// Returns the version of UCX, or why it cannot be opened.
+/// Returns the version of UCX, or the reason why it cannot be opened.
 fn version() -> Result<Version, String> {
     Ok(opened()?.version())
 }
 
-/// Returns the settings of contexts with TCP, by `ucp_config_modify`'s names. It reports success for wrong
-/// ones, too.
+/// Returns the settings of contexts with TCP, by `ucp_config_modify`'s names. That function reports success for wrong
+/// names, too.
 ///
-/// Puts are rejected: those of UCX's own peers, though not those of a process that speaks UCT. Nothing is sent
-/// from where it lies (zcopy): if the peer ends meanwhile, UCX completes such a send twice, and aborts the
-/// process (`uct_tcp_ep_sendv`, up to the newest version). So messages are copied into UCX's pieces, which are
-/// as long as its receive buffers: three times as fast as with pieces of 8 KiB, and as fast as zcopy.
+/// They reject puts of UCX's own peers, though not those of a process that speaks UCT. They forbid zero-copy sends
+/// (zcopy): if the peer ends during one, UCX completes it twice, and aborts the process (`uct_tcp_ep_sendv`, up to the
+/// newest version). So UCX copies messages into its pieces, which are as long as its receive buffers: three times as
+/// fast as with pieces of 8 KiB, and as fast as zcopy.
 fn of_tcp<'a>(version: Version) -> impl Iterator<Item = (&'a CStr, &'a str)> {
     let (put, piece) = match (version.major, version.minor) < (1, 17) {
         true => (c"PUT_ENABLE", c"TX_SEG_SIZE"),

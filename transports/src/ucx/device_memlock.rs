@@ -1,8 +1,8 @@
-//! Whether UCX may use RDMA devices: not without the memory that it locks for each.
+//! Decides whether UCX may use RDMA devices: not without the memory that it locks for each.
 //!
-//! UCX 1.13 registers 6 MiB of buffers for a device's datagrams for each worker. If that fails it tries again
-//! in each progress, logs it each time, and never stops: seen as endless
-//! `ibv_reg_mr(…, length=6291456) failed: Cannot allocate memory` in whatever makes the first connection.
+//! UCX 1.13 registers 6 MiB of buffers for a device's datagrams for each worker. If that fails, UCX retries and logs it
+//! at each progress, and never stops. Symptom: endless `ibv_reg_mr(…, length=6291456) failed: Cannot allocate memory`
+//! from the code that makes the first connection.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use farjump_os::resources::memlock;
 /// Bytes that UCX must be able to lock for one worker, with some more for its other registrations.
 const LEAST: u64 = 8 << 20;
 
-/// The reason why RDMA devices are left out, and the remedy; `None` if they are not, or there are none.
+/// The reason why RDMA devices are excluded, and the remedy; `None` if they are not excluded, or there are none.
 pub(super) fn no_devices() -> Option<String> {
     let has_device = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
     too_little(memlock::limit(), has_device && !memlock::is_exempt())

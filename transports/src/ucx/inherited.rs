@@ -1,4 +1,4 @@
-//! UCX in a forked child: one whose parent has used it uses none.
+//! UCX in a forked child: a child whose parent has used UCX must not use it.
 
 use std::mem;
 use std::process;
@@ -8,11 +8,11 @@ use farjump_ucx_sys::Ucx;
 
 use crate::fork::{Inherited, Listed};
 
-/// The process that first made a context of UCX, in itself and in its children; 0 if none has.
+/// The process that first made a context of UCX, in itself and in its children; 0 before the first context.
 static USER: AtomicU32 = AtomicU32::new(0);
 
-/// Checks that no process has used UCX that forked this one. Before anything of UCX's is looked at: what the parent
-/// did is here too, and may be half done.
+/// Checks that no process that forked this one has used UCX. Must precede any access to UCX: the parent's state is here
+/// too, and may be half changed.
 ///
 /// # Errors
 /// A sentence for display, with the remedy.
@@ -27,7 +27,7 @@ pub(super) fn check() -> Result<(), String> {
     }
 }
 
-/// Has UCX end in children that are forked from now on.
+/// Makes UCX end in children that are forked from now on.
 pub(super) fn watch(ucx: &'static Ucx) {
     if USER.compare_exchange(0, process::id(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         mem::forget(Listed::new(Inherited::Ucx(ucx)));

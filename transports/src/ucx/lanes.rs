@@ -1,9 +1,9 @@
-//! The lanes of UCX to a peer: the output of `ucp_ep_print_info`, parsed and put into words.
+//! The lanes of UCX to a peer: the output of `ucp_ep_print_info`, parsed and described.
 //!
-//! UCX 1.13 has no other interface to a UCX endpoint's lanes. The output is for people and not a stable
-//! format: an unreadable line never causes a rejection, except for writes into unmapped memory, which must be
-//! known not to be emulated. UCX chooses lanes by one of two sets of rules ("protocols"), and prints them in
-//! two forms: lines with limits (1.13 to 1.15) and tables (from 1.16 on). `printed/` has samples of both.
+//! UCX 1.13 has no other interface to a UCX endpoint's lanes. The output is for display and no stable format: an
+//! unreadable line never causes a rejection, except for writes into unmapped memory, which must be known not to be
+//! emulated. UCX chooses lanes by one of two sets of rules ("protocols"), and prints them in two forms: lines with
+//! limits (1.13 to 1.15) and tables (from 1.16 on). `printed/` has samples of both.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -21,7 +21,7 @@ pub(super) struct Lanes {
     puts: Vec<usize>,
     /// Protocols of messages (inline, copied, without a copy), each with its limit in bytes, then fetching.
     limits: Vec<(String, String)>,
-    /// The text has limits in lines, as the older protocols print them.
+    /// True if the text has limits in lines, as the older protocols print them.
     by_lines: bool,
 }
 
@@ -37,7 +37,7 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Reads those of `end`.
+    /// Reads the lanes of `end`.
     pub(super) fn of(ucx: &Ucx, end: ucp_ep_h) -> Lanes {
         // SAFETY: the UCX endpoint is connected, and `printed` made the stream.
         Lanes::read(&printed(|stream| unsafe { ucx.ucp_ep_print_info(end, stream) }))
@@ -67,9 +67,9 @@ impl Lanes {
         lanes
     }
 
-    /// Returns whether a lane writes unmapped memory of the peer by its device. Writes are emulated over TCP
-    /// and over UCX's shared memory, whose lanes can only write mapped memory. `None` for the newer
-    /// protocols, which print nothing about puts: a put shows it (`put/query.rs`).
+    /// Returns whether a lane writes unmapped memory of the peer by its device. UCX emulates writes over TCP, and over
+    /// its shared memory, whose lanes can only write mapped memory. `None` for the newer protocols, which print nothing
+    /// about puts: only a put shows it (`put/query.rs`).
     pub(super) fn write_natively(&self) -> Option<bool> {
         let writing = || self.puts.iter().filter_map(|index| self.lanes.get(*index));
         self.by_lines.then(|| writing().any(|lane| !lane.is_emulating()))
@@ -113,7 +113,7 @@ impl Lanes {
         if ways.is_empty() { "a transport that UCX does not name".to_owned() } else { ways.join(", ") }
     }
 
-    /// Describes the protocols for messages by length, as a sentence; `None` where UCX does not print them.
+    /// Describes the protocols for messages by length, as a sentence; `None` if UCX does not print them.
     pub(super) fn sizes_in_words(&self) -> Option<String> {
         let part = |(index, (how, up_to)): (usize, &(String, String))| {
             let (what, is_last) = match how.trim_start_matches("egr/") {
@@ -166,8 +166,8 @@ impl Lane {
     }
 }
 
-/// Parses `0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)` into protocols and their upper limits. The
-/// lengths that UCX prints are where the next begins.
+/// Parses `0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)` into protocols and their upper limits. The printed
+/// lengths are those at which the next protocol begins.
 fn ranges(said: &str) -> Vec<(String, String)> {
     let words: Vec<_> = said.split("..").map(str::trim).collect();
     let how = |word: &str| word.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).map(str::to_owned);
@@ -185,8 +185,8 @@ fn ranges(said: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the rows of the table with this heading: protocol (`copy-in`) and upper limit. A row is
-/// `|     93..8248 | copy-in | sysv/memory |`, with lengths included, of which UCX writes some in units
-/// (`256K..inf`); the heading stands in the table's first row, alone or behind the context's name.
+/// `|     93..8248 | copy-in | sysv/memory |`, with inclusive lengths, some of them in units (`256K..inf`). The heading
+/// stands in the table's first row, alone or behind the context's name.
 fn table(text: &str, heading: &str) -> Vec<(String, String)> {
     let cells = |line: &str| -> Option<Vec<String>> {
         let row = line.trim_start_matches('#').trim().strip_prefix('|')?.strip_suffix('|')?;
@@ -211,7 +211,7 @@ fn table(text: &str, heading: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the text that `print` writes to its stream; empty where the system has no memory for one.
+/// Returns the text that `print` writes to its stream; empty if the system has no memory for a stream.
 pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     let (mut text, mut len) = (ptr::null_mut::<libc::c_char>(), 0_usize);
     // SAFETY: both pointers are to locals.
@@ -225,7 +225,7 @@ pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the system has written `len` bytes there, which are ours to free.
+    // SAFETY: the system has written `len` bytes there, which this function must free.
     let copy = String::from_utf8_lossy(unsafe { slice::from_raw_parts(text.cast::<u8>(), len) }).into_owned();
     // SAFETY: the text of `open_memstream` above, not used again.
     unsafe { libc::free(text.cast::<c_void>()) };

@@ -18,14 +18,14 @@ pub(super) struct Locality {
 }
 
 impl Locality {
-    /// Returns that of this process. An unknown value is empty, and equals none.
+    /// Returns the locality of this process. An unknown value is empty, and equals no other.
     pub(super) fn own() -> Locality {
         let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |data| data.ino());
         let machine = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Locality { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
     }
 
-    /// Explains why a peer at `other` shares no memory with a process here; `set` is the UCX_TLS here.
+    /// Explains why a peer at `other` shares no memory with this process; `set` is the `UCX_TLS` of this process.
     pub(super) fn apart(&self, other: &Locality, set: Option<&str>) -> String {
         if self.machine.is_empty() || other.machine.is_empty() {
             return "whether the peer runs on this machine is unknown without /proc".to_owned();

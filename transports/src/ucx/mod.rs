@@ -2,9 +2,9 @@
 //!
 //! [`put`] is the backend `ucx-put`, which writes frames into the peer's memory. [`am`] is `ucx-am`, which
 //! sends each frame as an active message. The library is opened at the first use of a backend; neither the
-//! build nor other backends need it. UCX itself reads its environment variables (`UCX_TLS`,
-//! `UCX_NET_DEVICES`, …), as in any program; some of its transports are left out (`tls.rs`). It logs to
-//! standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
+//! build nor other backends need it. UCX itself reads its environment variables (`UCX_TLS`, `UCX_NET_DEVICES`, …), as
+//! in any program; farjump excludes some of its transports (`tls.rs`). It logs to standard output unless `UCX_LOG_FILE`
+//! is set (to `stderr`, for example) when the library is opened.
 
 mod address;
 pub mod am;
@@ -44,7 +44,7 @@ pub unsafe fn transports_of(ucx: &Ucx, end: ucp_ep_h) -> Vec<String> {
 
 /// Returns UCX's text for a status.
 fn words(ucx: &Ucx, status: ucs_status_t) -> String {
-    // SAFETY: every number is accepted, also one that is not a status.
+    // SAFETY: the function accepts every number, also one that is not a status.
     let text = unsafe { ucx.ucs_status_string(status) };
     // SAFETY: UCX returns a constant, or a buffer of this thread that the next such call fills.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
@@ -58,7 +58,7 @@ fn moving(ucx: &Ucx, status: ucs_status_t) -> Cause {
         | UCS_ERR_ENDPOINT_TIMEOUT
         | UCS_ERR_NOT_CONNECTED
         | UCS_ERR_REJECTED
-        // The memory on the way to it no longer exists.
+        // The memory for the path to the peer is gone.
         | UCS_ERR_SHMEM_SEGMENT => Cause::PeerGone,
         other => Cause::System(format!("UCX reports: {}", words(ucx, other))),
     }

@@ -1,10 +1,10 @@
-//! Settings of UCX that must be equal at both ends of a link.
+//! Settings of UCX that must be equal in both processes of a link.
 //!
-//! Each endpoint computes for itself which of the peer's devices it uses for what, and UCX assumes that the
-//! peer computes the same. Where settings make that untrue UCX 1.13 aborts its process ("endpoint
-//! reconfiguration not supported yet"), and an endpoint with less space than the peer sends reads memory out
-//! of bounds. So each endpoint states its settings, and differing ones are rejected before UCX learns of
-//! them. Different transports and devices (`UCX_TLS`, `UCX_NET_DEVICES`) do no harm.
+//! Each endpoint computes the use of each of the peer's devices, and UCX assumes that the peer computes the same. If
+//! settings make that untrue, UCX 1.13 aborts its process ("endpoint reconfiguration not supported yet"), and an
+//! endpoint with less space than the peer sends reads memory out of bounds. So each endpoint states its settings, and
+//! the peer rejects differing ones before UCX sees them. Different transports and devices (`UCX_TLS`,
+//! `UCX_NET_DEVICES`) do no harm.
 
 use std::env;
 use std::sync::OnceLock;
@@ -31,7 +31,7 @@ const ALIKE: [&str; 16] = [
     "UCX_UNIFIED_MODE",
 ];
 
-/// The values in this process, as UCX reads them: at its first use.
+/// The values in this process, read like UCX at the first use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Settings {
     /// `NAME=VALUE`, joined by spaces.
@@ -39,7 +39,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Returns those of this process.
+    /// Returns the settings of this process.
     pub(super) fn own() -> &'static Settings {
         static OWN: OnceLock<Settings> = OnceLock::new();
         OWN.get_or_init(|| {
@@ -52,7 +52,7 @@ impl Settings {
         Settings { text: set.collect::<Vec<_>>().join(" ") }
     }
 
-    /// Returns a checksum: zero if none is set, and never if one is.
+    /// Returns a checksum: zero exactly if no variable is set.
     pub(super) fn sum(&self) -> u16 {
         match self.text.as_str() {
             "" => 0,
@@ -60,7 +60,7 @@ impl Settings {
         }
     }
 
-    /// Checks that a peer with the checksum `theirs` has set the same.
+    /// Checks that a peer with the checksum `theirs` has the same settings.
     pub(super) fn agree(&self, theirs: u16) -> Result<(), Cause> {
         if self.sum() == theirs {
             return Ok(());

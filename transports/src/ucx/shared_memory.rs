@@ -1,8 +1,8 @@
-//! The sizes of UCX's own shared memory, of which each worker has some for every transport within a machine.
+//! The sizes of UCX's own shared memory, which each worker has for every transport within a machine.
 //!
-//! UCX fills its queue for arriving messages with a buffer of 8 KiB for each element, and takes these buffers
-//! from a stock. It writes to each page of the stock that begins a buffer. With UCX's own sizes that is 2 MiB
-//! for each worker and transport, though few buffers are ever used (docs/decisions/ucx-am.md).
+//! UCX fills its queue for arriving messages with a buffer of 8 KiB for each element, and takes these buffers from a
+//! stock. It writes to each page of the stock that begins a buffer. With UCX's own sizes that is 2 MiB for each worker
+//! and transport, although frames use few buffers (docs/design/ucx.md).
 
 use std::env;
 use std::ffi::CStr;
@@ -17,13 +17,13 @@ struct Size {
     variables: [&'static str; 3],
 }
 
-/// The elements of the queue. A sender reckons with its own number, so both peers must have the same
-/// (`settings.rs`), and it depends on the version alone.
+/// The elements of the queue. A sender assumes its own number, so both peers must have the same (`settings.rs`), and it
+/// depends only on the version.
 fn elements(version: Version) -> Size {
     Size {
         name: c"MM_FIFO_SIZE",
-        // UCX's own number is 64, or 256 from 1.16 on. There, 128 pass as many short messages in a second, and
-        // 64 a fifth fewer.
+        // UCX's own number is 64, or 256 from 1.16 on. From there on, 128 elements pass as many short messages in a
+        // second, and 64 a fifth fewer.
         value: if has_small_queue(version) { "64" } else { "128" },
         variables: ["UCX_MM_FIFO_SIZE", "UCX_POSIX_FIFO_SIZE", "UCX_SYSV_FIFO_SIZE"],
     }
@@ -43,8 +43,8 @@ fn has_small_queue(version: Version) -> bool {
     (version.major, version.minor) < (1, 16)
 }
 
-/// Returns UCX's settings for workers with the transports `tls`, a value of UCX_TLS: those that the user has
-/// not set, and none if no transport reads them, which UCX would log.
+/// Returns UCX's settings for workers with the transports `tls`, a value of UCX_TLS: those that the user has not set.
+/// Empty if no transport reads them, because UCX would log them as unused.
 pub(super) fn sizes(tls: &str, version: Version) -> Vec<(&'static CStr, &'static str)> {
     sizes_where(tls, version, |name| env::var_os(name).is_some())
 }
@@ -61,7 +61,7 @@ fn sizes_where(
     let mut set = Vec::new();
     if !elements.variables.into_iter().any(&is_set) {
         set.push((elements.name, elements.value));
-        // It suits this queue, not the user's.
+        // This stock fits the queue above, not the user's.
         if !stock.variables.into_iter().any(&is_set) {
             set.push((stock.name, stock.value));
         }
@@ -69,7 +69,7 @@ fn sizes_where(
     set
 }
 
-/// Returns whether a value of UCX_TLS may let UCX use shared memory. In doubt it may.
+/// Returns whether a value of UCX_TLS may let UCX use shared memory. Unknown values count as such.
 fn has_shared_memory(tls: &str) -> bool {
     if let Some(left_out) = tls.trim().strip_prefix('^') {
         let is_left_out = |name: &str| left_out.split(',').any(|other| other.trim() == name);

@@ -1,10 +1,10 @@
-//! UCX's transports that carry frames: those in the user's `UCX_TLS`, less some.
+//! UCX's transports that carry frames: those in the user's `UCX_TLS`, without some.
 //!
-//! `cma` copies long messages out of the sender's memory. If that memory is gone, because the sender died,
-//! closed its endpoint or lied, UCX 1.13 aborts the process (`docs/decisions/ucx-am.md`). Without `cma` the
-//! sender passes them in pieces. `tcp` is left out unless the operator allows it: a worker with it listens on
-//! every device, and a process that reaches such a port writes to any address of this one. RDMA devices are
-//! left out if UCX cannot lock the memory that it takes for them (`device_memlock.rs`).
+//! `cma` copies long messages out of the sender's memory. If that memory is gone, because the sender died, closed its
+//! endpoint or lied, UCX 1.13 aborts the process (`docs/design/ucx.md`). Without `cma` the sender passes long messages
+//! in pieces. `tcp` is excluded unless the operator allows it. A worker with `tcp` listens on every device, and a
+//! process that reaches such a port may write to any address of this one. RDMA devices are excluded if UCX cannot lock
+//! the memory that it takes for them (`device_memlock.rs`).
 
 use std::env;
 use std::sync::Once;
@@ -26,7 +26,7 @@ pub(super) fn is_tcp(transport: &str) -> bool {
 pub(super) const TCP_WARNING: &str =
     "UCX's TCP is on: a process that reaches its ports may write this process's memory";
 
-/// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; or why nothing is left.
+/// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; or the reason why nothing is left.
 fn setting() -> Result<Option<String>, String> {
     static LOGGED: Once = Once::new();
     let set = env::var("UCX_TLS").ok();
@@ -41,7 +41,7 @@ fn setting() -> Result<Option<String>, String> {
 fn spared(set: Option<&str>) -> Result<Option<String>, &str> {
     match (without(set, &[DEVICES]), set) {
         (None, Some(set)) if set.split(',').any(is_device) => Err(set),
-        // It had nothing that reaches another process from the start: UCX reports that.
+        // The value named nothing that reaches another process: UCX reports that.
         (None, set) => Ok(set.map(str::to_owned)),
         (rest, _) => Ok(rest),
     }
@@ -70,12 +70,12 @@ fn messages(set: Option<&str>, tcp: bool) -> Result<String, String> {
              that reaches its port may write this process's memory. Between machines use transport tcp, or add an RDMA transport \
              to UCX_TLS"
         )),
-        // `cma` alone, or `self` alone, carries nothing to a peer: UCX reports that.
+        // Only `cma`, or only `self`, carries nothing to a peer: UCX reports that.
         (None, set) => Ok(set.unwrap_or("all").to_owned()),
     }
 }
 
-/// Returns the `UCX_TLS` for memory that peers write, or why nothing is left.
+/// Returns the `UCX_TLS` for memory that peers write, or the reason why nothing is left.
 pub(super) fn for_memory() -> Result<String, String> {
     let set = setting()?;
     without(set.as_deref(), &["tcp", "cma"]).ok_or_else(|| {
@@ -126,7 +126,7 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
     kept.iter().any(|name| *name != "self").then(|| kept.join(","))
 }
 
-/// Returns whether an element of UCX_TLS names this transport. It may have a modifier, `tcp:aux`, and a
+/// Returns whether an element of UCX_TLS names this transport. The element may have a modifier, `tcp:aux`, and a
 /// backslash that marks it as no alias.
 fn is_named(element: &str, transport: &str) -> bool {
     let element = element.trim();

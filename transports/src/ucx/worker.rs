@@ -1,4 +1,4 @@
-//! A worker of UCX: sends and receives for one endpoint, with sockets and memory of its own.
+//! A worker of UCX: sends and receives for one endpoint, with its own sockets and memory.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -27,10 +27,10 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once a message.
 pub(super) const TURNS: u32 = 16;
 
-/// Free descriptors without which UCX may fail an assertion, and with it the process: its thread for events needs
-/// a pipe and an epoll before it runs, beside files that UCX opens for a moment.
+/// Free descriptors without which UCX may fail an assertion, which aborts the process. Its thread for events needs a
+/// pipe and an epoll before it runs, besides files that UCX opens briefly.
 pub(super) const OF_UCXS_THREAD: usize = 6;
-/// Free descriptors below which UCX's failure to reach a peer is put down to their lack.
+/// Free descriptors below which an error attributes UCX's failure to reach a peer to their lack.
 const OF_AN_ENDPOINT: usize = 8;
 
 /// A worker of this process's context. Used by one thread at a time.
@@ -39,7 +39,7 @@ pub(super) struct Worker {
     pub(super) handle: ucp_worker_h,
 }
 
-// SAFETY: made with `UCS_THREAD_MODE_SERIALIZED`: any thread may use it, one at a time, and `Worker` is not
+// SAFETY: made with `UCS_THREAD_MODE_SERIALIZED`: any thread may use the worker, one at a time, and `Worker` is not
 // `Sync`.
 unsafe impl Send for Worker {}
 
@@ -90,8 +90,8 @@ impl Worker {
         }
     }
 
-    /// Makes [`Worker::progress`] call `callback`, which may keep data that UCX says may be kept, with
-    /// `argument` for each message `id`.
+    /// Makes [`Worker::progress`] call `callback` with `argument` for each message `id`. The callback may keep data
+    /// that UCX permits to keep.
     ///
     /// # Safety
     /// `argument` is valid for `callback` until the worker is gone.
@@ -112,15 +112,15 @@ impl Worker {
             cb: callback,
             arg: argument,
         };
-        // SAFETY: `self` owns the handle; the caller establishes callback and argument.
+        // SAFETY: `self` owns the handle; the caller guarantees callback and argument.
         match unsafe { self.ucx.ucp_worker_set_am_recv_handler(self.handle, &params) } {
             UCS_OK => Ok(()),
             status => Err(system(self.ucx, "takes no active messages", status)),
         }
     }
 
-    /// Makes a UCX endpoint that sends to the worker with this address; where UCX has no lane, `unreachable`
-    /// explains it. Does not wait: a missing peer shows later.
+    /// Makes a UCX endpoint that sends to the worker with this address; if UCX has no lane, `unreachable` explains
+    /// that. Does not wait: a missing peer is detected later.
     pub(super) fn connect(
         &self,
         address: &[u8],
@@ -159,14 +159,14 @@ impl Worker {
         }
     }
 
-    /// Progresses UCX. Returns whether anything moved. Callbacks run in here, and nowhere else.
+    /// Progresses UCX. Returns whether anything moved. Callbacks run only in this call.
     #[inline]
     pub(super) fn progress(&self) -> bool {
         // SAFETY: `self` owns the handle, and no callback calls this.
         unsafe { self.ucx.ucp_worker_progress(self.handle) != 0 }
     }
 
-    /// Flushes all endpoints. Returns UCX's result: a request, which is the caller's to free, or a status.
+    /// Flushes all endpoints. Returns UCX's result: a request, which the caller frees, or a status.
     pub(super) fn flush(&self) -> *mut c_void {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -174,7 +174,7 @@ impl Worker {
         unsafe { self.ucx.ucp_worker_flush_nbx(self.handle, &params) }
     }
 
-    /// Arms the descriptor to become readable at the next event; `false` if one has come already.
+    /// Arms the descriptor to become readable at the next event; `false` if one has already occurred.
     pub(super) fn arm(&self) -> Result<bool, Cause> {
         // SAFETY: `self` owns the handle, and its context has `UCP_FEATURE_WAKEUP`.
         match unsafe { self.ucx.ucp_worker_arm(self.handle) } {
@@ -202,8 +202,9 @@ pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
     }
 }
 
-/// UCX reports many shortages alike: a limit of the process is looked for first. The statuses are UCX's for a
-/// full /dev/shm, and for a value that one of its devices does not take.
+/// Returns the cause for a worker that UCX could not make. UCX reports many shortages alike, so this checks the
+/// process's limits first. The statuses are UCX's for a full /dev/shm, and for a value that one of its devices does not
+/// accept.
 fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
     let shortage = limits::shortage().map(|limit| format!(": {limit}"));
     let mend = match status {

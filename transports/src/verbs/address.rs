@@ -45,7 +45,7 @@ pub(super) struct EndpointAddress {
     pub(super) queue: u32,
     /// Number of the first packet that it sends.
     pub(super) packet: u32,
-    /// Whether the port is on Ethernet (RoCE), or else InfiniBand.
+    /// True if the port is on Ethernet (RoCE), false for InfiniBand.
     pub(super) is_ethernet: bool,
     pub(super) lid: u16,
     pub(super) gid: [u8; 16],
@@ -56,15 +56,15 @@ pub(super) struct EndpointAddress {
     /// Longest packet, in bytes.
     pub(super) mtu: u16,
     pub(super) partition: u16,
-    /// Whether writes to it become visible in ascending order.
+    /// True if writes to it become visible in ascending order.
     pub(super) in_order: bool,
     /// Receives that it keeps posted.
     pub(super) receives: u32,
     /// Longest frame that it accepts, in bytes; for messages only.
     pub(super) max_frame: u64,
-    /// The word into which the peer writes how many receives it has posted again.
+    /// The word into which the peer writes the number of receives that it has posted again.
     pub(super) credit_word: RemoteRegion,
-    /// The region that frames are written into; for writes only.
+    /// The region into which the peer writes frames; for writes only.
     pub(super) region: RemoteRegion,
 }
 
@@ -90,7 +90,7 @@ impl Offer {
     /// Encodes the address for a peer.
     ///
     /// # Panics
-    /// Never: numbers are encoded into memory.
+    /// Never: encoding numbers into memory does not fail.
     pub(super) fn to_bytes(&self, backend: Backend) -> Vec<u8> {
         let body = postcard::to_stdvec(self).expect("numbers are encoded into memory");
         let mut bytes = Vec::with_capacity(HEAD + body.len());

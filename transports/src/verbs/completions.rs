@@ -53,7 +53,7 @@ impl Completions {
         let Some(cq) = NonNull::new(cq) else {
             let cause = failed(&format!("completion queue for {len}"));
             if let Some(channel) = channel {
-                // SAFETY: made above, and not used any more.
+                // SAFETY: made above, and not used again.
                 unsafe { device.verbs.ibv_destroy_comp_channel(channel.as_ptr()) };
             }
             return Err(cause);
@@ -75,7 +75,7 @@ impl Completions {
         self.cq.as_ptr()
     }
 
-    /// Takes completions, at most [`BATCH`]; fewer than that only if there were no more.
+    /// Takes at most [`BATCH`] completions, and fewer only if there are no more.
     #[inline]
     pub(super) fn take<'a>(&self, batch: &'a mut Batch) -> Result<&'a [ibv_wc], Cause> {
         // SAFETY: the queue exists, and the batch fits `BATCH` completions.
@@ -98,8 +98,8 @@ impl Completions {
         self.channel.map(|channel| unsafe { BorrowedFd::borrow_raw(channel.as_ref().fd) })
     }
 
-    /// Requests an event on the channel at the next solicited (`Request::solicited`) or failed completion.
-    /// Earlier completions must be polled for after this.
+    /// Requests an event on the channel at the next solicited (`Request::solicited`) or failed completion. The caller
+    /// must poll for earlier completions after this call.
     pub(super) fn arm(&self) -> Result<(), Cause> {
         // SAFETY: the queue exists.
         match unsafe { ibv_req_notify_cq(self.cq.as_ptr(), true) } {
@@ -131,9 +131,9 @@ impl Drop for Completions {
         if self.device.is_parents() {
             return;
         }
-        // The next call would wait for an unacknowledged event.
+        // Destroying the queue would wait for an unacknowledged event.
         self.disarm();
-        // SAFETY: no queue pair uses it any more (see `Queue`). An error of either call has no remedy.
+        // SAFETY: every queue pair that used it is gone (see `Queue`). An error of either call has no remedy.
         unsafe {
             self.device.verbs.ibv_destroy_cq(self.cq.as_ptr());
             if let Some(channel) = self.channel {
@@ -164,8 +164,8 @@ fn explain(device: &str, status: ibv_wc_status, vendor: u32, words: &str, beside
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => "the peer's device could not carry out the request",
         IBV_WC_LOC_QP_OP_ERR => "this process's queue pair could not carry it out: is its own link down?",
         IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => "memory of this process is not registered for it",
-        // For requests behind a failed one, and for receives. Some devices report only this of the fault
-        // itself.
+        // The status of requests behind a failed one, and of receives. Some devices report only this status for the
+        // fault itself.
         IBV_WC_WR_FLUSH_ERR => {
             "the queue pair was shut by an earlier fault: the link of this device went down, or the peer requested memory that it may not access"
         }

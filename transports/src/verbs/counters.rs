@@ -1,7 +1,6 @@
 //! Counters of the requests and completions of this process's queue pairs, to find the cost of a message.
 //!
-//! Each queue pair counts for itself, by plain stores of its one owner. Nothing is shared until a reader
-//! asks.
+//! Each queue pair has its own counters, written by plain stores of its one owner. Nothing is shared before a read.
 
 use farjump_os::PerProcess;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The counters of all send queues of this process since it began, of present and of dropped links.
 ///
-/// Only differences are meaningful: read the counters before and after, in the sending process. They include
-/// what links do by themselves, such as returning credit.
+/// Only differences are meaningful: read the counters before and after, in the sending process. They include requests
+/// that links make by themselves, such as returns of credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counts {
@@ -18,7 +17,7 @@ pub struct Counts {
     pub posts: u64,
     /// Work requests in them: writes and sends, including the words that return credit.
     pub requests: u64,
-    /// Bytes in those, without what the device adds around them.
+    /// Bytes in those requests, without the headers that the device adds.
     pub bytes: u64,
     /// Completions taken off send queues.
     pub completions: u64,
@@ -61,7 +60,7 @@ struct Cells {
 }
 
 impl Cells {
-    // Relaxed: the numbers order nothing. Each is exact; together they need not be of one moment.
+    // Relaxed, because the numbers order nothing. Each is exact, but together they need not be of one moment.
     fn read(&self) -> Counts {
         Counts {
             posts: self.posts.load(Ordering::Relaxed),
@@ -82,7 +81,7 @@ fn add(cell: &AtomicU64, more: u64) {
 #[derive(Default)]
 struct Registry {
     live: Vec<Arc<Cells>>,
-    /// The sum of the dropped ones.
+    /// The sum of the counters of dropped queue pairs.
     gone: Counts,
 }
 
@@ -126,7 +125,7 @@ impl Drop for Counter {
         let mut registry = registry();
         let before = registry.live.len();
         registry.live.retain(|live| !Arc::ptr_eq(live, &self.0));
-        // A forked child has copies of its parent's.
+        // A forked child has copies of its parent's counters.
         if registry.live.len() != before {
             registry.gone = registry.gone.plus(self.0.read());
         }
@@ -146,7 +145,7 @@ mod tests {
         second.completed(0);
         second.completed(3);
         drop(first);
-        // At least: with a device, other tests of this process have queue pairs of their own.
+        // At least: with a device, other tests of this process have their own queue pairs.
         let counted = counts().since(before);
         assert!(counted.posts >= 2 && counted.requests >= 3 && counted.completions >= 3, "{counted:?}");
         let live = registry().live.iter().filter(|live| Arc::ptr_eq(live, &second.0)).count();

@@ -20,10 +20,10 @@ use super::pair::{Capacities, DEPTH, places_in_order};
 use super::port::{self, Port};
 use crate::fork::{Inherited, Listed};
 
-/// Most inline bytes of a work request that are tried. With more, the send queue of a link would be several times as long
-/// (`docs/decisions/verbs.md`).
+/// Maximum inline bytes of a work request to request from a device. With more, the send queue of a link would be
+/// several times as long (`docs/design/verbs.md`).
 const INLINE: u32 = 220;
-/// Receives of the queue pair that shows what the device gives: most of those that a link's has.
+/// Receives of the queue pair of [`Device::probe`], the maximum of those of links.
 const RECEIVES: u32 = 256;
 
 /// A port of an open device, shared by all endpoints that use it.
@@ -36,16 +36,16 @@ pub(super) struct Device {
     pub(super) port: Port,
     /// Bytes that fit inside a work request.
     pub(super) max_inline: u32,
-    /// Whether the bytes of a write become visible here in ascending order.
+    /// True if the bytes of a write become visible here in ascending order.
     pub(super) in_order: bool,
     limits: ibv_device_attr,
     events: Mutex<Events>,
-    /// Number of queues that asked for a completion vector.
+    /// Number of queues that have requested a completion vector.
     vectors: AtomicU32,
     context: NonNull<ibv_context>,
     /// The process that opened it.
     owner: Owner,
-    /// For forked children. Taken before the device is closed.
+    /// The entry for forked children, removed before the device is closed.
     listed: Option<Listed>,
 }
 
@@ -56,8 +56,8 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// The device for these options, opened for the first endpoint and closed with the last. Without a name in the
-    /// options, one near this thread is preferred. State and addresses of the port are read again each time: a device whose
-    /// port has changed is opened anew, beside the one that earlier endpoints keep.
+    /// options, prefers a device near this thread. Reads state and addresses of the port each time, and opens a device
+    /// anew whose port has changed. Earlier endpoints keep the earlier device.
     pub(super) fn open(options: &Options) -> Result<Arc<Device>, String> {
         static OPEN: PerProcess<Mutex<Vec<Weak<Device>>>> = PerProcess::new();
         let verbs = open_device::library()?;
@@ -91,14 +91,14 @@ impl Device {
         if unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } != 0 {
             return Err(format!("{name} does not report its limits: {}", last_error()));
         }
-        // SAFETY: the call succeeded, so they are written.
+        // SAFETY: the call succeeded, so it wrote the limits.
         let limits = unsafe { limits.assume_init() };
         // SAFETY: the context is open; the number is its descriptor's.
         let events = unsafe { std::os::fd::BorrowedFd::borrow_raw(context.as_ref().async_fd) };
         fcntl_getfl(events)
             .and_then(|flags| fcntl_setfl(events, flags | OFlags::NONBLOCK))
             .map_err(|errno| format!("{name}: its events cannot be looked at without waiting: {errno}"))?;
-        // From here on the device is closed in every case.
+        // From here on, dropping `device` closes the device in every case.
         let mut device = Device {
             verbs,
             name,
@@ -117,8 +117,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Finds the facts that only a queue pair reveals: one as links use it, connected to itself. Some devices say of no
-    /// other state whether they place bytes in order.
+    /// Finds the facts that only a queue pair shows. Makes one like those of links, and connects it to itself. Some
+    /// devices report only in that state whether they place bytes in order.
     fn probe(&mut self) -> Result<(), String> {
         let (depth, receives) = (self.depth(DEPTH), self.depth(RECEIVES));
         // SAFETY: the context is open.
@@ -139,7 +139,7 @@ impl Device {
                     probed = Err(exhausted(&self.name, "queue pair", &last_error()));
                     continue;
                 };
-                // SAFETY: the queue pair was made above, and is not used any more after this.
+                // SAFETY: the queue pair was made above, and is not used after this.
                 let in_order = unsafe {
                     let in_order = places_in_order(self, qp);
                     self.verbs.ibv_destroy_qp(qp.as_ptr());
@@ -148,7 +148,7 @@ impl Device {
                 probed = Ok((granted, in_order));
                 break;
             }
-            // SAFETY: made above, and no queue pair uses it any more.
+            // SAFETY: made above, and the queue pair that used it is gone.
             unsafe { self.verbs.ibv_destroy_cq(cq) };
         }
         // SAFETY: made above, and nothing is left in it.
@@ -157,8 +157,8 @@ impl Device {
         Ok(())
     }
 
-    /// Whether the process that opened it is one that forked this one. Its objects are leaked here: the system would destroy the
-    /// parent's.
+    /// Returns whether a process that forked this one opened the device. This process leaks its objects, because
+    /// destroying them would destroy the parent's.
     #[inline]
     pub(super) fn is_parents(&self) -> bool {
         !self.owner.is_this()
@@ -169,8 +169,8 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// The completion vector of the next queue that something sleeps on: each in turn, so that their interrupts are spread
-    /// over processors.
+    /// The completion vector of the next queue that a process sleeps on. The vectors take turns, which spreads their
+    /// interrupts over processors.
     pub(super) fn next_vector(&self) -> c_int {
         // SAFETY: the context is open.
         let vectors = unsafe { self.context.as_ref() }.num_comp_vectors.max(1);
@@ -188,23 +188,23 @@ impl Device {
         self.port.max_message as usize
     }
 
-    /// Whether the port carries packets, and is still as it was when the device was opened.
+    /// Returns whether the port carries packets, and has not changed since the device was opened.
     fn is_current(&self) -> bool {
         self.port_now(&self.options).is_ok_and(|port| port == self.port)
     }
 
-    /// The port as these options find it now.
+    /// The present port of these options.
     fn port_now(&self, options: &Options) -> Result<Port, String> {
         let state = port::look(self.verbs, self.context, &self.name, self.port.number)?;
         state.usable()?;
         Port::of(self.verbs, self.context, &state, options)
     }
 
-    /// The reason why packets of links over the port pass no more, if its state or its addresses say one.
+    /// The reason why packets of links do not pass the port, if its state or its addresses show one.
     #[cold]
     pub(super) fn why_severed(&self) -> Option<String> {
         let at = |what: String| Some(format!("{}:{}: {what}: connect again", self.name, self.port.number));
-        // Of these links, whatever new ones would choose.
+        // The choices of these links, whatever new links would choose.
         let same = Options {
             gid: Gid::Index(self.port.gid.index),
             partition: Some(self.port.partition.1),
@@ -229,17 +229,17 @@ impl Device {
         None
     }
 
-    /// The position of the events after now, for the caller.
+    /// The position of events after this call.
     pub(super) fn since(&self) -> Since {
         self.events().as_deref().map(Events::now).unwrap_or_default()
     }
 
-    /// The first fault since then of the device or of the objects at these addresses, in words. Does not wait.
+    /// The first fault after `since` of the device or of the objects at these addresses, as text. Does not wait.
     pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<String> {
         self.events()?.fault(since, objects).map(|what| self.of_port(what))
     }
 
-    /// What happened to the port since then, in words, if it explains why a link ended. Does not wait.
+    /// The latest event of the port after `since` that explains the end of a link, as text. Does not wait.
     #[cold]
     pub(super) fn explanation(&self, since: Since) -> Option<String> {
         self.events()?.explanation(since).map(|what| self.of_port(what))
@@ -249,8 +249,8 @@ impl Device {
         format!("{}:{}: {what}", self.name, self.port.number)
     }
 
-    /// Takes the device's events. Returns all that matter. A forked child takes none of its parent's: each is reported
-    /// once, whichever process takes it.
+    /// Takes the device's events. Returns those that matter. A forked child takes none of its parent's, because the
+    /// system reports each event once, to whichever process takes it.
     fn events(&self) -> Option<MutexGuard<'_, Events>> {
         if self.is_parents() {
             return None;
@@ -262,7 +262,7 @@ impl Device {
             if unsafe { self.verbs.ibv_get_async_event(self.context(), event.as_mut_ptr()) } != 0 {
                 return Some(events);
             }
-            // SAFETY: the call succeeded, so it is written.
+            // SAFETY: the call succeeded, so it wrote the event.
             let mut event = unsafe { event.assume_init() };
             events.keep(&event, self.port.number);
             // SAFETY: it came from this context and is acknowledged once.
@@ -270,7 +270,8 @@ impl Device {
         }
     }
 
-    /// Whether the device promises that the bytes of writes into this queue pair become visible in ascending order.
+    /// Returns whether the device promises that the bytes of writes into this queue pair become visible in ascending
+    /// order.
     ///
     /// # Safety
     /// The queue pair is the device's.
@@ -281,7 +282,7 @@ impl Device {
 
     /// The library's name of a status.
     pub(super) fn words(&self, status: ibv_wc_status) -> String {
-        // SAFETY: every number is accepted, and the library's texts are constants.
+        // SAFETY: the function accepts every number, and the library's texts are constants.
         unsafe { CStr::from_ptr(self.verbs.ibv_wc_status_str(status)) }.to_string_lossy().into_owned()
     }
 }
@@ -292,12 +293,12 @@ impl Drop for Device {
             return;
         }
         self.listed = None;
-        // SAFETY: all objects made of them hold the device, and are gone. An error has no remedy.
+        // SAFETY: all objects made from the context keep the device, and are gone. An error has no remedy.
         unsafe { self.verbs.ibv_close_device(self.context()) };
     }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic leaves nothing inconsistent: none happens between two steps that belong together.
+    // A panic leaves nothing inconsistent: none occurs between two steps that belong together.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

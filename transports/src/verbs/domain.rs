@@ -1,7 +1,7 @@
 //! The protection domain of an endpoint.
 //!
-//! A device lets a queue pair use the memory of its own domain alone. Each endpoint has one, so that a peer that guesses the
-//! key of another source's memory is refused by the device. Its price is in `docs/decisions/verbs.md`.
+//! A device lets a queue pair use only the memory of its own domain. Each endpoint has a domain, so the device rejects
+//! a peer that guesses the key of another source's memory. `docs/design/verbs.md` has the cost.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Drop for Domain {
         if self.device.is_parents() {
             return;
         }
-        // SAFETY: all objects made in it hold it, and are gone. An error has no remedy.
+        // SAFETY: all objects made in the domain keep it, and are gone. An error has no remedy.
         unsafe { self.device.verbs.ibv_dealloc_pd(self.pd.as_ptr()) };
     }
 }

@@ -1,8 +1,8 @@
 //! The endpoints that a process describes to its peer, and the choice of one.
 //!
-//! A target describes its endpoints before it knows the source. It opens one on each of its ports that is in another
-//! network. The source answers the one that it reaches best, and the target closes the others
-//! (`docs/decisions/verbs.md`).
+//! A target describes its endpoints before it knows the source. It opens an endpoint on each of its ports that is in
+//! another network. The source connects to the endpoint that it reaches best, and the target closes the others
+//! (`docs/design/verbs.md`).
 
 use std::cell::OnceCell;
 use std::iter::once;
@@ -20,7 +20,7 @@ use super::towards::{best_pair, in_other_networks};
 pub(super) trait End: Sized {
     const BACKEND: Backend;
 
-    /// Opens one like this on another device or port.
+    /// Opens an endpoint like this on another device or port.
     fn on(&self, device: &Arc<Device>) -> Result<Self, Cause>;
 
     fn queue(&self) -> &Queue;
@@ -32,7 +32,8 @@ pub(super) trait End: Sized {
 pub(super) struct Ends<E> {
     /// The endpoint on the port that the process prefers.
     first: E,
-    /// Those on other ports. Opened when they are described, unless the peer's are known by then.
+    /// The endpoints on other ports. Opened when this process describes its endpoints, unless it knows the peer's by
+    /// then.
     others: OnceCell<Vec<E>>,
     /// The options that choose ports.
     wished: Options,

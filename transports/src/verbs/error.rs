@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// The system's error in the last call of this thread. Most verbs functions that return a pointer leave it
+/// The system's error in the last call of this thread. Most verbs functions that return a pointer leave their error
 /// there.
 pub(super) fn last_error() -> std::io::Error {
     std::io::Error::last_os_error()

@@ -1,8 +1,8 @@
-//! The events that a device reports: those that end links, and those that explain why one ended.
+//! The events that a device reports: those that end links, and those that explain the end of a link.
 //!
-//! A reliable connection survives a port that goes down and comes back in time, and a change of the port's addresses that
-//! are not its own. So these events end nothing. A link whose packets pass no more ends by a failed request or by its
-//! control connection, and then they say why.
+//! A reliable connection survives a port that goes down and comes back in time, and a change of addresses of the port
+//! that it does not use. So these events end no link. A link whose packets do not pass ends by a failed request or by
+//! its control connection, and these events then explain the end.
 
 use std::ffi::c_int;
 
@@ -20,9 +20,9 @@ const KEPT: usize = 64;
 pub(super) struct Events {
     /// Number of events so far.
     count: u64,
-    /// Those that end links, oldest first.
+    /// The events that end links, oldest first.
     faults: Vec<(u64, Concerns, &'static str)>,
-    /// The latest of each kind that explains, oldest first.
+    /// The latest event of each explaining kind, oldest first.
     explanations: Vec<(u64, &'static str)>,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Since(u64);
 /// The meaning of an event for links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meaning {
-    /// It ends those that it concerns.
+    /// It ends the links that it concerns.
     Ends(&'static str),
-    /// It explains why one ended.
+    /// It explains the end of a link.
     Explains(&'static str),
 }
 
 impl Events {
-    /// The position of the events after now.
+    /// The position of later events.
     pub(super) fn now(&self) -> Since {
         Since(self.count)
     }
@@ -65,7 +65,7 @@ impl Events {
                 self.faults.push((self.count, concerns, what));
             }
             Meaning::Explains(what) => {
-                // A storm of them drives out no other.
+                // Many events of one kind displace no other kind.
                 self.explanations.retain(|(_, other)| *other != what);
                 self.explanations.push((self.count, what));
             }
@@ -73,7 +73,7 @@ impl Events {
         self.count += 1;
     }
 
-    /// The first fault since then of the device or of the objects at these addresses.
+    /// The first fault after `since` of the device or of the objects at these addresses.
     pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<&'static str> {
         let mine = |concerns| match concerns {
             Concerns::All => true,
@@ -83,13 +83,13 @@ impl Events {
         self.faults.iter().find(found).map(|(_, _, what)| *what)
     }
 
-    /// The latest event since then that explains why a link ended.
+    /// The latest event after `since` that explains the end of a link.
     pub(super) fn explanation(&self, since: Since) -> Option<&'static str> {
         self.explanations.last().filter(|(number, _)| *number >= since.0).map(|(_, what)| *what)
     }
 }
 
-/// The objects that an event concerns; none if it is of an unused port.
+/// The objects that an event concerns; `None` for an event of an unused port.
 fn concerned(event: &ibv_async_event, port: u8) -> Option<Concerns> {
     match event.event_type {
         IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn events_that_end_links_are_told_in_words_and_others_are_not() {
         for (event, said) in [
-            // Soft-RoCE never reports this: its removal waits until no process has it open.
+            // Soft-RoCE never reports this: its removal waits until no process has the device open.
             (IBV_EVENT_DEVICE_FATAL, "removed"),
             (IBV_EVENT_QP_FATAL, "queue pair failed"),
             (IBV_EVENT_CQ_ERR, "completion queue overran"),

@@ -12,15 +12,15 @@ use super::options::address_of;
 pub(super) struct Interfaces {
     /// Indices and names.
     pub(super) there: Vec<(u32, String)>,
-    /// All their addresses.
+    /// The addresses of all interfaces.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Interfaces {
-    /// Those of this process's namespace.
+    /// The interfaces of this process's namespace.
     ///
     /// # Errors
-    /// The system's, if it does not list them.
+    /// The system's, if it does not list the interfaces.
     pub(super) fn own() -> io::Result<Interfaces> {
         let mut interfaces = Interfaces::default();
         let mut first = ptr::null_mut();
@@ -40,18 +40,19 @@ impl Interfaces {
             if !interfaces.there.contains(&named) {
                 interfaces.there.push(named);
             }
-            // SAFETY: the address is the list's, and as long as its family says.
+            // SAFETY: the address belongs to the list, and is as long as its family requires.
             interfaces.addresses.extend(unsafe { ip_of(entry.ifa_addr) });
             next = entry.ifa_next;
         }
-        // SAFETY: made above, and not used any more.
+        // SAFETY: made above, and not used again.
         unsafe { libc::freeifaddrs(first) };
         Ok(interfaces)
     }
 
-    /// Whether a GID belongs to another namespace: to an interface with this index and, if the system says it, with this
-    /// name. Indices of two namespaces may be equal, and names too, so the address decides, which a GID has from its
-    /// interface. A link-local one is made of the hardware's address, and need not be among the interface's.
+    /// Returns whether a GID belongs to another namespace: to an interface with this index and, if the system states
+    /// it, with this name. Indices of two namespaces may be equal, and names too. So the address decides, which a GID
+    /// has from its interface. A link-local GID is made from the hardware's address, which need not be among the
+    /// interface's addresses.
     pub(super) fn lack(&self, gid: [u8; 16], index: u32, name: Option<&str>) -> bool {
         if index == 0 {
             return false;
@@ -67,18 +68,18 @@ impl Interfaces {
 /// The IP address in a socket address.
 ///
 /// # Safety
-/// `address` is null, or as long as its family says.
+/// `address` is null, or as long as its family requires.
 unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
     // SAFETY: not null (see Safety). Entries may be aligned to less than their type.
     match i32::from(unsafe { (*address).sa_family }) {
-        // SAFETY: the family says that it is this long.
+        // SAFETY: the family guarantees this length.
         libc::AF_INET => Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(unsafe {
             address.cast::<libc::sockaddr_in>().read_unaligned().sin_addr.s_addr
         })))),
-        // SAFETY: the family says that it is this long.
+        // SAFETY: the family guarantees this length.
         libc::AF_INET6 => Some(IpAddr::V6(Ipv6Addr::from(unsafe {
             address.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr
         }))),
@@ -93,7 +94,7 @@ pub(super) fn source_towards(peer: IpAddr) -> Option<IpAddr> {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
-    // The port of RoCE v2. The call looks up the route alone.
+    // The port of RoCE v2. The call only looks up the route.
     socket.connect(SocketAddr::new(peer, 4791)).ok()?;
     socket.local_addr().ok().map(|own| own.ip())
 }

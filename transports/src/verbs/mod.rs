@@ -1,9 +1,8 @@
-//! RDMA devices, driven through verbs directly: a machine needs only `rdma-core`, and building needs nothing
-//! of it.
+//! RDMA devices, driven through verbs directly: a machine needs only `rdma-core`, and building needs no part of it.
 //!
 //! [`mod@write`] is the backend `verbs-write`, which writes frames into the peer's memory. [`mod@send`] is
 //! `verbs-send`, which sends each frame as a message. [`Options`] lists the choices.
-//! `docs/decisions/verbs.md` has the decisions and reasons.
+//! `docs/design/verbs.md` has the decisions and reasons.
 
 mod address;
 mod completions;
@@ -42,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use device::Device;
 use farjump_core::transport::PathInfo;
 
-/// The device of a backend: opened at first use, and searched for anew after it failed.
+/// The device of a backend: opened at first use, and chosen anew after a failure.
 #[derive(Default)]
 struct Chosen {
     options: Option<Options>,
@@ -54,7 +53,7 @@ impl Chosen {
         Chosen { options, open: Mutex::new(None) }
     }
 
-    /// The options that choose it.
+    /// The options that choose the device.
     fn wished(&self) -> Result<Options, String> {
         self.options.clone().map_or_else(Options::of_process, Ok)
     }
@@ -62,8 +61,7 @@ impl Chosen {
     /// The device, or the reason why there is none.
     fn device(&self) -> Result<Arc<Device>, String> {
         let opened = Device::open(&self.wished()?);
-        // Without a device now, an earlier one is closed: a device that is being removed waits until no
-        // process has it open.
+        // Without a device, this closes the earlier one: the removal of a device waits until no process has it open.
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = opened.as_ref().ok().map(Arc::clone);
         opened
     }
@@ -87,11 +85,10 @@ pub struct PortInUse {
     pub gid: u8,
 }
 
-/// The port that [`Options::of_process`] chooses, for links made from now on. Opens the device if no link
-/// has.
+/// The port that [`Options::of_process`] chooses, for later links. Opens the device if no link has opened it.
 ///
 /// # Errors
-/// The reason why there is none, a sentence for people.
+/// The reason why there is none, as a sentence.
 pub fn port_in_use() -> Result<PortInUse, String> {
     let device = Device::open(&Options::of_process()?)?;
     let port = &device.port;
@@ -111,7 +108,7 @@ fn path_info(device: &Device, how: &str) -> PathInfo {
 #[cfg(test)]
 mod tests;
 
-/// Calls `done` until it returns `true`; a test in which that never happens is aborted after a minute.
+/// Calls `done` until it returns `true`; aborts a test in which that never happens after a minute.
 #[cfg(test)]
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Search for a device with a working port, and explanations without one.
+//! Search for a device with a working port, and explanations if there is none.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use super::options::Options;
 use super::port::{self, Port};
 use super::sysfs::System;
 
-/// An open device and a port of it. Closed when dropped, unless it is kept.
+/// An open device and its port. Dropping this closes the device, unless it is kept.
 pub(super) struct Found {
     verbs: &'static Verbs,
     pub(super) name: String,
@@ -35,13 +35,13 @@ impl Found {
 impl Drop for Found {
     fn drop(&mut self) {
         if !self.kept {
-            // SAFETY: opened here, and not used any more.
+            // SAFETY: opened here, and not used again.
             unsafe { self.verbs.ibv_close_device(self.context.as_ptr()) };
         }
     }
 }
 
-/// The devices of this machine that the library supports. The list is freed when dropped.
+/// The devices of this machine that the library supports. Dropping this frees the list.
 struct List {
     verbs: &'static Verbs,
     first: NonNull<*mut ibv_device>,
@@ -73,7 +73,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: from the library, and not used any more. Open devices stay.
+        // SAFETY: from the library, and not used again. Open devices stay open.
         unsafe { self.verbs.ibv_free_device_list(self.first.as_ptr()) };
     }
 }
@@ -108,7 +108,7 @@ fn memory_node() -> Option<u32> {
     }
     let mut node = 0_u32;
     let unused = std::ptr::null_mut::<u32>();
-    // SAFETY: the output is valid, and the others may be null.
+    // SAFETY: the output is valid, and the other arguments may be null.
     let asked = unsafe { libc::syscall(libc::SYS_getcpu, unused, &raw mut node, unused) };
     (asked == 0).then_some(node)
 }
@@ -176,7 +176,7 @@ fn open(
     let mut limits = std::mem::MaybeUninit::uninit();
     // SAFETY: the context is open, and the output is valid.
     let ports = match unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } {
-        // SAFETY: the call succeeded, so they are written.
+        // SAFETY: the call succeeded, so it wrote the limits.
         0 => unsafe { limits.assume_init() }.phys_port_cnt,
         _ => 1,
     };
@@ -197,7 +197,7 @@ fn open(
     match port {
         Ok(port) => Ok(Found { verbs, name: name.to_owned(), context, port, kept: false }),
         Err(why) => {
-            // SAFETY: opened above, and not used any more.
+            // SAFETY: opened above, and not used again.
             unsafe { verbs.ibv_close_device(context.as_ptr()) };
             Err(why)
         }
@@ -226,8 +226,8 @@ fn no_port(name: &str, number: u8, ports: u8) -> String {
     }
 }
 
-/// The reason why a device was not opened. The library's error is of its last attempt; the node often says
-/// more.
+/// The reason why a device was not opened. The library's error is that of its last attempt; the device's node often
+/// shows more.
 fn refused(name: &str, error: &std::io::Error) -> String {
     match System::own().node_of(name) {
         Err(why) => format!("{name} cannot be opened: {why}"),

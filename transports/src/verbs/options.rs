@@ -9,8 +9,8 @@ pub const DEVICE_VARIABLE: &str = "FARJUMP_DEVICE";
 /// The variable for everything else, as [`Options::with`] parses it: `gid=10.9.0.1,timeout=14`.
 pub const OPTIONS_VARIABLE: &str = "FARJUMP_VERBS";
 
-/// Settings of verbs. [`Options::default`] takes the nearest device with an active port, and times a silent peer out after
-/// two to eight seconds, as the device counts them.
+/// Settings of verbs. [`Options::default`] takes the nearest device with an active port, and times a silent peer out
+/// after two to eight seconds, by the device's clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -21,14 +21,14 @@ pub struct Options {
     pub port: Option<u8>,
     /// The choice among the port's GIDs.
     pub gid: Gid,
-    /// The partition's key. `None`: the first of the port's table. The highest bit, full membership, is not
-    /// compared.
+    /// The partition's key. `None`: the first of the port's table. The comparison ignores the highest bit, full
+    /// membership.
     pub partition: Option<u16>,
     /// Service level, 0 to 15.
     pub service_level: u8,
     /// Traffic class of packets with a global header, which RoCE always has: DSCP and ECN.
     pub traffic_class: u8,
-    /// LID of the router to peers in other InfiniBand subnets. `None`: such peers are refused.
+    /// LID of the router to peers in other InfiniBand subnets. `None`: this process refuses such peers.
     pub router: Option<u16>,
     /// Longest packet in bytes: 256, 512, 1024, 2048 or 4096. At most the port's present length; that length
     /// if `None`.
@@ -36,7 +36,7 @@ pub struct Options {
     /// The wait for an acknowledgement, 1 to 31: 4.096 microseconds times 2 to this power, and up to four
     /// times that.
     pub timeout: u8,
-    /// Number of retransmissions of a packet, 0 to 6. Not 7: some devices take it as "for ever".
+    /// Number of retransmissions of a packet, 0 to 6. Not 7, because some devices then retry for ever.
     pub retries: u8,
 }
 
@@ -73,11 +73,11 @@ impl Default for Options {
 /// The argument of [`choose_device`].
 static CHOSEN: Mutex<Option<String>> = Mutex::new(None);
 
-/// Makes backends created from now on in this process use this device, whatever [`DEVICE_VARIABLE`] says:
-/// `rxe0`, `rxe0:1`.
+/// Makes later backends of this process use this device, whatever the value of [`DEVICE_VARIABLE`] is: `rxe0`,
+/// `rxe0:1`.
 ///
 /// # Errors
-/// When the text names no device. Does not check that the device exists.
+/// The text names no device. Does not check that the device exists.
 pub fn choose_device(device: &str) -> Result<(), String> {
     Options::default().on(device)?;
     *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(device.to_owned());
@@ -93,7 +93,7 @@ impl Options {
         Options::of(|variable| env::var(variable).ok())
     }
 
-    /// As [`Options::of_process`], with these variables. An empty one is not set.
+    /// As [`Options::of_process`], with these variables. An empty variable counts as not set.
     fn of(variables: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
         let of = |variable: &str, error: String| format!("{variable}: {error}");
         let set = |variable| variables(variable).filter(|text| !text.is_empty());
@@ -110,7 +110,7 @@ impl Options {
         }
     }
 
-    /// The same for the device of this name.
+    /// The same options for the device of this name.
     pub(super) fn named(self, device: &str) -> Options {
         Options { device: Some(device.to_owned()), ..self }
     }
@@ -118,7 +118,7 @@ impl Options {
     /// Sets the device: `rxe0`, or `rxe0:1` with its port.
     ///
     /// # Errors
-    /// When the text names no device or port.
+    /// The text names no device or port.
     pub fn on(mut self, device: &str) -> Result<Options, String> {
         let (name, port) = match device.split_once(':') {
             Some((name, port)) => (name, Some(port)),
@@ -162,7 +162,7 @@ impl Options {
                         Some(digits) => u16::from_str_radix(digits, 16).ok(),
                         None => value.parse().ok(),
                     };
-                    // Above are LIDs of groups of ports.
+                    // Higher LIDs are those of multicast groups.
                     let lid = lid.filter(|lid| (1..0xc000).contains(lid));
                     self.router = Some(lid.ok_or_else(|| wrong(change, "a LID from 1 to 49151 (0xbfff)"))?);
                 }

@@ -1,4 +1,4 @@
-//! Queue pairs as links use them: their capacities, their states, and the path to a peer.
+//! The queue pairs of links: their capacities, their states, and the path to a peer.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -20,12 +20,12 @@ use super::port::Port;
 
 /// Work requests of a send queue, if the device supports as many.
 pub(super) const DEPTH: u32 = 256;
-/// The pause after a peer had nothing posted to receive into: 0.64 ms (InfiniBand Architecture Specification,
-/// 9.7.5.2.8). Credit avoids this in the steady state.
+/// The pause after a peer had no receive posted: 0.64 ms (InfiniBand Architecture Specification, 9.7.5.2.8). Credit
+/// avoids the pause in the steady state.
 const RNR_TIMER: u8 = 12;
 /// Number of attempts after such a pause.
 const RNR_RETRIES: u8 = 6;
-/// Hop limit, at which stray packets end.
+/// Hop limit, which ends stray packets.
 const HOPS: u8 = 64;
 
 /// Capacities of a queue pair.
@@ -59,7 +59,7 @@ impl Capacities {
         asked.cap.max_inline_data = self.max_inline;
         // SAFETY: the caller's (see Safety).
         let qp = unsafe { verbs.ibv_create_qp(domain, &mut asked) };
-        // The device gives as much as was asked for, or more.
+        // The device grants at least the requested capacities.
         NonNull::new(qp).map(|qp| (qp, asked.cap.max_inline_data.min(self.max_inline)))
     }
 }
@@ -68,11 +68,11 @@ impl Capacities {
 pub(super) type Change = (ibv_qp_attr, c_int);
 
 fn attributes() -> ibv_qp_attr {
-    // SAFETY: numbers and optional ones, for which zero is valid.
+    // SAFETY: numbers and optional numbers, for which zero is valid.
     unsafe { zeroed() }
 }
 
-/// Receives can be posted.
+/// The change after which receives can be posted.
 pub(super) fn ready(port: &Port) -> Change {
     let mut to = attributes();
     (to.qp_state, to.port_num, to.pkey_index) = (IBV_QPS_INIT, port.number, port.partition.0);
@@ -80,7 +80,7 @@ pub(super) fn ready(port: &Port) -> Change {
     (to, (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) as c_int)
 }
 
-/// The queue pair receives from the peer's.
+/// The change after which the queue pair receives from the peer's.
 pub(super) fn connected(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<Change, Cause> {
     let mut to = attributes();
     (to.qp_state, to.path_mtu) = (IBV_QPS_RTR, peer.mtu_with(port.mtu));
@@ -97,7 +97,7 @@ pub(super) fn connected(port: &Port, options: &Options, peer: &EndpointAddress) 
     Ok((to, fields as c_int))
 }
 
-/// The queue pair also sends, `packet` first.
+/// The change after which the queue pair also sends, `packet` first.
 pub(super) fn sending(options: &Options, packet: u32) -> Change {
     let mut to = attributes();
     to.qp_state = IBV_QPS_RTS;
@@ -112,8 +112,8 @@ pub(super) fn sending(options: &Options, packet: u32) -> Change {
     (to, fields as c_int)
 }
 
-/// The path to a peer. On Ethernet the GIDs alone say it. On InfiniBand the LID of the next device does: the peer's within
-/// a subnet, and the router's to another one.
+/// The path to a peer. On Ethernet only the GIDs determine it. On InfiniBand, the LID of the next device does: the
+/// peer's within a subnet, and the router's to another subnet.
 fn path(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<ibv_ah_attr, Cause> {
     // SAFETY: numbers, for which zero is valid.
     let mut path: ibv_ah_attr = unsafe { zeroed() };
@@ -142,16 +142,17 @@ fn path(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<ibv_ah
     Ok(path)
 }
 
-/// Whether only a router joins the port and the peer: on InfiniBand the first half of a GID names the subnet.
+/// Returns whether only a router connects the port and the peer: on InfiniBand the first half of a GID names the
+/// subnet.
 pub(super) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
     !port.is_ethernet && peer.gid[..8] != port.gid.raw[..8]
 }
 
-/// Whether the bytes of writes into this queue pair become visible in ascending order. Connects it to itself for that:
-/// mlx5 answers only for a queue pair that sends. `false` if that fails.
+/// Returns whether the bytes of writes into this queue pair become visible in ascending order. Connects it to itself
+/// for that, because mlx5 reports the order only for a queue pair that sends. `false` if that fails.
 ///
 /// # Safety
-/// The queue pair is the device's, new, and is not used any more after this.
+/// The queue pair is the device's, new, and is not used after this.
 pub(super) unsafe fn places_in_order(device: &Device, qp: NonNull<ibv_qp>) -> bool {
     // SAFETY: the queue pair exists.
     let own = device.port.address(unsafe { qp.as_ref() }.qp_num, 0);
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!((routed.dlid, routed.is_global, routed.grh.sgid_index), (0x31, 1, 3));
         // SAFETY: all fields of a GID are bytes.
         assert_eq!(unsafe { routed.grh.dgid.raw }, far.gid);
-        // A router says nothing about peers of the same subnet.
+        // A router does not change the path to peers of the same subnet.
         let near =
             path(&own, &options.with("router=0x31").unwrap(), &port(false, "fec0::2", 5).address(1, 0));
         assert_eq!(near.unwrap().dlid, 5);

@@ -36,7 +36,7 @@ pub(super) fn look(
     let mut attributes = MaybeUninit::uninit();
     // SAFETY: the context is open, and the output is valid.
     match unsafe { verbs.query_port(context.as_ptr(), number, attributes.as_mut_ptr()) } {
-        // SAFETY: the call succeeded, so they are written.
+        // SAFETY: the call succeeded, so it wrote the attributes.
         0 => Ok(State { name: name.to_owned(), number, attributes: unsafe { attributes.assume_init() } }),
         errno => {
             let errno = std::io::Error::from_raw_os_error(errno);
@@ -49,7 +49,7 @@ impl State {
     /// Checks that packets pass.
     ///
     /// # Errors
-    /// The reason why they do not, and a remedy.
+    /// The reason why packets do not pass, and a remedy.
     pub(super) fn usable(&self) -> Result<(), String> {
         let State { name, number, attributes } = self;
         match attributes.state {
@@ -83,7 +83,7 @@ pub(super) struct Chosen {
     pub(super) raw: [u8; 16],
     /// Its kind (`enum ibv_gid_type`).
     pub(super) kind: u32,
-    /// Whether it is of an interface in another network namespace, whose addresses this process cannot rely on.
+    /// True if it is of an interface in another network namespace, on whose addresses this process cannot rely.
     pub(super) is_foreign: bool,
 }
 
@@ -104,12 +104,12 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// The port in use, as the options choose.
+/// The port in use, by the choice of the options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Port {
     pub(super) number: u8,
     pub(super) is_ethernet: bool,
-    /// Whether packets to it need a global header, with GIDs.
+    /// True if packets to it need a global header, with GIDs.
     pub(super) is_global: bool,
     pub(super) lid: u16,
     pub(super) gid: Chosen,
@@ -158,7 +158,8 @@ impl Port {
         })
     }
 
-    /// The address of a queue pair of this port, whose first packet has this number. Its owner adds what peers may write.
+    /// The address of a queue pair of this port, whose first packet has this number. Its owner adds the memory that
+    /// peers may write.
     pub(super) fn address(&self, queue: u32, packet: u32) -> EndpointAddress {
         EndpointAddress {
             queue,
@@ -199,7 +200,7 @@ fn gids(
         let mut entry = MaybeUninit::<ibv_gid_entry>::uninit();
         // SAFETY: the context is open, and the output is valid.
         let asked = unsafe { verbs.query_gid_ex(context.as_ptr(), number.into(), index, entry.as_mut_ptr()) };
-        // SAFETY: the call succeeded, so it is written; all fields of a GID are bytes.
+        // SAFETY: the call succeeded, so it wrote the entry; all fields of a GID are bytes.
         let (entry, raw) = (asked == 0).then(|| unsafe {
             let entry = entry.assume_init();
             (entry, entry.gid.raw)

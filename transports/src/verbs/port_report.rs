@@ -1,4 +1,4 @@
-//! The ports of this machine, and their use for this process: each is opened and tried like a link would.
+//! The ports of this machine, and their use for this process: opens and tries each as a link would.
 
 use std::iter::once;
 use std::sync::Arc;
@@ -11,19 +11,18 @@ use super::sysfs::{PortInfo, System};
 use super::towards::in_other_networks;
 use super::write::Write;
 
-/// A port, and whether links can be made over it.
+/// A port, and its use by links.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortReport {
     /// The system's description of it.
     pub info: PortInfo,
-    /// The parts that a link over it would use, or the reason why there can be none and a remedy, in a
-    /// sentence for people.
+    /// The parts that a link over it would use; or the reason why no link is possible and a remedy, as a sentence.
     pub usable: Result<PortUse, String>,
-    /// Whether this process prefers it to its other ports, by [`Options::of_process`].
+    /// True if this process prefers it to its other ports, by [`Options::of_process`].
     pub is_taken: bool,
-    /// Indices of the GIDs by which a target of this process offers it. The source of a link chooses one of the GIDs that
-    /// are offered, of any port. Empty if the port is not offered.
+    /// Indices of the GIDs by which a target of this process offers it. The source of a link chooses one of the offered
+    /// GIDs, of any port. Empty if the target does not offer the port.
     pub offered: Vec<u16>,
 }
 
@@ -53,15 +52,15 @@ impl PortUse {
     }
 }
 
-/// Lists all ports of all RDMA devices of this machine, by name and number. Tries each by opening an endpoint
-/// for `request`, and closes it. The verbs library is loaded only if there is a device.
+/// Lists all ports of all RDMA devices of this machine, by name and number. Tries each by opening an endpoint for
+/// `request`, and closes it. Loads the verbs library only if there is a device.
 pub fn ports(request: &OpenRequest) -> Vec<PortReport> {
     let ports = System::own().ports();
     if ports.is_empty() {
         return Vec::new();
     }
     let options = Options::of_process();
-    // Kept open until all ports are tried, so that each is opened once. The first is the preferred one.
+    // Kept open until all ports are tried, so that each is opened only once. The first is the preferred one.
     let offered = options.clone().and_then(|options| offered(&options)).unwrap_or_default();
     let report = |info: PortInfo| {
         let usable = options.clone().and_then(|options| tried(&info, options, request));

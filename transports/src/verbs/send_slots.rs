@@ -1,7 +1,6 @@
-//! Accounting of a send queue: each work request by its running number, and the ones with a completion.
+//! Accounting of a send queue: each work request by its running number, and those with a completion.
 //!
-//! Only one request in many asks for a completion, which frees it and all before it: a queue executes its
-//! requests in order.
+//! Only one request in many has a completion, which frees it and all before it: a queue executes its requests in order.
 
 /// The slots of one send queue.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(super) struct SendSlots {
 pub(super) struct Slot {
     /// Its number.
     pub(super) number: u64,
-    /// Whether it must ask for a completion.
+    /// Whether it must request a completion.
     pub(super) has_completion: bool,
 }
 
@@ -58,8 +57,8 @@ impl SendSlots {
         self.done
     }
 
-    /// Takes a slot for a request of `frame`. There must be a free slot. One request in each quarter of the
-    /// queue asks for a completion, so a full queue always has some under way.
+    /// Takes a slot for a request of `frame`. There must be a free slot. One request in each quarter of the queue has a
+    /// completion, so a full queue always has completions under way.
     #[inline]
     pub(super) fn take(&mut self, frame: u64) -> Slot {
         debug_assert!(self.free() > 0);

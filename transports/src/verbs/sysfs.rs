@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::options::address_of;
 
-/// A port of a device, as the system describes it.
+/// The system's description of a port of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PortInfo {
@@ -29,14 +29,14 @@ pub struct PortInfo {
     pub interface: Option<String>,
     /// Its GIDs that are not empty, by index.
     pub gids: Vec<GidInfo>,
-    /// The memory node (NUMA) that the device is attached to, if the machine has several.
+    /// The memory node (NUMA) to which the device is attached, if the machine has several.
     pub memory_node: Option<u32>,
     /// The device's node, or the reason why this process cannot open it.
     pub node: Result<PathBuf, NodeError>,
 }
 
 impl PortInfo {
-    /// Makes a port about which nothing else is known.
+    /// Makes a port with no other known facts.
     pub fn new(device: impl Into<String>, port: u8) -> PortInfo {
         PortInfo {
             device: device.into(),
@@ -52,7 +52,7 @@ impl PortInfo {
     }
 }
 
-/// The reason why a device cannot be opened. The text says what to do.
+/// The reason why a device cannot be opened. The text names the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
@@ -98,11 +98,11 @@ impl GidInfo {
 
 #[cfg(test)]
 thread_local! {
-    /// The folders that stand for the system's in this thread.
+    /// The folders that replace the system's in this thread.
     static PLAYED: std::cell::RefCell<Option<System>> = const { std::cell::RefCell::new(None) };
 }
 
-/// The folders in which a system lists its devices, and has their nodes.
+/// The folders of a system's list of devices, and of their nodes.
 #[derive(Clone, Debug)]
 pub(super) struct System {
     classes: PathBuf,
@@ -119,7 +119,7 @@ impl System {
         System { classes: "/sys/class".into(), nodes: "/dev/infiniband".into() }
     }
 
-    /// Has other folders stand for the system's in this thread; `None` ends it.
+    /// Makes other folders replace the system's in this thread; `None` ends that.
     #[cfg(test)]
     pub(super) fn play_to_this_thread(system: Option<System>) {
         PLAYED.set(system);
@@ -177,9 +177,9 @@ impl System {
         devices.collect()
     }
 
-    /// The memory node that a device is attached to, if the machine has several.
+    /// The memory node to which a device is attached, if the machine has several.
     pub(super) fn memory_node_of(&self, device: &str) -> Option<u32> {
-        // -1 if the machine has one, or does not say.
+        // -1 if the machine has only one, or does not state it.
         read(&self.devices().join(device).join("device/numa_node")).parse().ok()
     }
 
@@ -225,7 +225,7 @@ impl System {
     }
 }
 
-/// The state of a port, of which the system writes `4: ACTIVE`.
+/// The state of a port, which the system writes as `4: ACTIVE`.
 fn state(port: &Path) -> String {
     let state = read(&port.join("state"));
     state.split_once(": ").map_or(state.clone(), |(_, word)| word.to_owned())
@@ -253,7 +253,7 @@ fn interface(port: &Path) -> Option<String> {
     names.find(|name| !name.is_empty())
 }
 
-/// Parses a number as the system writes it: `0x1f`.
+/// Parses a number in the system's form: `0x1f`.
 fn hexadecimal(text: &str) -> Option<u16> {
     u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }

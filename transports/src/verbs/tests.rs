@@ -1,4 +1,4 @@
-//! Choices of devices, ports and GIDs, and what is asked of a device, over played devices.
+//! Choices of devices, ports and GIDs, and requests to a device, over fake devices.
 
 use std::ptr::NonNull;
 
@@ -23,7 +23,7 @@ fn open_by(options: Options) -> Result<Opened, TransportError> {
     Write::with_options(options).open(&OpenRequest::new(8192, 4096))
 }
 
-/// An endpoint over the device that is chosen by itself.
+/// An endpoint over the device chosen by default.
 fn open() -> Opened {
     open_by(Options::default()).unwrap()
 }
@@ -45,7 +45,7 @@ fn connect(end: Opened, peer: &Opened) -> Result<Endpoint, TransportError> {
     end.connect(address, 1000)
 }
 
-/// The refusal to connect, in words.
+/// The refusal to connect, as text.
 fn refused(end: Opened, peer: &Opened) -> String {
     match connect(end, peer) {
         Err(error) => match error.cause() {
@@ -98,7 +98,7 @@ fn a_gid_of_an_interface_in_another_network_namespace_is_passed_over() {
     let fake = Fake::new();
     let port = FakePort::ethernet("10.9.0.9").on(7, "eth0").with_gid(2, IBV_GID_TYPE_ROCE_V2, "10.9.0.1");
     fake.device("shared0", 0, IBV_TRANSPORT_IB, &[port.on(3, "eth1")]);
-    // The same index and name, and another address: two namespaces may agree in these.
+    // The same index and name, and another address: index and name may be equal in two namespaces.
     fake.namespace(&[(7, "eth0"), (3, "eth1")], &["10.9.0.1"]);
     assert_eq!(told(&open()).gid, mapped("10.9.0.1"));
     fake.namespace(&[(3, "eth1")], &[]);
@@ -122,7 +122,7 @@ fn an_iwarp_device_is_unusable_with_the_reason_and_another_is_taken() {
 fn addresses_of_a_port_are_read_again_at_each_open() {
     let fake = Fake::new();
     fake.device("ib0", 0, IBV_TRANSPORT_IB, &[FakePort::infiniband(4, "fec0::4")]);
-    // Kept, as links of a long-running target are.
+    // Kept open, like links of a long-running target.
     let first = open();
     assert_eq!((told(&first).lid, told(&first).mtu, told(&first).partition), (4, 2048, 0xffff));
     let mut changed = FakePort::infiniband(9, "fec0::9");
@@ -132,12 +132,12 @@ fn addresses_of_a_port_are_read_again_at_each_open() {
     let now = told(&second);
     assert_eq!((now.lid, now.mtu, now.partition), (9, 1024, 0x8001));
     assert_eq!(now.gid, "fec0::9".parse::<std::net::Ipv6Addr>().unwrap().octets());
-    // What did not change is not opened again.
+    // An unchanged device is not opened again.
     let (one, other) = (Device::open(&on("ib0")).unwrap(), Device::open(&Options::default()).unwrap());
     assert!(Arc::ptr_eq(&one, &other));
 }
 
-/// Two connected queue pairs of one port, of which the second end is kept.
+/// Two connected queue pairs of one port.
 fn linked() -> (queue::Queue, queue::Queue) {
     let device = Device::open(&Options::default()).unwrap();
     let [mut one, mut other] =
@@ -185,7 +185,7 @@ fn the_end_of_a_link_is_explained_by_what_became_of_its_addresses() {
 fn inline_bytes_and_order_are_asked_of_a_queue_pair_as_links_have_it() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
-    // At depth 1 it would take all.
+    // At depth 1, the device would accept all.
     fake.refuse_longer("roce0", 256 * 100);
     fake.keep_order("roce0");
     let end = open();
@@ -221,7 +221,7 @@ fn a_read_ends_when_a_request_that_was_posted_behind_it_is_done() {
     let mut reads = reads::QueueReads::default();
     reads.start(&mut one, &key.concat(), 4096).unwrap();
     let read = one.next();
-    // The bytes are here: the played device has carried the read out.
+    // The bytes have arrived: the fake device has executed the read.
     assert!(reads.poll(&mut one).unwrap().is_none());
     assert_eq!((one.done(), one.next()), (read, read + 1), "an empty write is behind it");
     assert_eq!(reads.poll(&mut one).unwrap().unwrap().len(), 4096);
@@ -260,7 +260,7 @@ fn the_process_that_learns_of_the_other_first_takes_the_port_that_reaches_it() {
     let (number, lid) = (chosen.queue, told(&target).lid);
     let _end = connect(source, &target).unwrap();
     assert_eq!((path_of(number).dlid, path_of(number).port_num), (lid, 2));
-    // A port that was named stays.
+    // A named port stays the choice.
     let mut named = open_by(on("eth0")).unwrap();
     named.arrival_with(&target.address().bytes).unwrap();
     assert!(refused(named, &target).contains("on InfiniBand and eth0:1 on Ethernet"));
@@ -316,7 +316,7 @@ fn both_processes_choose_though_neither_names_a_port() {
     source.arrival_with(&target.address().bytes).unwrap();
     let answer = offered(&source);
     assert_eq!(answer.endpoints.len(), 1, "the target's are known, so no others are opened");
-    // The target prefers Ethernet, but that it reaches this process there is only likely.
+    // The target prefers Ethernet, but reaches this process there only perhaps.
     assert_eq!((answer.answers, answer.endpoints[0].lid), (1, 4));
 }
 
@@ -328,7 +328,7 @@ fn the_ports_that_a_target_offers_are_reported() {
     let reports = ports(&OpenRequest::new(8192, 4096));
     let shown: Vec<_> =
         reports.iter().map(|it| (&*it.info.device, it.info.port, it.is_taken, &it.offered[..])).collect();
-    // At most four, the nearest first: there is no room for the subnet of ib0:2 and ib1.
+    // At most four, the nearest first: the subnet of ib0:2 and ib1 does not fit.
     let expected: [(&str, u8, bool, &[u16]); 5] = [
         ("eth0", 1, true, &[1]),
         ("eth1", 1, false, &[1, 2]),
@@ -418,7 +418,7 @@ fn each_endpoint_has_a_domain_and_a_key_of_another_peers_memory_opens_nothing() 
 fn each_process_prepares_for_forks_once_before_it_uses_a_device() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
-    // A child, which has no other threads: other tests of this process open devices, too.
+    // In a child, which has no other threads, because other tests of this process open devices, too.
     in_child(|| {
         let is_first = preparations() == 0;
         drop((open(), open()));
@@ -442,7 +442,7 @@ fn a_forked_child_ends_no_object_of_its_parents_device_and_opens_it_for_its_own(
                 Endpoint::OneSided { local, remote } => (remote.put_word(0, 1, 7), local.lender()),
                 Endpoint::TwoSided(messages) => (messages.poll().map(drop), messages.lender()),
             };
-            // SAFETY: the bytes stay until the process ends.
+            // SAFETY: the bytes stay valid until the process ends.
             let lent = unsafe { lender.unwrap().lend(NonNull::from(&[7_u8; 64]).cast(), 64) };
             let are_refused = word.is_err() && lent.is_err();
             drop((end, target, backend));

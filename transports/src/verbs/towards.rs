@@ -1,8 +1,8 @@
-//! The ports of two processes that reach each other best.
+//! Choice of the ports of two processes that reach each other best.
 //!
-//! A target describes its endpoints first: one on the port that it prefers, and one on each port in another network. The
-//! source then chooses the pair: of the same network and subnet, of the same kind of GIDs, and where the system's routes
-//! lead from the one to the other.
+//! A target describes its endpoints first: one on the port that it prefers, and one on each port in another network.
+//! The source then chooses the pair: of the same network and subnet, of the same kind of GIDs, and with a route of the
+//! system from one to the other.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -17,21 +17,22 @@ use super::pair::is_apart;
 use super::port::{Port, kind_of_gid, system_interfaces};
 use super::sysfs::{GidInfo, PortInfo, System};
 
-/// How a port reaches a peer, worst first.
+/// The ways in which a port reaches a peer, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Reach {
     /// Not at all, as far as the addresses show.
     None,
     /// By a router of InfiniBand that the options name.
     Routed,
-    /// Perhaps: nothing says how packets go.
+    /// Perhaps: the path of packets is unknown.
     Perhaps,
     /// In its subnet, or by the system's routes.
     Straight,
 }
 
-/// Number of the peer's endpoint that this process reaches best, and the port that does: `None` if that of `current` does,
-/// or no other can be opened. The current one is used then, or refused when it connects.
+/// Number of the peer's endpoint that this process reaches best, and the port that reaches it. The port is `None` if
+/// that of `current` does, or if no other can be opened. The link then uses the current port, or is refused when it
+/// connects.
 pub(super) fn best_pair(
     current: &Device,
     wished: &Options,
@@ -100,8 +101,8 @@ pub(super) fn in_other_networks(first: &Device, wished: &Options) -> Vec<Arc<Dev
     devices
 }
 
-/// The network of a GID: a subnet of InfiniBand. On Ethernet the address itself, as nothing here says which addresses share
-/// a network.
+/// The network of a GID: a subnet of InfiniBand. On Ethernet the address itself, because nothing here shows which
+/// addresses share a network.
 fn network(is_ethernet: bool, mut gid: [u8; 16]) -> (bool, [u8; 16]) {
     if !is_ethernet {
         gid[8..].fill(0);
@@ -109,8 +110,8 @@ fn network(is_ethernet: bool, mut gid: [u8; 16]) -> (bool, [u8; 16]) {
     (is_ethernet, gid)
 }
 
-/// One GID of a port for each network that it is in. On Ethernet those of RoCE v2 with IPv4 addresses, or if there are none
-/// the one that [`Gid::Best`] takes.
+/// One GID of a port for each of its networks. On Ethernet those of RoCE v2 with IPv4 addresses, or if there are none
+/// the choice of [`Gid::Best`].
 fn gids_of_networks(port: &PortInfo, interfaces: &Interfaces) -> Vec<(Gid, [u8; 16])> {
     let own = port.gids.iter().filter_map(|gid| {
         let address: IpAddr = gid.address.parse().ok()?;
@@ -134,7 +135,7 @@ fn is_allowed(port: &PortInfo, wished: &Options) -> bool {
     named && wished.port.is_none_or(|number| number == port.port) && port.state == "ACTIVE"
 }
 
-/// How an open port reaches the peer.
+/// The way in which an open port reaches the peer.
 fn reach_of(port: &Port, options: &Options, peer: &EndpointAddress, source: Option<IpAddr>) -> Reach {
     if peer.meets_port("", port).is_err() {
         return Reach::None;
@@ -190,7 +191,7 @@ fn best_gid(
     found.reduce(|best, other| if other.0 > best.0 { other } else { best })
 }
 
-/// Whether a GID is of an interface in another network namespace.
+/// Returns whether a GID is of an interface in another network namespace.
 fn is_foreign(gid: &GidInfo, own: IpAddr, interfaces: &Interfaces) -> bool {
     let Some(name) = &gid.interface else { return false };
     let index = interfaces.there.iter().find(|(_, it)| it == name).map_or(u32::MAX, |(index, _)| *index);

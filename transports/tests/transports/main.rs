@@ -1,5 +1,5 @@
-//! Tests of the endpoints that the transports make: against the contract, against each other and against
-//! strangers.
+//! Tests of the endpoints that the transports make: against the contract, against each other and against foreign
+//! processes.
 
 mod memory;
 #[cfg(feature = "ucx")]

@@ -19,7 +19,7 @@ fn open(len: usize) -> Box<dyn UnconnectedEndpoint> {
     Shm.open(&OpenRequest::new(len, 4096)).unwrap()
 }
 
-/// Returns an address as the control connection would deliver it: with descriptors of its own.
+/// Returns an address as the control connection would deliver it: with its own descriptors.
 fn carried(opening: &dyn UnconnectedEndpoint) -> Address {
     opening.address().try_to_owned().unwrap()
 }

@@ -1,5 +1,5 @@
-//! A foreign process that speaks UCX and knows only a port and an address of a worker (`stranger.c`). Each
-//! case runs it against a process of its own, in which no other test listens.
+//! A foreign process that speaks UCX and knows only a port and an address of a worker (`stranger.c`). Each case runs it
+//! against a separate process, in which no other test listens.
 
 use std::env;
 use std::fs;
@@ -23,7 +23,7 @@ use farjump_fixtures::watchdog::Watchdog;
 const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";
 /// Present if that process allows UCX's TCP: [`ANY_WAY`] or [`NO_FILTER`].
 const ALLOWED: &str = "TRANSPORTS_TEST_UCX_TCP";
-/// The process closes UCX's ports as it can, or may put no filter on them.
+/// The process may close UCX's ports in any way, or may put no filter on them.
 const ANY_WAY: &str = "any way";
 const NO_FILTER: &str = "no filter";
 /// Exit codes of the stranger after a write and without access.
@@ -38,8 +38,8 @@ fn listening() -> Vec<SocketAddr> {
     let numbers = fs::read_dir("/proc/self/fd").unwrap();
     let numbers = numbers.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let at = |number| {
-        // SAFETY: the descriptor is only queried for its address. No thread of this process closes
-        // descriptors meanwhile.
+        // SAFETY: the descriptor is only queried for its address. No thread of this process closes descriptors at the
+        // same time.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
         let listens = socket_acceptconn(socket).unwrap_or(false);
         listens.then(|| SocketAddr::try_from(getsockname(socket).unwrap()).unwrap())
@@ -92,7 +92,7 @@ fn play() -> ! {
     let mut ends = pair(Am::with_tcp());
     let on_loopback: Vec<_> = listening().into_iter().filter(|at| at.ip().is_loopback()).collect();
     assert_eq!(on_loopback.len(), 2);
-    // While the other endpoint makes no progress, it has not been heard from. This is the gap that the option
+    // While the other endpoint makes no progress, no message has arrived from it. This is the gap that the option
     // opens.
     assert_eq!(at_one_of(&on_loopback, &mut ends[..1]), [WRITTEN]);
     VICTIM.store(7, Relaxed);

@@ -1,4 +1,4 @@
-//! Peers over UCX that are killed, each in processes of their own with the transports of UCX under test.
+//! Killed peers over UCX, in separate processes with the transports of UCX under test.
 
 use std::env;
 use std::path::Path;
@@ -11,7 +11,7 @@ use farjump_transports::ucx::Am;
 use farjump_fixtures::control::{Place, accept, drive, far, next, source_options, target_options};
 use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
 
-/// Its presence makes a process the target's.
+/// The variable whose presence makes a process the target.
 const TARGET: &str = "TRANSPORTS_TEST_TARGET";
 /// Values of UCX's setting, one after the other.
 const TRANSPORTS: [&str; 3] = ["posix,self", "sysv,self", "tcp,self"];
@@ -69,13 +69,13 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Both fail if it has ended, as intended.
+        // Both calls fail if the source has ended, as intended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Sends a line, or returns why not.
+/// Sends a line, or returns the reason why it could not.
 fn send(messages: &mut dyn Messages) -> Result<(), Cause> {
     let cause = |error: farjump_core::transport::TransportError| error.cause().clone();
     let space = messages.reserve(64).map_err(cause)?;
@@ -84,7 +84,8 @@ fn send(messages: &mut dyn Messages) -> Result<(), Cause> {
     messages.commit(64, 0).map_err(cause)
 }
 
-/// Uses an endpoint with a dead peer in every way: errors name it, nothing waits, and it can be dropped.
+/// Uses an endpoint with a dead peer in every way: errors name the peer, nothing waits, and the endpoint can be
+/// dropped.
 fn use_up(mut messages: Box<dyn Messages>) {
     for _ in 0..TRIES {
         let outcome = send(&mut *messages).and_then(|()| {
@@ -125,15 +126,15 @@ fn source(path: std::path::PathBuf) -> ! {
             messages.progress().unwrap();
         }
     }
-    // Until it is killed. If the target ends first, the control connection shows it.
+    // Runs until it is killed. If the target ends first, the control connection shows that.
     while !matches!(handshake.control.recv(), Err(HandshakeError::PeerGone { .. })) {
         messages.progress().unwrap();
     }
     exit(DONE)
 }
 
-/// Runs the test `name`: a source is killed once `take` has taken some of its messages. It is gone at once,
-/// the rest of the link can be used and dropped, and another source connects.
+/// Runs the test `name`: kills a source once `take` has taken some of its messages. The source is gone at once, the
+/// rest of the link can be used and dropped, and another source connects.
 fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
     if let Some((path, _watchdog)) = path_of_helper() {
         source(path);
@@ -174,7 +175,7 @@ fn a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets() {
     killed(NAME, |messages| {
         for _ in 0..TAKEN / 2 {
             take_one(messages);
-            // These are not taken, so the source's window fills up.
+            // The source does not receive these lines, so its window fills up.
             match send(messages) {
                 Ok(()) | Err(Cause::Full) => {}
                 Err(cause) => panic!("{cause}"),

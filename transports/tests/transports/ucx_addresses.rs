@@ -36,7 +36,7 @@ fn sum_up(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&hasher.finalize().to_le_bytes());
 }
 
-/// The lies, and words of the cause for each rejection.
+/// The lies, and a part of the cause of each rejection.
 const LIES: [(Warp, &str); 7] = [
     (Vec::clear, "it has 0 bytes"),
     (|bytes| bytes.truncate(19), "it has 19 bytes"),
@@ -77,7 +77,7 @@ fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_
                 true => handshake_of(&place, &listener, honest, lying),
                 false => handshake_of(&place, &listener, lying, honest),
             };
-            // The liar's result depends on what it sees first: the cause, or that the peer's worker is gone.
+            // The liar's result depends on the order: it sees the cause, or that the peer's worker is gone.
             let deceived = if target_lies { source } else { target };
             let error = deceived.expect_err("it was believed").to_string();
             assert!(error.contains("ucx-am") && error.contains(words), "{error}");

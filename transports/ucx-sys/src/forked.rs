@@ -1,7 +1,8 @@
 //! UCX in a forked child of a process that uses it: every function does nothing, and fails if it can.
 //!
-//! UCX does not support its use there. Its thread is not in the child, and its descriptors for events are the parent's
-//! too: if a child closes an endpoint or makes one, the parent's thread aborts. So a child leaks all objects of UCX.
+//! UCX does not support its use in a child. Its thread is not in the child, and its descriptors for events are the
+//! parent's too: if a child closes an endpoint or makes one, the parent's thread aborts. So a child leaks all objects
+//! of UCX.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -11,7 +12,7 @@ use crate::*;
 /// The error of all functions.
 const ERROR: ucs_status_t = UCS_ERR_CANCELED;
 
-/// The same, of functions that return a request.
+/// The error of functions that return a request.
 fn failed() -> ucs_status_ptr_t {
     ptr::without_provenance_mut(ERROR as isize as usize)
 }

@@ -6,15 +6,15 @@ use crate::{Ucx, ucp_config_t, ucp_context_h, ucp_datatype_t, ucp_params_t, ucs_
 /// The first address that is a negative status code.
 const FIRST_ERROR: usize = UCS_ERR_LAST as isize as usize;
 
-/// Whether the result of a function is an error (`ucs/type/status.h`).
+/// Returns whether the result of a function is an error (`ucs/type/status.h`).
 #[expect(non_snake_case, reason = "the header's name")]
 #[inline]
 pub fn UCS_PTR_IS_ERR(returned: ucs_status_ptr_t) -> bool {
     returned.addr() >= FIRST_ERROR
 }
 
-/// Whether the result of a function is a request, which must be freed (`ucs/type/status.h`). Neither this nor
-/// an error: done.
+/// Returns whether the result of a function is a request, which must be freed (`ucs/type/status.h`). A result that is
+/// neither a request nor an error means that the operation is done.
 #[expect(non_snake_case, reason = "the header's name")]
 #[inline]
 pub fn UCS_PTR_IS_PTR(returned: ucs_status_ptr_t) -> bool {

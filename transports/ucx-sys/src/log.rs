@@ -1,13 +1,13 @@
-//! UCX's log of dropped messages: a warning, a dump and a backtrace for each, 14 lines in 1.13. A peer may
-//! send any number, so they are thinned: the first is shown, and then one at every power of two. All other
-//! log messages of UCX pass.
+//! UCX's log of dropped messages: a warning, a dump and a backtrace for each, 14 lines in 1.13. A peer may send any
+//! number, so this module thins them: it shows the first, and then one at every power of two. All other log messages of
+//! UCX pass.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libloading::os::unix::Library as File;
 
-/// `ucs_log_func_rc_t`: whether the later handlers see it.
+/// `ucs_log_func_rc_t`: keeps the message from later handlers.
 const STOP: c_int = 0;
 const CONTINUE: c_int = 1;
 
@@ -23,13 +23,13 @@ type Handler = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// Makes UCX pass all of its log messages to [`thin`]. Without the function, which no header guarantees,
-/// everything is logged unchanged.
+/// Makes UCX pass all of its log messages to [`thin`]. If the function, which no header guarantees, is missing, UCX
+/// logs everything unchanged.
 pub(crate) fn thin_out(ucx: &File) {
     type Push = unsafe extern "C" fn(Handler);
     // SAFETY: UCX has had this function with this type since 1.8; 1.13.1 and 1.22.0 were checked.
     if let Ok(push) = unsafe { ucx.get::<Push>(b"ucs_log_push_handler\0") } {
-        // SAFETY: the handler stays as long as the process, and may be called by any thread.
+        // SAFETY: the handler stays valid as long as the process, and any thread may call it.
         unsafe { push(thin) };
     }
 }
@@ -55,7 +55,7 @@ unsafe extern "C" fn thin(
     }
 }
 
-/// Whether a message is shown; `count` returns the number of dropped messages, this one included.
+/// Returns whether a message is shown; `count` returns the number of dropped messages, this one included.
 fn is_shown(function: &[u8], message: &[u8], count: impl FnOnce() -> u64) -> bool {
     if message.starts_with(b"got active message id") {
         return count().is_power_of_two();
@@ -93,7 +93,7 @@ mod tests {
         assert!(shown(b"ucp_worker_create", b"no memory"));
     }
 
-    /// `ucs_log_component_config_t`, as far as the log reads it, with space for more.
+    /// The part of `ucs_log_component_config_t` that the log reads, with space for more.
     #[repr(C)]
     struct Component {
         level: c_int,

@@ -1,8 +1,8 @@
 //! The library that `FARJUMP_UCX` names, with the other libraries of UCX beside it.
 //!
-//! `libucp.so.0` needs three more, by name. Unless it says where they are, the dynamic linker takes the
-//! system's, maybe of another version. So those beside the file are loaded first, by path: the dynamic linker
-//! then finds them by name.
+//! `libucp.so.0` needs three more, by name. Unless it states their folder, the dynamic linker takes the system's, which
+//! may be of another version. So this module first loads those beside the file, by path: the dynamic linker then finds
+//! them by name.
 
 use std::env;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
@@ -26,13 +26,13 @@ const SISTERS: [&str; 3] = [LAZY, NEXT, "libuct.so.0"];
 /// The library whose symbols are found only once the next one is loaded.
 const LAZY: &str = "libucm.so.0";
 const NEXT: &str = "libucs.so.0";
-/// The dynamic linker's variable that has it bind all symbols when a library is loaded (ld.so(8)). It reads
-/// its variables when the process starts.
+/// The variable that makes the dynamic linker bind all symbols of a library during loading (ld.so(8)). The dynamic
+/// linker reads its variables when the process starts.
 const BIND_NOW: &str = "LD_BIND_NOW";
 
 /// The file named by the environment. A program with more rights than its user ignores its user's library.
 pub(crate) fn asked() -> Option<PathBuf> {
-    // SAFETY: it reads data that the system has passed to this process.
+    // SAFETY: the call reads data that the system has passed to this process.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     env::var_os(VARIABLE).filter(|file| !is_privileged && !file.is_empty()).map(PathBuf::from)
 }
@@ -44,7 +44,7 @@ struct LinkMap {
     name: *const c_char,
 }
 
-/// The file of a loaded library, if the dynamic linker says.
+/// The file of a loaded library, if the dynamic linker states it.
 pub(crate) fn path_of(library: &File) -> Option<PathBuf> {
     let mut map = ptr::null::<LinkMap>();
     // SAFETY: the handle is that of an open library, and the output fits a pointer.
@@ -52,9 +52,9 @@ pub(crate) fn path_of(library: &File) -> Option<PathBuf> {
     if asked != 0 || map.is_null() {
         return None;
     }
-    // SAFETY: the call succeeded, and the description stays as long as the library.
+    // SAFETY: the call succeeded, and the description stays valid as long as the library.
     let name = unsafe { (*map).name };
-    // SAFETY: the dynamic linker's own text, valid as long.
+    // SAFETY: the dynamic linker's own text, valid as long as the library.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes().to_vec();
     let path = PathBuf::from(OsString::from_vec(name));
     Some(path.canonicalize().unwrap_or(path))
@@ -86,7 +86,7 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
         )));
     }
     let folder = path.parent().unwrap_or(&path);
-    // A link to the file may be among links to its sisters, or alone.
+    // A link to the file may lie among links to its sisters, or alone.
     let given = std::path::absolute(file).unwrap_or_else(|_| path.clone());
     let folders = [path.parent(), given.parent()];
     let mut sisters = Vec::new();
@@ -109,14 +109,14 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
         }
         sisters.push(sister);
     }
-    // The reason why the first did not load alone.
+    // The reason why the first sister did not load alone.
     let mut alone = None;
     for sister in &sisters {
-        // The first needs symbols of the second, which needs the first: they are bound when called. If it
-        // does not load alone, the second loads it, from a file that the check below verifies.
+        // The first sister needs symbols of the second, which needs the first: the first call of each binds it. If the
+        // first does not load alone, the second loads it, from a file that the check below verifies.
         let flags = if sister.ends_with(LAZY) { RTLD_LAZY } else { RTLD_NOW };
         match load(sister, flags) {
-            // The rest of UCX is loaded once all of these are, and none is unloaded.
+            // The rest of UCX loads once all of these are loaded, and none is unloaded.
             Ok(library) => forget(library),
             Err(said) if sister.ends_with(LAZY) => alone = Some(said),
             Err(said) => match alone.filter(|_| said.contains(LAZY)) {
@@ -142,8 +142,8 @@ pub(crate) fn open(file: &Path) -> Result<File, OpenError> {
     Ok(library)
 }
 
-/// Why the dynamic linker takes the first sister from elsewhere, or from nowhere: the file `sister` did not load
-/// alone, as `said`.
+/// The reason why the dynamic linker takes the first sister from elsewhere, or finds none: the file `sister` did not
+/// load alone, with the message `said`.
 fn not_alone(said: &str, sister: &Path) -> String {
     let folder = sister.parent().unwrap_or(sister).display();
     let unbound = format!("{} does not load before {NEXT} ({said})", sister.display());
@@ -187,7 +187,7 @@ fn present(name: &str) -> Option<File> {
     unsafe { File::open(Some(name), RTLD_NOW | RTLD_LOCAL | only_present) }.ok()
 }
 
-/// Whether two paths lead to the same file.
+/// Returns whether two paths lead to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     of(one).is_some() && of(one) == of(other)

@@ -29,7 +29,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Whether it is newer than every version that farjump was tried with.
+    /// Returns whether it is newer than every version that was tested with farjump.
     pub fn is_newer_than_tried(&self) -> bool {
         (self.major, self.minor) > NEWEST
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The reason why UCX is not available on this machine. The text says what to do.
+/// The reason why UCX is not available on this machine. The text names the remedy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -78,7 +78,7 @@ pub enum OpenError {
     Named {
         /// The file.
         file: PathBuf,
-        /// The reason, and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
     /// The file is no UCX, or no library.
@@ -93,31 +93,30 @@ pub enum OpenError {
 }
 
 /// UCX. Its functions are those of [`Library`], to which it dereferences.
-// The functions lie on the same lines of memory in every program, those that each frame calls on as few as can be.
+// The functions lie on the same lines of memory in every program, those of each frame on as few lines as possible.
 #[repr(C, align(64))]
 pub struct Ucx {
-    /// Changed in forked children alone.
+    /// Changes only in forked children.
     library: UnsafeCell<Library>,
     version: Version,
     file: PathBuf,
 }
 
 impl Ucx {
-    /// Loads the library at the first call; later calls return the same result. It is never unloaded, because
+    /// Loads the library at the first call; later calls return the same result. The library is never unloaded, because
     /// it may have threads.
     ///
-    /// A `libucp.so.0` that is already in the process is used. Otherwise it is the file that the environment
-    /// variable `FARJUMP_UCX` names, together with the UCX libraries beside it; otherwise the one that the
-    /// dynamic linker finds (`LD_LIBRARY_PATH`, then the system's). A program with more rights than its user
-    /// ignores `FARJUMP_UCX`.
+    /// Uses a `libucp.so.0` that is already in the process. Otherwise loads the file that the environment variable
+    /// `FARJUMP_UCX` names, together with the UCX libraries beside it; otherwise the library that the dynamic linker
+    /// finds (`LD_LIBRARY_PATH`, then the system's). A program with more rights than its user ignores `FARJUMP_UCX`.
     ///
-    /// Loading would replace the program's handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGHUP. They are
-    /// restored, unless the environment asks for UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
-    /// `UCX_DEBUG_SIGNO`). A handler that another thread sets at that moment may be lost.
+    /// Loading would replace the program's handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGHUP. This function
+    /// restores them, unless the environment requests UCX's (`UCX_HANDLE_ERRORS`, `UCX_ERROR_SIGNALS` or
+    /// `UCX_DEBUG_SIGNO`). A handler that another thread sets at the same time may be lost.
     ///
     /// # Errors
-    /// When there is no UCX, when it is older than 1.13, or when it lacks functions. When `FARJUMP_UCX` names
-    /// a file that is no UCX, or another one than that in the process.
+    /// There is no UCX, it is older than 1.13, or it lacks functions. `FARJUMP_UCX` names a file that is no UCX, or not
+    /// the one in the process.
     pub fn open() -> Result<&'static Ucx, OpenError> {
         static UCX: OnceLock<Result<Ucx, OpenError>> = OnceLock::new();
         UCX.get_or_init(|| Ucx::load(OsStr::new(FILE), named::asked().as_deref()))
@@ -130,7 +129,7 @@ impl Ucx {
         self.version
     }
 
-    /// The file that it was loaded from.
+    /// The file of the library.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -170,8 +169,8 @@ impl Ucx {
         Ok(Ucx { library: UnsafeCell::new(library), version, file })
     }
 
-    /// Ends all use of UCX in a forked child: its functions do nothing from now on, and fail if they can. What the parent
-    /// made of UCX is leaked.
+    /// Ends all use of UCX in a forked child: its functions then do nothing, and fail if they can. The child leaks the
+    /// parent's objects of UCX.
     ///
     /// # Safety
     /// The caller is a handler of `pthread_atfork` in the child, and the thread that forked runs no function of UCX.
@@ -200,19 +199,19 @@ impl fmt::Debug for Ucx {
     }
 }
 
-/// The library's version. Read first: an old library lacks functions, and its version says why.
+/// The library's version. Read first, because an old library lacks functions, and its version explains that.
 fn version_of(file: &File) -> Result<Version, OpenError> {
     type GetVersion = unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint);
     // SAFETY: every UCX has had this function with this type since 1.0.
     let get = unsafe { file.get::<GetVersion>(b"ucp_get_version\0") }
         .map_err(|error| OpenError::Foreign { said: said(&error) })?;
     let mut found = Version { major: 0, minor: 0, release: 0 };
-    // SAFETY: it writes three numbers, and each output is valid.
+    // SAFETY: the function writes three numbers, and each output is valid.
     unsafe { get(&mut found.major, &mut found.minor, &mut found.release) };
     Ok(found)
 }
 
-/// The reason why the dynamic linker did not load it. Only the message distinguishes a missing file from an
+/// The reason why the dynamic linker did not load the library. Only the message distinguishes a missing file from an
 /// unusable one.
 pub(crate) fn not_loaded(said: String) -> OpenError {
     match said.contains("cannot open shared object file") {
@@ -235,7 +234,7 @@ fn handler(signal: c_int) -> Option<libc::sigaction> {
     let mut action = MaybeUninit::uninit();
     // SAFETY: with a null new action the call only writes the old one, and the output is valid.
     let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: the call succeeded, so it was written.
+    // SAFETY: the call succeeded, so it wrote `action`.
     (asked == 0).then(|| unsafe { action.assume_init() })
 }
 
@@ -243,7 +242,8 @@ fn handler(signal: c_int) -> Option<libc::sigaction> {
 fn put_back(kept: &[(c_int, libc::sigaction)]) {
     for (signal, before) in kept {
         if handler(*signal).is_some_and(|now| now.sa_sigaction != before.sa_sigaction) {
-            // SAFETY: `before` was in force a moment ago, and its handler is the program's and still exists.
+            // SAFETY: `before` was in force before the loading, and its handler belongs to the program and still
+            // exists.
             unsafe { libc::sigaction(*signal, before, ptr::null_mut()) };
         }
     }
@@ -343,7 +343,7 @@ pub(crate) mod tests {
     fn a_library_that_takes_signals_has_them_taken_back() {
         let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
-        // Its release is the number of the two that it got.
+        // Its release is the number of signals, of two, that it got.
         let greedy = "#include <signal.h>\n\
                       static unsigned got;\n\
                       static void mine(int s) { (void)s; }\n\

@@ -1,15 +1,15 @@
-//! The kept bindings are those that bindgen makes of the headers.
+//! Checks that the stored bindings are those that bindgen makes of the headers.
 //!
-//! Where UCX's headers or libclang are not there, that is said and nothing is compared. After a change of what is bound,
-//! `FARJUMP_WRITE_BINDINGS=1 cargo test -p farjump-ucx-sys` writes them anew; it takes the headers of UCX 1.13, the oldest that
-//! is supported, so that nothing is bound that a user's library may lack.
+//! If UCX's headers or libclang are missing, the test prints that and compares nothing. After a change of the bound
+//! names, `FARJUMP_WRITE_BINDINGS=1 cargo test -p farjump-ucx-sys` writes the bindings anew. It takes the headers of
+//! UCX 1.13, the oldest supported version, so that the bindings contain nothing that a user's library may lack.
 
 use std::path::Path;
 
-/// Says of which version the headers are.
+/// The header that states the version of all headers.
 const HEADER: &str = "/usr/include/ucp/api/ucp_version.h";
 
-/// What is called, and with it the types that these take.
+/// The functions that farjump calls. Their parameters' types are bound too.
 const FUNCTIONS: [&str; 44] = [
     "ucp_am_data_release",
     "ucp_am_recv_data_nbx",
@@ -57,7 +57,7 @@ const FUNCTIONS: [&str; 44] = [
     "ucs_status_string",
 ];
 
-/// Types that no function above names, but whose constants are used.
+/// Types that no function above names, but whose constants farjump uses.
 const TYPES: [&str; 23] = [
     "ucp_am_cb_flags",
     "ucp_am_handler_param_field",
@@ -112,14 +112,14 @@ fn made() -> Result<String, bindgen::BindgenError> {
     Ok(builder.generate()?.to_string())
 }
 
-/// The number that `header` defines `name` as.
+/// The number that `header` defines for `name`.
 fn defined(header: &str, name: &str) -> u32 {
     let line = header.lines().find(|line| line.contains(name));
     let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
     number.unwrap_or_else(|| panic!("{HEADER} does not define {name} as a number"))
 }
 
-/// Whether libclang, which bindgen loads, is here.
+/// Checks that libclang, which bindgen loads, is installed.
 fn clang() -> Result<(), String> {
     match std::panic::catch_unwind(bindgen::clang_version) {
         Ok(version) if version.parsed.is_some() => Ok(()),

@@ -1,4 +1,4 @@
-//! The library that `FARJUMP_UCX` names. Each case is a process of its own: a loaded library stays.
+//! The library that `FARJUMP_UCX` names. Each case is a separate process, because a loaded library stays.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -36,7 +36,7 @@ fn open(named: Option<&Path>, before: Option<&Path>) -> Outcome {
     open_with(named, before, &[])
 }
 
-/// Does the same with these variables of the dynamic linker's.
+/// Does the same with these variables of the dynamic linker.
 fn open_with(named: Option<&Path>, before: Option<&Path>, linker: &[(&str, &Path)]) -> Outcome {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", CASE, "--nocapture", "--test-threads=1"]);
@@ -69,7 +69,8 @@ fn the_case_of_a_child() {
         Err(error) => println!("refused {error}"),
     }
     for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
-        // The path is all that follows the fifth blank and padding (proc_pid_maps(5)): it may have blanks itself.
+        // The path is everything behind the fifth blank and padding (proc_pid_maps(5)), because it may have blanks
+        // itself.
         let file = line.splitn(6, ' ').nth(5).map(|padded| Path::new(padded.trim_start()));
         let name = file.and_then(|file| file.file_name()?.to_str());
         if name.is_some_and(|name| LIBRARIES.iter().any(|library| name.starts_with(library))) {
@@ -90,7 +91,7 @@ fn installed() -> Option<PathBuf> {
     }
 }
 
-/// A folder with a copy of the system's UCX, under the names that are searched for.
+/// A folder with a copy of the system's UCX, under the names that the dynamic linker searches for.
 fn copied(library: &Path) -> TempDir {
     let folder = tempdir().unwrap();
     for name in LIBRARIES {
@@ -117,7 +118,7 @@ fn the_named_library_is_opened_with_its_own_sisters_and_not_the_systems() {
     let folder = copied(&library);
     let named = folder.path().join("libucp.so.0");
     let other = tempdir().unwrap();
-    // The file itself, by a link among links, and by a link that is alone.
+    // The file itself, by a link among links, and by a single link.
     for name in LIBRARIES {
         symlink(folder.path().join(name), other.path().join(name)).unwrap();
     }
@@ -143,7 +144,7 @@ fn a_library_whose_symbols_are_bound_at_once_is_opened_or_the_variable_is_named(
         folder.path().display()
     );
     assert!(error.ends_with(&mend), "{error}");
-    // Both ways to mend it; and the system's, which needs none.
+    // Both remedies, and the system's UCX, which needs none.
     let empty = ("LD_BIND_NOW", Path::new(""));
     for linker in [&[empty][..], &[now, ("LD_LIBRARY_PATH", folder.path())]] {
         let outcome = open_with(Some(&named), None, linker);
@@ -211,7 +212,7 @@ fn a_ucx_that_is_in_the_process_wins_and_another_name_is_an_error() {
     for file in [before, &copy] {
         assert!(error.contains(&*file.to_string_lossy()), "{error}");
     }
-    // A part of another one.
+    // A library of another UCX.
     let error = open(Some(&copy), Some(&library.with_file_name("libucs.so.0"))).said.unwrap_err();
     assert!(error.contains("of another UCX is in this process already"), "{error}");
 }

@@ -1,8 +1,8 @@
-//! A published crate has what registries and readers need: its description, keywords and categories, a README,
-//! both licences, and a table of its features that names exactly those of its `Cargo.toml`.
+//! A published crate has all that registries and readers need. That is its description, keywords and categories, a
+//! README, both licences, and a table of its features that names exactly those of its `Cargo.toml`.
 //!
-//! The minimum Rust version is stated alike everywhere, and no dependency needs a newer one. That the code
-//! itself needs none is seen by clippy's `incompatible_msrv` among the lints.
+//! All documents state the same minimum Rust version, and no dependency needs a newer one. clippy's
+//! `incompatible_msrv`, among the lints, checks that the code itself needs none.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -109,8 +109,8 @@ fn table(text: &str) -> Features {
     features
 }
 
-/// The faults of the minimum Rust version: another one stated in a document, or a newer one that a dependency
-/// needs.
+/// The faults of the minimum Rust version: a document that states another one, or a dependency that needs a newer
+/// one.
 fn rust_versions(
     workspace: &Workspace,
     published: &[Package<'_>],
@@ -135,13 +135,13 @@ fn rust_versions(
     Ok(wrong)
 }
 
-/// A version's numbers; those left out are 0.
+/// A version's numbers; missing ones are 0.
 fn numbers(version: &str) -> [u32; 3] {
     let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
     [(); 3].map(|()| numbers.next().unwrap_or(0))
 }
 
-/// The fault of a document that does not state this version, or another one too.
+/// The fault of a document that does not state this version, or also states another one.
 fn stated(document: &str, least: &str) -> Option<String> {
     let text = fs::read_to_string(root().join(Path::new(document))).unwrap_or_default();
     let found: Vec<_> = text

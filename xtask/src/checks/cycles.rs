@@ -1,7 +1,7 @@
-//! Finds circles of modules that use each other across folders.
+//! Finds cycles of modules that use each other across folders.
 //!
-//! The files of one folder may know each other. A circle through two folders means that neither can be read,
-//! or moved, without the other.
+//! The files of one folder may use each other. A cycle through two folders means that neither can be read, or moved,
+//! without the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ use crate::workspace::{root, tracked_files};
 /// A module's path within its crate.
 type Module = Vec<String>;
 
-/// Reads every crate; fails if there is a circle.
+/// Reads every crate; fails if there is a cycle.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let files = tracked_files(&["*.rs"], interrupt)?;
     let crates = crates(files.iter().map(String::as_str));
@@ -71,7 +71,7 @@ fn crates<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<PathBuf, BTreeMa
     crates
 }
 
-/// The circles of a crate that lead through more than one folder, each as the names of its modules.
+/// The cycles of a crate that lead through more than one folder, each as the names of its modules.
 fn circles_of(files: &BTreeMap<Module, PathBuf>) -> Result<Vec<Vec<String>>, String> {
     let mut uses: BTreeMap<&Module, Vec<&Module>> = BTreeMap::new();
     for (module, path) in files {
@@ -92,7 +92,7 @@ fn circles_of(files: &BTreeMap<Module, PathBuf>) -> Result<Vec<Vec<String>>, Str
     Ok(circles.into_iter().collect())
 }
 
-/// The modules that `module` uses, directly or by others.
+/// The modules that `module` uses, directly or through others.
 fn reached_from<'a>(
     module: &'a Module,
     uses: &BTreeMap<&'a Module, Vec<&'a Module>>,
@@ -106,8 +106,8 @@ fn reached_from<'a>(
     reached
 }
 
-/// The modules that `module`, whose file this is, uses: not those above it, which it is a part of. Paths
-/// inside macros are not seen.
+/// The modules that `module`, whose file is `file`, uses. The modules above it are not among them, as it is a part of
+/// those. Paths inside macros do not count.
 fn used_by<'a>(module: &Module, file: &syn::File, files: &'a BTreeMap<Module, PathBuf>) -> Vec<&'a Module> {
     let mut paths =
         Paths { module: module.clone(), found: Vec::new(), imported: BTreeMap::new(), said: Vec::new() };
@@ -127,7 +127,7 @@ fn used_by<'a>(module: &Module, file: &syn::File, files: &'a BTreeMap<Module, Pa
 
 /// Collects the paths of a file, from the root of its crate on.
 struct Paths {
-    /// The module that is visited; inline modules included.
+    /// The visited module; inline modules included.
     module: Module,
     found: Vec<Module>,
     /// The paths of imported names.
@@ -146,7 +146,7 @@ impl Paths {
                 rest = &rest[1..];
             }
             Some("self") => rest = &rest[1..],
-            // A child module, or a name from elsewhere: that resolves to the module itself.
+            // A child module, or a name from elsewhere, which resolves to the module itself.
             _ => {}
         }
         while rest.first().is_some_and(|first| first == "super") {
@@ -216,7 +216,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 }
 
-/// Whether an attribute leaves the item out of everything but tests.
+/// Returns whether an attribute leaves the item out of everything but tests.
 fn is_for_tests(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg")
         && attribute.meta.require_list().is_ok_and(|list| {
@@ -229,7 +229,7 @@ fn is_for_tests(attribute: &Attribute) -> bool {
 mod tests {
     use super::*;
 
-    /// Circles of a crate with these files.
+    /// Cycles of a crate with these files.
     fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let folder = tempfile::tempdir().unwrap();
         let mut names = Vec::new();

@@ -1,7 +1,7 @@
-//! Dependencies obey `deny.toml`: their licences are compatible with "MIT OR Apache-2.0", they come from
-//! crates.io, and no package has two versions without a reason.
+//! Dependencies obey `deny.toml`: their licences are compatible with "MIT OR Apache-2.0", they come from crates.io,
+//! and no package has two versions without a reason.
 //!
-//! cargo-deny reads the same file and is run too, where it is installed. A user's machine need not have it.
+//! cargo-deny reads the same file. The check also runs it where it is installed. A user's machine need not have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,10 +12,10 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::{Package, Workspace, root};
 
-/// cargo's name of crates.io, whatever mirror serves it.
+/// cargo's name of crates.io, whichever mirror serves it.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// The part of `deny.toml` that is checked without cargo-deny.
+/// The part of `deny.toml` that this check reads without cargo-deny.
 #[derive(Deserialize, Debug)]
 struct Taken {
     licenses: Licences,
@@ -24,7 +24,7 @@ struct Taken {
 
 #[derive(Deserialize, Debug)]
 struct Licences {
-    /// SPDX identifiers, with `WITH` and an exception where there is one.
+    /// SPDX identifiers, some with `WITH` and an exception.
     allow: Vec<String>,
     exceptions: Vec<Exception>,
 }
@@ -76,7 +76,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     cargo_deny(interrupt)
 }
 
-/// Checks the same by cargo-deny, where it is installed.
+/// Runs the same checks with cargo-deny, where it is installed.
 fn cargo_deny(interrupt: &Interrupt) -> Verdict {
     let version = Run::cargo(interrupt).args(["deny", "--version"]).directory(root()).quiet().run()?;
     if !version.status.success() {
@@ -84,7 +84,7 @@ fn cargo_deny(interrupt: &Interrupt) -> Verdict {
         return Ok(());
     }
     say!("{}", version.output.trim());
-    // Not advisories: their list is downloaded. `cargo deny check advisories` has them.
+    // Advisories need a download: `cargo deny check advisories` checks them.
     let check = ["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "sources", "bans"];
     let ended = Run::cargo(interrupt).args(check).directory(root()).run()?;
     match ended.status.success() {
@@ -159,7 +159,7 @@ fn duplicates<'p>(packages: impl Iterator<Item = (&'p str, &'p str)>, skipped: &
     bad
 }
 
-/// Whether accepted licences satisfy an SPDX expression. Before SPDX, `/` meant `OR`.
+/// Returns whether accepted licences satisfy an SPDX expression. Before SPDX, `/` meant `OR`.
 fn is_taken(expression: &str, taken: &[&String]) -> bool {
     let expression = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<_> = expression.split_whitespace().collect();
@@ -167,7 +167,8 @@ fn is_taken(expression: &str, taken: &[&String]) -> bool {
     any(&mut rest, taken) == Some(true) && rest.is_empty()
 }
 
-/// `AND` binds tighter than `OR` (SPDX specification 2.3, annex D). `None`: not an expression.
+/// Parses an expression, in which `AND` binds tighter than `OR` (SPDX specification 2.3, annex D). Returns `None` if
+/// it is not an expression.
 fn any(words: &mut &[&str], allowed: &[&String]) -> Option<bool> {
     let mut taken = all(words, allowed)?;
     while let Some(rest) = words.strip_prefix(&["OR"]) {

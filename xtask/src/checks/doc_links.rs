@@ -36,8 +36,8 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// The file of this repository that a link in the document `from` leads to. READMEs of crates are shown by
-/// registries too, and name it by its address.
+/// The file of this repository to which a link in the document `from` leads. Registries show READMEs of crates, too;
+/// these links name files by the repository's address.
 fn file_of(link: &str, from: &Path) -> Option<PathBuf> {
     let (file, _) = link.split_once('#').unwrap_or((link, ""));
     if let Some(within) = file.strip_prefix(REPOSITORY) {

@@ -10,12 +10,12 @@ use crate::workspace::crate_tree;
 /// A crate that occurs again with dependencies of its own is a second line.
 const MOST: usize = 45;
 
-/// Counts them.
+/// Counts the lines of the tree.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     judge(&crate_tree(&["--package", "farjump", "--edges", "normal"], "farjump-core", interrupt)?)
 }
 
-/// Whether the count is within the limit.
+/// Checks that the count is within the limit.
 fn judge(tree: &[String]) -> Verdict {
     let crates: BTreeSet<_> = tree.iter().map(String::as_str).collect();
     say!("{} crates, {MOST} at most", crates.len());

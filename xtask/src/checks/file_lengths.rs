@@ -1,4 +1,4 @@
-//! Names files that have grown long. A warning: a file may have a reason, and no length proves one subject.
+//! Names long files. The result is a warning: a file may have a reason, and a short file may still have two subjects.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ const LONG: usize = 500;
 /// Extensions of code.
 const CODE: [&str; 5] = ["rs", "c", "h", "ld", "sh"];
 
-/// Lists them; never fails for a length.
+/// Lists long files; never fails for a length.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let mut files = 0;
     for name in &tracked_files(&[], interrupt)? {

@@ -1,5 +1,5 @@
-//! No crate in the program with `shm` alone links a native library, except for code that the crate includes
-//! and compiles. The program with all transports needs none to start: UCX and verbs are loaded at run time.
+//! No crate in the program with `shm` alone links a native library, except for code that the crate includes and
+//! compiles. The program with all transports needs none to start: it loads UCX and verbs at run time.
 //!
 //! Build scripts run in the check of combinations of features, which builds that program and the library.
 
@@ -23,8 +23,8 @@ const OWN_CODE: [&str; 1] = ["ring"];
 
 const PROGRAM: [&str; 5] = ["--package", "farjump-cli", "--no-default-features", "--features", "shm"];
 
-/// Checks whether a crate in the smallest program links a library, and reads the libraries that the program
-/// needs which the step before has built to install it.
+/// Checks that no crate in the smallest program links a library. Then reads the libraries that the full program
+/// needs, which the step before has built to install it.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let workspace = Workspace::load(false, interrupt)?;
     let tree = [&PROGRAM[..], &["--edges", "normal,build"]].concat();
@@ -34,7 +34,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         if OWN_CODE.contains(&package.name()) {
             continue;
         }
-        // rayon-core, for one, declares a name to be unique; no crate of that kind is expected here.
+        // A crate can declare a name only to be unique, as rayon-core does; this program has no such crate.
         if let Some(library) = package.links() {
             return Err(Failed::Because(format!("{} links the native library {library}", package.name())));
         }

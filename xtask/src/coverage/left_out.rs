@@ -12,12 +12,12 @@ use crate::workspace::root;
 pub(super) struct LeftOut(BTreeMap<String, BTreeSet<usize>>);
 
 impl LeftOut {
-    /// Reads the list: `FILE | WHAT | REASON` in each line that is neither empty nor a comment. WHAT is `*`
-    /// for the whole file, or text in a line where an item, a block or a statement begins, which then is left
-    /// out up to its end.
+    /// Reads the list: `FILE | WHAT | REASON` in each line that is neither empty nor a comment. WHAT is `*` for the
+    /// whole file, or text in a line where an item, a block or a statement begins. That item, block or statement is
+    /// left out up to its end.
     ///
     /// # Errors
-    /// An entry has no reason, or matches nothing any more.
+    /// When an entry has no reason, or matches nothing.
     pub(super) fn read(list: &Path) -> Result<LeftOut, Failed> {
         let text = fs::read_to_string(root().join(list))
             .map_err(|error| Failed::Because(format!("{}: {error}", list.display())))?;
@@ -53,7 +53,7 @@ impl LeftOut {
     }
 }
 
-/// The lines of items that begin in lines that contain `what`, counted from 1.
+/// The lines of the items whose first line contains `what`, counted from 1.
 fn matching(source: &str, what: &str) -> BTreeSet<usize> {
     let lines: Vec<_> = source.lines().collect();
     if what == "*" {

@@ -9,7 +9,7 @@ use crate::test_report::last;
 use crate::wheels::Set;
 use crate::workspace::root;
 
-/// Those for 64-bit x86. They must be as new as the compiler's LLVM.
+/// The tools for 64-bit x86. They must be as new as the compiler's LLVM.
 const PINNED: Set<'_> = Set {
     what: "LLVM's tools 22.1",
     name: "llvm-tools/1",

@@ -1,4 +1,4 @@
-//! Standard libraries for platforms of which there is no package.
+//! Standard libraries for platforms that have no package of one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 const MANIFEST: &str =
     "[package]\nname = \"nothing\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
 
-/// Builds the standard library of `platform` from `sources`, a folder with the package of the compiler's sources,
-/// unless the one in `folder` is of these sources and this compiler: `version` names both. Returns a folder with the
-/// layout of a package.
+/// Builds the standard library of `platform` from `sources`, a folder with the package of the compiler's sources.
+/// Does nothing if the one in `folder` is of these sources and this compiler: `version` names both. Returns a folder
+/// with the layout of a package.
 ///
 /// # Errors
-/// Interrupted, a folder that cannot be written, or a standard library that cannot be built.
+/// When interrupted, a folder cannot be written, or the standard library cannot be built.
 pub(super) fn built(
     platform: &Platform,
     tools: &Tools,

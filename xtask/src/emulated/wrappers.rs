@@ -19,7 +19,7 @@ const COMPILERS: [(&str, &str); 6] = [
     ("g++", "clang++"),
     ("clang++", "clang++"),
 ];
-/// The names of linkers. The first is that of the program itself, by which it knows what to be.
+/// The names of linkers. The first is the program's own, by which it chooses its mode.
 const LINKERS: [&str; 3] = ["ld.lld", "ld", "ld.bfd"];
 
 /// The written programs.
@@ -31,7 +31,7 @@ pub(super) struct Wrappers {
 }
 
 impl Wrappers {
-    /// Writes them into a folder of `folder`.
+    /// Writes the programs into a folder of `folder`.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -49,7 +49,7 @@ impl Wrappers {
         let own_libraries =
             format!("LD_LIBRARY_PATH={compiler}/lib/x86_64-linux-gnu\nexport LD_LIBRARY_PATH\n");
         for (name, program) in COMPILERS {
-            // Not found by way of PATH, where this program comes first.
+            // Without a search of `PATH`, where this wrapper comes first.
             let program = Path::new("/usr/bin").join(program);
             let target = platform.clang;
             let quiet = "-Wno-unused-command-line-argument";
@@ -85,7 +85,7 @@ impl Wrappers {
 }
 
 impl Wrappers {
-    /// A program that runs `program`, of the platform, in the emulator.
+    /// Writes a program that runs `program`, of the platform, in the emulator.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,7 +1,7 @@
-//! Faults that were mended, put back one at a time: the conversations of `fuzz/conversations` have to find each.
+//! Mended faults, put back one at a time: the conversations of `fuzz/conversations` have to find each.
 //!
-//! A copy of the sources has all of them, each under a condition: that a variable has its name. So one build serves all. The
-//! sources themselves have none; a test fails where a change does not fit them any more.
+//! A copy of the sources has all faults. Each is active only if a variable has its name, so one build serves all. The
+//! sources themselves have none; a test fails if a change does not fit the sources.
 
 mod table;
 
@@ -14,15 +14,15 @@ use crate::suite::LIMIT;
 use crate::workspace::{BUILDING, Workspace, root, tracked_files};
 use table::{FAULTS, FAULTY, Fault, Finder};
 
-/// The variable with the name of the fault that is there.
+/// The variable with the name of the active fault.
 const VARIABLE: &str = "FARJUMP_PLANTED";
-/// The time in which a fault has to be found.
+/// The time within which the conversations have to find a fault.
 const FINDING: Duration = Duration::from_secs(60);
 /// Most tries of a kept seed.
 const TRIES: usize = 10;
 /// More conversations than there is time for.
 const RUNS: &str = "1000000";
-/// A conversation that fails prints this.
+/// Printed by a conversation that fails.
 const FOUND: &str = "the conversation of FARJUMP_FUZZ_SEED=";
 
 /// Seeds that find the faults: the kind of the conversation, the fault, the seed. The tests replay them.
@@ -38,10 +38,11 @@ pub(crate) struct Options {
     keep: bool,
 }
 
-/// Builds the copy, and has the conversations find each fault. Returns whether they did.
+/// Builds the copy, and lets the conversations look for each fault. Returns whether they found all.
 ///
 /// # Errors
-/// A change does not fit, the copy does not build, its conversations fail without a fault, or the user interrupted.
+/// When a change does not fit, the copy does not build, its conversations fail without a fault, or the user
+/// interrupts.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let wanted = options.name.as_deref().unwrap_or("");
     let faults: Vec<_> = FAULTS.iter().filter(|fault| fault.name.contains(wanted)).collect();
@@ -92,7 +93,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             say!("            {why}");
         }
         let finds = |seed: u64| -> Result<bool, Failed> {
-            // What depends on time may take several.
+            // A fault that depends on time may need several tries.
             for _ in 0..TRIES {
                 if find(fault, &seed.to_string(), "1")?.0.is_some() {
                     return Ok(true);
@@ -122,7 +123,7 @@ fn found_by(output: &str) -> Option<u64> {
     behind.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// A seed that is another one each time.
+/// A seed that differs each time.
 fn random_seed() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (now.as_micros() as u64 & ((1 << 48) - 1)).to_string()
@@ -160,7 +161,7 @@ impl Seeds {
     }
 }
 
-/// What was wrong, in the words of the conversation, or of farjump's own check.
+/// The reason of a failure, in the words of the conversation, or of farjump's own check.
 fn reason(output: &str) -> Option<&str> {
     let failed = |line: &&str| line.contains("panicked at ") && !line.contains("fuzz/conversations/tests");
     output.lines().skip_while(|line| !failed(line)).nth(1)
@@ -181,7 +182,7 @@ fn copy(into: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
             std::os::unix::fs::symlink(linked, &to).map_err(|error| failed(&to, error))?;
             continue;
         }
-        // One that was removed, and is tracked still.
+        // git still tracks files that were removed.
         let Ok(mut bytes) = fs::read(&from) else { continue };
         if let Ok(text) = str::from_utf8(&bytes) {
             bytes = with_faults(&name, text, FAULTS)?.into_bytes();

@@ -1,14 +1,14 @@
 //! The faults, as changes to the sources.
 
-/// Stands in a change for the condition under which the fault is there.
+/// Placeholder in a change for the condition under which the fault is active.
 pub(super) const FAULTY: &str = "FAULTY";
 
 /// The conversations that find a fault: a test of `fuzz/conversations`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Finder {
-    /// Those about calls that run later.
+    /// Conversations about calls that run later.
     Errands,
-    /// Those about stores.
+    /// Conversations about stores.
     Stores,
 }
 
@@ -37,26 +37,26 @@ impl Finder {
 pub(super) struct Change {
     /// The file, from the top folder.
     pub(super) file: &'static str,
-    /// Text that stands there once.
+    /// Text that occurs there once.
     pub(super) from: &'static str,
-    /// The text in its place. It does what that did unless [`FAULTY`] is true.
+    /// The text in its place. It does the same unless [`FAULTY`] is true.
     pub(super) to: &'static str,
 }
 
-/// A fault that was mended.
+/// A mended fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     /// Its name.
     pub(super) name: &'static str,
     /// The conversations that find it.
     pub(super) finder: Finder,
-    /// What puts it back.
+    /// The changes that put it back.
     pub(super) changes: &'static [Change],
 }
 
 /// All faults.
 pub(super) const FAULTS: &[Fault] = &[
-    // Calls that run later had no principal, no hold, and no end of their right.
+    // Calls that run later without a principal, a hold, or an end of their right.
     Fault {
         name: "again-for-another",
         finder: Finder::Errands,
@@ -129,7 +129,7 @@ pub(super) const FAULTS: &[Fault] = &[
             to: "named.code(&id).or_else(own).or_else(|| (FAULTY).then(|| farjump_loader::Domain::default().key(id)))",
         }],
     },
-    // Memory of ended links was free while their peers used it.
+    // Memory of ended links, free while their peers still use it.
     Fault {
         name: "owner-frees",
         finder: Finder::Stores,
@@ -208,7 +208,7 @@ pub(super) const FAULTS: &[Fault] = &[
             },
         ],
     },
-    // Stores had neither a budget nor a unit of work.
+    // Stores without a budget or a unit of work.
     Fault {
         name: "heap-uncounted",
         finder: Finder::Stores,

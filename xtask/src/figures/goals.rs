@@ -11,7 +11,7 @@ use super::section_file::{Kept, Row};
 pub(crate) struct Bound {
     pub(crate) what: String,
     pub(crate) against: String,
-    /// The section, and which of its rows.
+    /// The section. This field and the next three select rows.
     section: String,
     metric: String,
     transport: String,
@@ -23,18 +23,18 @@ pub(crate) struct Bound {
     sources: Option<u64>,
     /// The mode; all by default.
     mode: Option<String>,
-    /// Whether it is about figures with the time of a modelled network; about both kinds by default.
+    /// True if the bound is on figures with the time of a modelled network, false if on others; both by default.
     modelled: Option<bool>,
-    /// Whether it is only about data from the length on that arithmetic gives for each row.
+    /// True if the bound is only on data from the length on that arithmetic gives for each row.
     #[serde(default)]
     from_arithmetic: bool,
     /// The bounded column.
     #[serde(default)]
     of: Of,
-    /// The limit for processors that are near, or neither near nor far: one of these two.
+    /// The limit for processors that are near, or neither near nor far. A bound has one of these two.
     at_most: Option<f64>,
     at_least: Option<f64>,
-    /// That for processors that are far, where it differs.
+    /// The limit for processors that are far, if it differs.
     far: Option<f64>,
 }
 
@@ -57,9 +57,9 @@ enum Of {
 /// Verdict on a bound.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Verdict {
-    /// In every row; the worst of them.
+    /// Every row keeps the bound; the worst of them.
     Reached(String),
-    /// Not in every row; the worst of them, and how many rows did.
+    /// Some row does not keep the bound; the worst, and the number of rows that do.
     NotReached(String),
     /// There are no rows with figures, for this reason.
     NotMeasured(String),
@@ -80,7 +80,7 @@ impl Bound {
         }
     }
 
-    /// Judges it by the measured rows.
+    /// Judges the bound by the measured rows.
     pub(crate) fn judge(&self, runs: &[Kept]) -> Verdict {
         let Some(run) = runs.iter().find(|run| run.section == self.section) else {
             return Verdict::NotMeasured(format!("section {} was not run", self.section));
@@ -141,7 +141,7 @@ impl Bound {
         shown + &row.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default()
     }
 
-    /// Factor by which a row exceeds its bound: up to 1 it does not.
+    /// Factor by which a row exceeds its bound. Up to 1 the row keeps it.
     fn excess(&self, row: &Row) -> Option<f64> {
         let far = self.far.filter(|_| row.state.as_deref() == Some("far"));
         let limit = far.unwrap_or(self.near());
@@ -150,7 +150,7 @@ impl Bound {
     }
 }
 
-/// Whether a row's data are at least as long as those from which farjump must be ahead.
+/// Returns whether a row's data are at least as long as those from which farjump must be ahead.
 fn is_from_arithmetic(row: &Row) -> bool {
     let from = row.others.get("ahead_from").and_then(Value::as_u64);
     from.zip(row.size).is_some_and(|(from, size)| size >= from)

@@ -1,5 +1,5 @@
-//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump perf` runs there, and
-//! its report comes back over the machine's console.
+//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump perf` runs there, and its
+//! report comes back over the machine's console.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(super) fn measure(
     let counter = folder.path().join("libcounter.so");
     let source = root().join("ifuncs/samples/c/counter.c");
     let built = Run::new(program, interrupt).args(["build"]).args([&source]).args(["-o"]).args([&counter]);
-    // Nine tenths of it are for debuggers.
+    // Nine tenths of the program are debug information.
     let stripped = folder.path().join("farjump");
     let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
     for made in [built, strip] {
@@ -59,7 +59,7 @@ pub(super) fn measure(
 /// The machine's command: a line of a shell.
 fn line(arguments: &[String]) -> String {
     let arguments = arguments.join(" ");
-    // Errors are searched for below: a pipe's status is that of its last command.
+    // The report is searched for errors: a pipe's status is that of its last command.
     format!(
         "farjump {arguments} --counter programs/libcounter.so --json >report 2>errors || status=$?
          sed 's/^/{MARK}/' report; grep '^error: ' errors || true; exit ${{status:-0}}"
@@ -73,8 +73,8 @@ fn report(console: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The reason why a machine measured nothing, or stopped early: farjump's message, or the chore's report on
-/// the machine.
+/// The reason why a machine measured nothing, or stopped early: farjump's message, or the chore's report on the
+/// machine.
 fn why_not(console: &str) -> Option<String> {
     let lines = || console.lines().map(str::trim_end);
     let said = lines().find_map(|line| line.strip_prefix("error: "));

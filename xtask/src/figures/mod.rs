@@ -1,8 +1,8 @@
 //! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
 //!
 //! `figures.toml` lists the runs ([`mod@sections`]) and the bounds on their figures ([`mod@goals`]); [`section_file`]
-//! stores each run, [`results`] writes the page. The page is made from the stored runs: a section that is run
-//! alone changes nothing of the others.
+//! stores each run, [`results`] writes the page. The page is made from the stored runs: running one section alone
+//! changes nothing in the others.
 
 mod goals;
 mod in_vm;
@@ -49,7 +49,7 @@ pub(crate) struct Options {
 #[derive(Clone, Debug)]
 struct Named(Vec<&'static Section>);
 
-/// Measures, and writes the page. `true` unless a section ended early; the page names sections that this
+/// Measures, and writes the page. Returns `true` unless a section ended early. The page names sections that this
 /// farjump lacks.
 ///
 /// # Errors
@@ -120,10 +120,10 @@ fn command(section: &Section, rounds: u32) -> Vec<String> {
     set.chain(words.map(str::to_owned)).collect()
 }
 
-/// The arguments of a section's run, with the path of UCX's library where one is named.
+/// The arguments of a section's run, with the path of UCX's library in place of its placeholder.
 ///
 /// # Errors
-/// When interrupted, or that UCX is not available.
+/// When interrupted, or UCX is not available.
 fn arguments(section: &Section, rounds: u32, interrupt: &Interrupt) -> Result<Vec<String>, Failed> {
     let mut words = command(section, rounds);
     words.drain(..1 + usize::from(section.tls.is_some()));
@@ -175,7 +175,7 @@ fn measure(
     }
     if section.picture {
         let picture = folder.join(results::picture(&section.name));
-        // An old one would pass for the new measurement.
+        // An old picture would pass for the new measurement.
         if picture.exists() {
             fs::remove_file(&picture).map_err(|error| failed(&picture, &error))?;
         }
@@ -188,7 +188,7 @@ fn measure(
 }
 
 /// # Errors
-/// A command failed, with its own message.
+/// When a command failed, with its own message.
 fn succeeded(ended: &Ended) -> Result<(), Failed> {
     if ended.status.success() {
         return Ok(());
@@ -197,7 +197,7 @@ fn succeeded(ended: &Ended) -> Result<(), Failed> {
     Err(Failed::Because(said.map_or_else(|| ended.status.to_string(), str::to_owned)))
 }
 
-/// farjump with default features, and with the features that sections need: copies, which a later build
+/// farjump with default features, and with the features that sections need. These are copies, which a later build
 /// leaves unchanged.
 struct Programs(BTreeMap<Option<&'static str>, Result<PathBuf, String>>);
 
@@ -291,13 +291,13 @@ mod tests {
 
     const REPORT: &str = r#"{"machine": {}, "rounds": [], "rows": [{"metric": "rate", "unit": "million/s", "subject": "farjump"}]}"#;
 
-    /// A section run by a script in farjump's place: why it failed, its number of rows, and whether it made a
-    /// picture.
+    /// Runs a section with a script in farjump's place. Returns the reason of its failure, its number of rows, and
+    /// whether it made a picture.
     fn measured(script: &str, limit: Duration) -> (Option<String>, usize, bool) {
         let folder = crate::scratch::folder().expect("a folder can be made");
         fs::create_dir(folder.path().join("figures")).expect("a folder can be made");
         let program = folder.path().join("farjump");
-        // Another process writes it: a file that this process has open for writing could not be run.
+        // Another process writes the file: a file that this process has open for writing could not be run.
         let written = Command::new("sh")
             .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 700 "$2""#, "sh", script])
             .arg(&program)

@@ -11,7 +11,7 @@ use super::sections::{Section, bounds, sections};
 use super::sentences::remark;
 use super::table::tables;
 
-/// Lines of a table beyond which it is folded.
+/// Number of lines from which a table is folded.
 const LONG: usize = 16;
 
 /// The page. Pictures are searched for in `folder`, where the page will be.

@@ -76,20 +76,20 @@ impl Kept {
         Ok(Some(kept))
     }
 
-    /// Writes it to a file.
+    /// Writes the run to a file.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// When the file cannot be written.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Failed> {
         let wrong = |error: &dyn std::fmt::Display| Failed::Because(format!("{}: {error}", path.display()));
         let value = serde_json::to_value(self).map_err(|error| wrong(&error))?;
         fs::write(path, by_lines(&value)).map_err(|error| wrong(&error))
     }
 
-    /// Takes over the output of `farjump perf --json`.
+    /// Adds the output of `farjump perf --json`.
     ///
     /// # Errors
-    /// The output has another format.
+    /// When the output has another format.
     pub(crate) fn take(&mut self, printed: &str) -> Result<(), Failed> {
         self.read_report(printed).map_err(|error| {
             Failed::Because(format!("what it printed is not what docs/perf.md says: {error}"))
@@ -108,10 +108,10 @@ impl Kept {
         self.rows().map(|_| ())
     }
 
-    /// Its rows.
+    /// The run's rows.
     ///
     /// # Errors
-    /// A row lacks a required column.
+    /// When a row lacks a required column.
     pub(crate) fn rows(&self) -> Result<Vec<Row>, serde_json::Error> {
         self.rows.iter().map(Row::deserialize).collect()
     }
@@ -122,7 +122,7 @@ impl Kept {
     }
 }
 
-/// An object with a line for each of its values, and for each element of lists.
+/// An object as text with a line for each of its values, and for each element of lists.
 fn by_lines(object: &Value) -> String {
     let lines = object.as_object().into_iter().flatten().map(|(key, value)| {
         let value = match value.as_array().map(Vec::as_slice) {
@@ -143,7 +143,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A run with these rows, to each of which the usual cells are added.
+    /// A run with these rows, each completed by the usual cells.
     pub(crate) fn kept(section: &str, rows: &[Value]) -> Kept {
         let usual = json!({
             "metric": "latency", "unit": "us", "subject": "farjump", "transport": "shm", "mode": "cached", "size": 8,

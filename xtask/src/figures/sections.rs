@@ -22,10 +22,10 @@ pub(crate) struct Section {
     /// Whether it has a picture.
     #[serde(default)]
     pub(crate) picture: bool,
-    /// The kernels of the virtual machines that it is measured in, by series; none for this machine itself.
+    /// The series of the kernels in whose virtual machines the section is measured; none for this machine itself.
     #[serde(default)]
     pub(super) kernels: Vec<String>,
-    /// The one of these kernels that this section is about.
+    /// The kernel of these that the section is about.
     #[serde(skip)]
     pub(crate) kernel: Option<String>,
     /// Features of farjump's that are off by default.
@@ -33,10 +33,10 @@ pub(crate) struct Section {
     /// Time limit.
     #[serde(rename = "minutes", default = "usual_limit", deserialize_with = "minutes")]
     pub(crate) limit: Duration,
-    /// Least number of rounds, where a ratio close to 1 has to be distinguished from 1.
+    /// Least number of rounds, for a ratio so close to 1 that it has to be distinguished from 1.
     #[serde(default)]
     pub(crate) rounds: u32,
-    /// Delay of packets from source to target, which are then in network namespaces of their own.
+    /// Delay of packets from source to target. With a delay both run in network namespaces of their own.
     #[serde(rename = "delay_ms", default, deserialize_with = "milliseconds")]
     pub(crate) delay: Option<Duration>,
     /// `UCX_TLS` of the run: the transports that UCX may use.
@@ -69,7 +69,7 @@ static LISTED: LazyLock<Listed> = LazyLock::new(|| {
     listed
 });
 
-/// All sections, in the order of running and showing.
+/// All sections, in the order in which they run and are shown.
 pub(crate) fn sections() -> &'static [Section] {
     &LISTED.section
 }
@@ -98,7 +98,7 @@ impl Section {
 /// The name of all sections that are measured in virtual machines.
 const VERBS: &str = "verbs";
 
-/// The section of this name, or those in virtual machines.
+/// The section of this name, or all sections in virtual machines.
 pub(crate) fn named(name: &str) -> Result<Vec<&'static Section>, String> {
     let is_meant = |section: &&Section| section.name == name || (name == VERBS && section.kernel.is_some());
     let found: Vec<_> = sections().iter().filter(is_meant).collect();

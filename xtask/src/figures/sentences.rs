@@ -74,7 +74,7 @@ fn ring(large: &[Row], small: &[Row]) -> Option<String> {
     })
 }
 
-/// Whether UCX's own tool agrees with the baseline.
+/// States whether UCX's own tool agrees with the baseline.
 pub(crate) fn agreement(rows: &[Row]) -> String {
     let of_tool: Vec<_> = rows.iter().filter(|row| row.reference.as_deref() == Some("perftest")).collect();
     let judged = of_tool.iter().filter_map(|row| Some((row, row.agrees?, row.ratio?)));

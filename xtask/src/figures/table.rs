@@ -1,11 +1,11 @@
-//! A section's rows as a table: repeated measurements of one thing in one line, each thing in a column of its
+//! A section's rows as a table: a line has the repeated measurements of one thing, and each thing has a column of its
 //! own.
 
 use serde_json::Value;
 
 use super::section_file::Row;
 
-/// Columns that are not shown, or that the command shows. Other numbers get a column named by their key.
+/// Columns that are not shown, or that the command shows. Any other number gets a column with its key as the name.
 const HIDDEN: [&str; 14] = [
     "arrival",
     "iterations",
@@ -172,7 +172,7 @@ pub(crate) fn ratio(row: &Row) -> Option<String> {
     })
 }
 
-/// A number of bytes as `farjump perf` takes it.
+/// A number of bytes in the form that `farjump perf` takes.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0 => "0 B".to_owned(),

@@ -1,5 +1,5 @@
-//! ProxyStore's own tests, as its source distributions have them, with farjump's connector in the place of theirs; and
-//! the tests of that connector, which need ProxyStore.
+//! ProxyStore's own tests, from its source distributions, with farjump's connector in place of ProxyStore's
+//! connectors. Also the tests of that connector, which need ProxyStore.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use crate::test_report::Tally;
 use crate::wheels::{by_pip, kept};
 use crate::workspace::{Workspace, root};
 
-/// The name of all of them in counts.
+/// The name of all these tests in counts.
 const NAME: &str = "ProxyStore's own tests";
-/// The interpreter: packages.txt has the wheels for it.
+/// The minor version of the interpreter: packages.txt has the wheels for it.
 const VERSION: u32 = 11;
 /// The folder of the plugins, and of the lists of packages.
 const FOLDER: &str = "python/tests/proxystore_suite";
-/// The folder of the downloads. Another number after a change of the lists.
+/// The folder of the downloads. A change of the lists needs a new number.
 const KEPT: &str = "proxystore/2";
 /// Limit for a download on a slow network.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// The folder of a source distribution, the plugin that puts the connector in place, and the tests.
+/// Each source distribution's folder, the plugin that sets the connector, and the tests.
 const SUITES: [(&str, &str, &[&str]); 2] = [
     (
         "proxystore-1.1.0",
@@ -34,8 +34,8 @@ const SUITES: [(&str, &str, &[&str]); 2] = [
     ("proxystore_ex-0.1.5", "proxystore_ex_plugin", &["tests/connectors/connectors_test.py"]),
 ];
 
-/// Runs the tests on one interpreter. With `builds`, builds the program farjump, which serves as a target; otherwise it
-/// was built with the other tests.
+/// Runs the tests on one interpreter. With `builds`, builds the program farjump, which serves as a target; otherwise
+/// it was built with the other tests.
 ///
 /// # Errors
 /// When interrupted, or the wheel cannot be built.
@@ -75,7 +75,7 @@ pub(crate) fn all(builds: bool, interrupt: &Interrupt) -> Result<Tally, Failed> 
         tally.add(suite(&format!("{NAME}: {sources}"), run.shown_as(format!("pytest -p {plugin}")), true)?);
     }
     let run = python(&["python/tests/run.py", "--in", FOLDER]).directory(root());
-    // For functions at the data of proxies.
+    // Numba compiles functions that run at the data of proxies.
     let run = match languages::numba(interrupt)? {
         Ok(numba) => run.env("PYTHONPATH", format!("{path}:{}", numba.display())),
         Err(why) => {

@@ -13,7 +13,7 @@ use crate::test_report::Tally;
 pub(crate) use wheels::Choice;
 use wheels::Wheel;
 
-/// Tests that use UCX: their name here, cargo's arguments, and the chosen tests.
+/// Tests that use UCX: their name in the table, cargo's arguments, and the chosen tests.
 struct Suite {
     name: &'static str,
     targets: &'static [&'static str],
@@ -34,8 +34,8 @@ const SUITES: [Suite; 6] = [
     Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },
 ];
 
-/// Long tests that repeat others: conformance over one of UCX's transports for shared memory each, and under
-/// other rules; the C library under sanitizers, and its measurement.
+/// Long tests that repeat others: conformance over one of UCX's transports for shared memory each, and under other
+/// rules; the C library under sanitizers, and its measurement.
 const REPEATED: [&str; 5] =
     ["_memory_alone", "ucx_put_fenced", "ucx_put_checked", "under_address_sanitizer", "measuring::"];
 
@@ -47,8 +47,7 @@ pub(crate) fn newest_library(interrupt: &Interrupt) -> Result<Result<PathBuf, St
     Ok(Wheel::newest().folder(interrupt)?.map(|folder| folder.join("libucp.so.0")))
 }
 
-/// Runs every suite with the newest known version, without those tests that only repeat others
-/// ([`REPEATED`]).
+/// Runs every suite with the newest known version, without the tests that only repeat others ([`REPEATED`]).
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
@@ -60,7 +59,7 @@ pub(crate) fn newest(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fai
     })
 }
 
-/// Runs every suite with each of these.
+/// Runs every suite with each of these versions.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
@@ -68,7 +67,7 @@ pub(crate) fn run(with: &[Choice], interrupt: &Interrupt) -> Result<Tally, Faile
     run_but(with, &[], interrupt)
 }
 
-/// Runs every suite with each of these, without tests whose names contain one of `left_out`.
+/// Runs every suite with each of these versions, without tests whose names contain one of `left_out`.
 fn run_but(with: &[Choice], left_out: &[&str], interrupt: &Interrupt) -> Result<Tally, Failed> {
     let programs = TestPrograms::built_or_build(interrupt)?;
     let mut tally = Tally::default();
@@ -121,8 +120,8 @@ impl Suite {
         ));
         let run = run.env("FARJUMP_TEST_UCX", choice.version()).mark(&format!("UCX {} | ", choice.version()));
         let run = match folder {
-            // The first variable opens the library; by the others programs in C are linked with it and find
-            // it.
+            // `FARJUMP_UCX` is for farjump, which opens the library. Programs in C are linked with the library by
+            // `LIBRARY_PATH`, and find it by `LD_LIBRARY_PATH`.
             Some(folder) => ["LIBRARY_PATH", "LD_LIBRARY_PATH"]
                 .into_iter()
                 .fold(run.env("FARJUMP_UCX", folder.join("libucp.so.0")), |run, name| {

@@ -1,4 +1,4 @@
-//! Other versions of UCX than the system's: PyPI's wheels, which pip installs into a cache of the user's.
+//! Other versions of UCX than the system's: PyPI's wheels, which pip installs into a folder among the user's caches.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use crate::wheels::Set;
 
 /// The package. Each wheel holds the libraries, headers and tools of a UCX below `libucx`.
 const PACKAGE: &str = "libucx-cu12";
-/// The version of Debian 12, which is used as installed.
+/// The version of Debian 12, which is used as it is installed.
 const SYSTEM: &str = "1.13";
-/// Versions of UCX, those of the wheels, and the hashes of these for 64-bit x86. The last is the newest.
+/// Versions of UCX, the versions of the wheels, and the hashes of the wheels for 64-bit x86. The last is the newest.
 const WHEELS: [Wheel; 9] = [
     Wheel::new("1.14.1", "1.14.1.post2", "60d6b6e6c929264cc29549e4e23c86c9a5b0eb44b06999b6afb17eb736bbd56e"),
     Wheel::new("1.15.0", "1.15.0.post2", "1f139d2b8393053fa5447efe1258d8246322a461a1c18e7b04c0163d2541fb01"),
@@ -33,7 +33,7 @@ pub(crate) struct Wheel {
     sha256: &'static str,
 }
 
-/// A UCX to test with.
+/// A UCX for the tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
     /// The system's, which must be of this version.
@@ -60,7 +60,7 @@ impl Wheel {
         let Wheel { version, release, sha256 } = self;
         let pinned = [(PACKAGE, release, sha256)];
         let set = Set { what: &format!("UCX {version}"), name: &format!("ucx/{release}"), pinned: &pinned };
-        // They are larger than all other files.
+        // The archives are larger than all other files.
         let folder = set.folder(|installed| strip(&installed.join("libucx/lib")), interrupt)?;
         Ok(folder.map(|folder| folder.join("libucx/lib")))
     }
@@ -70,7 +70,7 @@ impl Choice {
     /// The UCX that a user names: `1.13` for the system's, two numbers or all of them for others.
     ///
     /// # Errors
-    /// When there is none of this name, with the existing ones.
+    /// When there is none of this name. The error lists the existing ones.
     pub(crate) fn parse(name: &str) -> Result<Choice, String> {
         if name == SYSTEM {
             return Ok(Choice::System(SYSTEM));

@@ -9,8 +9,8 @@ use cpio::newc::{self, Builder};
 use super::newer;
 use crate::process::Failed;
 
-/// Files of the packages that are left out, with all below them: documentation, converters of character sets,
-/// and other devices' drivers, each of which every program that lists devices would load.
+/// Files of the packages that are left out, with all below them: documentation, converters of character sets, and
+/// drivers of other devices. Every program that lists devices would load each of these drivers.
 const LEFT_OUT: [&str; 6] =
     ["usr/share", "usr/include", "var", "boot", "usr/lib/x86_64-linux-gnu/gconv", "etc/libibverbs.d"];
 
@@ -29,7 +29,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// An empty one in the file at `path`, with the folders that a system needs.
+    /// Creates an archive in the file at `path`, with the folders that a system needs.
     pub(super) fn create(path: &Path) -> Result<Archive, Failed> {
         let shown = path.display().to_string();
         let file = File::create(path).map_err(|error| Failed::Because(format!("{shown}: {error}")))?;
@@ -48,7 +48,7 @@ impl Archive {
             }
         }
         self.add_below(root, "")?;
-        // The packages' scripts, which did not run, decide which program it is.
+        // The packages' scripts would choose the program, and did not run.
         if !root.join("bin/sh").exists() && !root.join("usr/bin/sh").exists() {
             self.add("bin/sh", LINK, b"dash")?;
         }
@@ -99,7 +99,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a copy of a file. All files are executable: permissions do not matter in there.
+    /// Adds a copy of a file. All files are executable: permissions do not matter in the machine.
     pub(super) fn add_file(&mut self, name: &str, file: &Path) -> Result<(), Failed> {
         let bytes =
             fs::read(file).map_err(|error| Failed::Because(format!("{}: {error}", file.display())))?;
@@ -128,7 +128,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Ends it.
+    /// Ends the archive.
     pub(super) fn finish(self) -> Result<(), Failed> {
         let path = self.path;
         let failed = |error| Failed::Because(format!("{path}: {error}"));
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(find("etc/libibverbs.d/rxe.driver").unwrap().2, "driver rxe\n");
         assert!(find("bin/sh").is_none() && find("usr/share").is_none());
         assert!(find("etc/libibverbs.d/mlx5.driver").is_none());
-        // Checked with another program, where there is one: the kernel should read the same.
+        // If cpio is installed, it has to list the same: the kernel reads this format.
         if let Ok(listed) = Command::new("cpio").arg("-it").stdin(File::open(&path).unwrap()).output() {
             assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), entries.len());
         }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 /// Exit status of a skipped test program.
 const SKIPPED: i32 = 77;
-/// Lines of the console's end that are kept: those that a failure shows.
+/// Number of lines of the console's end that a failure shows.
 const LAST_LINES: usize = 20;
-/// The same of a kernel that panicked: its report of the first fault is longer, and stands before its last words.
+/// The same number for a kernel that panicked: its report of the first fault is longer, and stands before its last
+/// words.
 const PANIC_LINES: usize = 90;
 /// A kernel's last words.
 const PANIC: &str = "Kernel panic - not syncing";
@@ -14,7 +15,7 @@ const PANIC: &str = "Kernel panic - not syncing";
 /// Log of a machine's run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Log {
-    /// Its kernel's release, once it is up: it has its device, and has met the other machine of a pair.
+    /// Its kernel's release, once it is up: it has its device, and has found the other machine of a pair.
     pub(super) kernel: Option<String>,
     /// The reason why it did not finish.
     pub(super) broke: Option<String>,
@@ -25,7 +26,7 @@ pub(super) struct Log {
     last_lines: Vec<String>,
 }
 
-/// Whether a machine that prints this line is up.
+/// Returns whether a machine that prints this line is up.
 pub(super) fn is_up(line: &str) -> bool {
     line.starts_with("@@ up ")
 }
@@ -60,7 +61,7 @@ impl Verdict {
 }
 
 impl Log {
-    /// Reads a console; `broke` is why the machine did not end in order.
+    /// Reads a console; `broke` is the reason why the machine did not end in order.
     pub(super) fn read(console: &str, broke: Option<String>) -> Log {
         let mut log = Log::default();
         let mut lacks = None;
@@ -100,7 +101,7 @@ impl Log {
                 }
             }
         }
-        // Its own words say more than the way in which QEMU ended.
+        // The machine's own words say more than QEMU's exit status.
         log.broke = lacks.or(broke);
         if log.broke.is_none() && !is_done {
             log.broke = Some("it was off before all was done".to_owned());
@@ -111,7 +112,8 @@ impl Log {
         log
     }
 
-    /// Whether it came up. If not, no line of farjump's has run: the emulator, the kernel or the cable failed.
+    /// Returns whether the machine came up. If not, no line of farjump's has run: the emulator, the kernel or the
+    /// cable failed.
     pub(super) fn has_come_up(&self) -> bool {
         self.kernel.is_some()
     }

@@ -1,6 +1,5 @@
-//! A newer UCX than the distribution's, with RDMA, from a PyPI wheel. UCX's own wheels have no RDMA. nixl's
-//! have, and were built without UCX's assertions, one of which ends processes on Soft-RoCE
-//! (`docs/vm-test.md`).
+//! A newer UCX than the distribution's, with RDMA, from a PyPI wheel. UCX's own wheels have no RDMA. nixl's have
+//! RDMA, and were built without UCX's assertions, one of which ends processes on Soft-RoCE (`docs/vm-test.md`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +11,12 @@ use crate::wheels::{by_pip, kept};
 /// The wheel, as pip takes it: exactly these bytes.
 const WHEEL: &str =
     "nixl-cu12==1.5.1 --hash=sha256:341d0dfa499f941c054614252f1d8047d1380e33f29c87707372ff5ec7d3779a\n";
-/// Python and system of the wheel, whatever this machine has.
+/// Python and system of the wheel. They do not depend on this machine's.
 const FOR: [&str; 6] =
     ["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--only-binary", ":all:"];
 /// The folder of the download.
 const KEPT: &str = "nixl/1.5.1";
-/// Folder of its libraries in it.
+/// The folder of its libraries in the download.
 const LIBRARIES: &str = "nixl_cu12.libs";
 /// UCX's libraries, and one dependency, by the beginnings of their names.
 const TAKEN: [&str; 5] = ["libucm-", "libucp-", "libucs-", "libuct-", "libnuma-"];
@@ -55,8 +54,8 @@ type Files = Vec<(String, PathBuf)>;
 /// Names of links, and their targets.
 type Links = Vec<(String, String)>;
 
-/// The files to take from a folder of libraries, with their names in the machine's folder; and the links,
-/// with their targets.
+/// The files to take from a folder of libraries, with their names in the machine's folder; and the links, with their
+/// targets.
 pub(super) fn chosen(folder: &Path) -> Result<(Files, Links), Failed> {
     let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
     let mut files = vec![("ucx/libuct_ib.so.0.0.0".to_owned(), folder.join("ucx/libuct_ib.so.0.0.0"))];
@@ -68,7 +67,7 @@ pub(super) fn chosen(folder: &Path) -> Result<(Files, Links), Failed> {
             links.push(("libucp.so.0".to_owned(), name.clone()));
         }
         if name.starts_with("libibverbs-") {
-            // The system's has the driver of Soft-RoCE.
+            // The system's libibverbs has the driver of Soft-RoCE.
             links.push((name, "/usr/lib/x86_64-linux-gnu/libibverbs.so.1".to_owned()));
         } else if TAKEN.iter().any(|begin| name.starts_with(begin)) {
             files.push((name, entry.path()));

@@ -25,7 +25,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// Measures this many rounds.
 ///
 /// # Errors
-/// There is no compiler of C, or of bitcode, or the two ways count otherwise.
+/// There is no compiler of C or of bitcode, or the two ways count differently.
 pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let library = folder.path().join("libfilter.so");

@@ -1,4 +1,4 @@
-//! Cost of each layer of a cached call, in one process with all data in the nearest cache: in nanoseconds,
+//! Cost of each layer of a cached call, in one process with all data in the nearest cache. Costs are in nanoseconds,
 //! and in instructions, which do not depend on the machine's load.
 
 use std::hint::black_box;

@@ -1,7 +1,7 @@
-//! Sums floats that are at rest, as data in a target are: by images for the baseline, for level v3 and for exactly
-//! this CPU, and by bitcode that is compiled here. Each is compared with the function of a library, which is the same source compiled by the same compiler
-//! for the baseline. Both are called here, and by a link in a target of another process, where the library's function
-//! is the target's own.
+//! Sums floats that are at rest, as data in a target are. The sums are by images for the baseline, for level v3 and for
+//! exactly this CPU, and by bitcode that is compiled here. Each is compared with the function of a library, which is
+//! the same source compiled by the same compiler for the baseline. Both are called here, and by a link in a target of
+//! another process, where the library's function is the target's own.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -96,7 +96,7 @@ impl Work {
     }
 }
 
-/// The floats: whole numbers, whose sum is exact in any order.
+/// Returns the floats: whole numbers, whose sum is exact in any order.
 fn lines() -> Vec<Line> {
     vec![Line(std::array::from_fn(|number| (number % 8) as f32)); LARGEST / size_of::<Line>()]
 }
@@ -116,7 +116,7 @@ fn time(main: Main, lines: &mut [Line], bytes: usize) -> Result<f64, Failure> {
     Ok(time)
 }
 
-/// The first line of what the compiler says of itself.
+/// Returns the first line of the compiler's text about itself.
 fn version() -> Result<String, Failure> {
     let said = Command::new(COMPILER).arg("--version").output();
     let said = said.map_err(|error| format!("cannot run `{COMPILER}`, which this needs: {error}"))?;
@@ -130,7 +130,7 @@ struct Contestant {
     image: Arc<LinkedImage>,
 }
 
-/// The libraries, and what places their images here.
+/// The libraries, and the store that places their images here.
 struct Builder {
     folder: PathBuf,
     store: Store,
@@ -174,7 +174,7 @@ impl Builder {
         Ok(Contestant { name, library, image })
     }
 
-    /// The code that a target makes of bitcode, optimised.
+    /// Returns the code that a target makes of bitcode, optimised.
     fn bitcode(&mut self, target: Platform) -> Result<Contestant, Failure> {
         let library = Library::open(self.library("bitcode", &[target], None, true)?)?;
         let bitcode = library.images().last().ok_or("a library has bitcode")?;

@@ -91,7 +91,7 @@ impl Samples {
         })
     }
 
-    /// The receiver of a stream acknowledges after this many samples.
+    /// Returns the number of samples after which the receiver of a stream acknowledges.
     #[inline]
     fn quarter(&self) -> u64 {
         (self.capacity / 4).max(1)

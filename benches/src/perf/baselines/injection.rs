@@ -33,7 +33,8 @@ pub(crate) struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// Calls of `library`'s function with a prefix of `args` as arguments, in streams of batches of `batch`.
+    /// Makes the endpoint for calls of `library`'s function, with a prefix of `args` as arguments. Streams are batches
+    /// of `batch`.
     pub(crate) fn new(link: &'a Link, library: &'a Library, args: Vec<u8>, batch: u32) -> Calls<'a> {
         Calls { link, library, args, size: 0, batch: batch.into() }
     }
@@ -106,11 +107,11 @@ pub(crate) struct Polls {
     ran: u64,
     /// The count at the start of the present measurement.
     before: u64,
-    /// How often it yielded its processor to the source since then.
+    /// The number of times that it yielded its processor to the source since then.
     yields: u64,
 }
 
-/// What a target does while nothing comes.
+/// A target's behaviour while nothing comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
     /// Sleeps.
@@ -136,7 +137,7 @@ impl Polls {
         Polls::listen(socket, transport, set, counter, |builder| builder.args(count).max_sources(sources))
     }
 
-    /// As [`Polls::of_counter`], for one source, of which it takes bitcode rather than images.
+    /// Builds a target as [`Polls::of_counter`] does, for one source. It takes bitcode rather than images.
     pub(crate) fn of_bitcode(
         socket: &str,
         transport: &str,

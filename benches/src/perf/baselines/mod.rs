@@ -47,7 +47,7 @@ pub(super) enum Connected {
 }
 
 impl Unconnected {
-    /// An endpoint with this offer, which is connected to the peer by `connect`.
+    /// Makes an endpoint with this offer. `connect` connects it to the peer.
     fn new(
         offer: Offer,
         connect: impl FnOnce(&Offer, &Memory) -> Result<Connected, Failure> + 'static,
@@ -55,7 +55,7 @@ impl Unconnected {
         Unconnected { offer, connect: Box::new(connect) }
     }
 
-    /// A target of farjump's, to which links connect.
+    /// Makes the endpoint of a target of farjump's, to which links connect.
     pub(super) fn target(target: Box<dyn Receiver>) -> Unconnected {
         Unconnected::new(Offer::default(), |_, _| Ok(Connected::Target(target)))
     }

@@ -33,13 +33,13 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout without a ring, for payloads of up to `longest` bytes.
+    /// Returns the layout without a ring, for payloads of up to `longest` bytes.
     pub(crate) fn without_rings(longest: usize) -> Layout {
         Layout { region: 0, longest, slot: None }
     }
 
-    /// The layout of a ring of `ring` bytes, extended without a slot length to hold `longest` bytes of
-    /// payload twice.
+    /// Returns the layout of a ring of `ring` bytes, extended without a slot length to hold `longest` bytes of payload
+    /// twice.
     ///
     /// # Errors
     /// The longest message exceeds a slot, or two slots exceed the ring.
@@ -94,7 +94,8 @@ pub(crate) trait Writer {
         watch: &Watch,
     ) -> Result<(), Failure>;
 
-    /// Writes one word, which becomes visible eventually. Returns false if a later one has to do.
+    /// Writes one word, which becomes visible eventually. Returns false if it did not write, so that a later word has
+    /// to do.
     fn return_credit(&mut self, at: usize, word: u64) -> Result<bool, Failure>;
 
     /// Prefetches the line at `at` for writing.
@@ -155,7 +156,7 @@ impl Way {
         // ahead.
         let ahead = if slot == message { AHEAD } else { slot * (AHEAD / message).max(1) };
         // A message that waits for its reply needs one slot, and the same slot each time is fastest: single
-        // calls of farjump stay near the ring's start, too (docs/decisions/frames-apart.md).
+        // calls of farjump stay near the ring's start, too (docs/design/mailbox.md).
         let slots = if one { 1 } else { ((layout.region - HEAD) / slot) as u64 };
         *self = Way { last: self.last, first: self.last, payload, message, slot, slots, next: 0, ahead };
     }
@@ -178,7 +179,7 @@ impl Way {
 }
 
 impl<W: Writer> Ring<W> {
-    /// A ring over this endpoint's region and a writer into the peer's, which has the same layout.
+    /// Makes a ring over this endpoint's region and a writer into the peer's, which has the same layout.
     ///
     /// # Safety
     /// - `region` has as many bytes as the layout says, is writable, and starts at a page.
@@ -205,7 +206,8 @@ impl<W: Writer> Ring<W> {
         unsafe { AtomicU64::from_ptr(self.region.add(at).cast()) }
     }
 
-    /// Messages of this measurement without returned credit. All earlier messages have been taken.
+    /// Returns the number of messages of this measurement without returned credit. All earlier messages have been
+    /// taken.
     #[inline]
     fn under_way(&self) -> u64 {
         // Pairs with the peer's return of credit: it does not read taken messages again.
@@ -290,7 +292,7 @@ mod tests {
         Layout { region: REGION, longest: 2000, slot }
     }
 
-    /// Two endpoints in this process. `memory` must outlive them.
+    /// Returns two endpoints in this process. `memory` must outlive them.
     fn ends(memory: &mut [Vec<u64>; 2], layout: Layout) -> [Ring<Stores>; 2] {
         let [mine, theirs] = memory.each_mut().map(|words| words.as_mut_ptr().cast::<u8>());
         // SAFETY: both regions have the layout's length and outlive the endpoints, which alone access them.

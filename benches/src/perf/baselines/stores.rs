@@ -18,7 +18,7 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// A writer into `region`.
+    /// Makes a writer into `region`.
     ///
     /// # Safety
     /// `region` has as many bytes as the layout says, is writable and aligned to 8 as long as the value

@@ -12,10 +12,10 @@ pub(super) trait Client {
     /// Begins a chase whose first word is in this shard's part.
     fn begin(&mut self, shard: usize, message: Message) -> Result<(), Failure>;
 
-    /// Does what can be done now, and adds the chases that have ended.
+    /// Does the work at hand, and adds the chases that have ended.
     fn look(&mut self, ended: &mut Vec<Ended>) -> Result<(), Failure>;
 
-    /// Returns how many messages a chase takes.
+    /// Returns the number of messages that a chase takes.
     fn messages(&self, chase: &Chase) -> u32 {
         chase.messages()
     }
@@ -50,11 +50,11 @@ impl Chases<'_> {
     /// Runs all of them.
     ///
     /// # Errors
-    /// A chase has another result, or took another number of messages, than the walk through the table says.
+    /// A chase has another result than the walk through the table, or took another number of messages.
     pub(super) fn run(&self, client: &mut dyn Client, watch: &Watch) -> Result<Timed, Failure> {
         let Chases { chases, outstanding, log2 } = *self;
         let mut singles = Vec::with_capacity(chases.len());
-        // The chase in each slot, and when it began.
+        // The chase in each slot, and the time at which it began.
         let mut slots = vec![(0_usize, 0_u64); outstanding.min(chases.len())];
         let (mut ended, mut next, mut done, mut messages) = (Vec::with_capacity(slots.len()), 0, 0, 0);
         let mut begin = |slot: usize, slots: &mut [(usize, u64)], client: &mut dyn Client, now: u64| {
@@ -67,7 +67,7 @@ impl Chases<'_> {
         for slot in 0..slots.len() {
             begin(slot, &mut slots, client, clock::now())?;
         }
-        // When each group of as many as are under way has ended.
+        // The time at which each group has ended. A group has as many chases as are under way.
         let mut groups = vec![start];
         while done < chases.len() {
             let looked = watch.until(|| {
@@ -104,7 +104,7 @@ impl Chases<'_> {
 }
 
 /// # Errors
-/// The chase did not end as the walk.
+/// The chase did not end like the walk.
 fn check(chase: &Chase, ended: &Ended, client: &dyn Client) -> Result<(), Failure> {
     let expected = client.messages(chase);
     if (ended.index, ended.messages) == (chase.end, expected) {

@@ -39,7 +39,7 @@ pub(super) struct Contestant {
     pub(super) mode: Option<&'static str>,
     pub(super) shards_in: ShardsIn,
     pub(super) against: Option<Against>,
-    /// Or the reason why it is missing.
+    /// The player, or the reason why it is missing.
     pub(super) player: Result<Player, String>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Player {
     pub(super) handled: Option<u64>,
 }
 
-/// Where the shards of a contestant are.
+/// The place of a contestant's shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ShardsIn {
     /// All on the thread of the server.
@@ -203,7 +203,7 @@ fn inject(way: &Way, table: &Arc<Table>, library: &Library, server: &mut Server)
     connect(way, Shards::Polled(shards), table, library, server)
 }
 
-/// The same for the code in mode cached, with a process for each target.
+/// Sets up targets like `inject`, for the code in mode cached, with a process for each target.
 fn in_processes(
     setting: &Setting<'_>,
     transport: &str,

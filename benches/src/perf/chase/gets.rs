@@ -51,7 +51,7 @@ struct Step {
     /// Words still to be fetched behind it.
     left: u32,
     messages: u32,
-    /// When the wire has brought it.
+    /// The time at which the wire has brought it.
     ready: u64,
 }
 
@@ -77,7 +77,7 @@ impl<R: Reads> Gets<R> {
     }
 }
 
-/// When a reply is here whose request is sent now.
+/// Returns the time at which the reply to a request sent now is here.
 #[inline]
 fn ready() -> u64 {
     match wire::latency() {

@@ -38,7 +38,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The machine code, which stays at each target.
+    /// Returns the way with machine code, which stays at each target.
     pub(super) fn cached(transport: &str, folder: &Path, mailbox: usize, number: usize) -> Way {
         let (transport, folder) = (transport.to_owned(), folder.to_owned());
         Way { transport, mode: Mode::Cached, is_bitcode: false, folder, mailbox, number }

@@ -27,7 +27,7 @@ pub(super) struct Message {
 pub(super) const LEN: usize = size_of::<Message>();
 
 impl Message {
-    /// The first message of a chase, sent now.
+    /// Returns the first message of a chase, sent now.
     pub(super) fn first(chase: &Chase, slot: u32) -> Message {
         Message { sent: wire::stamp(), index: chase.start, left: chase.depth, slot, messages: 1 }
     }
@@ -54,17 +54,17 @@ pub(super) struct Place {
     first: u32,
     log2: u32,
     client: u32,
-    // What follows is of this program alone.
+    // The fields below are this program's alone.
     ended: RefCell<Vec<Ended>>,
 }
 
 impl Place {
-    /// The place of a shard. The table must outlive it.
+    /// Returns the place of a shard. The table must outlive it.
     pub(super) fn of_shard(table: &Table, shard: usize) -> Place {
         Place::over(table.part(shard), shard, table.shards())
     }
 
-    /// The place of one of so many shards, whose part of the table must outlive it.
+    /// Returns the place of one of so many shards, whose part of the table must outlive it.
     pub(super) fn over(part: &[u64], shard: usize, shards: usize) -> Place {
         let log2 = part.len().ilog2();
         Place { words: part.as_ptr(), first: (shard << log2) as u32, ..Place::without_words(log2, shards) }
@@ -127,7 +127,7 @@ pub(super) unsafe extern "C" fn perf_chase_ended(message: *const Message, place:
     place.ended.borrow_mut().push(Ended { slot, index, messages });
 }
 
-/// The call of `chase` when it cannot go on.
+/// The call of `chase` when it cannot continue.
 pub(super) extern "C" fn perf_chase_lost(why: c_int) {
     LOST.store(why, Ordering::Relaxed);
 }

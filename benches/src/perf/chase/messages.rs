@@ -115,7 +115,7 @@ impl Messages {
         Ok(Messages { worker: Hopper::create(slots, handler)? })
     }
 
-    /// Returns how the shards are made, and where their addresses come.
+    /// Returns the function that makes the shards, and the receiver of their addresses.
     pub(super) fn shards(
         &self,
         table: Arc<Table>,
@@ -176,7 +176,7 @@ impl Shards for Memories {
     }
 }
 
-/// Returns how memory with the shards' parts is made, and where the offers come.
+/// Returns the function that makes memory with the shards' parts, and the receiver of the offers.
 pub(super) fn memories(table: Arc<Table>) -> (Make, mpsc::Receiver<Vec<Offer>>) {
     let (sender, receiver) = mpsc::channel();
     let make: Make = Box::new(move || {

@@ -1,10 +1,10 @@
 //! `chase`: a pointer chase through a permutation that lies in the tables of several shards.
 //!
-//! Every contestant does the same chases, in each round one right after another: farjump's function and UCX's
-//! active message hop from shard to shard, and gets bring each word to the client. The client's thread has one
-//! processor, and one thread that polls all shards has the other (`server`). One contestant has a process for each
-//! shard there instead (`processes`, `shard`). Each result and each number of messages is compared with a walk through
-//! the table (`table`), and each message waits for the modelled wire (`wire`).
+//! Every contestant does the same chases, in each round one right after another. farjump's function and UCX's active
+//! message hop from shard to shard, and gets bring each word to the client. The client's thread has one processor, and
+//! one thread that polls all shards has the other (`server`). One contestant has a process for each shard there instead
+//! (`processes`, `shard`). Each result and each number of messages is compared with a walk through the table (`table`),
+//! and each message waits for the modelled wire (`wire`).
 
 mod client;
 mod contestants;

@@ -57,7 +57,7 @@ fn wait_policy(shards: usize) -> WaitPolicy {
 
 /// `perf_wire_wait`, which `chase` calls first for each message.
 extern "C" fn count_and_wait(sent: u64) {
-    // Before the message goes on: then the count has each message of a chase that has ended.
+    // Counts before the message continues, so that the count has each message of a chase that has ended.
     HANDLED.fetch_add(1, Ordering::Relaxed);
     wire::wait(sent);
 }

@@ -11,7 +11,7 @@ pub(super) struct Table {
     log2: u32,
 }
 
-/// A chase, and what comes of it by a walk through the whole table.
+/// A chase, and its result by a walk through the whole table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Chase {
     /// The first word.
@@ -25,12 +25,12 @@ pub(super) struct Chase {
 }
 
 impl Chase {
-    /// Messages of a chase that hops: to the first shard, at each crossing, and back to the client.
+    /// Returns the messages of a chase that hops: to the first shard, at each crossing, and back to the client.
     pub(super) fn messages(&self) -> u32 {
         1 + self.crossings + 1
     }
 
-    /// Messages of a chase by gets: a request and a reply for each word.
+    /// Returns the messages of a chase by gets: a request and a reply for each word.
     pub(super) fn messages_of_gets(&self) -> u32 {
         2 * self.depth
     }

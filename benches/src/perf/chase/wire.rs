@@ -1,7 +1,7 @@
 //! The model of a wire: each message counts as arrived a fixed time after it was sent.
 //!
-//! A sender stamps the message with the time, and its receiver spins until that time and the wire's latency are
-//! over. Unlike [`farjump::placement::Wire`], whose times are added to measured ones, this one is waited for.
+//! A sender stamps the message with the time, and its receiver spins until that time and the wire's latency are over.
+//! The times of [`farjump::placement::Wire`] are added to measured ones. This model's times really pass.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};

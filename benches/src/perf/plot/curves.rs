@@ -19,7 +19,7 @@ pub(super) struct Panel {
     pub(super) title: String,
     /// Unit of the figures.
     pub(super) unit: &'static str,
-    /// Whether figures are times, of which less is better.
+    /// True if figures are times, of which less is better.
     pub(super) is_time: bool,
     /// The horizontal axis.
     pub(super) across: Across,
@@ -41,7 +41,7 @@ pub(super) enum Across {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Curve {
     pub(super) label: String,
-    /// Whether it is farjump's, as opposed to a baseline's.
+    /// True if it is farjump's, and no baseline's.
     pub(super) is_own: bool,
     /// Sorted by the horizontal axis.
     pub(super) points: Vec<(u64, f64)>,
@@ -246,7 +246,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// A row of farjump's in mode cached beside `raw`.
+    /// Returns a row of farjump's in mode cached beside `raw`.
     fn usual() -> Row {
         Row {
             metric: "latency",
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// The same beside `ucx-am`.
+    /// Returns such a row beside `ucx-am`.
     fn beside_ucx() -> Row {
         let (reference, reference_lane) = (Some("ucx-am"), Some("posix".to_owned()));
         Row { reference, reference_lane, reference_median: Some(0.3), ..usual() }

@@ -17,7 +17,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// An axis of numbers of bytes, or others that double; 0 lies an octave below the least of the others.
+    /// Returns an axis of numbers of bytes, or others that double; 0 lies an octave below the least of the others.
     pub(super) fn octaves(values: impl Iterator<Item = u64> + Clone) -> Scale {
         let most = values.clone().max().unwrap_or(0);
         let Some(least) = values.clone().filter(|value| *value > 0).min() else {
@@ -40,7 +40,7 @@ impl Scale {
         Scale { low, high, base: 2.0, zero, marks }
     }
 
-    /// An axis of figures between two of these steps. The steps are marked, or if there are many only the
+    /// Returns an axis of figures between two of these steps. The steps are marked, or if there are many only the
     /// powers of ten among them. Figures not above 0 have no position.
     pub(super) fn decades(figures: impl Iterator<Item = f64>) -> Scale {
         let shown = figures.filter(|figure| figure.is_finite() && *figure > 0.0);

@@ -307,8 +307,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Adds a row for each case of farjump's beside each baseline, one that compares UCX's messages with its
-    /// own tool, and one for each ring with requested slots, beside UCX's messages.
+    /// Adds a row for each case of farjump's beside each baseline, and one that compares UCX's messages with its own
+    /// tool. Adds one for each ring with requested slots, too, beside UCX's messages.
     fn add_rows(&self, size: usize, outcomes: &[Outcome], report: &mut Report) {
         let of_size = report.rounds.iter().filter(|round| round.size == size);
         let lines: Vec<f64> = of_size.filter_map(|round| round.line_ns).collect();

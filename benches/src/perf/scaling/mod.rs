@@ -1,8 +1,8 @@
 //! `scaling`: a target with a growing number of sources, beside one with one source, in the same rounds.
 //!
-//! Each round measures the one-way time of one source while all others are idle, the rate of all that send,
-//! and the one-way time of a source that was idle itself. The target polls for the latter's first message
-//! only when it is that source's turn (docs/decisions/idle-sources.md).
+//! Each round measures the one-way time of one source while all others are idle, and the rate of all that send. Then it
+//! measures the one-way time of a source that was idle itself. The target polls for the latter's first message only
+//! when it is that source's turn (docs/design/mailbox.md).
 
 mod row;
 mod rss;

@@ -12,7 +12,7 @@ pub(super) struct Resident {
 }
 
 impl Resident {
-    /// Reads that of a process; `None` if the kernel does not report it.
+    /// Reads the memory of a process; `None` if the kernel does not report it.
     pub(super) fn of(pid: u32) -> Option<Resident> {
         parse(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
     }

@@ -63,7 +63,7 @@ pub(super) struct Streamed {
 }
 
 impl<'a> Crowd<'a> {
-    /// No sources yet, for the target with number `endpoint`, which listens on `socket`.
+    /// Makes a crowd without sources, for the target with number `endpoint`, which listens on `socket`.
     pub(super) fn new(
         setting: &'a Setting<'a>,
         transport: &'a str,

@@ -1,4 +1,4 @@
-//! The parts of a first call: what compiling takes, and what its source waits for.
+//! The parts of a first call: the time of compiling, and the time for which its source waits.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use crate::perf::statistics::{Round, Series};
 use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
 
-/// Steps of a round: first calls in each form, and of bitcode compiling and taking what was kept.
+/// Steps of a round: first calls in each form, and for bitcode compiling, and taking a kept result.
 pub(super) const STEPS: usize = if cfg!(feature = "bitcode") { 4 } else { 2 };
 
 /// A part of a first call, and its time in each round.
 struct Part {
     name: &'static str,
     form: Form,
-    /// Whether the result was kept from before.
+    /// True if the result was kept from before.
     kept: bool,
     series: Series,
 }
@@ -70,7 +70,7 @@ pub(super) fn run(setting: &Setting<'_>, bar: &ProgressBar, report: &mut Report)
     Ok(())
 }
 
-/// A counter that differs from all others.
+/// Returns a counter that differs from all others.
 fn text(name: &str, number: u32) -> String {
     format!(
         "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS({name})\nFARJUMP_IFUNC void {name}_main(void *p, size_t n, void *a)\n\
@@ -98,8 +98,8 @@ fn add(
     Ok(())
 }
 
-/// The first calls of native code and of bitcode, from injecting to the reply, each in a target of this process that is
-/// polled by a thread of its own; and the parts of compiling.
+/// Measures the first calls of native code and of bitcode, from injecting to the reply, and the parts of compiling.
+/// Each call is in a target of this process that its own thread polls.
 fn measure(
     setting: &Setting<'_>,
     libraries: &[Library],
@@ -151,7 +151,8 @@ fn begin(bar: &ProgressBar, step: &str, round: usize) -> Result<(), Failure> {
     check_signals()
 }
 
-/// The parts of compiling, for the first tier and the optimised one; and of getting a result that was kept in a folder.
+/// Measures the parts of compiling, for the first tier and the optimised one, and of getting a result that a folder
+/// kept.
 #[cfg(feature = "bitcode")]
 fn compile(
     folder: &std::path::Path,

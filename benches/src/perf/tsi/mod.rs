@@ -1,6 +1,6 @@
-//! `tsi`: the target-side increment of the papers, by native code and by bitcode that the target has compiled, each with
-//! the code at the target already and with the code in each message, beside UCX's active messages. Then the parts of a
-//! first call.
+//! `tsi`: the target-side increment of the papers, by native code and by bitcode that the target has compiled, beside
+//! UCX's active messages. The code is at the target already, or travels in each message. Then the parts of a first
+//! call.
 
 mod first;
 pub(super) mod table;
@@ -54,7 +54,7 @@ impl Form {
         }
     }
 
-    /// The code of a library in this form, as it travels.
+    /// Returns the code of a library in this form, as it travels.
     fn code(self, library: &Library) -> &[u8] {
         let images = library.images();
         images.get(usize::from(self == Form::Bitcode)).map_or(&[], |image| image.bytes())
@@ -130,7 +130,7 @@ fn measure(
     Ok(())
 }
 
-/// All ways: connected, with the code at its target and, of bitcode, optimised there.
+/// Returns all ways, connected, with the code at its target. Bitcode is optimised there.
 fn cases<'a>(
     setting: &Setting<'a>,
     library: &Library,
@@ -194,7 +194,7 @@ fn serve<T>(pair: &mut Pair, endpoint: usize, attempt: impl FnOnce() -> T) -> Re
     pair.play(&order, |_, _| Ok(attempt())).map(|(attempted, _)| attempted)
 }
 
-/// Bytes of the frame of a call in a mailbox without trailers.
+/// Returns the bytes of the frame of a call in a mailbox without trailers.
 fn frame_len(code: &[u8], mode: Mode, size: usize) -> usize {
     let plan = Plan { wants_reply: true, ..Plan::of(Kind::Call) };
     if mode == Mode::Cached {
@@ -206,7 +206,7 @@ fn frame_len(code: &[u8], mode: Mode, size: usize) -> usize {
 }
 
 impl Case<'_> {
-    /// Numbers of calls for latency, and of messages for the rate.
+    /// Returns the numbers of calls for latency, and of messages for the rate.
     fn calls(&self, asked: Option<u32>) -> [u32; 2] {
         let always = self.own.as_ref().is_some_and(|(_, _, mode, _)| *mode == Mode::Always);
         let (latency, rate) = if always { USUAL_ALWAYS } else { USUAL_CALLS };

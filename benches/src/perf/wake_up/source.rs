@@ -40,7 +40,8 @@ enum Way {
 }
 
 impl<'a> Waker<'a> {
-    /// farjump over a transport, with so many sources in this process. `library` holds the injected function.
+    /// Starts a target of farjump's over a transport, with so many sources in this process. `library` holds the
+    /// injected function.
     ///
     /// # Errors
     /// The target cannot be made or reached.
@@ -67,7 +68,7 @@ impl<'a> Waker<'a> {
         Ok(Waker { name: "farjump", transport, sources, way, pair, library, args })
     }
 
-    /// A baseline. Its absence is no error.
+    /// Starts a baseline's sleeper. Its absence is no error.
     pub(super) fn baseline(
         setting: &Setting<'_>,
         against: Against,

@@ -68,7 +68,7 @@ thread_local! {
 }
 
 impl Store {
-    /// A store over `capacity` bytes at `start`, leaked until the end of the process.
+    /// Makes a store over `capacity` bytes at `start`, leaked until the end of the process.
     ///
     /// # Safety
     /// - The memory has as many bytes as [`store_len`] returns, is writable, and starts at a multiple of 64.

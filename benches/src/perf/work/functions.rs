@@ -55,7 +55,7 @@ impl Functions {
         self.named.iter().filter_map(own).collect()
     }
 
-    /// Returns the name of a function that was named and is of the other kind.
+    /// Returns the name of a requested function that is of the other kind.
     pub(crate) fn stranger(&self, is_resident: bool) -> Option<&'static str> {
         let named = self.named.iter().filter(|_| !self.has_all);
         named
@@ -99,7 +99,7 @@ impl Function {
         }
     }
 
-    /// NAME of its routines, and its source.
+    /// Returns NAME of its routines, and its source.
     pub(crate) fn source(self) -> (&'static str, String) {
         let text = |text: &str| text.to_owned();
         match self {

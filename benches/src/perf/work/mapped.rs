@@ -15,7 +15,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// An accessor of `len` bytes at `start`.
+    /// Makes an accessor of `len` bytes at `start`.
     ///
     /// # Safety
     /// The bytes are writable as long as the value lives, and there are no references to them. The other
@@ -26,7 +26,7 @@ impl Mapped {
 }
 
 impl Remote for Mapped {
-    /// Loads fetch only the lines of the rows.
+    /// Returns the number of all rows: loads fetch only the lines of the rows.
     fn rows_one_by_one(&self) -> usize {
         usize::MAX
     }

@@ -51,7 +51,7 @@ impl Native {
         Ok(Native { linked, store })
     }
 
-    /// Calls it.
+    /// Calls the function.
     ///
     /// # Safety
     /// `payload` must be a payload of this function, with `len` bytes readable and writable during the call.

@@ -73,7 +73,7 @@ pub(super) struct Asking<W> {
 }
 
 impl<W: Ask> Asking<W> {
-    /// An endpoint for work on up to `longest` bytes.
+    /// Makes an endpoint for work on up to `longest` bytes.
     pub(super) fn new(function: Function, way: W, longest: usize) -> Asking<W> {
         let job = Job { function, size: 0, args: &[] };
         Asking { job, way, reply: Vec::with_capacity(longest_message(longest)), calls: 0 }

@@ -58,7 +58,7 @@ fn made(fixture: &Fixture) -> Vec<(PathBuf, Sound)> {
     files
 }
 
-/// The sound of a row, by SQLite's own program.
+/// Returns the sound of a row, by SQLite's own program.
 fn kept(fixture: &Fixture, name: &str) -> Sound {
     let row = fixture
         .query(&format!("SELECT rate, channels, bits, hex(pcm) FROM recordings WHERE name = '{name}'"));
@@ -70,7 +70,7 @@ fn kept(fixture: &Fixture, name: &str) -> Sound {
     Sound { rate, channels: channels as u16, bits: bits as u16, pcm }
 }
 
-/// A source brings files, and a target has read one itself: they are unchanged in the database.
+/// Checks that the database has the files unchanged that a source brings, and those that the target has read itself.
 pub(crate) fn are_kept(way: Way, transport: Transport) {
     if !transport.is_open() {
         return;

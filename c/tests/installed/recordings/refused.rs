@@ -15,7 +15,7 @@ fn silence() -> Sound {
     Sound::new(1, 8, vec![128; 22050])
 }
 
-/// Checks that the target still takes recordings, of which it then has as many.
+/// Checks that the target still takes recordings, and then has `rows` of them.
 fn goes_on(fixture: &Fixture, transport: Transport, rows: usize) {
     let path = write(&fixture.path(""), "later", &silence().plain());
     let said = fixture.bring(transport, &[word(&path)]).unwrap();
@@ -23,7 +23,7 @@ fn goes_on(fixture: &Fixture, transport: Transport, rows: usize) {
     assert_eq!(fixture.query("SELECT count(*) FROM recordings"), rows.to_string());
 }
 
-/// A fixture and its target, if there can be one, over UCX's puts.
+/// Makes a fixture and its target, over UCX's puts, or returns if there can be none.
 macro_rules! target_or_return {
     ($fixture:ident, $target:ident) => {
         if !Transport::PUT.is_open() {
@@ -74,7 +74,7 @@ fn a_codec_that_calls_what_the_target_does_not_export_never_runs() {
     target.stop();
 }
 
-/// The codec with a payload routine that sends payloads as they are.
+/// Returns the codec with a payload routine that sends payloads as they are.
 fn bare_codec(fixture: &Fixture) -> Library {
     let source = fixture.path("bare.c");
     let own = package().join("examples/recordings/codec.c");
@@ -93,7 +93,7 @@ fn bare_codec(fixture: &Fixture) -> Library {
     Library::open(fixture.path("bare/libcodec.so")).unwrap()
 }
 
-/// The head of a payload, and bits.
+/// Returns the head of a payload, and bits.
 fn payload(name: &[u8], rate: u32, length: u32, channels: u16, bits: u16, code: &str) -> Vec<u8> {
     let mut payload = name.to_vec();
     payload.resize(64, 0);
@@ -109,7 +109,7 @@ fn payload(name: &[u8], rate: u32, length: u32, channels: u16, bits: u16, code: 
     payload
 }
 
-/// The codec's reply: the row and the number of samples, or the error.
+/// Returns the codec's reply: the row and the number of samples, or the error.
 fn answer(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64), String> {
     let reply = link.inject(codec, payload).unwrap().wait(PATIENCE).unwrap().into_vec();
     let (row, rest) = reply.split_first_chunk().unwrap();
@@ -215,8 +215,7 @@ fn a_file_that_is_no_wav_file_of_pcm_is_refused_with_what_is_wrong_in_it() {
     assert_eq!(fixture.query("SELECT count(*) FROM recordings"), "0");
 }
 
-/// The output of a target that is to read a file. It could not listen at this address, should it take the
-/// file.
+/// Returns the output of a target that is to read a file. If it took the file, it could not listen at this address.
 fn read(fixture: &Fixture, path: &Path) -> String {
     said(&mut fixture.program("target", Transport::SHM, &["nowhere", "recordings.db", word(&path)]))
         .unwrap_err()

@@ -17,7 +17,7 @@ impl Sound {
         Sound { rate: 22050, channels, bits, pcm }
     }
 
-    /// The sound of a file with the usual 44 bytes before the samples and nothing behind them.
+    /// Returns the sound of a file with the usual 44 bytes before the samples and nothing behind them.
     pub(crate) fn of_plain_file(path: &Path) -> Sound {
         let bytes = fs::read(path).unwrap();
         assert!(
@@ -46,7 +46,7 @@ impl Sound {
         Chunk(*b"data", self.pcm.clone())
     }
 
-    /// The most common form of a file.
+    /// Returns the most common form of a file.
     pub(crate) fn plain(&self) -> Vec<u8> {
         form(&[self.format(), self.samples()])
     }
@@ -56,7 +56,7 @@ impl Sound {
 #[derive(Clone)]
 pub(crate) struct Chunk(pub(crate) [u8; 4], pub(crate) Vec<u8>);
 
-/// A WAV file of these chunks, each padded to an even length.
+/// Returns a WAV file of these chunks, each padded to an even length.
 pub(crate) fn form(chunks: &[Chunk]) -> Vec<u8> {
     let mut body = b"WAVE".to_vec();
     for Chunk(name, content) in chunks {

@@ -1,7 +1,7 @@
 //! UCX's leftovers: the files of shared memory that processes over UCX leave in /dev/shm when they are killed.
 //!
-//! UCX makes such a file for each segment of memory, and removes it at the end of the process. Nothing removes
-//! those of a killed process: `docs/operations.md` states what is proved before `doctor --clean` does.
+//! UCX makes such a file for each segment of memory, and removes it at the end of the process. Nothing removes those of
+//! a killed process. `docs/operations.md` states the proof that `doctor --clean` requires before it does.
 
 mod processes;
 
@@ -33,7 +33,7 @@ const MOST_DIGITS: usize = 16;
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 /// Files that changed less than this ago stay: their process may not have mapped them yet.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Time limit of looking at processes. One that hangs in the kernel may hold the list of its mappings.
+/// Time limit of looking at processes. A process that hangs in the kernel may hold the list of its mappings.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Names that a sentence lists.
 const LISTED: usize = 3;
@@ -128,7 +128,7 @@ pub(super) fn clean(as_json: bool) -> Result<(), Failure> {
 fn find(folder: &Path) -> io::Result<Found> {
     let user = rustix::process::geteuid().as_raw();
     let counts = move |other: u32| user == 0 || other == user;
-    // Listed before processes are looked at: a file that is made later is none of these.
+    // Lists the files before it looks at processes, and so leaves out files that are made later.
     let mut leftovers = candidates(folder, counts)?;
     if leftovers.is_empty() {
         return Ok(Found { folder: folder.to_owned(), leftovers, doubts: Vec::new() });
@@ -136,7 +136,7 @@ fn find(folder: &Path) -> io::Result<Found> {
     let mut doubts = unseen(Path::new("/proc"));
     let files: HashSet<_> = leftovers.iter().map(|leftover| leftover.id).collect();
     let (sender, looked) = mpsc::channel();
-    // Ends with this process, should it hang.
+    // If this thread hangs, it ends with this process.
     let looking = thread::Builder::new().spawn(move || {
         let _ = sender.send(processes::look(Path::new("/proc"), &files, PREFIX, counts));
     });
@@ -158,7 +158,7 @@ fn find(folder: &Path) -> io::Result<Found> {
     Ok(Found { folder: folder.to_owned(), leftovers, doubts })
 }
 
-/// The files in `folder` that UCX made for a user who counts.
+/// Returns the files in `folder` that UCX made for a user who counts.
 fn candidates(folder: &Path, counts: impl Fn(u32) -> bool) -> io::Result<Vec<Leftover>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -169,7 +169,7 @@ fn candidates(folder: &Path, counts: impl Fn(u32) -> bool) -> io::Result<Vec<Lef
     for entry in entries {
         let name = entry?.file_name();
         let Some(name) = name.to_str().filter(|name| is_ucx_name(name)) else { continue };
-        // Gone again, or unreadable: then it is none to remove.
+        // A file that is gone again or unreadable is none to remove.
         let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         if is_ucx_file(&stat) && counts(stat.st_uid) {
             found.push(Leftover {
@@ -190,14 +190,14 @@ fn is_ucx_name(name: &str) -> bool {
         .is_some_and(|digits| (1..=MOST_DIGITS).contains(&digits.len()) && digits.bytes().all(is_digit))
 }
 
-/// Whether a file is as UCX makes them: ordinary, with one name, and for its user alone.
+/// Returns whether a file is as UCX makes them: ordinary, with one name, and for its user alone.
 fn is_ucx_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_mode & 0o177 == 0
         && stat.st_nlink == 1
 }
 
-/// The reasons why /proc may not show every process of this machine.
+/// Returns the reasons why /proc may not show every process of this machine.
 fn unseen(proc: &Path) -> Vec<String> {
     let mut doubts = Vec::new();
     let namespace = fs::metadata(proc.join("self/ns/pid")).map(|found| found.ino()).ok();
@@ -217,7 +217,7 @@ fn unseen(proc: &Path) -> Vec<String> {
     doubts
 }
 
-/// Whether /proc is mounted so that it hides processes, by /proc/self/mounts.
+/// Returns whether /proc is mounted so that it hides processes, by /proc/self/mounts.
 fn hides(mounts: &str) -> bool {
     let of_proc = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ');
@@ -227,7 +227,7 @@ fn hides(mounts: &str) -> bool {
     options.any(|option| option.strip_prefix("hidepid=").is_some_and(|how| !["0", "off"].contains(&how)))
 }
 
-/// The reasons why processes in /proc may hold more files than `held` says.
+/// Returns the reasons why processes in /proc may hold more files than `held` says.
 fn unproved(held: &Held) -> Vec<String> {
     let mut doubts = Vec::new();
     if !held.unread.is_empty() {
@@ -241,7 +241,7 @@ fn unproved(held: &Held) -> Vec<String> {
     doubts
 }
 
-/// Removes what was found. Returns what is gone: all but files that changed less than [`YOUNG`] before `now`.
+/// Removes the files found, except those that changed less than [`YOUNG`] before `now`. Returns the removed ones.
 fn remove(found: &Found, now: Duration) -> Result<Found, Failure> {
     if let Some(doubt) = found.doubts.first() {
         return Err(Failure::new(format!("nothing was removed, because a process might use it: {doubt}")));
@@ -267,7 +267,7 @@ fn remove(found: &Found, now: Duration) -> Result<Found, Failure> {
         if now.saturating_sub(leftover.changed) < YOUNG {
             continue;
         }
-        // The same file still, and not another of this name.
+        // Removes only the same file, not another of this name.
         match statat(&folder, &*leftover.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileId::of(&stat) == leftover.id && is_ucx_file(&stat) => {}
             _ => continue,
@@ -301,7 +301,7 @@ mod tests {
 
     const LATER: Duration = Duration::from_secs(100);
 
-    /// A folder in /dev/shm, if that is one here.
+    /// Returns a folder in /dev/shm, if that is one here.
     fn folder() -> Option<tempfile::TempDir> {
         let folder = tempfile::tempdir_in(FOLDER);
         if let Err(error) = &folder {
@@ -344,7 +344,7 @@ mod tests {
         for name in ["ucx_shm_posix_3", "ucx_shm_posix_4", "ucx_shm_posix_5", "ucx_shm_posix_x", "other"] {
             drop(make(path, name));
         }
-        // For others too: UCX makes none of this kind.
+        // Readable by others too: UCX makes no such file.
         fs::set_permissions(path.join("ucx_shm_posix_5"), fs::Permissions::from_mode(0o644))
             .expect("it is ours");
         fs::create_dir(path.join("ucx_shm_posix_6")).expect("a folder can be made");

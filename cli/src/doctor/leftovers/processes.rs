@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use farjump_benches::program::procfs::field;
 use rustix::fs::{Stat, major, minor, stat};
 
-/// Looks at /proc after which new processes are still found: then they start faster than they are looked at.
+/// Number of looks at /proc. If the last look still finds new processes, they start faster than they can be looked at.
 const ROUNDS: usize = 16;
 
 /// The identity of a file: major and minor number of its device, and inode.
@@ -20,7 +20,7 @@ impl FileId {
         FileId(major(stat.st_dev), minor(stat.st_dev), stat.st_ino)
     }
 
-    /// The file of a line of /proc/PID/maps (proc_pid_maps(5)).
+    /// Returns the file of a line of /proc/PID/maps (proc_pid_maps(5)).
     fn mapped(line: &[u8]) -> Option<FileId> {
         let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
         let (device, inode) = (fields.nth(3)?, fields.next()?);
@@ -31,12 +31,12 @@ impl FileId {
     }
 }
 
-/// What processes hold of some files.
+/// The files among some that processes hold.
 #[derive(Default, Debug)]
 pub(super) struct Held {
     /// The files that a process maps, or has open.
     pub(super) files: HashSet<FileId>,
-    /// Processes that could not be looked into, as `NAME (PID)`.
+    /// Processes that could not be read, as `NAME (PID)`.
     pub(super) unread: Vec<String>,
     /// Whether processes kept starting until the end.
     pub(super) unsettled: bool,
@@ -79,30 +79,30 @@ pub(super) fn look(proc: &Path, files: &HashSet<FileId>, name: &str, counts: imp
     held
 }
 
-/// The processes of now, with their folders.
+/// Returns the current processes, with their folders.
 fn processes(proc: &Path) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect()
 }
 
-/// The time at which a process started, in the kernel's ticks.
+/// Returns the time at which a process started, in the kernel's ticks.
 fn start(folder: &Path) -> Option<u64> {
     stat_field(folder, 22)?.parse().ok()
 }
 
-/// Whether a process has ended and only waits for its parent: it holds nothing.
+/// Returns whether a process has ended and only waits for its parent. Such a process holds nothing.
 fn is_zombie(folder: &Path) -> bool {
     stat_field(folder, 3).is_some_and(|state| state == "Z" || state == "X")
 }
 
-/// A field of /proc/PID/stat behind the name, by its number in proc_pid_stat(5).
+/// Returns a field of /proc/PID/stat behind the name, by its number in proc_pid_stat(5).
 fn stat_field(folder: &Path, number: usize) -> Option<String> {
     let stat = fs::read(folder.join("stat")).ok()?;
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     Some(str::from_utf8(&stat[name_end..]).ok()?.split(' ').nth(number - 2)?.trim_end().to_owned())
 }
 
-/// The user ids of a process: real, effective, saved, and of file systems.
+/// Returns the user ids of a process: real, effective, saved, and of file systems.
 fn users(folder: &Path) -> io::Result<Vec<u32>> {
     let status = fs::read(folder.join("status"))?;
     let status = String::from_utf8_lossy(&status);
@@ -118,7 +118,7 @@ fn look_into(
 ) -> io::Result<()> {
     for entry in fs::read_dir(folder.join("fd"))? {
         let descriptor = entry?.path();
-        // Only what may be one of them: asking another file's server may take for ever.
+        // Looks only at files that may be among them: a query to another file's server may block for ever.
         let target = fs::read_link(&descriptor).unwrap_or_default();
         if target.to_string_lossy().contains(name)
             && let Ok(stat) = stat(&descriptor)
@@ -132,7 +132,7 @@ fn look_into(
     Ok(())
 }
 
-/// Whether an error says that the process has ended.
+/// Returns whether an error says that the process has ended.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }

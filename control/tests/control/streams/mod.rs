@@ -393,7 +393,8 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
         "{error}"
     );
 
-    // A target that offers none for a transport with one, and one that offers one for a transport without.
+    // A target that offers no stream for a transport with one, and a target that offers a stream for a
+    // transport without one.
     for (name, offers) in [("streamed", false), ("shm", true)] {
         let place = Place::new();
         let listener = place.listener();

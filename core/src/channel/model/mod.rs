@@ -32,7 +32,7 @@ use crate::sync::planted::plant;
 use crate::sync::{Handover, Ordering, fence};
 use crate::transport::{ArrivalRules, Endpoint, LocalMemory, RemoteMemory, TransportError};
 
-/// What orders "say asleep" before "poll", and "store a frame" before "does the peer sleep?".
+/// The mechanism that orders "say asleep" before "poll", and "store a frame" before "does the peer sleep?".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     /// A fence in each peer.
@@ -56,7 +56,7 @@ enum Mistake {
 /// A doorbell. The system keeps it under a lock: the next reader sees the wake-up and everything before it.
 struct Bell {
     wake_ups: AtomicU64,
-    /// The owner of the doorbell, and whether it sleeps. The system knows this; they are no words of the
+    /// The owner of the doorbell, and whether it sleeps. The system knows this; they are not words of the
     /// model.
     owner: OnceLock<thread::Thread>,
     sleeps: AtomicBool,

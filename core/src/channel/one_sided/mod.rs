@@ -23,27 +23,27 @@ mod wakes;
 
 use wakes::Wakes;
 
-// What a poll touches comes first, then what each send touches.
+// The fields that a poll touches come first, then those that each send touches.
 #[repr(C)]
 pub(super) struct OneSided {
     pub(super) inbound: Inbound<Ring>,
     /// The whole local region, for its credit line.
     returns: Region,
-    /// The peer's region is mapped here.
+    /// True if the peer's region is mapped here.
     is_mapped: bool,
-    /// The ring is mapped, and no frame is kept: the fast paths may write the next frame.
+    /// True if the ring is mapped and no frame is kept: the fast paths may write the next frame.
     lines_open: bool,
-    /// The ring is not mapped, and a frame of one line needs no checksum.
+    /// True if the ring is not mapped and a frame of one line needs no checksum.
     puts_lines: bool,
-    /// The ring is not mapped, and a frame of one line ends with a trailer, which arrives last.
+    /// True if the ring is not mapped and a frame of one line ends with a trailer, which arrives last.
     trails: bool,
-    /// The rule is the one that counts completed writes.
+    /// True if the rule is the one that counts completed writes.
     counts: bool,
-    /// A fence is needed between "store the frame" and "is the peer asleep?".
+    /// True if a fence is needed between "store the frame" and "is the peer asleep?".
     fence: bool,
-    /// The frame at the head is held: an event is pending, and the frame is not read again.
+    /// True if the frame at the head is held: an event is pending, and the frame is not read again.
     holds: bool,
-    /// Whether frames wake the peer as they are sent.
+    /// The wakes of the peer: for each frame as it is sent, or once for several.
     wakes: Wakes,
     /// The last notice of the peer that was reported to the caller.
     notice: u32,
@@ -51,12 +51,12 @@ pub(super) struct OneSided {
     waker: Waker,
     /// The peer's control page, if it is mapped.
     peer: Option<Region>,
-    /// The state of this endpoint, and the state that the peer was sent: equal unless the backend's queue was
+    /// The state of this endpoint, and the state last sent to the peer: equal unless the backend's queue was
     /// full.
     state: State,
     sent_state: State,
     rule: ArrivalRules,
-    /// Completed writes, as far as is known.
+    /// Completed writes known so far.
     completed: u64,
     /// The backend's error, for the general poll.
     failed: Option<TransportError>,
@@ -282,7 +282,7 @@ impl OneSided {
         } else {
             self.out.stage_signal(&frame);
             if matches!(self.rule, ArrivalRules::FENCED | ArrivalRules::WRITE_IMM) {
-                // The signal proves what was put before it, and nothing behind the payload means anything.
+                // The signal proves the bytes put before it. Bytes behind the payload mean nothing.
                 frame.len = frame.len.min(end.next_multiple_of(size_of::<u64>()));
             }
             self.pending = Some(Pending { frame, step: Step::Body });
@@ -307,9 +307,8 @@ impl OneSided {
         Some((at, self.out.ring().line_pointer(at)))
     }
 
-    /// [`OneSided::line`], where the ring has space without a check. `lines_open` needs none either: the part of
-    /// the ring without checks begins with a frame that was sent while it was set, and
-    /// [`OneSided::close_lines`] ends it.
+    /// [`OneSided::line`] in the part of the ring that needs no check. Nor does `lines_open` need one: that
+    /// part begins with a frame sent while `lines_open` was set, and [`OneSided::close_lines`] ends the part.
     #[inline(always)]
     pub(super) fn clear_line(&self) -> Option<(usize, NonNull<u8>)> {
         let at = self.out.clear_line()?;
@@ -318,8 +317,8 @@ impl OneSided {
     }
 
     /// Sends the frame at `at`, an offset that [`OneSided::clear_line`] returned and at which the payload was
-    /// written. Returns whether the peer's state has changed: it may have to be woken
-    /// ([`OneSided::look_at_changed_peer`]).
+    /// written. Returns whether the peer's state has changed. Then call [`OneSided::look_at_changed_peer`],
+    /// which wakes a sleeping peer.
     #[inline(always)]
     pub(super) fn send_clear_line(&mut self, at: usize, plan: &Plan<'_>, len: usize) -> bool {
         self.out.send_clear_line(at, plan, len);
@@ -363,25 +362,25 @@ impl OneSided {
         if must_wake { self.remote.wake_peer() } else { Ok(()) }
     }
 
-    /// Has the frames sent next wake no peer, until [`OneSided::end_group`].
+    /// Stops frames from waking the peer until [`OneSided::end_group`].
     pub(super) fn begin_group(&mut self) {
         self.wakes.hold();
     }
 
-    /// Has later frames wake the peer again. It is still to be woken for those sent meanwhile
-    /// ([`OneSided::wake_for_group`]).
+    /// Lets later frames wake the peer again. [`OneSided::wake_for_group`] wakes it for the frames sent
+    /// meanwhile.
     pub(super) fn end_group(&mut self) {
         self.wakes.end_hold();
     }
 
-    /// Whether the peer may sleep and have missed frames of a group.
+    /// Returns whether the peer may sleep and have missed frames of a group.
     #[inline(always)]
     pub(super) fn owes_wake(&self) -> bool {
         self.wakes.are_owed()
     }
 
-    /// Wakes the peer if it fell asleep before frames of a group arrived. Frames that the backend could not take yet are
-    /// looked after by [`OneSided::work`].
+    /// Wakes the peer if it fell asleep before frames of a group arrived. [`OneSided::work`] does so for
+    /// frames that the backend could not take yet.
     #[cold]
     pub(super) fn wake_for_group(&mut self) -> Result<(), TransportError> {
         self.wakes = Wakes::default();
@@ -389,15 +388,15 @@ impl OneSided {
     }
 
     /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving
-    /// it.
+    /// the frame.
     ///
-    /// Only then: a peer that is going to sleep discards wake-ups, and polls for the frames that they
-    /// announced. A wake-up without a frame would be lost, and the next frame would not wake the peer again
-    /// for the same sleep.
+    /// Wakes it only then: a peer that is going to sleep discards wake-ups, and polls for the frames that
+    /// they announced. A wake-up without a frame would be lost, and the next frame would not wake the peer
+    /// again for the same sleep.
     fn look_again(&mut self) -> Result<(), TransportError> {
         // The sleep first: the peer returns credit before it says that it sleeps.
         match self.waker.missed_sleep(&self.returns, self.fence) {
-            // A frame that was not handed over yet is checked once it was.
+            // A pending frame gets this check once it is handed over.
             Some(sleep) if self.pending.is_none() && self.wakes.missed(|| self.out.in_flight()) > 0 => {
                 self.waker.note_woken(sleep);
                 self.remote.wake_peer()
@@ -451,8 +450,7 @@ impl OneSided {
                 Ok(())
             }
             None => {
-                // Puts to the same bytes may overtake each other: an older word must not be the one that
-                // stays.
+                // Puts to the same bytes may overtake each other: without the fence an older word could stay.
                 self.remote.fence()?;
                 self.remote.put_word(at, word, self.inbound.position())
             }

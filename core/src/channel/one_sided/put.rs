@@ -21,9 +21,9 @@ impl Channel {
         }
     }
 
-    /// Reserves space for a frame of this kind with up to `payload` bytes of payload, which names no code and wants
-    /// no alignment, on a one-sided path whose peer's memory is not mapped. `None` when the fast path does not apply:
-    /// use [`Channel::reserve`] then.
+    /// Reserves space for a frame of this kind with up to `payload` bytes of payload, on a one-sided path
+    /// whose peer's memory is not mapped. The frame names no code and wants no alignment. `None` when the
+    /// fast path does not apply: use [`Channel::reserve`] then.
     #[inline]
     pub fn put_space(&mut self, kind: Kind, payload: usize) -> Option<Reserved<'_>> {
         let applies = matches!(&self.path, Path::OneSided(path) if !path.is_mapped) && !self.keeps;
@@ -32,7 +32,7 @@ impl Channel {
 }
 
 impl OneSided {
-    /// Whether [`OneSided::poll_put`] finds frames.
+    /// Returns whether [`OneSided::poll_put`] finds frames.
     #[inline(always)]
     pub(in crate::channel) fn finds_puts(&self) -> bool {
         !self.is_mapped && (self.trails || self.inbound.finds_plain())
@@ -79,8 +79,8 @@ impl OneSided {
         if self.trails { self.inbound.poll_trailed(kind) } else { self.inbound.poll_plain(kind) }
     }
 
-    /// Asks the backend for completions. Returns whether the frame at the head is whole. An error is kept for the
-    /// general poll.
+    /// Queries the backend for completions. Returns whether the frame at the head is whole. Keeps an error
+    /// for the general poll.
     #[inline(always)]
     fn count(&mut self) -> bool {
         match self.local.completions() {

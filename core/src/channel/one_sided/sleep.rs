@@ -37,7 +37,7 @@ impl OneSided {
         }
     }
 
-    /// `holds`: a frame was found and is not released.
+    /// `holds` is true if a frame was found and is not released.
     pub(in crate::channel) fn arm(&mut self, holds: bool) -> Result<Armed, TransportError> {
         self.holds = holds;
         self.work(true)?;

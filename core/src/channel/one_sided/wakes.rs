@@ -1,12 +1,12 @@
-//! Whether frames wake the peer as they are sent, or once for several.
+//! Wakes of the peer: one for each frame as it is sent, or one for several frames.
 
-/// The two facts, in one byte: what each call touches has no space for two.
+/// Two flags in one byte: the lines that each call touches have no space for two bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Wakes(u8);
 
-/// Frames are sent that wake no peer.
+/// Frames sent now wake no peer.
 const HELD: u8 = 1;
-/// One was sent that a sleeping peer may have missed.
+/// A frame was sent that a sleeping peer may have missed.
 const OWED: u8 = 2;
 
 impl Wakes {
@@ -23,8 +23,8 @@ impl Wakes {
         self.0 & OWED != 0
     }
 
-    /// Bytes in flight for which a sleeping peer is to be woken now: none while wakes are held. `in_flight` says how many
-    /// there are.
+    /// Returns the bytes in flight for which a sleeping peer needs a wake-up now: 0 while wakes are held.
+    /// `in_flight` returns the bytes in flight.
     pub(super) fn missed(&mut self, in_flight: impl FnOnce() -> u64) -> u64 {
         if self.0 & HELD != 0 {
             self.0 |= OWED;

@@ -1,4 +1,4 @@
-//! The paths that frames without code come along, each with the shortest way to take and to answer one.
+//! The paths of frames without code, each with the shortest way to take a frame and to reply to it.
 
 use core::ptr::NonNull;
 
@@ -10,10 +10,10 @@ use crate::frame::{Flags, INLINE_PAYLOAD, Kind, PlainWords, Plan};
 use crate::mailbox;
 use crate::transport::TransportError;
 
-/// A path that frames without code come along: [`Mapped`], [`Put`] or [`Delivered`].
+/// A path of frames without code: [`Mapped`], [`Put`] or [`Delivered`].
 #[allow(private_bounds)]
 pub trait PlainPath: Sealed {
-    /// Whether a poll finds frames without code of all kinds, not only of the one that is asked for.
+    /// True if a poll finds frames without code of all kinds, not only of the requested kind.
     const FINDS_ALL_KINDS: bool;
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Seen {
 }
 
 pub(crate) trait Sealed {
-    /// Whether it is the channel's.
+    /// Returns whether the channel has this path.
     fn is_of(channel: &Channel) -> bool;
 
     /// Polls for the next frame, of this kind.
@@ -86,12 +86,12 @@ impl Channel {
     /// The path, which is one-sided.
     ///
     /// # Safety
-    /// It must be.
+    /// The path must be one-sided.
     #[inline(always)]
     unsafe fn known_one_sided_path(&mut self) -> &mut OneSided {
         match &mut self.path {
             Path::OneSided(path) => path,
-            // SAFETY: the caller's (see Safety).
+            // SAFETY: the caller guarantees a one-sided path (see Safety).
             Path::TwoSided(_) => unsafe { core::hint::unreachable_unchecked() },
         }
     }
@@ -99,12 +99,12 @@ impl Channel {
     /// The path, which is two-sided.
     ///
     /// # Safety
-    /// It must be.
+    /// The path must be two-sided.
     #[inline(always)]
     unsafe fn known_delivered_path(&mut self) -> &mut TwoSided {
         match &mut self.path {
             Path::TwoSided(path) => path,
-            // SAFETY: the caller's (see Safety).
+            // SAFETY: the caller guarantees a two-sided path (see Safety).
             Path::OneSided(_) => unsafe { core::hint::unreachable_unchecked() },
         }
     }
@@ -118,7 +118,7 @@ impl Sealed for Mapped {
 
     #[inline(always)]
     unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         let path = unsafe { channel.known_one_sided_path() };
         match path.inbound.poll_plain(kind) {
             mailbox::PlainPoll::Nothing => Seen::Nothing,
@@ -148,12 +148,12 @@ impl Sealed for Mapped {
 
     #[inline(always)]
     unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         unsafe { channel.known_one_sided_path() }.release_plain(words.frame_len())
     }
 
     unsafe fn place(channel: &mut Channel, words: &PlainWords, _: NonNull<u8>) -> (NonNull<u8>, usize) {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         (unsafe { channel.known_one_sided_path() }.inbound.head(), words.payload())
     }
 }
@@ -166,7 +166,7 @@ impl Sealed for Put {
 
     #[inline(always)]
     unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         match unsafe { channel.known_one_sided_path() }.poll_put(kind) {
             mailbox::PlainPoll::Nothing => Seen::Nothing,
             mailbox::PlainPoll::Frame(words, payload) => Seen::Frame(words, payload),
@@ -181,12 +181,12 @@ impl Sealed for Put {
 
     #[inline(always)]
     unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         unsafe { channel.known_one_sided_path() }.release(words.frame_len())
     }
 
     unsafe fn place(channel: &mut Channel, words: &PlainWords, payload: NonNull<u8>) -> (NonNull<u8>, usize) {
-        // SAFETY: the caller's (see Safety). A mailbox is the same, mapped or not.
+        // SAFETY: the caller guarantees the path (see Safety). A mailbox is the same, mapped or not.
         unsafe { Mapped::place(channel, words, payload) }
     }
 }
@@ -199,7 +199,7 @@ impl Sealed for Delivered {
 
     #[inline(always)]
     unsafe fn poll(channel: &mut Channel, _: Kind) -> Seen {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         let path = unsafe { channel.known_delivered_path() };
         match path.poll_fast() {
             two_sided::FastPoll::Nothing => Seen::Nothing,
@@ -215,7 +215,7 @@ impl Sealed for Delivered {
 
     #[inline(always)]
     unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
-        // SAFETY: the caller's (see Safety).
+        // SAFETY: the caller guarantees the path (see Safety).
         unsafe { channel.known_delivered_path() }.release(words.frame_len());
         Ok(())
     }

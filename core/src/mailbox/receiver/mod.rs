@@ -19,7 +19,7 @@ use crate::wire::layout::frame::{CODE, LENGTHS, REST};
 const RETURN_EVERY: u64 = 64 << 10;
 
 /// The receiving half of a ring: polls for the frame at its position, and returns credit.
-// What each poll and release touches comes first.
+// The fields that each poll and release touch come first.
 #[repr(C)]
 pub(crate) struct Inbound<M> {
     ring: M,
@@ -31,9 +31,10 @@ pub(crate) struct Inbound<M> {
     fast_limit: usize,
     /// Lines of the largest frame that `poll_plain` takes; 0 if neither a signal nor a completion proves one.
     plain_lines: u32,
-    /// The signal is ordered behind the whole frame.
+    /// True if the signal is ordered behind the whole frame.
     signal_proves: bool,
-    /// Loads of a frame have to be ordered behind that of its signal also with respect to a device, which wrote both.
+    /// True if loads of a frame have to be ordered behind the load of its signal also with respect to a
+    /// device, which wrote both.
     orders_device: bool,
     trailer: Trailer,
     /// Lines of the largest frame without a trailer.
@@ -134,25 +135,25 @@ impl<M: Memory> Inbound<M> {
         &self.ring
     }
 
-    /// Whether [`Inbound::predicted`] may find a frame: the signal alone must prove that it is whole.
+    /// Returns whether [`Inbound::predicted`] may find a frame: the signal alone must prove that it is whole.
     pub(crate) fn can_predict(&self) -> bool {
         self.signal_proves
     }
 
-    /// Whether `poll_plain` may find frames.
+    /// Returns whether `poll_plain` may find frames.
     #[inline(always)]
     pub(crate) fn finds_plain(&self) -> bool {
         self.plain_lines != 0
     }
 
-    /// Whether there is a signal at the head.
+    /// Returns whether there is a signal at the head.
     #[inline(always)]
     pub(crate) fn is_signalled(&self) -> bool {
         self.ring.load(self.offset(), Ordering::Relaxed) == self.signal
     }
 
-    /// Whether `completions` completed writes, under the rule that counts them, include that of the frame at the
-    /// head.
+    /// Returns whether the write of the frame at the head is among `completions` completed writes, under the
+    /// rule that counts them.
     #[inline(always)]
     pub(crate) fn is_counted(&self, completions: u64) -> bool {
         completions > self.taken
@@ -285,8 +286,8 @@ impl<M: Memory> Inbound<M> {
         }
     }
 
-    /// Whether the trailer belongs to this position, and the header still reads as before the trailer was
-    /// seen.
+    /// Returns whether the trailer belongs to this position, and the header still reads as before the trailer
+    /// was seen.
     #[cold]
     fn arrived(&mut self, at: usize, header: &Header) -> bool {
         let is_there = match &mut self.summing {
@@ -300,7 +301,8 @@ impl<M: Memory> Inbound<M> {
         is_there && self.header_words(at) == header.to_words()
     }
 
-    /// Whether the next poll continues the checksum of a long frame, so the caller must not sleep.
+    /// Returns whether the next poll continues the checksum of a long frame. If so, the caller must not
+    /// sleep.
     pub(crate) fn is_summing(&self) -> bool {
         self.summing.as_ref().is_some_and(|summing| summing.is_under_way(self.position))
     }
@@ -334,7 +336,7 @@ impl<M: Memory> Inbound<M> {
         self.signal = self.key.header(self.position);
     }
 
-    /// Whether credit is to be returned now that frames were released.
+    /// Returns whether credit is due, now that frames were released.
     #[inline(always)]
     pub(crate) fn is_return_due(&self) -> bool {
         self.position >= self.return_at
@@ -356,8 +358,8 @@ impl<M: Memory> Inbound<M> {
 }
 
 impl Inbound<Ring> {
-    /// [`Inbound::poll_fast`] for frames of one kind in the usual layouts, which takes less. Under the rule that
-    /// counts completed writes the frame at the head is counted.
+    /// A faster [`Inbound::poll_fast`], for frames of one kind in the usual layouts. Under the rule that
+    /// counts completed writes, the caller has checked that the frame at the head is counted.
     #[inline(always)]
     pub(crate) fn poll_plain(&self, kind: Kind) -> PlainPoll {
         // A copy: the load of the signal orders loads behind it, so the compiler would load the ring again.

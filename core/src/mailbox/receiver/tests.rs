@@ -145,8 +145,9 @@ fn a_header_read_before_its_trailer_landed_is_read_again() {
     assert_eq!(seen, header(2));
 }
 
-/// A frame of one line that a device wrote before its signal: the words of its header may be read too early until the
-/// load of the signal is ordered with the device, and are read right after the second load of the signal's line.
+/// A frame of one line that a device wrote before its signal. Until the load of the signal is ordered with
+/// the device, the words of its header may be read too early: only the second read of both words returns
+/// them.
 struct ReadEarly {
     header: [u64; 2],
     loads: Cell<u32>,

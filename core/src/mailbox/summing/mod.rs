@@ -14,8 +14,8 @@ use crate::wire::layout::frame::LENGTHS;
 /// Most bytes that one poll sums up. The poll that finds a shorter frame whole takes it.
 pub(super) const AT_ONCE: usize = 16 << 10;
 /// Bytes that a poll saves up for the next sum: at most one poll in four sums up [`AT_ONCE`]. A smaller
-/// number would make a lying peer cheaper for its target, and an honest long frame that was torn at its first
-/// sum later: one of 16 MiB waits for 4096 polls.
+/// number would lower the cost of a lying peer for its target, but delay an honest long frame that was torn
+/// at its first sum. Such a frame of 16 MiB waits for 4096 polls.
 pub(super) const SAVED: usize = 4 << 10;
 /// Bytes that a poll saves up if a nap follows it.
 pub(super) const SAVED_BY_NAP: usize = 256 << 10;
@@ -27,7 +27,7 @@ pub(super) struct Summing {
     words: [u64; 2],
     /// The sum under way, and the bytes of the frame in it.
     sum: Option<(Checksum, usize)>,
-    /// The frame was found whole: it is not summed up again, even if it changes.
+    /// True if the frame was found whole. No poll sums it up again, even if it changes.
     whole: bool,
     /// Bytes that may be summed up after the sum under way.
     saved: usize,
@@ -46,7 +46,7 @@ impl Summing {
         self.total
     }
 
-    /// Whether a sum is under way: the next poll continues it.
+    /// Returns whether a sum is under way. If so, the next poll continues it.
     pub(super) fn is_under_way(&self, position: u64) -> bool {
         self.position == position && self.sum.is_some()
     }
@@ -56,9 +56,9 @@ impl Summing {
         self.saved = self.saved.saturating_add(SAVED_BY_NAP);
     }
 
-    /// Whether the frame at `at` of the ring, expected at `position` with this header, is whole. Each of its
-    /// words was read once, and the words read match the checksum found behind them. A later poll than this
-    /// one may give that answer.
+    /// Returns whether the frame at `at` of the ring, expected at `position` with this header, is whole. Then
+    /// each of its words was read once, and the words read match the checksum behind them. `false` may mean
+    /// that a later poll has to complete the sum.
     pub(super) fn is_whole(
         &mut self,
         ring: &impl Memory,

@@ -1,10 +1,10 @@
-//! CPUs: what a process tells its peer of the processor that it runs on.
+//! CPUs: a process's description of its processor, for its peer.
 //!
-//! A source picks by it which image of a library it sends, and compiles for exactly this CPU if it has a
-//! compiler. A [`Cpu`] is what a process *claims*. A false claim harms the claimant alone: it gets code that
-//! it cannot run, or slower code than it could.
+//! From the description a source picks the image of a library to send. If it has a compiler, it compiles for
+//! exactly this CPU. A [`Cpu`] is what a process *claims*. A false claim harms the claimant alone: it gets
+//! code that it cannot run, or slower code than it could.
 //!
-//! The encoding (`docs/protocol.md` has the same table) is at most [`MAX_LEN`] bytes long, little-endian, and
+//! The encoding (as in `docs/protocol.md`) is at most [`MAX_LEN`] bytes long, little-endian, and
 //! each CPU has one:
 //!
 //! | offset | bytes | what |
@@ -52,7 +52,8 @@ bitflags::bitflags! {
     }
 }
 
-/// A CPU as a process tells it: machine, level, name, features, and the forms of code that the process takes.
+/// A CPU as a process describes it: machine, level, name, features, and the forms of code that the process
+/// takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cpu {
     machine: Machine,
@@ -99,7 +100,7 @@ impl Cpu {
         Cpu { machine, level, forms: Forms::NATIVE, name: String::new(), features }
     }
 
-    /// The highest level of `machine` all of whose features `has` affirms.
+    /// Returns the highest level of `machine` such that `has` is true for each of its features.
     pub fn level_with(machine: Machine, has: impl Fn(&str) -> bool) -> Level {
         let whole = |level: &Level| levels::features(machine, *level).all(&has);
         Level::all(machine).take_while(whole).last().unwrap_or(Level::BASELINE)
@@ -137,8 +138,8 @@ impl Cpu {
     /// [`MAX_NAME`] bytes long, of lowercase letters, digits and `.`, `_`, `-` behind the first.
     ///
     /// The name stands for a processor as sold. A virtual machine may hide instructions of its processor, and
-    /// code for the name might use them: compile for [`Cpu::level`] and [`Cpu::features`] (`-march`, `-m`),
-    /// and only tune for the name (`-mtune`).
+    /// code for the name might use them. So compile for [`Cpu::level`] and [`Cpu::features`] (`-march`,
+    /// `-m`), and only tune for the name (`-mtune`).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -150,13 +151,14 @@ impl Cpu {
         &self.features
     }
 
-    /// Whether it has this feature.
+    /// Returns whether it has this feature.
     pub fn has(&self, feature: &str) -> bool {
         self.features.binary_search_by(|own| own.as_str().cmp(feature)).is_ok()
     }
 
-    /// Whether an image runs on it: the image is for its machine and for its level or a lower one, or it has each
-    /// feature that the image needs. A feature that it does not know is one that it lacks.
+    /// Returns whether an image runs on this CPU. It does if the image is for the CPU's machine and for its
+    /// level or a lower one, or if the CPU has each feature that the image needs. An unknown feature counts
+    /// as lacking.
     pub fn runs(&self, image: &ImageView<'_>) -> bool {
         match image.platform() {
             Some(platform) => platform.runs_on(self.machine, self.level),
@@ -164,7 +166,7 @@ impl Cpu {
         }
     }
 
-    /// Whether the process takes this code: in its form, and for its machine or CPU.
+    /// Returns whether the process takes this code: in its form, and for its machine or CPU.
     pub fn takes(&self, code: &CodeView<'_>) -> bool {
         match code {
             CodeView::Image(image) => self.forms.contains(Forms::NATIVE) && self.runs(image),
@@ -197,7 +199,7 @@ impl Cpu {
         bytes
     }
 
-    /// Decodes what [`Cpu::encode`] gives, and nothing else.
+    /// Decodes the result of [`Cpu::encode`], and nothing else.
     ///
     /// # Errors
     /// The first fault of `bytes`, see [`CpuError`].

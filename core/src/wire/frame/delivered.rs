@@ -1,8 +1,8 @@
 //! Delivered frames: frames as messages of a two-sided transport.
 //!
-//! A message is exactly one frame, and tells its length by being as long as it is. Nothing polls its bytes,
-//! so it needs no signal, no whole lines and no trailer. It begins with the payload, which so lies on a line
-//! without padding, and ends with the header:
+//! A message is exactly one frame: its length is the frame's. Nothing polls its bytes, so it needs no signal,
+//! no whole lines and no trailer. It begins with the payload, which therefore lies on a line without padding,
+//! and ends with the header:
 //!
 //! | bytes from the end | bytes | what |
 //! |---|---|---|

@@ -28,14 +28,14 @@
 //! | 64 | | the name, UTF-8, for people; then the family id |
 //!
 //! Then follows the payload, aligned. The last 8 bytes of every frame with [`Flags::TRAILER`] are the
-//! trailer. In a frame without code the payload starts at the first suitably aligned byte from 24 on, so a
+//! trailer. In a frame without code the payload starts at the first suitably aligned byte from 24 on. So a
 //! payload of up to 40 bytes (32 with a trailer) shares the header's line.
 //!
 //! In a call with [`Flags::TRAVELLED`] the last 8 bytes of the payload are its [`Passage`].
 //!
 //! The link's arrival rule decides whether frames have a trailer ([`Trailer`]). If the signal cannot be seen
 //! before the rest, a trailer would prove nothing and cost the reader a line
-//! (`docs/decisions/trailer-by-rule.md`).
+//! (`docs/design/frames.md`).
 
 use super::align::MAX_ALIGN_LOG2;
 use super::code_id::CodeId;
@@ -130,12 +130,13 @@ impl Kind {
         })
     }
 
-    /// Whether the frame has the code header, with code id, epoch and name.
+    /// Returns whether the frame has the code header, with code id, epoch and name.
     pub const fn names_code(self) -> bool {
         matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal | Kind::CallInPlace | Kind::Bind)
     }
 
-    /// Whether this is the number of a kind of frame that is its header and a payload, and leads to nothing else.
+    /// Returns whether this is the number of a kind whose frames consist of header and payload, and lead to
+    /// nothing else.
     pub(crate) const fn is_plain(number: u8) -> bool {
         const CALL: u8 = Kind::Call as u8;
         const REPLY: u8 = Kind::Reply as u8;
@@ -144,12 +145,12 @@ impl Kind {
         matches!(number, CALL | REPLY | FLUSH | BATCH)
     }
 
-    /// Whether a target sends such frames on ([`Flags::TRAVELLED`]).
+    /// Returns whether a target forwards such frames ([`Flags::TRAVELLED`]).
     pub const fn travels(self) -> bool {
         matches!(self, Kind::Call | Kind::CallCode | Kind::CallId)
     }
 
-    /// Whether the frame carries an image.
+    /// Returns whether the frame carries an image.
     pub const fn carries_image(self) -> bool {
         matches!(self, Kind::CallCode | Kind::CallInPlace | Kind::Bind)
     }
@@ -169,8 +170,8 @@ bitflags::bitflags! {
         /// waits for a reply. In a reply: it replies to such a call. Only affects the placement of the
         /// following frames.
         const ALONE = 0x40;
-        /// A target sends this call on. The last [`PASSAGE_LEN`] bytes of its payload are its [`Passage`], and not
-        /// the function's.
+        /// A target forwards this call. The last [`PASSAGE_LEN`] bytes of its payload are its [`Passage`],
+        /// and not the function's.
         const TRAVELLED = 0x80;
     }
 }
@@ -319,7 +320,7 @@ impl Header {
         self.flags.bits() & Flags::ALIGN.bits()
     }
 
-    /// Checks that a call that has travelled has room for its passage.
+    /// Checks that a call that has travelled has space for its passage.
     fn check_passage(&self, offset: u64) -> Result<(), FrameError> {
         match self.flags.contains(Flags::TRAVELLED) && (self.payload_len as usize) < PASSAGE_LEN {
             true => Err(FrameError::Payload { offset, len: self.payload_len, frame: self.frame_len }),

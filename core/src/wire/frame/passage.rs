@@ -1,9 +1,9 @@
-//! What a call carries that targets send on, and what its reply tells of the calls that it led to.
+//! The passage of a forwarded call, and the payload of a reply for calls of which some were lost.
 
 /// Length of a passage, in bytes.
 pub const PASSAGE_LEN: usize = 8;
 
-/// What targets tell each other about a call that they send on: the last bytes of its payload.
+/// The data that targets send each other about a forwarded call: the last bytes of its payload.
 ///
 /// | offset | bytes | what |
 /// |---|---|---|
@@ -11,7 +11,7 @@ pub const PASSAGE_LEN: usize = 8;
 /// | 4 | 4 | zero; not read |
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Passage {
-    /// The number of targets that have sent it on.
+    /// The number of targets that have forwarded the call.
     pub hops: u32,
 }
 
@@ -35,12 +35,12 @@ impl Passage {
 /// |---|---|---|
 /// | 0 | 8 | number of calls that were lost, with all that they would have led to |
 /// | 8 | 4 | length of the text |
-/// | 12 | | why the first one was lost, UTF-8; then the replies of the others |
+/// | 12 | | the cause of the first loss, UTF-8; then the replies of the others |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IncompleteReply<'a> {
     /// Number of calls that were lost.
     pub lost: u64,
-    /// Why the first one was lost.
+    /// The cause of the first loss.
     pub text: &'a [u8],
     /// The replies of the others, one behind the other.
     pub replies: &'a [u8],
@@ -50,8 +50,8 @@ impl<'a> IncompleteReply<'a> {
     /// Bytes before the text.
     pub const HEAD_LEN: usize = 12;
 
-    /// The bytes before the replies, with a text that is cut so that all of it has at most `most` bytes; `None` if
-    /// the replies are too long for that.
+    /// The bytes before the replies. The text is cut so that the whole payload has at most `most` bytes.
+    /// `None` if the replies are too long for that.
     pub fn head(&self, most: usize) -> Option<alloc::vec::Vec<u8>> {
         let room = most.checked_sub(Self::HEAD_LEN + self.replies.len())?;
         let text = &self.text[..self.text.len().min(room)];

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::wire::align::MAX_ALIGN_LOG2;
 
-/// The two words behind the signal of a frame that names no code, checked. In a mailbox they were found to be as
-/// [`Header::plain`](super::Header::plain) asks, and to have one of the two usual layouts. A delivered frame is
-/// its payload and its header.
+/// The two words behind the signal of a frame that names no code, checked. In a mailbox they were found to be
+/// as [`Header::plain`](super::Header::plain) requires, and to have one of the two usual layouts. A delivered
+/// frame is its payload and its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PlainWords {
     lengths: u64,
@@ -37,8 +37,8 @@ impl PlainWords {
         most: u32,
     ) -> Option<(PlainWords, usize)> {
         let (frame_len, payload_len) = (lengths as u32, (lengths >> 32) as u32);
-        // One comparison for three checks: a length of 0 and one that is no multiple of a line become a number
-        // over `MOST_LINES`, because the bits below a line come to the top.
+        // One comparison makes three checks. A length of 0 and one that is no multiple of a line become a
+        // number over `MOST_LINES`, because the bits below a line come to the top.
         if frame_len.wrapping_sub(LINE as u32).rotate_right(LINE.ilog2()) >= most {
             return None;
         }
@@ -106,7 +106,7 @@ impl PlainWords {
         (self.lengths >> 32) as usize
     }
 
-    /// Whether the frame is of this kind.
+    /// Returns whether the frame is of this kind.
     #[inline(always)]
     pub(crate) fn is_of(&self, kind: Kind) -> bool {
         self.rest as u8 == kind as u8

@@ -50,7 +50,7 @@ pub struct Plan<'a> {
     pub kind: Kind,
     /// Whether the source waits for a reply.
     pub wants_reply: bool,
-    /// Whether the sender expects a frame back before it sends the next one, see [`Flags::ALONE`].
+    /// True if the sender expects a frame back before it sends the next one, see [`Flags::ALONE`].
     pub alone: bool,
     /// Whether the payload ends with a [`Passage`](super::Passage).
     pub travelled: bool,

@@ -12,7 +12,8 @@ const CALLS_OWN: u64 =
     0xffff_ffff_0000_0000 | (Flags::WANTS_REPLY.bits() as u64 | Flags::ALONE.bits() as u64) << 8;
 
 /// The code header of a checked frame, and the prediction that later frames repeat it. Modes always and local
-/// send the same words in each call: a frame with the same words passes the same checks, so they are skipped.
+/// send the same words in each call: a frame with the same words passes the same checks, so the receiver
+/// skips them.
 // Fills a line, which a frame that matches reads whole.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -33,10 +34,11 @@ struct HeaderPrediction {
 }
 
 impl CodeHeader {
-    /// No frame's.
+    /// The code header of no frame.
     pub(crate) const NOTHING: CodeHeader = CodeHeader { words: [0; 5], prediction: None };
 
-    /// Of a checked frame with this code part and offset of its payload. Predicts nothing yet.
+    /// Makes the code header of a checked frame with this code part and payload offset. It predicts nothing
+    /// yet.
     pub(crate) fn new(part: &CodePart, payload: u32) -> CodeHeader {
         CodeHeader { words: part.to_words(payload), prediction: None }
     }

@@ -39,8 +39,8 @@ impl<'a> FrameView<'a> {
         Ok(FrameView { bytes, signal: word(SIGNAL), header, parts })
     }
 
-    /// Checks the delivered frame that `bytes`, a message at an address that is a multiple of 4096, must be.
-    /// The stamp is not compared: the caller knows the number.
+    /// Checks that `bytes`, a message at an address that is a multiple of 4096, are exactly one delivered
+    /// frame. The stamp is not compared: the caller knows the number.
     ///
     /// # Errors
     /// The first error found.
@@ -64,7 +64,7 @@ impl<'a> FrameView<'a> {
         self.header
     }
 
-    /// The frame's signal, for comparison with the expected one. Of a delivered frame its stamp.
+    /// The frame's signal, for comparison with the expected one. For a delivered frame, its stamp.
     pub fn signal(&self) -> u64 {
         self.signal
     }

@@ -17,7 +17,7 @@ pub struct ImageParts<'a> {
     /// The CPU features that it needs, in any order, as [`Cpu::features`](crate::cpu::Cpu::features) spells
     /// them; none for an image that has a level.
     pub features: Vec<&'a str>,
-    /// Whether each address to which code branches indirectly is a landing pad. On aarch64 alone.
+    /// True if each address to which code branches indirectly is a landing pad. Only on aarch64.
     pub landing_pads: bool,
     /// log2 of the alignment both spans need, 0 to 12.
     pub align_log2: u8,

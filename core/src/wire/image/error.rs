@@ -38,7 +38,7 @@ pub enum ImageError {
         /// The image's machine.
         machine: Machine,
     },
-    /// An entry that is no landing pad, of an image that says that it has them.
+    /// An entry that is no landing pad, in an image that claims landing pads.
     #[error(
         "image says that it has landing pads, and its entry at offset {entry:#x} is none: a call would end in a fault"
     )]
@@ -54,7 +54,7 @@ pub enum ImageError {
         /// The level's number.
         level: u8,
     },
-    /// An image that says that it names CPU features, and has no list of them, or one that is too long.
+    /// An image that claims to name CPU features, but has no list of them, or one that is too long.
     #[error(
         "image names no CPU features, or more than {MAX_FEATURES}, though it is for one CPU: build it again"
     )]

@@ -19,10 +19,10 @@ impl Machine {
 
 /// log2 of the alignment in bytes that code needs because of its instructions.
 ///
-/// On aarch64 `adrp` computes the address of a *page* relative to the page it lies in, and the offset inside the
-/// page is fixed when the code is linked. So code with an `adrp` runs only at the offset in its page for which it
-/// was linked, which is 0 for images. `span1` also holds constants: a constant that looks like an `adrp` counts as
-/// one, since a target cannot tell them apart, and costs only alignment.
+/// On aarch64 `adrp` computes the address of a *page* relative to the page it lies in, and the offset inside
+/// the page is fixed when the code is linked. So code with an `adrp` runs only at the offset in its page for
+/// which it was linked, which is 0 for images. `span1` also holds constants: a constant that looks like an
+/// `adrp` counts as one, since a target cannot distinguish them, and costs only alignment.
 pub fn code_align_log2(machine: Machine, span1: &[u8]) -> u8 {
     if machine == Machine::AARCH64 && first_adrp(span1).is_some() {
         PAGE_LOG2

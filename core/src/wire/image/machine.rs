@@ -30,7 +30,7 @@ impl Machine {
         }
     }
 
-    /// Whether farjump has a name for it. Words of these machines are 64 bits long and little-endian.
+    /// Returns whether farjump has a name for it. Words of these machines are 64 bits long and little-endian.
     pub const fn is_known(self) -> bool {
         matches!(self, Machine::X86_64 | Machine::AARCH64 | Machine::RISCV)
     }

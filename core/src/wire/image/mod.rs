@@ -6,7 +6,7 @@
 //! a word that holds an address inside the image. There are no other sites: the builder refuses code that
 //! needs more.
 //!
-//! The bytes, all little-endian (`docs/protocol.md` has the same table):
+//! The bytes, all little-endian (as in `docs/protocol.md`):
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -27,11 +27,12 @@
 //! | | | zeroes up to the next multiple of 16 |
 //! | | | span 1; then, if there is data, zeroes up to the next multiple of 8 and the data |
 //!
-//! The *list of features* names what code for one CPU needs, ascending, with a blank between two. They are
-//! spelled as in [`Cpu::features`](crate::cpu::Cpu::features).
+//! The *list of features* names the features that code for one CPU needs, ascending, with a blank between
+//! two. They are spelled as in [`Cpu::features`](crate::cpu::Cpu::features).
 //!
-//! An image *with landing pads*, for aarch64 alone, starts at each address to which code branches indirectly with an
-//! instruction for that (`bti`): a target may have the processor check it ([`ImageView::has_landing_pads`]).
+//! An image *with landing pads*, for aarch64 alone, has an instruction for that (`bti`) at each address to
+//! which code branches indirectly. A target may make the processor check this
+//! ([`ImageView::has_landing_pads`]).
 //!
 //! A *wanted library* is the soname of a shared library that defines some of the imports. It is a hint: a
 //! target that offers those imports itself does not need the library.
@@ -145,8 +146,8 @@ fn names_len(bytes: &[u8]) -> usize {
     (u32_at(bytes, field::NAMES) & ((1 << NAMES_BITS) - 1)) as usize
 }
 
-/// Whether a target may search for a library with this name, which comes from another process. A name with a
-/// slash would be a path.
+/// Returns whether a target may search for a library with this name, which comes from another process. A name
+/// with a slash would be a path.
 pub fn is_soname(name: &str) -> bool {
     (1..=MAX_SONAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
 }
@@ -239,8 +240,9 @@ impl<'a> ImageView<'a> {
         self.bytes[field::ABI] >> 4 == FEATURES
     }
 
-    /// Whether each address of it to which code branches indirectly is a landing pad, `NAME_main` first of all. A
-    /// target can then map its code so that a processor with BTI lets no indirect branch in elsewhere.
+    /// Returns whether the image has landing pads: each address to which code branches indirectly is one,
+    /// `NAME_main` first of all. If so, a target can map the code so that a processor with BTI refuses
+    /// indirect branches to other addresses.
     #[inline]
     pub fn has_landing_pads(&self) -> bool {
         self.bytes[field::ABI] & LANDING_PADS != 0
@@ -302,13 +304,13 @@ impl<'a> ImageView<'a> {
         })
     }
 
-    /// Whether it wants libraries.
+    /// Returns whether the image wants libraries.
     #[inline]
     pub fn wants_libraries(&self) -> bool {
         self.wanted_count() != 0
     }
 
-    /// Whether nothing is patched when it is placed.
+    /// Returns whether placing the image patches nothing.
     #[inline]
     fn has_no_sites(&self) -> bool {
         self.import_count() == 0 && self.relative_count() == 0

@@ -42,8 +42,8 @@ pub(super) fn check_wanted(names: &[u8], start: usize, count: usize) -> Result<u
 }
 
 /// Checks that `names` from `start` on holds each name that `offsets` (one for each import, in order) refer
-/// to once, in the order of first use, and nothing else: so one content has one encoding. The lengths of the
-/// two bound the work.
+/// to once, in the order of first use, and nothing else. So one content has one encoding. The lengths of both
+/// bound the work.
 pub(super) fn check_imports(
     names: &[u8],
     start: usize,

@@ -9,7 +9,7 @@ use super::{ImageView, Import, Place, PlaceError, SPAN_DISTANCE};
 use crate::shared;
 
 /// The sites of one image with the word for each. Made once from a checked copy of the image. After that, a
-/// few stores make every other copy in executable memory ready to run, and none of it is read.
+/// few stores make every other copy in executable memory ready to run, and nothing reads those copies.
 #[derive(Clone, Debug)]
 pub struct Patches {
     /// Offset of the site in span 1, and its word: an import has the same address wherever the image is.

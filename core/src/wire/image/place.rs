@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The bit that tells span 2 from span 1.
+/// The bit that distinguishes span 2 from span 1.
 pub(super) const SPAN2: u32 = 1 << 31;
 
 /// A location inside an image: a span, and the offset in it.
@@ -19,7 +19,7 @@ impl Place {
         if word & SPAN2 == 0 { Place::Span1(word) } else { Place::Span2(word & !SPAN2) }
     }
 
-    /// Whether a word here lies wholly behind one at `other`.
+    /// Returns whether a word here lies wholly behind one at `other`.
     pub(super) fn is_behind(self, other: Place) -> bool {
         match (other, self) {
             (Place::Span1(other), Place::Span1(own)) | (Place::Span2(other), Place::Span2(own)) => {

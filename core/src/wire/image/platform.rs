@@ -28,7 +28,7 @@ impl Platform {
         Platform { machine, level: Level::BASELINE }
     }
 
-    /// Whether a CPU of `machine` and `level` runs an image for this platform.
+    /// Returns whether a CPU of `machine` and `level` runs an image for this platform.
     pub fn runs_on(self, machine: Machine, level: Level) -> bool {
         self.machine == machine && self.level <= level
     }

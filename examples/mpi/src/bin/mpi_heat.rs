@@ -46,8 +46,7 @@ struct Slab {
 }
 
 impl Slab {
-    /// The slab of `rank` before the first step: the first half of each is warm, decreasing with the
-    /// distance.
+    /// Returns the slab of `rank` before the first step: the first half of each is warm, decreasing with the distance.
     fn new(rank: usize) -> Slab {
         let warmth = |cell| if cell < CELLS / 2 { 1.0 / (rank + 1) as f64 } else { 0.0 };
         Slab { step: 0, cells: std::array::from_fn(warmth) }
@@ -72,7 +71,7 @@ impl Slab {
         self.cells.iter().sum()
     }
 
-    /// The expected reply of `hottest` about it.
+    /// Returns the expected reply of `hottest` about it.
     fn answer(&self) -> Answer {
         let warmer = self.cells.iter().filter(|cell| **cell > WARM).count() as u64;
         Answer { step: self.step, warmer, hottest: self.cells.iter().copied().fold(self.cells[0], f64::max) }
@@ -112,7 +111,7 @@ impl Role<'_> {
         })
     }
 
-    /// farjump's turn while MPI is waited for.
+    /// Gives farjump its turn during a wait for MPI.
     fn turn(&mut self) -> Result<(), Failed> {
         match self {
             Role::Asked(target) => {
@@ -134,7 +133,7 @@ impl Role<'_> {
         Ok(())
     }
 
-    /// Turns until `done`.
+    /// Gives turns until `done`.
     fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failed> {
         let begun = Instant::now();
         while !done(self) {
@@ -228,7 +227,7 @@ fn finish(mut role: Role<'_>, rank: usize, expected: &[Answer]) -> Result<(), Fa
     Ok(())
 }
 
-/// The expected reply of `hottest` about rank 0 after each step, computed without MPI.
+/// Returns the expected reply of `hottest` about rank 0 after each step, computed without MPI.
 fn expected(ranks: usize) -> Vec<Answer> {
     let mut slabs: Vec<_> = (0..ranks).map(Slab::new).collect();
     let mut answers = vec![slabs[0].answer()];
@@ -244,7 +243,7 @@ fn expected(ranks: usize) -> Vec<Answer> {
     answers
 }
 
-/// The cells next to this rank's slab: its own edges where the rod ends.
+/// Returns the cells next to this rank's slab: its own edges where the rod ends.
 fn neighbours(world: &SimpleCommunicator, role: &mut Role<'_>) -> Result<[f64; 2], Failed> {
     let edges = role.slab()?.edges();
     let [mut before, mut behind] = edges;
@@ -267,7 +266,7 @@ fn neighbours(world: &SimpleCommunicator, role: &mut Role<'_>) -> Result<[f64; 2
     Ok([before, behind])
 }
 
-/// The heat of all slabs.
+/// Returns the heat of all slabs.
 fn total(world: &SimpleCommunicator, role: &mut Role<'_>) -> Result<f64, Failed> {
     let (own, mut all) = (role.slab()?.heat(), 0.0);
     scope(|scope| {

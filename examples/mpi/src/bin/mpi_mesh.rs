@@ -1,5 +1,5 @@
-//! Connects each rank of a job with each other one, and has all answer: `mpi_mesh FOLDER TRANSPORT`, where the transport is
-//! `mpi-window` or one of farjump's. Rank 0 prints the time that it took.
+//! Connects each rank of a job with each other one, and makes all reply: `mpi_mesh FOLDER TRANSPORT`, where the
+//! transport is `mpi-window` or one of farjump's. Rank 0 prints the time that it took.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

@@ -67,7 +67,7 @@ struct Shared {
     pages: Mutex<Pages>,
     /// A communicator of the window's ranks on which nothing is sent.
     silent: MPI_Comm,
-    /// Whether writes arrive while their target calls no function of MPI.
+    /// True if writes arrive while their target calls no function of MPI.
     arrives_unaided: bool,
     /// Number of workers of this rank.
     workers: AtomicUsize,
@@ -121,8 +121,8 @@ impl Pool {
     /// Makes the window, with `bytes` bytes of each rank's for regions: all ranks of `communicator` must call
     /// it with the same number.
     ///
-    /// [`Pool::bytes_for`] says how many a number of links takes. For a large frame a link takes a large
-    /// mailbox besides, for as long as that is needed. Unwritten parts take no memory in most MPIs.
+    /// [`Pool::bytes_for`] returns the number for some links. For a large frame a link takes a large mailbox besides,
+    /// for as long as that is needed. Unwritten parts take no memory in most MPIs.
     ///
     /// # Errors
     /// If MPI was not started for all threads, has no unified memory, or fails; if the program is made of
@@ -188,15 +188,15 @@ impl Pool {
         Ok(Pool(Arc::new(shared)))
     }
 
-    /// Bytes of a rank's part for `links` links that end in it, with mailboxes of `mailbox` bytes each: those
-    /// of its target's sources (`TargetBuilder::mailbox_size`), and those of its own links to other ranks
-    /// (`LinkBuilder::reply_mailbox_size`).
+    /// Returns the bytes of a rank's part for `links` links that end in it, with mailboxes of `mailbox` bytes each. The
+    /// links are those of its target's sources (`TargetBuilder::mailbox_size`), and those of its own links to other
+    /// ranks (`LinkBuilder::reply_mailbox_size`).
     pub fn bytes_for(links: usize, mailbox: usize) -> usize {
         // With each comes its label.
         links.saturating_mul(mailbox::region_len(mailbox.next_power_of_two()) + PAGE)
     }
 
-    /// Whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while
+    /// Returns whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while
     /// that rank calls MPI.
     ///
     /// All ranks tried it when they made the window, and all have the same result.
@@ -331,8 +331,7 @@ impl Shared {
         Ok(everywhere != 0)
     }
 
-    /// Notes a call that may wait for another rank, until the result is dropped. Only a worker reads the
-    /// notes.
+    /// Records a call that may wait for another rank, until the result is dropped. Only a worker reads the records.
     fn waiting(&self, call: &'static str, rank: c_int) -> Option<Waiting<'_>> {
         if self.workers.load(Ordering::Relaxed) == 0 {
             return None;
@@ -344,7 +343,7 @@ impl Shared {
         Some(Waiting(self, number))
     }
 
-    /// A word of this rank's part.
+    /// Returns a word of this rank's part.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.size, "labels lie inside");
         // SAFETY: it is inside this rank's part, which lives as long as `self`, and aligned. Other ranks
@@ -352,7 +351,7 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(self.base.add(at).as_ptr().cast()) }
     }
 
-    /// Whether the peer of the region that starts there has left it.
+    /// Returns whether the peer of the region that starts there has left it.
     fn has_left(&self, start: usize) -> bool {
         self.word(start + LEFT_AT).load(Ordering::Acquire) != 0
     }
@@ -361,8 +360,8 @@ impl Shared {
 /// Lets MPI make progress for other ranks. An MPI without a thread of its own writes into this rank's memory
 /// only while this rank calls MPI.
 ///
-/// The probe is of a communicator of several ranks. MPICH answers one of `MPI_COMM_SELF` from a queue of the
-/// rank's own, and does no other work.
+/// The probe is of a communicator of several ranks. MPICH serves a probe of `MPI_COMM_SELF` from the rank's own queue,
+/// and does no other work.
 pub(crate) fn nudge(pool: &Pool) -> Result<(), PoolError> {
     let mut found = 0;
     // SAFETY: the communicator lives as long as the pool. Nothing is ever sent on it, so nothing is found.

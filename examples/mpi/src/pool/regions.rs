@@ -23,7 +23,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Its place. From now on it is not reused before the peer has left it.
+    /// Returns its place. From now on the region is not reused before the peer has left it.
     pub(crate) fn place(&self) -> Place {
         self.announced.store(true, Ordering::Relaxed);
         Place {
@@ -83,7 +83,7 @@ pub(crate) struct Reached {
     /// Offset of its label.
     at: usize,
     len: usize,
-    /// Whether any put may not have arrived yet.
+    /// True if a put may not have arrived yet.
     unsettled: bool,
 }
 
@@ -118,8 +118,8 @@ impl Reached {
         self.len
     }
 
-    /// Writes `bytes` at `offset`: they are no longer read here when this returns, and have arrived once all
-    /// is [settled](Reached::settle).
+    /// Writes `bytes` at `offset`. MPI has read them when this returns, and they have arrived once all is
+    /// [settled](Reached::settle).
     ///
     /// # Panics
     /// If they are not all inside.

@@ -192,12 +192,12 @@ pub(crate) fn run_to_its_end(
     Some(Ended { status, output, errors })
 }
 
-/// Whether a rank writes into another one's window by itself, over [`MEMORY`].
+/// Returns whether a rank writes into another one's window by itself, over [`MEMORY`].
 pub(crate) fn has_shared_windows() -> bool {
     Mpi::linked() == Ok(Mpi::Open)
 }
 
-/// The MPI of such a job and its mpirun, or why there can be none here.
+/// Returns the MPI of such a job and its mpirun, or the reason why there can be none here.
 fn startable(way: &Way) -> Result<(Mpi, &'static str), String> {
     let mpi = Mpi::linked()?;
     let mpirun = mpi.mpirun()?;
@@ -207,7 +207,7 @@ fn startable(way: &Way) -> Result<(Mpi, &'static str), String> {
     Ok((mpi, mpirun))
 }
 
-/// Standard output of a program; nothing if there is no such program.
+/// Returns the standard output of a program; nothing if there is no such program.
 fn output_of(program: &str, argument: &str) -> String {
     let output = Command::new(program).arg(argument).stdin(Stdio::null()).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()

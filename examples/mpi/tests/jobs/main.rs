@@ -74,7 +74,7 @@ fn sixteen_ranks_connect_with_each_other() {
     if !job::has_shared_windows() {
         return println!("skipped: the windows of this MPI are not in shared memory");
     }
-    // The transport that took longest. docs/decisions/mpi-window.md has the times of all.
+    // The built-in transport that took longest.
     let transport = "ucx-put";
     if !farjump::transports::available().iter().any(|own| own.name == transport && own.usable.is_ok()) {
         return println!("skipped: {transport} cannot be used here");

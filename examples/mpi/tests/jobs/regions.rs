@@ -30,12 +30,12 @@ fn open(pool: &Pool) -> Box<dyn UnconnectedEndpoint> {
     Windows::new(pool).open(&OpenRequest::new(LEN, 4096)).unwrap()
 }
 
-/// The address, in its form for the peer.
+/// Returns the address, in its form for the peer.
 fn address(end: &dyn UnconnectedEndpoint) -> Address {
     end.address().try_to_owned().unwrap()
 }
 
-/// Two endpoints that reach each other, and the address of the first.
+/// Returns two endpoints that reach each other, and the address of the first.
 fn ends(pool: &Pool) -> (Endpoint, Endpoint, Address) {
     let (left, right) = (open(pool), open(pool));
     let [to_left, to_right] = [&left, &right].map(|end| address(end.as_ref()));
@@ -43,7 +43,7 @@ fn ends(pool: &Pool) -> (Endpoint, Endpoint, Address) {
     (left.connect(to_right, 1000).unwrap(), right.connect(to_left, 1000).unwrap(), again)
 }
 
-/// The start of a region, by its address.
+/// Returns the start of a region, by its address.
 fn start(address: &Address) -> [u8; 8] {
     *address.bytes[8..].first_chunk().unwrap()
 }

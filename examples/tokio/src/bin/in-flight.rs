@@ -4,7 +4,7 @@
 //! in-flight LIBSUM.SO [ROUNDS]
 //! ```
 //!
-//! The target has a thread of its own. Rounds of each way take turns, so both meet the same machine. Prints the
+//! The target has a thread of its own. Rounds of each way take turns, so the machine is the same for both. Prints the
 //! median time of a call for each way, and the median and the quartiles of its ratio to waiting.
 
 use std::rc::Rc;
@@ -31,7 +31,7 @@ extern "C" fn store_get(_: *const (), key: u64) -> u64 {
     key
 }
 
-/// Nanoseconds of a call since `start`.
+/// Returns the nanoseconds of a call since `start`.
 fn each(start: Instant) -> f64 {
     start.elapsed().as_nanos() as f64 / CALLS as f64
 }
@@ -56,7 +56,7 @@ async fn in_turn(link: &Link, sum: &Library) -> Result<f64, Failed> {
     Ok(each(start))
 }
 
-/// A local task for each call.
+/// Makes each call in a local task.
 async fn by_tasks(link: &Rc<Link>, sum: &Library) -> Result<f64, Failed> {
     let (start, mut tasks) = (Instant::now(), JoinSet::new());
     for _ in 0..CALLS {
@@ -69,7 +69,7 @@ async fn by_tasks(link: &Rc<Link>, sum: &Library) -> Result<f64, Failed> {
     Ok(each(start))
 }
 
-/// What tokio takes for a local task that yields once, as one that awaits a call.
+/// Measures tokio's time for a local task that yields once, as one that awaits a call does.
 async fn tasks_alone() -> Result<f64, Failed> {
     let (start, mut tasks) = (Instant::now(), JoinSet::new());
     for _ in 0..CALLS {
@@ -92,7 +92,7 @@ async fn shared(link: &SharedLink, sum: &Library) -> Result<f64, Failed> {
     Ok(each(start))
 }
 
-/// The value at this part of sorted values.
+/// Returns the value at this part of sorted values.
 fn at(mut values: Vec<f64>, part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     values[((values.len() - 1) as f64 * part).round() as usize]

@@ -1,4 +1,4 @@
-//! The modes of arithmetic behind calls: the program's, whatever calls leave.
+//! The modes of arithmetic after calls: the program's, whichever modes a call leaves.
 
 use std::mem::offset_of;
 
@@ -19,11 +19,11 @@ impl Context {
     /// Restores the program's modes of arithmetic as they were noted last.
     #[inline(always)]
     pub(in crate::executor) fn restore_modes(&mut self) {
-        // SAFETY: the offset is that of the field, which holds the default or what was noted.
+        // SAFETY: the offset is that of the field, which holds the default or the noted modes.
         unsafe { ControlWords::set_at::<MODES>((&raw const *self).cast()) };
     }
 
-    /// Whether the last call has returned with other modes of arithmetic than those that were noted last.
+    /// Returns whether the last call returned with other modes of arithmetic than those noted last.
     pub(in crate::executor) fn has_strayed(&self) -> bool {
         let mut now = ControlWords::DEFAULT;
         // SAFETY: the words are those above.
@@ -31,15 +31,15 @@ impl Context {
         !self.modes.is(now)
     }
 
-    /// [`Context::note_modes`] for calls that may be made between that and [`Context::restore_modes`]. The result is for
-    /// [`Context::end_calls`].
+    /// As [`Context::note_modes`], for calls between that and [`Context::restore_modes`]. Returns the modes noted
+    /// before, for [`Context::end_calls`].
     pub(in crate::executor) fn begin_calls(&mut self) -> ControlWords {
         let outer = self.modes;
         self.note_modes();
         outer
     }
 
-    /// Ends what [`Context::begin_calls`] has begun.
+    /// Restores the program's modes after the calls that [`Context::begin_calls`] began. `outer` is its result.
     pub(in crate::executor) fn end_calls(&mut self, outer: ControlWords) {
         self.restore_modes();
         self.modes = outer;

@@ -1,4 +1,4 @@
-//! A store that uses its target's context while it is asked for something; the processor's state behind calls.
+//! A store that uses its target's context during a request; the processor's state after calls.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -17,7 +17,7 @@ fn count_end() {
 /// A store with one object, whose contents are `BYTES`.
 #[derive(Debug)]
 struct Nested {
-    /// What the store got that it asked for a further object, while it was asked for one.
+    /// Results of the store's own requests for a further object, made during such a request.
     inner: Vec<Result<usize, ObjectError>>,
     fails: bool,
 }
@@ -29,7 +29,7 @@ static BYTES: Aligned = Aligned(*b"bytes");
 impl Nested {
     fn use_context(&mut self) {
         assert!(at_call_end(count_end) && hold_reply() && caller().is_none());
-        // Deeper than this no test has to follow a store that is its own caller.
+        // No test needs a store that calls itself more deeply.
         if self.inner.len() < 4 {
             self.inner.push(Ok(0));
             let place = self.inner.len() - 1;
@@ -103,7 +103,7 @@ unsafe extern "C" fn requests(payload: *mut c_void, len: usize, _: *mut c_void) 
     request(unsafe { Request::new(payload.cast(), len) });
 }
 
-/// Runs `main` with a store. Returns the end of the call, its reply, and how often work for its end has run.
+/// Runs `main` with a store. Returns the end of the call, its reply, and the number of runs of work for its end.
 fn run(main: Main, fails: bool) -> (Ended, String, u32) {
     ENDED.set(0);
     let mut context = Context::new();
@@ -216,7 +216,7 @@ fn a_call_that_changes_the_modes_of_arithmetic_leaves_the_programs_however_it_en
         context.restore_modes();
         assert_eq!(third(), before);
     }
-    // The program's own modes are kept, too.
+    // The program's own modes stay, too.
     round_up();
     for (main, end) in [(returns as Main, Ended::Returned), (panics, Ended::Panicked)] {
         assert_eq!((polled(&mut context, main), third()), ((end, false), before + 1));
@@ -224,7 +224,7 @@ fn a_call_that_changes_the_modes_of_arithmetic_leaves_the_programs_however_it_en
     set(ControlWords::DEFAULT);
 }
 
-/// What a function may leave behind that is only its own: flags, and values on the stack of x87.
+/// State that a function may leave behind: flags, and values on the stack of x87.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_panic_leaves_no_flag_and_no_value_of_x87() {

@@ -10,8 +10,8 @@ unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> c_int;
 }
 
-/// Has `exit` and `quick_exit` tell which code called them, from now on. They run functions that the process
-/// registers; `_exit` does not, see [`substitutes`].
+/// Makes `exit` and `quick_exit` report the code that called them. They run functions that the process registers;
+/// `_exit` does not, see [`substitutes`].
 pub(super) fn install() -> io::Result<()> {
     extern "C" fn exits() {
         report::ends("exit");

@@ -1,10 +1,10 @@
 //! Crash reports: when injected code ends the process, standard error names the code.
 //!
-//! [`install`] puts a handler before those that the process has, for faults and for signals by which code may
-//! end its own process ([`SIGNALS`]); [`exits`] covers `exit`. It prints one line, and passes the signal on: to the earlier handler, or to the default action, so that the process ends as it would have ended,
-//! core dump included. A handler cannot rely on the state of the process, so it takes no lock and allocates
-//! nothing: it reads the addresses of images from [`farjump_loader::address_map`], and the running code from
-//! the thread's own call.
+//! [`install`] puts a handler before those that the process has, for faults and for signals by which code may end its
+//! own process ([`SIGNALS`]); [`exits`] covers `exit`. The handler prints one line, and passes the signal on to the
+//! earlier handler or to the default action. So the process ends as it would have ended, core dump included. A handler
+//! cannot rely on the state of the process, so it takes no lock and allocates nothing. It reads the addresses of images
+//! from [`farjump_loader::address_map`], and the running code from the thread's own call.
 
 mod exits;
 mod report;
@@ -46,13 +46,13 @@ enum Kind {
     Request,
     /// As a request, but only if the program has no handler for it: then it ends the process.
     Fatal,
-    /// The system's answer to what the thread does, fatal without a handler.
+    /// The system's reaction to an action of the thread, fatal without a handler.
     Answer,
 }
 
-/// Reported signals. Those of [`Kind::Request`] and [`Kind::Fatal`] are told only if the process sent them
-/// itself, which the description of the signal says: another process may send them at any moment, and then
-/// the handler touches no thread-local variable.
+/// Reported signals. Those of [`Kind::Request`] and [`Kind::Fatal`] are reported only if the process sent them itself,
+/// which the description of the signal says. Another process may send them at any moment, and then the handler touches
+/// no thread-local variable.
 const SIGNALS: [Signal; 18] = [
     Signal { number: libc::SIGSEGV, name: "SIGSEGV", kind: Kind::Fault },
     Signal { number: libc::SIGBUS, name: "SIGBUS", kind: Kind::Fault },
@@ -77,7 +77,7 @@ const SIGNALS: [Signal; 18] = [
 /// The process that installed the handlers; in a forked child the number of its parent's.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// The process that the handlers are for, if this is a forked child of it.
+/// Returns the process that installed the handlers, if this is a forked child of it.
 fn parent() -> Option<u32> {
     let owner = OWNER.load(Ordering::Relaxed);
     (owner != std::process::id()).then_some(owner)
@@ -87,7 +87,7 @@ fn parent() -> Option<u32> {
 static PREVIOUS: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
 thread_local! {
-    /// Whether a report of this thread is being passed on. Initialized by a constant and never destroyed:
+    /// True while a report of this thread is passed on. Initialized by a constant and never destroyed:
     /// using it runs no code.
     static REPORTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -115,7 +115,7 @@ pub(crate) fn install() -> Result<(), Error> {
         .map_err(|source| Error::System(SystemError { operation: SystemOperation::CrashReport, source }))?;
     for (&Signal { number: signal, kind, .. }, previous) in SIGNALS.iter().zip(&PREVIOUS) {
         let before = action(signal).ok_or_else(failed)?;
-        // A program that this one executes would inherit that the signal is ignored, and no handler.
+        // A program that this one executes inherits an ignored signal, but no handler.
         if kind != Kind::Fault && before.sa_sigaction == libc::SIG_IGN {
             continue;
         }
@@ -125,7 +125,7 @@ pub(crate) fn install() -> Result<(), Error> {
         // The earlier handler's other flags are kept, because it will run inside ours.
         ours.sa_flags =
             libc::SA_SIGINFO | libc::SA_ONSTACK | before.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART);
-        // SAFETY: `handle` has the signature that SA_SIGINFO asks for, and does only what a handler may.
+        // SAFETY: `handle` has the signature that SA_SIGINFO requires, and does only what a handler may.
         if unsafe { libc::sigaction(signal, &raw const ours, ptr::null_mut()) } != 0 {
             return Err(failed());
         }
@@ -150,8 +150,8 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     let Some(previous) = PREVIOUS[index].get() else { return };
     // SAFETY: the system gives a handler a valid description of the signal.
     let sender = Sender::of(unsafe { &*info });
-    // The interrupted code may be about to read it, and the earlier handler may change it. SAFETY: `errno` is
-    // this thread's own, valid as long as the thread is, and nothing else uses it now.
+    // The interrupted code may be about to read `errno`, and the earlier handler may change it. SAFETY: `errno` is this
+    // thread's own, valid as long as the thread is, and nothing else uses it now.
     let before = unsafe { errno.read() };
     let told = match SIGNALS[index].kind {
         Kind::Fault => sender != Sender::Other,
@@ -159,7 +159,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
         Kind::Fatal => sender == Sender::This && previous.sa_sigaction == libc::SIG_DFL,
         Kind::Answer => sender != Sender::Other && previous.sa_sigaction == libc::SIG_DFL,
     };
-    // A fault that returns happens again; another signal has been delivered, and is not.
+    // A fault happens again when the handler returns; any other signal has been delivered and does not come again.
     let again = sender == Sender::System && SIGNALS[index].kind == Kind::Fault && signal != libc::SIGTRAP;
     let answer = sender == Sender::System;
     // An earlier handler may end by `abort`, or fault: that is no new crash.
@@ -184,7 +184,7 @@ enum Sender {
     This,
     /// Another process, or a timer.
     Other,
-    /// The system, because of what the thread did.
+    /// The system, because of an action of the thread.
     System,
 }
 
@@ -202,7 +202,7 @@ impl Sender {
     }
 }
 
-/// Does the work of the earlier action. `again` is for signals of the system: whether it comes again when the
+/// Does the work of the earlier action. For signals of the system, `again` is true if the signal comes again when the
 /// handler returns, because it is a fault.
 ///
 /// # Safety

@@ -139,7 +139,7 @@ impl Line {
         Line { bytes: [0; LINE], len: 0 }
     }
 
-    /// Writes it to standard error, with its end.
+    /// Writes the line to standard error, with its end.
     fn print(mut self) {
         let len = self.len.min(LINE - 1);
         self.bytes[len] = b'\n';

@@ -69,8 +69,8 @@ impl Drop for AlternateStack {
     fn drop(&mut self) {
         if current().is_some_and(|stack| stack.ss_sp == self.top()) {
             let none = libc::stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: LEN };
-            // SAFETY: the thread, which is this one, ends, and uses no alternate stack from now on. Its earlier one may be
-            // gone, so it is not given back.
+            // SAFETY: the thread, which is this one, ends, and uses no alternate stack from now on. Its earlier one may
+            // be gone, so this does not restore it.
             unsafe { libc::sigaltstack(&raw const none, ptr::null_mut()) };
         }
         // SAFETY: the mapping is this value's alone, and no thread runs on it: `sigaltstack` has just

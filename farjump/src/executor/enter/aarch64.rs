@@ -28,7 +28,7 @@ pub(crate) unsafe fn enter(
     // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry, and is taken off again. Of the registers that a
     // callee preserves, x29 and x19 are stored, because the compiler does not let them be named as overwritten, and all
     // others are so named: x20 to x28 one by one, the vector registers and x30 by `clobber_abi`. A `main` that returns has
-    // preserved these two, as its ABI asks; `leave` restores them. The caller guarantees `main`.
+    // preserved these two, as its ABI requires; `leave` restores them. The caller guarantees `main`.
     unsafe {
         asm!(
             "stp x29, x19, [sp, #-{LEN}]!",
@@ -71,7 +71,7 @@ pub(crate) unsafe fn enter(
     }
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. [`ControlWords`] are the caller's to restore.
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. The caller restores [`ControlWords`].
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
@@ -96,10 +96,10 @@ pub(crate) struct ControlWords {
 }
 
 impl ControlWords {
-    /// The words as a thread has them that has changed none.
+    /// The words of a thread that has changed none.
     pub(crate) const DEFAULT: ControlWords = ControlWords { fpcr: 0 };
 
-    /// Reads this thread's into the words that lie `AT` bytes behind `base`.
+    /// Reads this thread's words into those that lie `AT` bytes behind `base`.
     ///
     /// # Safety
     /// `AT` must lead to words that may be written.
@@ -113,7 +113,7 @@ impl ControlWords {
         }
     }
 
-    /// Makes the words that lie `AT` bytes behind `base` this thread's.
+    /// Sets this thread's words to those that lie `AT` bytes behind `base`.
     ///
     /// # Safety
     /// `AT` must lead to words that [`ControlWords::note_at`] has written, or the default.
@@ -126,7 +126,7 @@ impl ControlWords {
         }
     }
 
-    /// Whether the modes of `other` are these.
+    /// Returns whether the modes of `other` are these.
     pub(crate) fn is(self, other: ControlWords) -> bool {
         self.fpcr == other.fpcr
     }
@@ -145,7 +145,7 @@ pub(super) fn stripped(mut address: usize) -> usize {
     address
 }
 
-/// Whether the instruction before `address`, in code of a program or library, is a call.
+/// Returns whether the instruction before `address`, in code of a program or library, is a call.
 pub(super) fn is_return_address(address: usize) -> bool {
     if !address.is_multiple_of(4) {
         return false;

@@ -7,7 +7,7 @@
 //! again or cleaned up, so frames in between must own nothing: injected code is compiled to abort on panic,
 //! and `farjump_panic` is farjump's only function that leaves this way. A function of the target or of a
 //! library that lies in between may own anything, for example a lock. [`foreign`] finds it, and then the call
-//! is not left (`docs/decisions/panic.md`).
+//! is not left (`docs/design/store.md`).
 //!
 //! A program with shadow stacks in user mode (x86-64: CET; aarch64: GCS) cannot leave this way.
 

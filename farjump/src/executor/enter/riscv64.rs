@@ -25,7 +25,7 @@ pub(crate) unsafe fn enter(
     // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry, and is taken off again. Of the registers that a
     // callee preserves, s0 and s1 are stored, because the compiler does not let them be named as overwritten, and all
     // others are so named: s2 to s11 and fs0 to fs11 one by one, the rest by `clobber_abi`. A `main` that returns has
-    // preserved these two, as its ABI asks; `leave` restores them. The caller guarantees `main`.
+    // preserved these two, as its ABI requires; `leave` restores them. The caller guarantees `main`.
     unsafe {
         asm!(
             "addi sp, sp, -{LEN}",
@@ -83,7 +83,7 @@ pub(crate) unsafe fn enter(
     }
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. [`ControlWords`] are the caller's to restore.
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns. The caller restores [`ControlWords`].
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
@@ -107,10 +107,10 @@ pub(crate) struct ControlWords {
 }
 
 impl ControlWords {
-    /// The words as a thread has them that has changed none.
+    /// The words of a thread that has changed none.
     pub(crate) const DEFAULT: ControlWords = ControlWords { frm: 0 };
 
-    /// Reads this thread's into the words that lie `AT` bytes behind `base`.
+    /// Reads this thread's words into those that lie `AT` bytes behind `base`.
     ///
     /// # Safety
     /// `AT` must lead to words that may be written.
@@ -124,7 +124,7 @@ impl ControlWords {
         }
     }
 
-    /// Makes the words that lie `AT` bytes behind `base` this thread's.
+    /// Sets this thread's words to those that lie `AT` bytes behind `base`.
     ///
     /// # Safety
     /// `AT` must lead to words that [`ControlWords::note_at`] has written, or the default.
@@ -137,7 +137,7 @@ impl ControlWords {
         }
     }
 
-    /// Whether the modes of `other` are these.
+    /// Returns whether the modes of `other` are these.
     pub(crate) fn is(self, other: ControlWords) -> bool {
         self.frm == other.frm
     }
@@ -151,7 +151,7 @@ pub(super) fn stripped(address: usize) -> usize {
     address
 }
 
-/// Whether the instruction before `address`, in code of a program or library, is a call.
+/// Returns whether the instruction before `address`, in code of a program or library, is a call.
 pub(super) fn is_return_address(address: usize) -> bool {
     if !address.is_multiple_of(2) {
         return false;

@@ -42,7 +42,7 @@ fn a_call_can_be_left_from_any_depth_again_and_again_and_preserves_the_callers_r
     assert_eq!((args, sum), (100, (0..100).sum()), "each call was left at its deepest");
 }
 
-/// Leaves with all registers changed that it would have to preserve. `payload` is the address of the way out.
+/// Leaves with changes in all registers that it would have to preserve. `payload` is the address of the way out.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usize, args: *mut c_void) {
@@ -270,7 +270,7 @@ fn a_call_that_is_left_gives_back_every_register_that_a_function_preserves() {
     assert_eq!(registers, (1..=registers.len() as u64).collect::<Vec<_>>());
 }
 
-/// Asks for the function in which the call ends, and returns or is left.
+/// Redirects the end of its call to `end`, and returns or is left.
 unsafe extern "C" fn is_redirected(payload: *mut c_void, size: usize, _: *mut c_void) {
     extern "C" fn end() -> ! {
         // SAFETY: it has no conditions.
@@ -307,7 +307,8 @@ fn a_redirected_call_ends_in_the_function_when_it_returns_and_when_it_is_left() 
     }
 }
 
-/// A third in this thread's rounding mode. The compiler may move a division past a change of the mode, but no black box.
+/// Returns a third in this thread's rounding mode. The compiler may move a division past a change of the mode, but no
+/// black box.
 pub(in crate::executor) fn third() -> u64 {
     black_box(black_box(1.0_f64) / black_box(3.0)).to_bits()
 }
@@ -326,7 +327,7 @@ pub(in crate::executor) fn set(words: ControlWords) {
     unsafe { ControlWords::set_at::<0>((&raw const words).cast()) };
 }
 
-/// Has this thread round upward.
+/// Makes this thread round upward.
 pub(in crate::executor) extern "C" fn round_up() {
     #[cfg(target_arch = "x86_64")]
     set(ControlWords { x87: 0xb7f, mxcsr: 0x5f80 });

@@ -3,14 +3,14 @@
 //! They lie from the stack pointer on, which is `way_out`. The first two are the preserved registers that the compiler
 //! does not let `enter` name as overwritten.
 
-/// Offset of the address to which `main` returns, and at which a call continues that is left.
+/// Offset of the address to which `main` returns, and at which a call that is left continues.
 pub(super) const RETURN: usize = 16;
 /// Offset of the function in which the call ends, in place of `enter`; 0 if there is none.
 pub(super) const END: usize = 24;
 /// Length of all of them, a multiple of 16.
 pub(super) const LEN: usize = 32;
 
-/// Has the call whose `enter` wrote `way_out` continue in `function` when it returns or is left, in place of that
+/// Makes the call whose `enter` wrote `way_out` continue in `function` when it returns or is left, in place of that
 /// `enter`.
 ///
 /// # Safety

@@ -20,8 +20,8 @@ pub(crate) unsafe fn enter(
 ) {
     // SAFETY: the two words pushed keep the stack aligned to 16, as it is on entry, and are taken off again. Of the
     // registers, rbp and rbx are pushed, because the compiler does not let them be named as overwritten, and all others
-    // are so named. A `main` that returns has preserved these two, as its ABI asks; `leave` restores them. The caller
-    // guarantees `main`.
+    // are so named. A `main` that returns has preserved these two, as its ABI requires; `leave` restores them. The
+    // caller guarantees `main`.
     unsafe {
         core::arch::asm!(
             "push rbp",
@@ -45,8 +45,7 @@ pub(crate) unsafe fn enter(
 
 /// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns.
 ///
-/// The call leaves nothing on the stack of x87, whose exceptions are forgotten. [`ControlWords`] are the caller's to
-/// restore.
+/// The call leaves nothing on the stack of x87, whose exceptions are cleared. The caller restores [`ControlWords`].
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
@@ -57,13 +56,14 @@ pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
     core::arch::naked_asm!("mov rsp, rdi", "fninit", "mov rbx, [rsp]", "mov rbp, [rsp + 8]", "jmp [rsp - 8]",)
 }
 
-/// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
+/// Makes the call whose [`enter`] wrote `way_out` continue in `function` when it returns or is left, in place of that
 /// `enter`.
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread.
 pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
-    /// Where a call ends: the stack pointer is `way_out`, a multiple of 16, and the function is in the word there.
+    /// The end of a redirected call: the stack pointer is `way_out`, a multiple of 16, and the function is in the word
+    /// there.
     #[unsafe(naked)]
     unsafe extern "C" fn end() {
         core::arch::naked_asm!("call [rsp]")
@@ -88,7 +88,7 @@ pub(super) unsafe fn return_address(way_out: usize) -> usize {
 }
 
 /// The modes of arithmetic that a function preserves: the control bits of MXCSR, and the control word of x87.
-// Packed to 6 bytes: there is no more room in the line of a context that each call uses.
+// Packed to 6 bytes: the line of a context that each call uses has no more space.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(2))]
 pub(crate) struct ControlWords {
@@ -96,14 +96,14 @@ pub(crate) struct ControlWords {
     pub(super) mxcsr: u32,
 }
 
-/// The bits of MXCSR that say which exceptions there were. A function need not preserve them.
+/// The exception flags of MXCSR. A function need not preserve them.
 const FLAGS: u32 = 0x3f;
 
 impl ControlWords {
-    /// The words as a thread has them that has changed none.
+    /// The words of a thread that has changed none.
     pub(crate) const DEFAULT: ControlWords = ControlWords { x87: 0x37f, mxcsr: 0x1f80 };
 
-    /// Reads this thread's into the words that lie `AT` bytes behind `base`.
+    /// Reads this thread's words into those that lie `AT` bytes behind `base`.
     ///
     /// # Safety
     /// `AT` must lead to words that may be written.
@@ -117,8 +117,8 @@ impl ControlWords {
         }
     }
 
-    /// Makes the words that lie `AT` bytes behind `base` this thread's. The flags of the exceptions that there were are those of
-    /// then, too.
+    /// Sets this thread's words to those that lie `AT` bytes behind `base`. This restores the exception flags of that
+    /// time, too.
     ///
     /// # Safety
     /// `AT` must lead to words that [`ControlWords::note_at`] has written, or the default.
@@ -131,7 +131,7 @@ impl ControlWords {
         }
     }
 
-    /// Whether the modes of `other` are these.
+    /// Returns whether the modes of `other` are these.
     pub(crate) fn is(self, other: ControlWords) -> bool {
         (self.mxcsr ^ other.mxcsr) <= FLAGS && self.x87 == other.x87
     }
@@ -145,7 +145,7 @@ pub(super) fn stripped(address: usize) -> usize {
     address
 }
 
-/// Whether the instruction before `address`, in code of a program or library, is a call.
+/// Returns whether the instruction before `address`, in code of a program or library, is a call.
 pub(super) fn is_return_address(address: usize) -> bool {
     // SAFETY: loaded code can be read, and does not begin at the first byte of its object, which is the
     // header's.

@@ -59,7 +59,7 @@ struct Running {
     process: u32,
 }
 
-/// A compilation that was asked for.
+/// A requested compilation.
 pub(super) enum Started {
     /// It was done earlier.
     Compiled(LibraryImage),
@@ -89,7 +89,7 @@ pub(super) fn start(library: &Library, cpu: &Cpu, compiler: &PeerCompiler) -> Re
 }
 
 impl Job {
-    /// Its outcome, once it has ended.
+    /// Returns its outcome, once it has ended.
     pub(super) fn result(&self) -> Option<Outcome> {
         self.0.outcome.get().cloned()
     }
@@ -121,7 +121,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The parent's job goes on. It has the thread.
+            // The parent's job, which has the thread, continues.
             return;
         }
         self.supervisor.stop();

@@ -1,8 +1,8 @@
 //! Images that a source compiles for its target's CPU, in the background, from the source that a library carries.
 //!
-//! A link has an [`Exchange`] for each library. Its calls go by the image that the library carries until the target
-//! holds the compiled one. A frame of its own brings that ([`Kind::Bind`](farjump_core::frame::Kind::Bind)): if the
-//! target refuses the image, no call is refused with it (`docs/decisions/compile-for-peer.md`).
+//! A link has an [`Exchange`] for each library. Its calls use the image that the library carries until the target has
+//! the compiled one. A separate frame brings the compiled image ([`Kind::Bind`](farjump_core::frame::Kind::Bind)): if
+//! the target refuses the image, it refuses no call with it (`docs/design/images.md`).
 
 mod compiler;
 mod job;
@@ -33,7 +33,7 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 pub(super) enum State {
     Compiling(Job),
-    /// The image is there. The target was not asked to hold it, because the link had no credit.
+    /// The image is ready. The link has not offered it to the target, for lack of credit.
     Compiled(LibraryImage),
     /// The frame that brings the image was sent: its token, and the image's code index.
     Offered(LibraryImage, u32, u16),
@@ -67,7 +67,8 @@ impl Exchanges {
         }
     }
 
-    /// Begins the exchange of the image that `library` carries for `cpu`. `may_bring`: this source may bring code.
+    /// Begins the exchange of the image that `library` carries for `cpu`. `may_bring` is true if this source may bring
+    /// code.
     pub(super) fn begin(&mut self, library: &Library, carried: &LibraryImage, cpu: &Cpu, may_bring: bool) {
         let state = match KeptCause::of(library, carried, may_bring) {
             Some(cause) => State::Kept(cause),
@@ -115,7 +116,7 @@ impl State {
         }
     }
 
-    /// Whether nothing more happens to it.
+    /// Returns whether the exchange has ended.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, State::InUse(..) | State::Kept(_))
     }

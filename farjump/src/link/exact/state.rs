@@ -1,4 +1,4 @@
-//! What a user is told of an exchange.
+//! The state of an exchange, for users.
 
 use farjump_control::plain;
 use farjump_core::image::CodeId;
@@ -16,11 +16,11 @@ pub enum CompiledImage {
     Unasked,
     /// The compiler works, or has not begun.
     Compiling,
-    /// The image with this id is compiled. Calls run it once the target holds it.
+    /// The image with this id is compiled. Calls run it once the target has it.
     Compiled(CodeId),
     /// Calls run the image with this id.
     InUse(CodeId),
-    /// Calls run the image that the library carries, and will.
+    /// Calls run the image that the library carries, and keep doing so.
     Kept(KeptCause),
 }
 
@@ -48,10 +48,10 @@ pub enum KeptCause {
     /// The library was built for this CPU.
     #[error("the library carries an image for exactly this CPU")]
     CarriesOne,
-    /// The target gives this source no right to bring code.
+    /// This source has no right to bring code to the target.
     #[error("this source may not bring code to the target")]
     MayNotBring,
-    /// The compiler asks for another alignment of the payload.
+    /// The compiler requires another alignment of the payload.
     #[error("the compiled image aligns the payload in another way than the one that the library carries")]
     PayloadAlignment,
     /// The image was not compiled.
@@ -93,7 +93,8 @@ impl KeptCause {
         }
     }
 
-    /// The image was not compiled, for this reason. Compilers quote sources, so its lines are made safe for terminals.
+    /// Returns the cause for an image that was not compiled for this reason. Compilers quote sources, so this makes its
+    /// lines safe for terminals.
     pub(super) fn not_compiled(why: &str) -> KeptCause {
         const MAX_TEXT: usize = 4096;
         let lines: Vec<_> = why.lines().map(|line| plain(line, MAX_TEXT)).collect();

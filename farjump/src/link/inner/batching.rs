@@ -1,4 +1,4 @@
-//! Batches: several small calls of one function in one frame, and when it is sent.
+//! Batches: frames with several small calls of one function.
 
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::super::sent_codes::Known;
 use super::{Inner, Wants};
 use crate::{Error, InjectError, Mode};
 
-/// What shares a frame on a link.
+/// Limits of calls that share a frame on a link.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Space for messages in a frame, in bytes.
@@ -27,7 +27,7 @@ struct Limits {
 /// Limits of a frame in a mailbox: with the header sixteen lines, so that the first messages wait for few others.
 const IN_MAILBOX: Limits = Limits { space: 16 * LINE - 24, longest: 256 };
 /// Limits of a frame that is delivered: two messages of 4 KiB, as much as UCX passes through shared memory in one
-/// piece. Delivering a frame costs several times what copying a kibibyte does.
+/// piece. Delivering a frame costs several times as much as copying a kibibyte.
 const DELIVERED: Limits = Limits {
     space: MESSAGES_HEAD_LEN + 2 * LONGEST_DELIVERED as usize + CANARY_LEN,
     longest: LONGEST_DELIVERED,
@@ -46,7 +46,7 @@ pub(super) struct Several {
     /// Messages written, and the bytes of space that they take.
     count: u32,
     used: usize,
-    /// Latest end of the last message, for the canary to fit behind it; 0 once no more are taken.
+    /// Latest end of the last message, for the canary to fit behind it; 0 once the frame takes no more.
     end: usize,
     /// Longest message that is taken, in bytes.
     longest: u16,
@@ -68,8 +68,8 @@ fn plan(index: u16) -> Plan<'static> {
 }
 
 impl Inner {
-    /// Injects without asking for a reply, in the frame that is being filled if that takes the call; else
-    /// that frame is sent first. The frame is sent when it is full, before any other frame, and by
+    /// Injects without requesting a reply. The call joins the frame that is being filled if that takes it; otherwise
+    /// this sends that frame first. The frame is sent when it is full, before any other frame, and by
     /// [`Inner::send_several`].
     #[inline]
     pub(in super::super) fn inject_several(
@@ -115,7 +115,7 @@ impl Inner {
         self.send_several(self.settings.send_timeout)?;
         let limits = self.shared_frames();
         let Some(space) = self.space_for_several(index, message.len(), limits)? else {
-            // The frame before had it.
+            // Does not happen: the frame before had the space.
             return Err(Error::Inject(InjectError::Full).into());
         };
         // SAFETY: `space_for_several` guarantees so many bytes behind the head; they overlap nothing of the
@@ -180,7 +180,7 @@ impl Inner {
         (code.known == Known::Bound && code.align_log2 <= INLINE_ALIGN_LOG2).then_some(index)
     }
 
-    /// What shares a frame on this link.
+    /// Returns the limits of calls that share a frame on this link.
     #[inline]
     fn shared_frames(&self) -> Limits {
         let channel = &self.connection.channel;

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::Mode;
 
 impl Inner {
-    /// The index of `library`'s code, which becomes the code used last; but not while another image is made for it, so
-    /// that the next call comes here again.
+    /// Returns the index of `library`'s code, which becomes the code used last. While another image is compiled for it,
+    /// it does not, so that the next call comes here again.
     #[inline(never)]
     pub(super) fn switch_to(&mut self, library: &Library) -> Result<u16, Error> {
         self.release_closed();
@@ -38,7 +38,7 @@ impl Inner {
         self.codes.switch_to(library, library.image_for_cpu(&self.connection.target.cpu)?)
     }
 
-    /// As [`Inner::switch_to`]; `None` for an error, which a call of its own reports.
+    /// As [`Inner::switch_to`]. `None` for an error, which the call reports when it travels in its own frame.
     #[cold]
     #[inline(never)]
     pub(super) fn switched_to(&mut self, library: &Library) -> Option<u16> {
@@ -60,7 +60,7 @@ impl Inner {
             },
             Flush::Ran(_, refusals) => {
                 if self.connection.control.refusals_read < refusals {
-                    // An error is reported by the call that follows.
+                    // The call that follows reports an error.
                     let _ = self.read_control();
                 }
                 if self.connection.control.refusals_read >= refusals {
@@ -77,7 +77,7 @@ impl Inner {
         let Some(token) = self.pending.slots.open(u16::MAX) else { return };
         match self.send_flush_frame(token) {
             Ok(()) => self.codes.flush_sent(token),
-            // A failure is reported by the call that follows.
+            // The call that follows reports a failure.
             Err(_) => self.pending.slots.close(token),
         }
     }

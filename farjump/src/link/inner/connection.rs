@@ -31,11 +31,11 @@ pub(super) struct TargetControl {
     /// The reason and the deadline while the target is closing and the channel may still bring earlier
     /// frames.
     pub(super) leaving: Option<Box<(Instant, GoneCause)>>,
-    /// Whether messages are left from the last read, which took its maximum.
+    /// True if the last read took its maximum and left messages.
     pub(super) unread: bool,
-    /// Whether a message was read since the link was last asked to sleep in an event loop.
+    /// True if a message was read since the link last prepared to sleep in an event loop.
     pub(super) has_notice: bool,
-    /// When an idle link reads the connection again ([`nanoseconds`]).
+    /// Time at which an idle link reads the connection again ([`nanoseconds`]).
     pub(super) next_check: u64,
     /// Set once the target is gone.
     pub(super) gone: Option<Box<GoneCause>>,
@@ -46,7 +46,7 @@ pub(super) struct TargetControl {
     pub(super) stream: Control,
 }
 
-/// What is known of the target by the handshake.
+/// The target's properties from the handshake.
 // The fields that calls use come first, side by side.
 #[repr(C)]
 pub(super) struct TargetInfo {
@@ -57,7 +57,7 @@ pub(super) struct TargetInfo {
     pub(super) limits: Limits,
     /// Name of the transport taken.
     pub(super) transport: Box<str>,
-    /// Transports preferred to the one taken, and why they were not.
+    /// Transports preferred to the one taken, with the reasons against them.
     pub(super) passed_over: Vec<PassedOver>,
     /// The CPU that the target claims to have.
     pub(super) cpu: Box<Cpu>,

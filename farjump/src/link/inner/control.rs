@@ -16,7 +16,7 @@ use super::Inner;
 use crate::wait::nanoseconds;
 use crate::{CallError, Error, GoneCause, Refusal, WaitError};
 
-/// Most characters kept of a target's text. It may be printed on a terminal, so it is also made safe for one.
+/// Most characters kept of a target's text. A terminal may show it, so it is also made safe for one.
 pub(super) const MAX_TEXT: usize = 4096;
 /// Messages read at a time, so that a target that sends them without end does not stop the clock from being
 /// read.
@@ -128,8 +128,8 @@ impl Inner {
         }
     }
 
-    /// Supplies code that the target requests. An image that is too long travels in frames only: this frame is
-    /// refused, and the next brings the code along.
+    /// Supplies code that the target requests. An image that is too long travels in frames only: the target refuses
+    /// this frame, and the next one brings the code.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
         let Some((name, image)) = self.codes.image_of(&id) else {
             return if self.note_wanted(Wanted::Code(id)) { Ok(()) } else { self.answer_code(id, None) };
@@ -178,15 +178,15 @@ impl Inner {
         self.read_control().is_err() || self.connection.control.leaving.is_some()
     }
 
-    /// Handles the end of the control connection: the target is gone. No error where its last replies may
-    /// still come.
+    /// Handles the end of the control connection: the target is gone. Returns no error if its last replies may still
+    /// come.
     #[cold]
     pub(super) fn gone(&mut self, error: HandshakeError) -> Result<(), Error> {
         self.leaves(GoneCause::Control(Arc::new(error)))
     }
 
-    /// Handles the target's end by `cause`. A channel that reports its own end is polled until then
-    /// for replies sent before, as long as the target's machine may be silent.
+    /// Handles the target's end by `cause`. If the channel reports its own end, the link polls it until then for
+    /// earlier replies, as long as the target's machine may be silent.
     #[cold]
     fn leaves(&mut self, cause: GoneCause) -> Result<(), Error> {
         if self.connection.control.leaving.is_some() {
@@ -255,7 +255,7 @@ impl Inner {
             && is_gone(error)
             && self.connection.channel.has_end()
         {
-            // The target's last control messages explain more. Until here no reply is waited for.
+            // The target's last control messages explain more. The deadline is now: the link waits for no reply.
             self.connection.control.leaving = Some(Box::new((Instant::now(), cause.clone())));
             for _ in 0..MESSAGES {
                 match self.connection.control.stream.recv() {
@@ -316,13 +316,13 @@ impl Inner {
     }
 }
 
-/// Whether an error means that the peer is gone.
+/// Returns whether an error means that the peer is gone.
 fn is_gone(error: &TransportError) -> bool {
     matches!(error.cause(), Cause::PeerGone | Cause::Unreachable(_))
 }
 
-/// Whether a bound code index stays bound when a call is refused for this cause: it ran, or its mode is not
-/// allowed.
+/// Returns whether a bound code index stays bound when the target refuses a call for this cause: the call ran, or its
+/// mode is not allowed.
 fn bound_still(cause: RefusalCause) -> bool {
     matches!(
         cause,

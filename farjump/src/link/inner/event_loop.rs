@@ -1,4 +1,4 @@
-//! Sleeping in an event loop of the caller's, in place of [`waiting`](super::waiting).
+//! Sleeping in the caller's event loop, in place of [`waiting`](super::waiting).
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Inner {
         }
     }
 
-    /// Whether [`Inner::arm_watch`] has prepared a sleep that has not ended.
+    /// Returns whether [`Inner::arm_watch`] has prepared a sleep that has not ended.
     #[cfg(feature = "tokio")]
     pub(in super::super) fn is_watch_armed(&self) -> bool {
         self.is_watch_armed
@@ -85,7 +85,7 @@ impl Inner {
         self.pending.slots.tasks()
     }
 
-    /// Has `waker` woken when the outcome of this call comes; `false` if none will.
+    /// Registers `waker` for the outcome of this call; `false` if none will come.
     pub(in super::super) fn wake_on_outcome(&mut self, token: u32, waker: &Waker) -> bool {
         self.pending.slots.wake_on_outcome(token, waker)
     }

@@ -12,7 +12,7 @@ use crate::policy::may;
 use crate::{CallError, Error, Refusal};
 
 impl Inner {
-    /// Takes the exchange of `library`'s image further, before a call of it is sent in mode cached. Never waits.
+    /// Advances the exchange of `library`'s image, before a call of the library in mode cached. Never waits.
     #[cold]
     pub(super) fn exchange(&mut self, library: &Library) {
         let Some(exchanges) = &mut self.exchanges else { return };
@@ -38,13 +38,13 @@ impl Inner {
         }
     }
 
-    /// Whether calls of `library` have to come along the general path, for its exchange.
+    /// Returns whether calls of `library` must take the general path, for its exchange.
     pub(super) fn is_exchanging(&mut self, library: &Library) -> bool {
         let exchange = self.exchanges.as_mut().and_then(|exchanges| exchanges.find(library));
         exchange.is_some_and(|exchange| !exchange.state.is_settled())
     }
 
-    /// The state of `library`'s exchange, for people. Takes results that have come, and sends nothing.
+    /// Returns the state of `library`'s exchange, for users. Takes results that have come, and sends nothing.
     pub(in super::super) fn compiled_image(&mut self, library: &Library) -> CompiledImage {
         let Some(exchange) = self.exchanges.as_mut().and_then(|exchanges| exchanges.find(library)) else {
             return CompiledImage::Unasked;
@@ -104,7 +104,7 @@ impl Inner {
             return State::Kept(KeptCause::NoIndex);
         };
         if self.codes.get(index.into()).known == Known::Bound {
-            // Another handle on the library has it.
+            // Another handle on the library has bound it.
             return State::InUse(image, index);
         }
         let Some(token) = self.pending.slots.open(index) else { return State::Compiled(image) };
@@ -138,7 +138,7 @@ impl Inner {
         index: u16,
     ) -> Option<State> {
         if self.pending.slots.is_in_flight(token) {
-            // An error is reported by the call that follows.
+            // The call that follows reports an error.
             let _ = self.look();
         }
         Some(match self.pending.slots.take(token)? {

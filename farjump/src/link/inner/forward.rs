@@ -18,15 +18,15 @@ use super::super::sent_codes::Known;
 use super::Inner;
 use crate::{Error, InjectError};
 
-/// Most questions of a target that are kept.
+/// Most pending requests of a target.
 const MOST_WANTED: usize = 64;
 
 /// The state of a link over which a target forwards calls.
 #[derive(Debug, Default)]
 pub(super) struct Forwarding {
-    /// Questions of the target's, whose answers this process may get elsewhere.
+    /// The target's requests for code or manifests that this process may get elsewhere.
     wanted: Vec<Wanted>,
-    /// The code that went in place of code that came here: another image of its family.
+    /// For code that came here, the image of its family that went to the target in its place.
     others: HashMap<CodeId, CodeId>,
     /// Whether each message brings its code.
     brings_code: bool,
@@ -71,7 +71,7 @@ impl Inner {
                 Image::Stored(other) => other.image(),
                 Image::Passed(other) => other.bytes(),
             };
-            // Where this target may bring no code, its destination may have it in its store all the same.
+            // Even if this target may bring no code, its destination may have it in its store.
             let brings = self.connection.target.rights.contains(Rights::INJECT) && !bytes.is_empty();
             plan.kind = if brings { Kind::CallCode } else { Kind::CallId };
             plan.code = Some(PlanCode {
@@ -101,8 +101,8 @@ impl Inner {
         }
     }
 
-    /// The image by which stored code goes there, for the next [`Inner::forward`]; `None` if that takes another one of
-    /// its family.
+    /// Returns the image by which stored code travels to the target, for the next [`Inner::forward`]. `None` if the
+    /// target takes another image of its family.
     #[inline]
     pub(in super::super) fn forwarded_image(&mut self, linked: &LinkedImage) -> Option<Image<'static>> {
         self.release_closed();
@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// Whether each message brings its code.
+    /// Returns whether each message brings its code.
     #[inline]
     fn brings_code(&self) -> bool {
         self.forwarding.as_ref().is_some_and(|forwarding| forwarding.brings_code)
@@ -128,8 +128,8 @@ impl Inner {
         self.peer_cpu().takes(&view).then_some(Image::Own)
     }
 
-    /// Keeps the target's questions that this link cannot answer, in place of answering that it has nothing. If
-    /// `brings_code`, each message has its code with it.
+    /// Keeps the target's requests that this link cannot serve, instead of responding that it has nothing. If
+    /// `brings_code`, each message carries its code.
     pub(in super::super) fn prepare_forwarding(&mut self, brings_code: bool) {
         self.forwarding = Some(Box::new(Forwarding { brings_code, ..Forwarding::default() }));
     }
@@ -138,10 +138,10 @@ impl Inner {
         self.forwarding.as_mut().map(|forwarding| std::mem::take(&mut forwarding.wanted)).unwrap_or_default()
     }
 
-    /// Notes that the target asks for this; `false` if the answer is that it is not here.
+    /// Notes this request of the target; `false` if the response is that this process has none.
     pub(super) fn note_wanted(&mut self, wanted: Wanted) -> bool {
         match &mut self.forwarding {
-            // A target asks for one thing for each of its waiting frames, so for very few.
+            // A target makes one request for each of its waiting frames, so very few.
             Some(forwarding) if forwarding.wanted.len() < MOST_WANTED => {
                 forwarding.wanted.push(wanted);
                 true
@@ -191,17 +191,17 @@ impl Inner {
         self.connection.control.stream.as_fd()
     }
 
-    /// Whether to watch the control connection for writability.
+    /// Returns whether to watch the control connection for writability.
     pub(in super::super) fn wants_write(&self) -> bool {
         self.connection.control.stream.wants_write()
     }
 
-    /// Whether to watch the doorbell for writability.
+    /// Returns whether to watch the doorbell for writability.
     pub(in super::super) fn doorbell_wants_write(&self) -> bool {
         self.connection.channel.wants_write() && self.connection.control.leaving.is_none()
     }
 
-    /// Whether the control connection has ended, and the channel not yet.
+    /// Returns whether the control connection has ended, and the channel not yet.
     pub(in super::super) fn is_going(&self) -> bool {
         self.connection.control.leaving.is_some()
     }

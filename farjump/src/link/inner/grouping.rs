@@ -6,16 +6,16 @@ use super::Inner;
 use crate::Error;
 
 impl Inner {
-    /// [`Inner::inject`], without waking the target: [`Inner::wake_for_group`] follows. After an error it is woken, for
-    /// the calls before.
+    /// As [`Inner::inject`], without waking the target: [`Inner::wake_for_group`] follows. After an error this wakes
+    /// the target, for the earlier calls.
     pub(in super::super) fn inject_grouped<const WANTS_REPLY: bool>(
         &mut self,
         library: &Library,
         args: &[u8],
         wants_credit: bool,
     ) -> Result<usize, Box<Error>> {
-        // Others follow, so the first one is no lone call: the target would give the reply to that one the rest of its mailbox,
-        // and wait for credit with the second.
+        // Others follow, so the first one is no lone call. The target would give the reply to a lone call the rest of
+        // its mailbox, and wait for credit with the second reply.
         let follows =
             (WANTS_REPLY && self.pending.slots.none_in_flight()).then(|| self.pending.slots.open(u16::MAX));
         self.connection.channel.begin_group();
@@ -25,14 +25,14 @@ impl Inner {
             self.pending.slots.close(token);
         }
         if injected.is_err() {
-            // Its own error would come with the next call.
+            // The next call would report its own error.
             let _ = self.wake_for_group();
         }
         injected
     }
 
-    /// Wakes the target, if it sleeps, for the calls of [`Inner::inject_grouped`]. To be called before anything is awaited
-    /// that the target does.
+    /// Wakes the target, if it sleeps, for the calls of [`Inner::inject_grouped`]. Call this before any wait for the
+    /// target.
     #[inline]
     pub(in super::super) fn wake_for_group(&mut self) -> Result<(), Error> {
         if self.connection.channel.owes_wake() { self.wake_for_calls() } else { Ok(()) }

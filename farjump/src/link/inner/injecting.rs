@@ -23,10 +23,10 @@ impl Inner {
     /// there is credit, else along the general path. Errors are boxed, and the token is as wide as their
     /// pointer, so that both travel in a register.
     ///
-    /// The stores of the fast path count as much as its work: the processor takes stores back to the mailbox
-    /// one after another, and has buffers for those of a few calls only (`docs/decisions/few-stores.md`).
-    /// Where the arguments are the payload it calls nothing, so it saves no registers either: everything else
-    /// is the last call of this function, with arguments that fit registers.
+    /// The stores of the fast path count as much as its work: the processor takes stores back to the mailbox one after
+    /// another, and has buffers for those of a few calls only (`docs/design/fast-path.md`). If the arguments are the
+    /// payload, this function calls nothing, so it saves no registers either. Everything else is its last call, with
+    /// arguments that fit registers.
     #[inline(never)]
     pub(in super::super) fn inject<const WANTS_REPLY: bool>(
         &mut self,
@@ -100,8 +100,8 @@ impl Inner {
         self.inject_in_line(library, args, max, wants)
     }
 
-    /// [`Inner::inject`] for a payload of up to `max` bytes. The library is asked for that once in each call:
-    /// its routine may have much to count.
+    /// As [`Inner::inject`], for a payload of up to `max` bytes. Each call queries the library for that number once,
+    /// because the library's routine may have much to count.
     #[inline(never)]
     pub(in super::super) fn inject_sized(
         &mut self,
@@ -273,7 +273,7 @@ impl Inner {
         }
     }
 
-    /// Checks that this source may bring code there.
+    /// Checks that this source may bring code to the target.
     #[cold]
     fn may_bring(&self, library: &Library) -> Result<(), Box<Error>> {
         let has_key = || self.settings.tcp.key.is_some();
@@ -412,7 +412,7 @@ impl Inner {
         self.stats.payload_bytes += sent.payload as u64;
     }
 
-    /// Waits for credit where that was missing, and tries again.
+    /// Waits for credit if it was missing, and tries again.
     #[cold]
     fn send_again(&mut self, call: &Call<'_>, mut failed: Failed) -> Result<(), Error> {
         let mut wait = None;

@@ -1,5 +1,5 @@
 //! Large frames: the target makes a large mailbox when the first of them comes, and gets it back when none
-//! has come for a while (`docs/decisions/large-mailbox.md`).
+//! has come for a while (`docs/design/mailbox.md`).
 //!
 //! A large frame lies in the large mailbox, and a `Large` in the link's own mailbox holds its place among
 //! the others. The `Large` is sent last, so a frame is either sent with it or not at all.
@@ -31,10 +31,10 @@ pub(super) enum LargeMailbox {
     /// Both endpoints are announced. The target's report that its own is connected is due.
     Joined(Box<Channel>),
     Open(Box<Open>),
-    /// The target's offer for a frame of this many bytes could not be taken, for this reason, or because the
-    /// target is dying. Its next message shows that it is not.
+    /// This source could not take the target's offer for a frame of this many bytes, for this reason or because the
+    /// target is dying. The target's next message shows that it is not.
     Doubted(usize, Refusal),
-    /// Declined for a frame of this many bytes. For the call that made the request.
+    /// Declined for a frame of this many bytes, for the call that made the request.
     Declined(usize, Refusal),
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Open {
     channel: Channel,
     /// Time of the last frame.
     used: Instant,
-    /// Whether a frame waits for credit there, which no doorbell announces.
+    /// Whether a frame waits for credit without a doorbell.
     starved: bool,
 }
 
@@ -71,12 +71,12 @@ impl Inner {
                     call.token,
                 );
                 if let Err(Failed::Send(SendError::Full)) = sent {
-                    // The space may be taken by a skip, which the target passes when it looks around.
+                    // A skip may take the space, and the target passes it when it looks around.
                     self.connection.channel.notify().map_err(SendError::Failed)?;
                 }
                 sent
             }
-            // It is given back when it is empty, and not before.
+            // The link returns the mailbox when it is empty, and not before.
             LargeMailbox::Open(open) if !empty => {
                 open.starved = true;
                 Err(SendError::Full.into())
@@ -112,8 +112,8 @@ impl Inner {
 
     /// Handles the target's offer of a large mailbox.
     ///
-    /// An offer that cannot be taken may be that of a target which is dying: its memory is gone before its
-    /// control connection ends. So the call is not refused before the target has answered another request.
+    /// An offer that cannot be taken may come from a dying target, whose memory is gone before its control connection
+    /// ends. So the call fails only after the target has responded to another request.
     #[cold]
     pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         let frame = match std::mem::take(&mut self.connection.large) {
@@ -146,7 +146,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Connects to the mailbox at `end`, or says why it cannot. The outer error is the link's end.
+    /// Connects to the mailbox at `end`. The inner error is the reason why it cannot; the outer error is the link's
+    /// end.
     fn accept(
         &mut self,
         end: Offered,
@@ -214,7 +215,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the large mailbox back if it is empty and was not used for a while.
+    /// Returns the large mailbox to the target if it is empty and was not used for a while.
     pub(super) fn shrink_if_unused(&mut self) -> Result<(), Error> {
         if let LargeMailbox::Open(open) = &mut self.connection.large
             && open.used.elapsed() >= KEPT
@@ -226,14 +227,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether an event is awaited for which there is no doorbell.
+    /// Returns whether the link awaits an event without a doorbell.
     pub(super) fn is_starved(&self) -> bool {
         matches!(&self.connection.large, LargeMailbox::Open(open) if open.starved)
     }
 }
 
 impl LargeMailbox {
-    /// Whether the target has consumed everything in it.
+    /// Returns whether the target has consumed everything in it.
     fn is_empty(&mut self) -> bool {
         match self {
             LargeMailbox::Open(open) => open.is_empty(),

@@ -1,7 +1,7 @@
-//! State of a connected link. [`injecting`] sends calls, [`waiting`] takes outcomes, [`control`] reads control messages,
-//! [`batching`] fills frames with small calls, [`grouping`] wakes the target for several, and [`large`] sends frames that
-//! exceed the link's own mailbox. [`reading`] reads the target's memory. [`event_loop`] sleeps in an event loop of the
-//! caller's, and [`codes`] releases those of closed libraries.
+//! State of a connected link. [`injecting`] sends calls, [`waiting`] takes outcomes, [`control`] reads control
+//! messages, [`batching`] fills frames with small calls, [`grouping`] wakes the target for several, and [`large`] sends
+//! frames that exceed the link's own mailbox. [`reading`] reads the target's memory. [`event_loop`] sleeps in the
+//! caller's event loop, and [`codes`] releases code of closed libraries.
 
 mod batching;
 mod codes;
@@ -43,16 +43,16 @@ pub(super) struct Inner {
     pending: PendingCalls,
     connection: Connection,
     pub(super) settings: Settings,
-    /// Whether it is armed for a sleep in an event loop.
+    /// True while it is armed for a sleep in an event loop.
     is_watch_armed: bool,
     /// The state of a link over which a target forwards calls.
     forwarding: Option<Box<Forwarding>>,
-    /// The images that are compiled for the target's CPU, if they are wanted.
+    /// The exchanges of images that are compiled for the target's CPU, if the source wants them.
     #[cfg(feature = "build")]
     exchanges: Option<Box<Exchanges>>,
 }
 
-/// The wishes for a call that is injected, in one register.
+/// Options of an injected call, in one register.
 #[derive(Clone, Copy)]
 pub(super) struct Wants(u8);
 
@@ -60,7 +60,7 @@ impl Wants {
     const REPLY: u8 = 1;
     const CREDIT: u8 = 2;
 
-    /// A reply; and to wait for credit.
+    /// `reply` requests a reply, `credit` waits for credit.
     #[inline(always)]
     pub(super) const fn new(reply: bool, credit: bool) -> Wants {
         Wants(if reply { Self::REPLY } else { 0 } | if credit { Self::CREDIT } else { 0 })
@@ -132,7 +132,7 @@ impl Inner {
         std::mem::replace(&mut self.settings.mode, mode)
     }
 
-    /// Whether this process made the connection, and not one that forked this one.
+    /// Returns whether this process, and not one that forked it, made the connection.
     #[inline(always)]
     fn is_own(&self) -> bool {
         self.connection.control.owner.is_this()

@@ -34,13 +34,13 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) on_code_missing: Option<CodeMissingHandler>,
     pub(in crate::link) transports: Vec<Box<dyn Transport>>,
     pub(in crate::link) backends: BackendOptions,
-    /// Whether every transport of this build may be tried if the target has none of `transports`.
+    /// True if every transport of this build may be tried when the target has none of `transports`.
     pub(in crate::link) any_transport: bool,
-    /// Transports that were asked for and do not work on this machine.
+    /// Requested transports that do not work on this machine.
     pub(in crate::link) passed_over: Vec<PassedOver>,
     pub(in crate::link) connect_timeout: Duration,
     pub(in crate::link) reply_ring: usize,
-    /// Whether the mailbox for replies has all of its memory when the link is made.
+    /// True if the mailbox for replies has all of its memory when the link is made.
     pub(in crate::link) prefault: bool,
     pub(in crate::link) program: Option<String>,
     pub(in crate::link) tcp: TcpOptions,
@@ -84,7 +84,7 @@ impl Settings {
         Ok(Connection::new(channel, control, target))
     }
 
-    /// The transports preferred to `transport`, and why they were not taken: `tried` failed to connect the
+    /// Returns the transports preferred to `transport`, with the reasons against them: `tried` failed to connect the
     /// two.
     fn passed_over_for(&self, transport: &str, tried: Vec<PassedOver>) -> Vec<PassedOver> {
         let better = |one: &str| farjump_transports::is_preferred(one, transport);

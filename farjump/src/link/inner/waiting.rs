@@ -29,7 +29,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// takes, so that a target that sends without end does not stop the clock from being read.
 pub(in super::super) const TURNS_TO_IDLE: u32 = 256;
 
-/// Turns that waited for an event after which the same is done: each may take a tenth of a millisecond.
+/// The same for turns that waited for an event, each of which may take a tenth of a millisecond.
 const EVENTS_TO_IDLE: u32 = 8;
 
 /// Polls of an awaited call before its task is registered: as long as a call of an idle target takes.
@@ -223,7 +223,7 @@ impl Inner {
         self.look_around().map(|()| false)
     }
 
-    /// Whether the outcome of the call with this token may still be taken.
+    /// Returns whether the outcome of the call with this token may still be taken.
     #[inline]
     pub(in super::super) fn is_owned(&mut self, token: u32) -> bool {
         self.pending.slots.is_owned(token)
@@ -248,8 +248,8 @@ impl Inner {
         }
         let outcome = self.wait_until(token, deadline, Awaited::Flush)?;
         let refusals_sent = refusals_in(&outcome);
-        // The target reports them before its reply, on the control connection, which may be slower. If it is
-        // gone by now, its reports have come.
+        // The target reports refusals before its reply, on the control connection, which may be slower. If the target
+        // is gone by now, its reports have come.
         let mut wait = Wait::new(self.settings.wait, deadline);
         while self.read_control().is_ok()
             && (self.connection.control.unread || self.connection.control.refusals_read < refusals_sent)
@@ -287,7 +287,7 @@ impl Inner {
         }
     }
 
-    /// Whether the target may be waiting for the processor that this thread runs on.
+    /// Returns whether the target may be waiting for the processor that this thread runs on.
     pub(in super::super) fn may_share_processor(&mut self) -> bool {
         may_share(&mut self.connection.channel, self.connection.control.stream.peer(), processor())
     }
@@ -354,8 +354,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Work for which an idle link has time. A notice announces control messages in memory. Only the target's
-    /// end shows nowhere but on the control connection, which takes a system call to see.
+    /// Work for which an idle link has time. A notice announces control messages in memory. Only the target's end shows
+    /// on the control connection alone, which takes a system call to read.
     fn look_around(&mut self) -> Result<(), Error> {
         let called = self.progress()?;
         if called || self.connection.control.unread || self.connection.control.next_check <= nanoseconds() {
@@ -440,7 +440,7 @@ impl Inner {
         if std::mem::take(&mut self.is_watch_armed)
             && let Some(tasks) = self.pending.slots.known_tasks()
         {
-            // This sleep ends theirs.
+            // This sleep ends that of the tasks.
             Arc::clone(tasks).wake();
         }
         if let Err(error) = self.connection.channel.disarm() {
@@ -484,7 +484,7 @@ fn reply_bytes(len: usize, spare: &mut ReplyBytes, copy: impl FnOnce(&mut [u8]))
     bytes
 }
 
-/// The outcome of a call that is no reply of use. `payload` came with this status.
+/// The outcome of a call without a usable reply. `payload` came with this status.
 #[cold]
 fn without_reply(status: u16, ifunc: String, payload: &[u8]) -> CallError {
     let words = |text: &[u8]| plain(&String::from_utf8_lossy(text).replace('\n', " "), MAX_TEXT);

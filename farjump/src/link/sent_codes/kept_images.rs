@@ -1,4 +1,4 @@
-//! Releasing images and indexes of libraries that are closed (`docs/decisions/closed-libraries.md`).
+//! Releasing images and indexes of libraries that are closed (`docs/design/store.md`).
 //!
 //! A frame may wait at the target for its code. So a link keeps the image of the code that it used last, and
 //! of all others until a frame sent behind theirs has run. A *mark* is such a frame: a call with a reply, or
@@ -32,7 +32,7 @@ pub(crate) enum Flush {
     None,
     /// The token of a flush that was sent, and the turn that it ended.
     Sent(u32, u64),
-    /// It has run, and the target had sent so many refusals by then.
+    /// It has run: the turn that it ended, and the number of refusals that the target had sent by then.
     Ran(u64, u64),
 }
 
@@ -78,8 +78,8 @@ impl SentCodes {
         self.kept.flush
     }
 
-    /// Whether to send a flush: so many images are kept, or so many indexes in use, that some of them may be
-    /// of closed libraries.
+    /// Returns whether to send a flush: so many images are kept, or so many indexes in use, that some of them may be of
+    /// closed libraries.
     pub(crate) fn needs_flush(&self) -> bool {
         let used = self.entries.len() - self.free.len();
         matches!(self.kept.flush, Flush::None)
@@ -92,7 +92,7 @@ impl SentCodes {
         self.kept.flush = Flush::Sent(token, self.kept.end_turn());
     }
 
-    /// Notes that the flush has run, and how many refusals the target had sent by then.
+    /// Notes that the flush has run, and the number of refusals that the target had sent by then.
     pub(crate) fn flush_ran(&mut self, refusals: u64) {
         if let Flush::Sent(_, turn) = self.kept.flush {
             self.kept.flush = Flush::Ran(turn, refusals);
@@ -105,8 +105,8 @@ impl SentCodes {
         self.kept.flush = Flush::None;
     }
 
-    /// Frees the indexes of closed libraries: the refusals from before the flush have been read.
-    /// `is_pending` says for an index whether a call of its code has no outcome.
+    /// Frees the indexes of closed libraries: the refusals from before the flush have been read. `is_pending` returns
+    /// whether a call of an index's code has no outcome.
     pub(crate) fn flush_settled(&mut self, is_pending: impl Fn(u16) -> bool) {
         let Flush::Ran(turn, _) = self.kept.flush else { return };
         self.kept.flush = Flush::None;

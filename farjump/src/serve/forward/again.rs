@@ -20,7 +20,7 @@ pub(in crate::serve) struct Again {
     pub(super) payload: Vec<u8>,
     pub(in crate::serve) caller: Caller,
     pub(super) way: Way,
-    /// Whether it waits until the target's store has rung.
+    /// Whether it waits for the store's bell.
     pub(super) awaits_store: bool,
 }
 
@@ -43,7 +43,7 @@ impl Agains {
         }
     }
 
-    /// The target's store has rung.
+    /// Makes the calls ready that wait for the target's store, whose bell has rung.
     pub(super) fn store_rang(&mut self) {
         self.queue.append(&mut self.put_off);
     }
@@ -54,7 +54,7 @@ impl Agains {
         Some(again)
     }
 
-    /// Takes the calls out whose callers `goes` finds.
+    /// Removes the calls for whose callers `goes` returns `true`, and adds these callers to `taken`.
     pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
         for queue in [&mut self.queue, &mut self.put_off] {
             take_from(queue, |again| &again.caller, goes, taken);
@@ -67,7 +67,7 @@ impl Agains {
         self.queue.len()
     }
 
-    /// Sets the gate to the present allowance. `made` are calls that are to run here, too, or to leave.
+    /// Sets the gate to the present allowance. `made` are further calls that will run here or leave.
     pub(super) fn open(&self, gate: &mut Gate, most_bytes: usize, made: &MadeCalls) {
         let calls = self.queue.len() + self.put_off.len() + made.len();
         gate.calls = MOST_CALLS.saturating_sub(calls);
@@ -77,7 +77,7 @@ impl Agains {
 }
 
 impl Forwards {
-    /// Runs a call again, which may reply `limit` bytes. Its outcome goes the way of those from destinations.
+    /// Runs a call again, with a reply of up to `limit` bytes. Its outcome is handled like those from destinations.
     pub(in crate::serve) fn run_again(
         &mut self,
         mut again: Again,
@@ -91,7 +91,7 @@ impl Forwards {
         executor.forwarding().way = again.way;
         executor.begin_for(&again.caller.principal);
         // SAFETY: `again` holds the code. The payload is its own, or a copy in the scratch buffer, of `len` bytes, and
-        // aligned as the code asks.
+        // aligned as the code requires.
         let ended = unsafe { executor.run_alone(&code, payload.cast(), len, limit) };
         // SAFETY: `again` holds the code.
         unsafe { executor.count(code.usage) };

@@ -9,7 +9,7 @@ use crate::serve::holds::{Hold, Holds};
 /// The session of calls that come from no source. Sessions count from 0.
 const NO_SESSION: u64 = u64::MAX;
 
-/// The origin of a call that is forwarded, and for whom it runs.
+/// The origin of a forwarded call, and its principal.
 #[derive(Clone, Debug)]
 pub(in crate::serve) struct Caller {
     /// The session that it came from, which may have ended.
@@ -19,7 +19,7 @@ pub(in crate::serve) struct Caller {
     pub(in crate::serve) principal: Arc<Principal>,
     /// The release that its reply waits for: the highest of all calls that led to it.
     pub(super) hold: Hold,
-    /// The call whose replies are gathered to which this one belongs.
+    /// The call with gathered replies to which this one belongs.
     pub(super) part_of: Option<GatherId>,
 }
 
@@ -39,12 +39,12 @@ impl Caller {
         Caller::new(NO_SESSION, 0, false, principal)
     }
 
-    /// Whether the call is the program's own.
+    /// Returns whether the call is the program's own.
     pub(in crate::serve) fn is_own(&self) -> bool {
         self.session == NO_SESSION
     }
 
-    /// Has the reply wait for the next release.
+    /// Makes the reply wait for the next release.
     pub(super) fn hold(&mut self, holds: &mut Holds) {
         if self.wants_reply {
             // Numbers of releases grow: this is the highest.

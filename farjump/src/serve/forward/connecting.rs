@@ -1,5 +1,5 @@
-//! Connecting to a destination, on a thread beside the target: the handshake needs the destination's loop to
-//! turn, and the destination may be waiting for this one's.
+//! Connecting to a destination, on a thread beside the target. The handshake needs turns of the destination's loop, and
+//! the destination may be waiting for this target's loop.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ pub(in super::super) struct Choices {
     pub(in super::super) program: String,
     /// TCP options for destinations on other machines.
     pub(in super::super) tcp: TcpOptions,
-    /// Limits for calls that are sent on.
+    /// Limits for calls that forward themselves.
     pub(in super::super) limits: ForwardLimits,
-    /// Whether functions may make code, of this many bytes at most.
+    /// Most bytes of code that a function may make; `None` if functions may make none.
     pub(in super::super) makes: Option<usize>,
-    /// Whether each message that is sent on brings its code.
+    /// Whether each forwarded message brings its code.
     pub(in super::super) brings_code: bool,
     /// Options of the built-in transports.
     pub(in super::super) backends: BackendOptions,
@@ -64,8 +64,7 @@ impl AsFd for Wake {
     }
 }
 
-/// A handshake under way on a thread of its own, which ends when it has an outcome. Dropping this abandons
-/// the handshake.
+/// A handshake under way on another thread, which ends when it has an outcome. Dropping this abandons the handshake.
 #[derive(Debug)]
 pub(super) struct Connecting(Receiver<Result<Link, Error>>);
 

@@ -39,13 +39,13 @@ enum State {
 
 struct Connected {
     link: Outgoing,
-    /// Whether anything has been sent: a link that ends before that is not made anew for the waiting calls.
+    /// True if anything has been sent. If a link ends before that, no new one is made for the waiting calls.
     used: bool,
     /// Whether the control connection may have messages.
     attended: bool,
-    /// Questions of the destination without an answer.
+    /// Requests of the destination without a response.
     wanted: Vec<Wanted>,
-    /// What it may ask for.
+    /// The code that it may request.
     named: NamedCode,
     watches_write: bool,
     doorbell_watches_write: bool,
@@ -76,7 +76,7 @@ impl Peer {
         matches!(self.state, State::Connected(_))
     }
 
-    /// Whether it waits for code or a manifest.
+    /// Returns whether the destination waits for code or a manifest.
     pub(super) fn is_asking(&self) -> bool {
         matches!(&self.state, State::Connected(linked) if !linked.wanted.is_empty())
     }
@@ -110,7 +110,7 @@ impl Peer {
         Some(forward)
     }
 
-    /// Takes the calls out that wait to be sent and whose callers `goes` finds.
+    /// Removes the waiting calls for whose callers `goes` returns `true`, and adds these callers to `taken`.
     pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
         take_from(&mut self.queue, |forward| &forward.caller, goes, taken);
         self.queued_bytes = self.queue.iter().map(|forward| forward.payload.len()).sum();
@@ -131,8 +131,8 @@ impl Peer {
         }
     }
 
-    /// Sends a call at once, if nothing waits to be sent before it and the destination has its code; otherwise returns
-    /// it, for [`Peer::push`]. Returns its payload, of which no more is needed.
+    /// Sends a call at once, if nothing waits to be sent before it and the destination has its code. Returns its
+    /// payload, which is not needed any more. Otherwise returns the call, for [`Peer::push`].
     ///
     /// An error is left to the turn in which the call is sent again.
     #[inline]
@@ -154,7 +154,7 @@ impl Peer {
         Ok(forward.payload)
     }
 
-    /// Whether [`Peer::turn`] has something to do, besides what an idle link needs now and then.
+    /// Returns whether [`Peer::turn`] has something to do, besides the occasional work of an idle link.
     #[inline]
     pub(super) fn is_active(&self) -> bool {
         self.under_way() != 0
@@ -220,7 +220,7 @@ impl Peer {
     }
 
     /// Sends calls while there is credit. A call whose image is not here waits, and so do later calls of its source;
-    /// those of other sources go on.
+    /// those of other sources continue.
     ///
     /// # Errors
     /// At the end of the link.
@@ -282,7 +282,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Answers the destination's questions whose answers are here, or cannot be had.
+    /// Responds to the destination's requests whose results are here, or are unavailable.
     ///
     /// # Errors
     /// At the end of the link.
@@ -352,8 +352,8 @@ impl Peer {
         }
     }
 
-    /// Handles the end of the link. Calls that the destination had are lost; waiting calls are sent on
-    /// another link, if this one was used.
+    /// Handles the end of the link. Calls that were sent to the destination are lost; waiting calls are sent on another
+    /// link, if this one was used.
     fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Returned>) {
         let used = matches!(&self.state, State::Connected(linked) if linked.used);
         let text = error.to_string();

@@ -6,8 +6,8 @@ use super::{Caller, Forwards, Outcome, Returned};
 use crate::principals::Principal;
 
 impl Forwards {
-    /// Forgets a session that has ended. What it sent still runs, but calls that wait here for their turn and want a reply: no
-    /// source is left to take it.
+    /// Drops a session that has ended. Its calls still run, except those that wait here for their turn and want a
+    /// reply: no source is left to take it.
     pub(in crate::serve) fn source_ended(&mut self, session: u64) {
         self.families.source_ended(session);
         self.onward.gathers.forget(session);
@@ -15,8 +15,8 @@ impl Forwards {
         self.take_waiting(|caller| caller.session == session && caller.wants_reply);
     }
 
-    /// Drops all that waits here for principals for which `why` gives a reason, which becomes the outcome of these calls. Returns
-    /// their number. Calls that have left for a destination are not among them.
+    /// Drops the calls that wait here for principals for which `why` returns a reason. The reason becomes the outcome
+    /// of these calls. Returns their number, without calls that have left for a destination.
     pub(in crate::serve) fn withdraw(&mut self, mut why: impl FnMut(&Principal) -> Option<String>) -> usize {
         // Calls of one principal often follow each other.
         let mut last: Option<(u64, Option<String>)> = None;
@@ -40,8 +40,8 @@ impl Forwards {
         count
     }
 
-    /// Takes all calls out that wait here, to run again or for code or a destination, and whose callers `goes` finds. Returns
-    /// these.
+    /// Removes the calls that wait here, to run again or for code or a destination, and for whose callers `goes`
+    /// returns `true`. Returns these callers.
     fn take_waiting(&mut self, mut goes: impl FnMut(&Caller) -> bool) -> Vec<Caller> {
         let mut taken = Vec::new();
         self.onward.agains.take_waiting(&mut goes, &mut taken);
@@ -53,7 +53,7 @@ impl Forwards {
     }
 }
 
-/// Takes the calls out of `queue` whose callers `goes` finds, and keeps the others in their order.
+/// Removes the calls of `queue` for whose callers `goes` returns `true`, and keeps the others in their order.
 pub(super) fn take_from<T>(
     queue: &mut VecDeque<T>,
     caller: impl Fn(&T) -> &Caller,

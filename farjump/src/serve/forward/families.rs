@@ -1,8 +1,8 @@
 //! Images for other machines, which a target passes on without running them.
 //!
 //! A source sends the image that suits this CPU. A destination with another CPU needs another image of the same family.
-//! The target asks its own source for that image, and each target on the way does the same, up to the first source.
-//! Manifests and images are known by their hashes, so any source may send them.
+//! The target requests that image from its own source, and each target on the way does the same, up to the first
+//! source. Manifests and images are known by their hashes, so any source may send them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use super::named::NamedCode;
 use crate::executor::Executor;
 use crate::link::{PassedImage, Wanted};
 
-/// Families that are kept. More are kept only while each of them has a question under way.
+/// Most families kept. There are more only while each of them has a request under way.
 const FAMILIES: usize = 64;
-/// Sources of a family that are remembered.
+/// Most sources kept of a family.
 const SOURCES: usize = 16;
-/// Bytes of images that are kept; the newest stays in any case.
+/// Most bytes of images kept; the newest stays in any case.
 const IMAGE_BYTES: usize = 16 << 20;
 
 /// The outcome of a search.
 pub(super) enum Found<T> {
     Here(T),
-    /// A source was asked, and has not answered yet.
+    /// A source has the request, and has not responded yet.
     Waits,
-    /// It cannot be had, for this reason.
+    /// It is unavailable, for this reason.
     Not(String),
 }
 
@@ -58,14 +58,14 @@ impl FamilyKey {
 struct Family {
     key: FamilyKey,
     manifest: Option<Arc<Manifest>>,
-    /// The sessions whose frames named it, in the order of their first frames. The first one is asked first: it
-    /// named the family before this target could have sent it anywhere, so no circle of targets asks itself.
+    /// The sessions whose frames named it, in the order of their first frames. Requests go to the first one, which
+    /// named the family before this target could have sent it anywhere. So no circle of targets sends itself a request.
     sources: Vec<u64>,
-    /// The reason why the last source that was asked sent nothing.
+    /// The reason why the last source with a request sent nothing.
     failure: Option<String>,
 }
 
-/// A question without an answer.
+/// A request without a response.
 struct Ask {
     family: FamilyKey,
     wanted: Wanted,
@@ -74,26 +74,26 @@ struct Ask {
 }
 
 impl Ask {
-    /// Whether it is this question for a source of `domain`.
+    /// Returns whether this is the request for `wanted` to a source of `domain`.
     fn is_for(&self, wanted: Wanted, domain: Domain) -> bool {
         self.wanted == wanted && self.family.domain == domain
     }
 }
 
-/// Families, images for other machines, and questions under way.
+/// Families, images for other machines, and requests under way.
 pub(super) struct Families {
     /// The one used last is the last.
     families: Vec<Family>,
     /// Likewise, with the domains of their sources.
     images: Vec<(Domain, Arc<PassedImage>)>,
     asks: Vec<Ask>,
-    /// Questions to be sent to sessions.
+    /// Requests to be sent to sessions.
     unsent: Vec<(u64, Wanted)>,
     patience: Duration,
 }
 
 impl Families {
-    /// A source has `patience` for each answer.
+    /// Each response of a source may take `patience`.
     pub(super) fn new(patience: Duration) -> Families {
         Families { families: Vec::new(), images: Vec::new(), asks: Vec::new(), unsent: Vec::new(), patience }
     }
@@ -144,7 +144,7 @@ impl Families {
         };
         let family = FamilyKey::of(id, caller);
         if !self.knows(family) {
-            // Forgotten while the call waited for the destination.
+            // Dropped while the call waited for the destination.
             self.note(family, caller.session);
         }
         let manifest = match self.manifest(family, executor) {
@@ -199,7 +199,8 @@ impl Families {
         }
     }
 
-    /// The image with this id, if calls have named it where it is asked for, or a family whose manifest has it.
+    /// Returns the image with this id, if calls on the requesting link have named it, or a family whose manifest has
+    /// it.
     pub(super) fn named_image(&mut self, id: CodeId, named: &NamedCode, executor: &Executor) -> Found<Other> {
         let lists = |family: &&Family| {
             named.has_family(&family.key) && family.manifest.as_ref().is_some_and(|one| one.contains(&id))
@@ -251,7 +252,7 @@ impl Families {
         }
     }
 
-    /// Asks the first source of the family that has not failed to answer; one at a time.
+    /// Sends a request to the first source of the family that has not failed to respond, one request at a time.
     fn ask<T>(&mut self, key: FamilyKey, wanted: Wanted) -> Found<T> {
         let now = Instant::now();
         if let Some(ask) = self.asks.iter().find(|ask| ask.is_for(wanted, key.domain)) {
@@ -272,12 +273,12 @@ impl Families {
         Found::Waits
     }
 
-    /// Takes the questions for sessions. Each is answered by one of the next three functions.
+    /// Takes the requests for sessions. One of the next three functions ends each.
     pub(super) fn take_unsent(&mut self) -> Vec<(u64, Wanted)> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// Takes a manifest that a session sent when it was asked.
+    /// Takes a manifest that a session sent on request.
     pub(super) fn take_manifest(&mut self, session: u64, key: FamilyKey, text: &[u8]) {
         let id = key.id;
         let wanted = Wanted::Manifest(id);
@@ -297,7 +298,7 @@ impl Families {
         }
     }
 
-    /// Takes an image that a session sent when it was asked.
+    /// Takes an image that a session sent on request.
     pub(super) fn take_image(&mut self, session: u64, key: CodeKey, image: Vec<u8>) {
         let CodeKey { id, domain } = key;
         let wanted = Wanted::Code(id);
@@ -310,7 +311,8 @@ impl Families {
         }
     }
 
-    /// Notes that a session cannot send what is wanted. The next source of the family is asked, if there is one.
+    /// Notes that a session cannot send `wanted`. The next request goes to the next source of the family, if there is
+    /// one.
     pub(super) fn failed(&mut self, session: u64, wanted: Wanted, why: String) {
         let Some(index) = self.asks.iter().position(|ask| ask.session == session && ask.wanted == wanted)
         else {
@@ -323,7 +325,7 @@ impl Families {
         family.failure = Some(why);
     }
 
-    /// Forgets a session, which has ended.
+    /// Drops a session, which has ended.
     pub(super) fn source_ended(&mut self, session: u64) {
         for family in &mut self.families {
             family.sources.retain(|source| *source != session);
@@ -333,7 +335,7 @@ impl Families {
         }
     }
 
-    /// When the next question is too old.
+    /// Time at which the next request times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.asks.iter().map(|ask| ask.until).min()
     }
@@ -353,7 +355,7 @@ mod tests {
         assert!(matches!(families.manifest(one, &executor), Found::Waits));
         assert!(matches!(families.manifest(other, &executor), Found::Not(_)));
         assert_eq!(families.take_unsent(), [(3, Wanted::Manifest(id))]);
-        // Each domain asks its own source.
+        // Each domain has a request to its own source.
         families.note(other, 4);
         assert!(matches!(families.manifest(other, &executor), Found::Waits));
         assert_eq!(families.take_unsent(), [(4, Wanted::Manifest(id))]);
@@ -365,7 +367,7 @@ mod tests {
         assert_eq!(families.take_unsent(), [(4, Wanted::Code(code))]);
         families.take_image(4, other.domain.key(code), b"an image".to_vec());
         assert_eq!(families.images.len(), 2);
-        // The end of a source of one is none of the other's.
+        // The end of one domain's source does not end the other's request.
         families.source_ended(3);
         assert!(matches!(families.manifest(one, &executor), Found::Not(_)));
         assert!(matches!(families.manifest(other, &executor), Found::Waits));

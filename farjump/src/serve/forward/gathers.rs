@@ -1,9 +1,10 @@
-//! Calls that led to several others: their replies are gathered.
+//! Gathering the replies of calls that led to several others.
 //!
-//! The calls that one source's call leads to are a tree, over any number of targets. Each target keeps, for each call
-//! that it has sent on more than once, how many of these are without an outcome, and answers the call when all have
-//! one: the scheme of Dijkstra and Scholten (*Termination detection for diffusing computations*, 1980). So the first
-//! source gets one answer, and what a lost peer would have answered is counted where its link has ended.
+//! The calls that one source's call leads to are a tree, over any number of targets. For each call that it has
+//! forwarded more than once, a target counts the forwards without an outcome, and returns the outcome of the call when
+//! all have one. This is the scheme of Dijkstra and Scholten (*Termination detection for diffusing computations*,
+//! 1980). So the first source gets one outcome. The target whose link to a lost peer has ended counts the outcomes lost
+//! there.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use super::{Caller, Outcome, Returned};
 use crate::link::ReplyBytes;
 use crate::serve::holds::Hold;
 
-/// Why replies are lost that the target may not keep.
+/// The reason for lost replies that the target may not keep.
 const NO_MEMORY: &[u8] =
     b"its source may not have the target keep so many bytes of replies (TargetBuilder::max_source_memory)";
 
@@ -34,7 +35,7 @@ pub(super) struct Gather {
     /// Calls without an outcome.
     waiting: usize,
     replies: Vec<u8>,
-    /// How many calls they are of.
+    /// Number of calls that have these replies.
     replied: u64,
     /// Bytes that count in the source's memory.
     counted: usize,
@@ -42,12 +43,12 @@ pub(super) struct Gather {
     limit: usize,
     /// Calls that were lost, with all that they would have led to.
     lost: u64,
-    /// Why the first one was lost.
+    /// The reason why the first one was lost.
     why: Vec<u8>,
 }
 
 impl Gathers {
-    /// Begins to gather what `waiting` calls reply. `reply` is the call's own.
+    /// Begins to gather the replies of `waiting` calls. `reply` is the call's own.
     pub(super) fn begin(&mut self, caller: Caller, waiting: usize, reply: &[u8], limit: usize) -> GatherId {
         self.last += 1;
         let (replies, replied) = (reply.to_vec(), u64::from(!reply.is_empty()));
@@ -58,8 +59,8 @@ impl Gathers {
         self.last
     }
 
-    /// Takes the outcome of one of the calls of `id`, which waits for `hold`. Returns that of the call that led to them, if this
-    /// was the last one.
+    /// Takes the outcome of one of the calls of `id`, which waits for `hold`. If this was the last one, returns the
+    /// outcome of the call that led to them.
     pub(super) fn take(&mut self, id: GatherId, outcome: Outcome, hold: Hold) -> Option<Returned> {
         let gather = self.open.get_mut(&id)?;
         gather.waiting -= 1;
@@ -92,8 +93,8 @@ impl Gathers {
         self.open.remove(&id).map(Gather::end)
     }
 
-    /// Forgets the calls of a session that has ended: nobody waits for them, and some of what they led to may never have
-    /// an outcome.
+    /// Drops the calls of a session that has ended: no process waits for them, and some of the calls that they led to
+    /// may never have an outcome.
     pub(super) fn forget(&mut self, session: u64) {
         self.open.retain(|_, gather| gather.caller.session != session);
     }
@@ -110,7 +111,7 @@ impl Gather {
         self.replied += u64::from(!reply.is_empty());
     }
 
-    /// Counts the replies. If the source may not take so much memory, they are lost, and what comes later may have room.
+    /// Counts the replies. If the source may not take so much memory, they are lost, and later replies may fit.
     pub(super) fn count(&mut self, recount: Recount<'_>) {
         let session = self.caller.session;
         let bytes = self.replies.len();
@@ -223,11 +224,11 @@ mod tests {
         let Outcome::Incomplete { lost, why, replies } = *outcome else { panic!("some of it is lost") };
         assert_eq!((bytes, lost, &*replies), (6, 2, &b"abcdef"[..]));
         assert_eq!(why, NO_MEMORY);
-        // One that counts becomes a part of another.
+        // A counted one becomes a part of another.
         let inner = Outcome::Kept { outcome: Box::new(done("x")), bytes: 6 };
         let outer = gathers.take(second, inner, Hold::default()).unwrap().outcome;
         assert!(matches!(&outer, Outcome::Kept { bytes: 10, .. }));
-        // And is kept with what it has now.
+        // The other one is kept with its present bytes.
         assert!(matches!(outer.keep(|from, to| account(3, from, to)), Outcome::Kept { bytes: 5, .. }));
         assert!(account(3, 5, 10) && !account(3, 0, 1), "nothing counts twice");
     }

@@ -1,18 +1,19 @@
-//! Outcomes that wait here count in the memory that their source may take of the target: those for which it has no credit,
-//! those that wait for a release of the program's, and the replies that are gathered for a call until the last one has come.
+//! Outcomes that wait here, which count in the memory that their source may take of the target. These are outcomes for
+//! which the source has no credit, and those that wait for a release of the program's. They include the replies that
+//! are gathered for a call, until the last one has come.
 
 use super::gathers::Gathers;
 use super::{Forwards, Outcome};
 
-/// Most bytes of a reason that is kept where the source may take no more memory.
+/// Most bytes of a reason kept for a source that may take no more memory.
 const REASON: usize = 256;
 
-/// Has a session's count go from the first number of bytes to the second. `false`, and no change, if its source may not take
-/// so many.
+/// Changes a session's count from the first number of bytes to the second. Returns `false`, and changes nothing, if its
+/// source may not take so many.
 pub(in crate::serve) type Recount<'a> = &'a mut dyn FnMut(u64, usize, usize) -> bool;
 
 impl Outcome {
-    /// Its bytes.
+    /// Returns the number of its bytes.
     fn len(&self) -> usize {
         match self {
             Outcome::Done(bytes) => bytes.len(),
@@ -24,8 +25,8 @@ impl Outcome {
         }
     }
 
-    /// Keeps it until its source can take it, or may. If the source may not take so much memory, what is kept is that there was a
-    /// reply, or the beginning of the reason for none.
+    /// Keeps the outcome until its source can take it, or may. If the source may not take so much memory, this keeps
+    /// only the length of the reply, or the beginning of the reason for none.
     pub(in crate::serve) fn keep(self, mut recount: impl FnMut(usize, usize) -> bool) -> Outcome {
         let (outcome, before) = match self {
             Outcome::Kept { outcome, bytes } => (outcome, bytes),

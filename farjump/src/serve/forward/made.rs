@@ -1,8 +1,8 @@
 //! Messages to code that functions have made.
 //!
-//! A function hands over an image or bitcode (`farjump_make`) and sends it messages by its id (`farjump_inject`). The code
-//! takes the way of code that a source brings, with the same checks; bitcode waits for the compiler. Then the messages go on
-//! as if that code had sent itself on.
+//! A function hands over an image or bitcode (`farjump_make`) and sends it messages by its id (`farjump_inject`). The
+//! target treats the code like code that a source brings, with the same checks; bitcode waits for the compiler. Then
+//! the messages continue as if that code had forwarded itself.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,12 +43,12 @@ impl MadeCalls {
         self.ready.push_back(call);
     }
 
-    /// Number of messages that can be looked at now.
+    /// Number of messages that are ready.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Takes the messages out whose callers `goes` finds.
+    /// Removes the messages for whose callers `goes` returns `true`, and adds these callers to `taken`.
     pub(super) fn take_waiting(&mut self, goes: &mut impl FnMut(&Caller) -> bool, taken: &mut Vec<Caller>) {
         for queue in [&mut self.ready, &mut self.compiling] {
             take_from(queue, |call| &call.caller, goes, taken);
@@ -87,7 +87,7 @@ impl Forwards {
         self.onward.made.ready()
     }
 
-    /// Sends a message on, whose code is placed; or has it wait for the compiler, or fails it.
+    /// Forwards a message whose code is placed. Otherwise the message waits for the compiler, or fails.
     pub(in crate::serve) fn placed(
         &mut self,
         call: MadeCall,
@@ -110,7 +110,7 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Lets messages go on that wait for this code.
+    /// Makes the messages ready that wait for this code.
     #[cfg(feature = "bitcode")]
     pub(in crate::serve) fn compiled(&mut self, key: CodeKey) {
         let (settled, waiting) =

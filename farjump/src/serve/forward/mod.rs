@@ -71,7 +71,7 @@ pub(super) struct Forwards {
     onward: Box<Onward>,
     /// Outcomes for sessions, and for calls that are gathered.
     outcomes: VecDeque<Returned>,
-    /// Whether calls are under way, or an event is due.
+    /// True if calls are under way, or an event is due.
     active: bool,
     /// Whether links without calls have their turn too.
     everywhere: bool,
@@ -83,7 +83,7 @@ struct Onward {
     own: Arc<Principal>,
     /// The releases that replies wait for.
     holds: Holds,
-    /// Outcomes for sessions that wait for one.
+    /// Outcomes for sessions that wait for a release.
     held: Vec<Returned>,
     agains: Agains,
     made: MadeCalls,
@@ -122,7 +122,7 @@ impl Forwards {
         }
     }
 
-    /// Lets calls run again, before any runs.
+    /// Sets the limits of calls that forward themselves, before any runs.
     pub(super) fn admit(&self, gates: &mut Forwarding) {
         gates.limits = self.choices.limits;
         gates.makes = self.choices.makes;
@@ -140,18 +140,18 @@ impl Forwards {
         &self.onward.holds
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(super) fn holds_mut(&mut self) -> &mut Holds {
         &mut self.onward.holds
     }
 
-    /// Whether [`Forwards::turn`] has work.
+    /// Returns whether [`Forwards::turn`] has work.
     #[inline(always)]
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Has the next poll of the target come to [`Forwards::turn`], and to what is done beside it.
+    /// Makes the next poll of the target call [`Forwards::turn`], and do the work beside it.
     pub(super) fn wake(&mut self) {
         self.active = true;
     }
@@ -171,8 +171,8 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Sends on the call that `executor` has just run, as it asked for. Its source has named `family`, and takes replies
-    /// of `limit` bytes.
+    /// Forwards the call that `executor` has just run, as it requested. Its source has named `family`, and takes
+    /// replies of `limit` bytes.
     pub(super) fn push(
         &mut self,
         executor: &mut Executor,
@@ -189,7 +189,7 @@ impl Forwards {
         if calls == 0 {
             return self.end_maker(executor, caller);
         }
-        // A call that goes on to one place leaves its reply to that.
+        // A call with a single forward leaves its reply to that.
         if caller.wants_reply && (calls > 1 || !executor.reply().is_empty()) {
             let gather = self.onward.gathers.begin(caller.clone(), calls, executor.reply(), limit);
             caller.part_of = Some(gather);
@@ -227,7 +227,7 @@ impl Forwards {
         }
     }
 
-    /// Ends a call that has made code, and sends it nothing.
+    /// Ends a call that has made code, and has sent it nothing.
     #[cold]
     fn end_maker(&mut self, executor: &Executor, caller: Caller) {
         if caller.wants_reply {
@@ -255,7 +255,7 @@ impl Forwards {
                 match peer.send_now(Forward { linked, family, payload, caller }) {
                     Ok(payload) => {
                         gates.spare = payload;
-                        // Its reply is looked for.
+                        // Polls look for its reply.
                         self.active |= wants_reply;
                     }
                     Err(forward) => {
@@ -274,7 +274,7 @@ impl Forwards {
         }
     }
 
-    /// Why a call that has come this way goes no farther.
+    /// Returns the reason why a call that has come this way goes no farther.
     fn too_far(&self, way: Way) -> String {
         let limits = self.choices.limits;
         match way.hops < limits.hops {
@@ -296,13 +296,13 @@ impl Forwards {
         self.onward.agains.ready()
     }
 
-    /// The target's store has rung: calls run again that wait for it.
+    /// Makes the calls ready that wait for the target's store, whose bell has rung.
     pub(super) fn store_rang(&mut self) {
         self.onward.agains.store_rang();
         self.active = true;
     }
 
-    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Questions for
+    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Requests for
     /// sources are then in [`Forwards::take_unsent`].
     pub(super) fn turn(&mut self, watch: &Watch, executor: &mut Executor) {
         let mut work = Work {
@@ -329,31 +329,31 @@ impl Forwards {
             || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
     }
 
-    /// Takes the questions for sessions. Each is answered by [`Forwards::take_manifest`], [`Forwards::take_image`] or
-    /// [`Forwards::go_without`].
+    /// Takes the requests for sessions. [`Forwards::take_manifest`], [`Forwards::take_image`] or
+    /// [`Forwards::go_without`] ends each.
     pub(super) fn take_unsent(&mut self) -> Vec<(u64, Wanted)> {
         self.families.take_unsent()
     }
 
-    /// Takes a manifest that a session was asked for.
+    /// Takes a manifest that was requested from a session.
     pub(super) fn take_manifest(&mut self, session: u64, domain: Domain, id: FamilyId, text: &[u8]) {
         self.families.take_manifest(session, FamilyKey { id, domain }, text);
         self.active = true;
     }
 
-    /// Takes an image that a session was asked for.
+    /// Takes an image that was requested from a session.
     pub(super) fn take_image(&mut self, session: u64, domain: Domain, id: CodeId, image: Vec<u8>) {
         self.families.take_image(session, domain.key(id), image);
         self.active = true;
     }
 
-    /// Notes that a session does not answer a question.
+    /// Notes that a session does not serve a request.
     pub(super) fn go_without(&mut self, session: u64, wanted: Wanted, why: &str) {
         self.families.failed(session, wanted, why.to_owned());
         self.active = true;
     }
 
-    /// When a question becomes too old.
+    /// Time at which a request times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.families.deadline()
     }
@@ -457,7 +457,7 @@ impl Forwards {
     }
 }
 
-/// Why a call that targets have sent on so many times goes no farther.
+/// Returns the reason why a call that targets have forwarded so many times goes no farther.
 pub(super) fn too_many_hops(hops: u32, most: u32) -> String {
     format!(
         "the target refused a call: it has gone from target to target {hops} times, and that target's limit of hops is {most}"

@@ -1,4 +1,4 @@
-//! The code that a destination may ask for.
+//! The code that a destination may request.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use super::Caller;
 use super::families::FamilyKey;
 use crate::link::Image;
 
-/// What calls have named that were sent over a link: the destination at its other end gets images and manifests of these, and no
-/// others. A link has no more code indexes, so this has no more entries.
+/// The code and families named by calls that were sent over a link. The destination at its other end gets images and
+/// manifests of these, and no others. This has no more entries than a link has code indexes.
 #[derive(Default)]
 pub(super) struct NamedCode {
-    /// With the domain of the first call that named it: all have the same bytes.
+    /// With the domain of the first call that named it: all domains have the same bytes.
     codes: HashMap<CodeId, CodeKey>,
     families: HashSet<FamilyKey>,
 }
@@ -45,7 +45,7 @@ impl NamedCode {
         self.codes.get(id).copied()
     }
 
-    /// The family with this id, if it was named, of one of the domains in which it was.
+    /// The family with this id, if it was named, in one of the domains that named it.
     pub(super) fn family(&self, id: FamilyId) -> Option<FamilyKey> {
         self.families.iter().find(|family| family.id == id).copied()
     }

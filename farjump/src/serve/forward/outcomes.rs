@@ -21,9 +21,9 @@ pub(in crate::serve) enum Outcome {
     /// Calls that it led to were lost.
     Incomplete {
         lost: u64,
-        /// Why the first one was lost.
+        /// The reason why the first one was lost.
         why: Vec<u8>,
-        /// What the others replied.
+        /// The replies of the others.
         replies: Vec<u8>,
     },
     /// Its reply was longer than the link takes.
@@ -32,14 +32,14 @@ pub(in crate::serve) enum Outcome {
     Failed(String),
     /// The reason why its principal lost its right to the call before it ran.
     Withdrawn(String),
-    /// One that waits here, and its bytes that count in its source's memory.
+    /// An outcome that waits here, and its bytes that count in its source's memory.
     Kept { outcome: Box<Outcome>, bytes: usize },
-    /// It had so many bytes, and its source may not have them wait here.
+    /// The outcome had so many bytes, which its source may not keep here.
     Lost(usize),
 }
 
 impl Forwards {
-    /// Gives outcomes to the calls that gather them.
+    /// Passes outcomes to the calls that gather them.
     pub(super) fn gather(&mut self) {
         if self.outcomes.iter().all(|one| one.caller.part_of.is_none()) {
             return;
@@ -53,8 +53,8 @@ impl Forwards {
         }
     }
 
-    /// Takes the outcomes for sessions, but those that wait for a release, which count in their sources' memory from now on. Those
-    /// that cannot be delivered now come back by [`Forwards::put_back`].
+    /// Takes the outcomes for sessions, except those that wait for a release, which count in their sources' memory from
+    /// now on. Outcomes that cannot be delivered now come back by [`Forwards::put_back`].
     pub(in crate::serve) fn take_outcomes(&mut self, recount: Recount<'_>) -> VecDeque<Returned> {
         let Onward { holds, held, .. } = &mut *self.onward;
         let outcomes = std::mem::take(&mut self.outcomes);
@@ -70,7 +70,7 @@ impl Forwards {
         ready
     }
 
-    /// Lets outcomes go on that waited for a release. Returns whether there are some.
+    /// Makes the outcomes that waited for a release ready. Returns whether any outcome is ready.
     pub(in crate::serve) fn let_held_go(&mut self) -> bool {
         self.active |= !self.onward.held.is_empty();
         self.outcomes.extend(self.onward.held.drain(..));

@@ -13,8 +13,8 @@ use crate::executor::Callable;
 const ALIGN: usize = 8;
 
 impl Session {
-    /// Runs the function for the calls of the held batch and releases it. If a wait comes in between, it
-    /// runs the messages up to there, and keeps the frame. Returns how many ran, and at least 1.
+    /// Runs the function for the calls of the held batch and releases it. If a wait comes in between, it runs the
+    /// messages up to there, and keeps the frame. Returns the number that ran, at least 1.
     #[cold]
     pub(super) fn call_batch(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
         let index = held.header().index;
@@ -52,10 +52,10 @@ impl Session {
         let first = before.map_or(0, |begun| begun.done);
         let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
         for done in first..messages.count {
-            // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel
-            // lends until `release` below, or in the scratch buffer. They are aligned to 8 bytes as the start
-            // is, and the code asks for no more (`messages`). The code is of this session's table, which
-            // holds it: nothing is unbound in between.
+            // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel lends
+            // until `release` below, or in the scratch buffer. They are aligned to 8 bytes as the start is, and the
+            // code requires no more (`messages`). The code is of this session's table, which holds it: nothing is
+            // unbound in between.
             let ended =
                 unsafe { shared.executor.run(&code, start.add(at).cast(), len, self.replies.max_len) };
             at += stride;
@@ -85,7 +85,7 @@ impl Session {
         self.head.keep(HeldFrame { begun_batch, ..HeldFrame::own(frame) });
     }
 
-    /// The head of the frame's messages, which is read once; or why they do not run.
+    /// Returns the head of the frame's messages, which is read once; or the reason why they do not run.
     #[inline]
     fn messages(
         &self,

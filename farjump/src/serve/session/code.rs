@@ -41,7 +41,7 @@ impl SessionCodes {
         }
     }
 
-    /// Has calls run `linked` that ran older code with its id.
+    /// Replaces older code with the id of `linked` in its bindings.
     #[cfg(feature = "bitcode")]
     pub(in crate::serve) fn exchange(&mut self, linked: &Arc<LinkedImage>) {
         if self.table.domain() == linked.domain() {
@@ -49,13 +49,13 @@ impl SessionCodes {
         }
     }
 
-    /// Has the source be one of this domain, which has brought nothing.
+    /// Moves the source, which has brought nothing, to this domain.
     #[cfg(test)]
     pub(in crate::serve) fn move_to(&mut self, domain: Domain) {
         self.table = CodeTable::for_source(domain, std::mem::take(&mut self.table.budget));
     }
 
-    /// Drops code, as if it had never come; that of another domain is not here.
+    /// Drops code, as if it had never come. Code of another domain is not here.
     pub(in crate::serve) fn forget(&mut self, key: CodeKey) {
         if self.table.domain() == key.domain {
             self.table.forget(&key.id);
@@ -108,7 +108,7 @@ impl Session {
         })
     }
 
-    /// The payload of a frame, aligned as the code asks: in place, or in a copy.
+    /// Returns the payload of a frame, aligned as the code requires: in place, or in a copy.
     pub(super) fn payload(&self, held: &HeldFrame, code: Callable, shared: &mut Shared) -> *mut u8 {
         if held.frame.payload_is_aligned(code.align) {
             return held.frame.payload().as_ptr();
@@ -211,9 +211,8 @@ impl Session {
         }
     }
 
-    /// Reports how long placing took for code placed since the last report. For statistics: the source is not
-    /// notified, and no call waits for the system call that it takes.
-    /// Allocates memory for the next code likewise.
+    /// Reports the time that placing took, for code placed since the last report. This is for statistics: the source is
+    /// not notified, and no call waits for the system call. It also allocates memory for the next code outside calls.
     pub(super) fn tell_link_times(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         if !self.codes.unreported_links.is_empty() {
             shared.executor.prepare(&mut self.codes.table);

@@ -19,21 +19,21 @@ const MESSAGES: usize = 8;
 
 /// The control connection of a session, and the source at its other end.
 pub(in crate::serve) struct SourceControl {
-    /// Whether the source is gone: it takes no replies and sends no code.
+    /// True if the source is gone: it takes no replies and sends no code.
     source_gone: bool,
-    /// Whether control messages may be here that were not taken yet.
+    /// True if control messages may be here that were not taken.
     unread: bool,
     /// Whether the connection is watched for writability.
     watches_write: bool,
-    /// Until when frames of a gone source are still taken, and why it is gone.
+    /// The time until which frames of a gone source are still taken, and the reason why it is gone.
     leaving: Option<Box<(Instant, String)>>,
     /// Refusals sent on this link.
     refusals_sent: u64,
-    /// For whom its calls run. The right to call is among its rights: without that there is no link.
+    /// The principal of its calls. The right to call is among its rights: without that there is no link.
     pub(in crate::serve) principal: Arc<Principal>,
     /// Its process.
     peer: Arc<PeerIdentity>,
-    /// The peer in words for people, as the origin of its code.
+    /// The peer in words for users, as the origin of its code.
     pub(super) origin: Arc<str>,
     connection: Control,
 }
@@ -54,7 +54,7 @@ impl SourceControl {
         }
     }
 
-    /// Ends the connection at this end ([`Control::linger`]).
+    /// Ends the connection in this process ([`Control::linger`]).
     pub(super) fn linger(self) -> Option<LingeringPeer> {
         self.connection.linger()
     }
@@ -100,29 +100,29 @@ impl SourceControl {
         if self.connection.wants_write() { Ok(self.connection.flush()?) } else { Ok(()) }
     }
 
-    /// Whether messages may be here that were not taken yet.
+    /// Returns whether messages may be here that were not taken yet.
     pub(in crate::serve) fn has_unread(&self) -> bool {
         self.unread
     }
 
-    /// Whether messages to the source are queued.
+    /// Returns whether messages to the source are queued.
     pub(super) fn wants_write(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Whether the source is gone: it takes no replies and sends no code.
+    /// Returns whether the source is gone: it takes no replies and sends no code.
     #[inline]
     pub(super) fn is_source_gone(&self) -> bool {
         self.source_gone
     }
 
-    /// Whether the source is gone, and the channel may still bring frames sent before.
+    /// Returns whether the source is gone, and the channel may still bring frames sent before.
     #[inline]
     pub(in crate::serve) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
 
-    /// Whether the channel has taken too long to bring the rest.
+    /// Returns whether the channel has taken too long to bring the rest.
     pub(in crate::serve) fn is_late(&self, now: Instant) -> bool {
         self.leaving.as_deref().is_some_and(|(until, _)| *until <= now)
     }
@@ -140,18 +140,18 @@ impl SourceControl {
         &self.peer
     }
 
-    /// What the source may do.
+    /// The rights of the source.
     pub(in crate::serve) fn rights(&self) -> Rights {
         self.principal.rights()
     }
 
-    /// Whether it came by a key.
+    /// Returns whether it came by a key.
     pub(in crate::serve) fn has_key(&self) -> bool {
         self.principal.named_key().is_some()
     }
 
-    /// Watches the connection, which is the session's `id`, for writability while messages are queued. That of a
-    /// source that is gone is watched for nothing.
+    /// Watches the connection, which is the session's `id`, for writability while messages are queued. The connection
+    /// of a source that is gone is not watched.
     pub(in crate::serve) fn rewatch(&mut self, id: u64, watch: &Watch) -> Result<(), Error> {
         if self.is_leaving() {
             return Ok(());
@@ -252,7 +252,7 @@ impl Session {
         self.control.flush()
     }
 
-    /// Whether the source was asked for this, to forward it.
+    /// Returns whether the source has a request for this, to forward it.
     fn has_asked(&self, wanted: Wanted) -> bool {
         self.passing.asked.contains(&wanted)
     }

@@ -45,7 +45,7 @@ impl Session {
         self.run_held(held, shared).map(Some)
     }
 
-    /// Handles a frame, and releases it; or keeps it, where its code has to come first.
+    /// Handles a frame, and releases it; or keeps it, if its code must come first.
     #[cold]
     pub(super) fn dispatch(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let header = held.header();
@@ -64,7 +64,7 @@ impl Session {
             Kind::CallInPlace => self.call_in_place(held, shared),
             Kind::Flush => {
                 let sent = self.control.refusals_sent().to_le_bytes();
-                // What was held ran before.
+                // Held calls ran before.
                 let replied = match self.is_holding() {
                     true => self.hold(Some(header.token), &sent, shared.forwards.holds_mut()),
                     false => self.send_reply(header.token, ReplyStatus::Done, &sent, false),

@@ -11,12 +11,12 @@ use crate::Refusal;
 pub(in crate::serve) enum End {
     /// The source has closed the link.
     Bye,
-    /// The source is gone, for this reason. So many frames ran in this turn before.
+    /// The source is gone, for this reason. This number of frames ran in this turn before.
     Gone(String, usize),
     /// The source broke the protocol, or the transport failed.
     Broken(Refusal),
-    /// No end: other code must go before the session can continue, and other sessions may have it bound. So
-    /// many frames ran before.
+    /// No end: other code must go before the session can continue, and other sessions may have it bound. This number of
+    /// frames ran before.
     Crowded(Need, usize),
 }
 

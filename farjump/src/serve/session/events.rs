@@ -1,4 +1,4 @@
-//! Events of a session's channel: what the system reports of it, and what it has brought.
+//! Events of a session's channel: the system's reports of it, and the frames that it has brought.
 
 use farjump_core::channel::{Armed, Channel};
 
@@ -7,13 +7,13 @@ use crate::Error;
 use crate::serve::epoll::{Event, Watch};
 use crate::serve::sessions::Found;
 
-/// What is known of the events of a session's channel.
+/// State of the events of a session's channel.
 pub(in crate::serve) struct ChannelEvents {
     /// Bytes received at the last query of [`Session::has_brought`].
     last_received: u64,
     /// Whether the channel's descriptor reports frames without polling.
     reports_frames: bool,
-    /// Whether the channel is armed, so that its descriptor reports the next frame.
+    /// True if the channel is armed, so that its descriptor reports the next frame.
     is_armed: bool,
     /// Whether the channel's descriptor is watched for writability.
     watches_write: bool,
@@ -24,13 +24,13 @@ impl ChannelEvents {
         ChannelEvents { last_received: 0, reports_frames, is_armed: false, watches_write: false }
     }
 
-    /// Whether the descriptor of a channel reports frames only while armed, at the cost of system calls for
-    /// both peers. Such a channel is armed when its source is idle. One in memory is polled: that costs less.
+    /// Returns whether the descriptor of a channel reports frames only while armed, at the cost of system calls for
+    /// both peers. Such a channel is armed when its source is idle. A channel in memory is polled: that costs less.
     pub(in crate::serve) fn are_armed_for(channel: &Channel) -> bool {
         !channel.has_mailbox() && !channel.tells_unasked()
     }
 
-    /// Whether an event of the channel's descriptor means that this session has work.
+    /// Returns whether an event of the channel's descriptor means that this session has work.
     pub(in crate::serve) fn are_reported(&self) -> bool {
         self.reports_frames || self.is_armed || self.watches_write
     }
@@ -45,7 +45,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has a channel stay armed that [`Session::arm`] has prepared for a sleep, while others work. `false` if it cannot: it
+    /// Keeps a channel armed that [`Session::arm`] has prepared for a sleep, while others work. Returns `false` if it
     /// has more to do than to wait for a frame.
     pub(in crate::serve) fn stay_armed(&mut self) -> bool {
         self.events.is_armed = self.channel.stays_armed()
@@ -55,20 +55,20 @@ impl Session {
         self.events.is_armed
     }
 
-    /// Whether it was left armed by [`Session::stay_armed`].
+    /// Returns whether it was left armed by [`Session::stay_armed`].
     pub(in crate::serve) fn is_left_armed(&self) -> bool {
         self.events.is_armed && self.channel.stays_armed()
     }
 
-    /// Whether frames have come since the last such query, or wait here.
+    /// Returns whether frames have come since the last such query, or wait here.
     fn has_brought(&mut self) -> bool {
         let received = self.channel.received();
         let more = std::mem::replace(&mut self.events.last_received, received) != received;
         more || self.head.is_blocked() || self.control.has_unread()
     }
 
-    /// The class that the session belongs to now. `all`: also a class that takes long to find out. `few`: it
-    /// is one of few, which are polled rather than armed.
+    /// Returns the class that the session belongs to now. With `all`, also a class that takes long to find out. With
+    /// `few`, it is one of few sessions, which are polled rather than armed.
     pub(in crate::serve) fn class(&mut self, all: bool, few: bool) -> Found {
         let reports_frames = self.events.reports_frames;
         if std::mem::take(&mut self.events.is_armed) && self.channel.stays_armed() {

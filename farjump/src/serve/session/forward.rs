@@ -19,7 +19,7 @@ use crate::serve::forward::{Caller, MOST_CALLS, Outcome, Returned, too_many_hops
 /// Most calls of one source that may be under way to destinations: their outcomes may all wait for its
 /// credit.
 const MOST_FORWARDED: usize = 256;
-/// Most questions to one source that are not answered.
+/// Most requests to one source without a response.
 const MOST_ASKED: usize = 64;
 
 /// Most families that are noted for one link. Of code beyond them, the family that was named first counts.
@@ -30,7 +30,7 @@ const MOST_FAMILIES: usize = 4096;
 pub(super) struct Passing {
     /// The families that frames named, by code index.
     families: BTreeMap<u16, FamilyId>,
-    /// Questions that the source has not answered.
+    /// Requests without a response from the source.
     pub(super) asked: Vec<Wanted>,
 }
 
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Handles a function that asked to be forwarded, and was allowed.
+    /// Handles a function that requested a forward, and was allowed.
     #[cold]
     pub(super) fn forward(
         &mut self,
@@ -78,7 +78,7 @@ impl Session {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
         let caller = Caller::new(self.id, header.token, wants_reply, &self.control.principal);
         if shared.executor.forwarding().is_held {
-            // What tells its source that it has run waits, too.
+            // The confirmation to its source that it has run waits, too.
             self.hold(None, &[], shared.forwards.holds_mut())?;
         }
         // A target has no more calls under way to another one.
@@ -107,7 +107,7 @@ impl Session {
         self.refuse(header.token, refusal, shared)
     }
 
-    /// As [`Session::run_code`], for a call that targets have sent on.
+    /// As [`Session::run_code`], for a call that targets have forwarded.
     #[cold]
     #[inline(never)]
     pub(super) fn run_travelled(
@@ -142,7 +142,7 @@ impl Session {
         replied
     }
 
-    /// Asks the source for an image that another machine needs, or for the list of them. The answer goes to
+    /// Requests an image that another machine needs, or the manifest, from the source. The response goes to
     /// [`Shared::forwards`].
     #[cold]
     pub(in super::super) fn ask(&mut self, wanted: Wanted, shared: &mut Shared) -> Result<(), Stop> {
@@ -171,7 +171,7 @@ impl Session {
         self.codes.table.domain()
     }
 
-    /// Takes the answer to a question of [`Session::ask`]; `None` if the source does not have the answer.
+    /// Takes the response to a request of [`Session::ask`]; `None` if the source has none.
     #[cold]
     pub(super) fn take_asked(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
         if let Some(index) = self.passing.asked.iter().position(|asked| *asked == wanted) {
@@ -280,8 +280,8 @@ impl Session {
         Returned { caller, outcome: outcome.keep(|from, to| self.recount(from, to)) }
     }
 
-    /// Has what the source takes of the target's memory go from `from` bytes to `to` bytes; `false`, and no change, if it may
-    /// not take so many.
+    /// Changes the source's count of the target's memory from `from` bytes to `to` bytes. Returns `false`, and changes
+    /// nothing, if it may not take so many.
     pub(in super::super) fn recount(&mut self, from: usize, to: usize) -> bool {
         let budget = &mut self.codes.table.budget;
         if to > from {

@@ -3,7 +3,7 @@
 //! It stays in its mailbox, where its source can write, and sometimes for long: until code has come, or a
 //! reply has been sent. So it is read once. The values read are kept here as one, together with the mailbox
 //! that the frame lies in, and the session continues with them: later contents of the mailboxes are ignored
-//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it has the `Taken`
+//! (`docs/design/fast-path.md`). The mailbox's channel holds the same frame until it has the `Taken`
 //! back, with its fields about the code that it names.
 
 use std::time::{Duration, Instant};
@@ -36,10 +36,10 @@ pub(super) struct HeldFrame {
     pub(super) frame: Taken,
     /// The `Large` in the link's own mailbox that stands for the frame, if that lies in the large one.
     pub(super) switch: Option<Taken>,
-    /// Whether the source has sent the code that the frame waited for, or has said that it cannot: the code
-    /// is not requested again.
+    /// True if the source has sent the code that the frame waited for, or has reported that it cannot: the code is not
+    /// requested again.
     pub(super) code_settled: bool,
-    /// The same of a manifest.
+    /// The same for a manifest.
     pub(super) manifest_settled: bool,
     pub(super) begun_batch: Option<BegunBatch>,
 }
@@ -73,7 +73,7 @@ impl HeldFrame {
     }
 }
 
-/// Times that a session is not let sleep for want of credit.
+/// Times that a session without credit keeps the target from a nap.
 const LOOKS_FOR_CREDIT: u8 = 32;
 
 /// The obstacle to a session's next frame.
@@ -105,7 +105,7 @@ pub(super) enum BlockedOn {
         token: u32,
         len: usize,
     },
-    /// The target's store, which is asked again.
+    /// The target's store, which gets the request again.
     Store(Unanswered),
     /// The program's release of replies that it holds, of which there are many.
     Release,
@@ -114,15 +114,15 @@ pub(super) enum BlockedOn {
     Reading,
 }
 
-/// The frame that was begun and cannot end yet, and the event that it waits for. All of it is reset when the
-/// frame is released.
+/// The frame that was begun and cannot end yet, and the event that it waits for. The release of the frame resets all of
+/// it.
 pub(super) struct HeadFrame {
     blocked_on: BlockedOn,
     /// While there is one, the session takes no other.
     frame: Option<Box<HeldFrame>>,
-    /// When a frame was first seen without its end.
+    /// Time at which a frame was first seen without its end.
     partial_since: Option<Instant>,
-    /// Times that the session did without a nap since it was last seen with credit.
+    /// Times that the session did without a nap since it last had credit.
     looks: u8,
 }
 
@@ -132,7 +132,7 @@ impl HeadFrame {
         HeadFrame { blocked_on: BlockedOn::Nothing, frame: None, partial_since: None, looks: 0 }
     }
 
-    /// Whether arrived frames have to wait for something else.
+    /// Returns whether arrived frames have to wait for something else.
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
         !matches!(self.blocked_on, BlockedOn::Nothing)
@@ -147,8 +147,8 @@ impl HeadFrame {
         self.blocked_on = on;
     }
 
-    /// Whether to look once more for credit before a nap. A source that runs returns it in a few microseconds, which no
-    /// doorbell reports.
+    /// Returns whether to look once more for credit before a nap. A source that runs returns credit in a few
+    /// microseconds, which no doorbell reports.
     pub(super) fn looks_again(&mut self) -> bool {
         // Each look that finds none blocks it anew.
         if !matches!(self.blocked_on, BlockedOn::Credit { .. }) {
@@ -167,13 +167,13 @@ impl HeadFrame {
         }
     }
 
-    /// Whether the target's store is to be asked again.
+    /// Returns whether the target's store gets a request again.
     #[inline]
     pub(super) fn waits_for_store(&self) -> bool {
         matches!(self.blocked_on, BlockedOn::Store(_))
     }
 
-    /// Whether the target's store will ring when it is to be asked again.
+    /// Returns whether the store's bell rings before the store gets the request again.
     pub(super) fn waits_for_bell(&self, executor: &Executor) -> bool {
         match self.blocked_on {
             BlockedOn::Store(Unanswered::Waits(rung)) => {
@@ -183,7 +183,7 @@ impl HeadFrame {
         }
     }
 
-    /// Whether nothing keeps replies back.
+    /// Returns whether nothing keeps replies back.
     pub(super) fn may_reply(&self) -> bool {
         matches!(self.blocked_on, BlockedOn::Nothing | BlockedOn::NextTurn)
     }
@@ -206,17 +206,17 @@ impl HeadFrame {
         }
     }
 
-    /// Whether a frame of the large mailbox is kept.
+    /// Returns whether a frame of the large mailbox is kept.
     pub(super) fn is_large(&self) -> bool {
         self.frame.as_ref().is_some_and(|held| held.mailbox() == Mailbox::Large)
     }
 
-    /// Whether the code with this id is awaited.
+    /// Returns whether the code with this id is awaited.
     pub(super) fn awaits_code(&self, id: &CodeId) -> bool {
         matches!(&self.blocked_on, BlockedOn::Code(wanted) if wanted == id)
     }
 
-    /// Whether the manifest of this family is awaited.
+    /// Returns whether the manifest of this family is awaited.
     pub(super) fn awaits_manifest(&self, family: &FamilyId) -> bool {
         matches!(&self.blocked_on, BlockedOn::Manifest(wanted) if wanted == family)
     }
@@ -227,13 +227,13 @@ impl HeadFrame {
         self.frame.iter_mut().for_each(|held| held.manifest_settled = true);
     }
 
-    /// Waits until the target's compiler has made the code, after which the source is not asked for it.
+    /// Waits until the target's compiler has made the code. The code is not requested from the source after that.
     #[cfg(feature = "bitcode")]
     pub(super) fn await_compiler(&mut self, id: CodeId) {
         self.settle_code(BlockedOn::Compiler(id));
     }
 
-    /// Whether this code is awaited from the compiler.
+    /// Returns whether this code is awaited from the compiler.
     #[cfg(feature = "bitcode")]
     pub(super) fn awaits_compiler(&self, id: &CodeId) -> bool {
         matches!(&self.blocked_on, BlockedOn::Compiler(awaited) if awaited == id)
@@ -275,7 +275,7 @@ impl HeadFrame {
         self.partial_since = None;
     }
 
-    /// Whether a frame was seen without its end, which has not come yet.
+    /// Returns whether a frame was seen without its end, which has not come yet.
     pub(super) fn is_partial(&self) -> bool {
         self.partial_since.is_some()
     }
@@ -319,7 +319,7 @@ impl Session {
         }
     }
 
-    /// The refusal for a reply of `len` bytes that may not wait for credit.
+    /// Returns the refusal for a reply of `len` bytes that may not wait for credit.
     pub(super) fn lost_reply(&self, len: usize) -> Refusal {
         let text = format!(
             "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
@@ -330,7 +330,7 @@ impl Session {
         Refusal { cause: RefusalCause::ReplyTooLarge, text }
     }
 
-    /// Whether the awaited event has come.
+    /// Returns whether the awaited event has come.
     #[cold]
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         if self.head.waits_for_bell(&shared.executor) {

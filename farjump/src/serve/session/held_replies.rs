@@ -1,4 +1,4 @@
-//! Replies that the program holds until it releases them: what their calls did is durable only then.
+//! Replies that the program holds until it releases them: only then are the effects of their calls durable.
 
 use std::collections::VecDeque;
 
@@ -17,19 +17,19 @@ const MOST_BYTES: usize = 1 << 20;
 pub(super) struct HeldReplies {
     replies: VecDeque<(u32, Vec<u8>)>,
     bytes: usize,
-    /// How many of them are released, and wait for credit.
+    /// Number of released replies, which wait for credit.
     released: usize,
-    /// Calls have run since the last release, of which some may have no reply.
+    /// True if calls have run since the last release. Some may have no reply.
     is_holding: bool,
 }
 
 impl Session {
-    /// Whether a call has run whose source must not know of it yet.
+    /// Returns whether a call has run whose source must not know of it yet.
     pub(super) fn is_holding(&self) -> bool {
         self.held_replies.as_ref().is_some_and(|held| held.is_holding)
     }
 
-    /// Holds the reply to a call, or notes that there is one without. `holds` numbers the target's releases.
+    /// Holds the reply to a call, or notes a held call without a reply. `holds` numbers the target's releases.
     #[cold]
     pub(super) fn hold(&mut self, token: Option<u32>, bytes: &[u8], holds: &mut Holds) -> Result<(), Stop> {
         if self.control.is_source_gone() {
@@ -51,7 +51,7 @@ impl Session {
         Ok(())
     }
 
-    /// Releases what is held. Returns whether the session has something to do in its next turn.
+    /// Releases the held replies. Returns whether the session has something to do in its next turn.
     pub(in crate::serve) fn release_replies(&mut self) -> Result<bool, Stop> {
         let Some(held) = &mut self.held_replies else { return Ok(false) };
         held.released = held.replies.len();

@@ -1,5 +1,5 @@
-//! A session's large mailbox, for frames that exceed the link's own: made at the source's request, and
-//! dropped when the source gives it back (`docs/decisions/large-mailbox.md`).
+//! A session's large mailbox, for frames that exceed the link's own: made at the source's request, and dropped when the
+//! source returns it (`docs/design/mailbox.md`).
 //!
 //! A frame in it has its place among the others: a `Large` in the link's own mailbox stands for it, and is
 //! released with it.
@@ -45,7 +45,7 @@ pub(in crate::serve) struct LargeMailbox {
     price: usize,
     /// Bytes of frames that were taken from earlier large mailboxes.
     received: u64,
-    /// Bytes of frames that checksums were computed of, in earlier large mailboxes.
+    /// Bytes of frames in earlier large mailboxes for which checksums were computed.
     summed: u64,
 }
 
@@ -56,7 +56,7 @@ enum State {
         end: SecondEndpoint,
         until: Instant,
     },
-    /// The source's endpoint did not come in time. The source learns it when it comes.
+    /// The source's endpoint did not come in time. The source learns this when the endpoint comes.
     Lapsed,
     Open(Box<Channel>),
 }
@@ -137,7 +137,7 @@ impl LargeMailbox {
         LargeMailbox { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }
     }
 
-    /// Whether the source requests no more than it was given a moment ago.
+    /// Returns whether the source requests no more than it got a moment ago.
     fn asks_too_often(&self, frame: u64) -> bool {
         self.last.is_some_and(|(when, len)| frame <= len as u64 && when.elapsed() < PAUSE)
     }
@@ -271,7 +271,7 @@ impl Session {
         self.codes.table.budget.give_back(std::mem::take(&mut self.large.price));
     }
 
-    /// Whether a poll of the large mailbox now continues the checksum of a frame.
+    /// Returns whether a poll of the large mailbox now continues the checksum of a frame.
     pub(in crate::serve) fn sums_large(&self) -> bool {
         matches!(&self.large.state, State::Open(large) if large.is_summing())
     }
@@ -285,7 +285,7 @@ impl Session {
         self.channel.received() + self.large.received + large
     }
 
-    /// Bytes of frames that checksums were computed of, in all mailboxes of the link.
+    /// Bytes of frames in all mailboxes of the link for which checksums were computed.
     pub(in crate::serve) fn summed(&self) -> u64 {
         let large = match &self.large.state {
             State::Open(channel) => channel.summed(),
@@ -326,13 +326,13 @@ impl Session {
         let released = self.channel.release(switch);
         if let State::Open(large) = &mut self.large.state {
             large.release(frame)?;
-            // Credit is returned at once: the source may be waiting for so much.
+            // Credit is returned at once: the source may be waiting for this much.
             large.progress(true)?;
         }
         Ok(released?)
     }
 
-    /// Whether there is a large mailbox, or one is on its way.
+    /// Returns whether there is a large mailbox, or one is on its way.
     pub(in crate::serve) fn has_large(&self) -> bool {
         !matches!(self.large.state, State::Absent)
     }
@@ -343,7 +343,7 @@ impl Session {
             State::Absent | State::Lapsed => Ok(()),
             State::Offered { until, .. } if *until > Instant::now() => Ok(()),
             State::Offered { .. } => {
-                // The source may have other work than to look: it loses the memory, not its link.
+                // The source may have other work than to look, so it loses the memory, not its link.
                 self.drop_large();
                 self.large.state = State::Lapsed;
                 let what = "it requested a large mailbox and did not accept it in time";

@@ -46,9 +46,9 @@ use crate::wait::Rest;
 // The compiler puts the executor first, whose alignment is the largest.
 pub(super) struct Shared {
     pub(super) executor: Executor,
-    /// How the program wants sessions to be polled, if not as usual.
+    /// The program's choices for polls of sessions, if it has made any.
     pub(super) host: Option<Host>,
-    // Boxed: what follows would lie farther from what each call uses.
+    // Boxed, so that the fields behind it lie near those that each call uses.
     pub(super) handlers: Box<Handlers>,
     /// Time limit of the rest of a frame after its signal.
     pub(super) stall_timeout: Duration,
@@ -61,7 +61,7 @@ pub(super) struct Shared {
     pub(super) mailbox: usize,
     /// Limits for large mailboxes.
     pub(super) large_frames: LargeFrames,
-    /// Time limit of a source's accepting a large mailbox.
+    /// Time limit for a source to accept a large mailbox.
     pub(super) handshake_timeout: Duration,
 }
 
@@ -116,18 +116,18 @@ impl Session {
         control.linger()
     }
 
-    /// Whether its next frame waits until this code is compiled.
+    /// Returns whether its next frame waits until this code is compiled.
     #[cfg(feature = "bitcode")]
     pub(super) fn awaits_compiler(&self, key: CodeKey) -> bool {
         self.codes.table.domain() == key.domain && self.head.awaits_compiler(&key.id)
     }
 
-    /// Whether its next frame is a request to the target's store that is to be made again.
+    /// Returns whether its next frame is a request that the target's store gets again.
     pub(super) fn waits_for_store(&self) -> bool {
         self.head.waits_for_store()
     }
 
-    /// Whether arrived frames have to wait for something else.
+    /// Returns whether arrived frames have to wait for something else.
     pub(super) fn is_blocked(&self) -> bool {
         self.head.is_blocked()
     }
@@ -152,7 +152,7 @@ impl Session {
             (BlockedOn::Code(_) | BlockedOn::Manifest(_), _) => Rest::Sleep,
             // The bell is watched too.
             (BlockedOn::Store(_), _) if self.head.waits_for_bell(&shared.executor) => Rest::Sleep,
-            // The program releases them when it likes.
+            // The program releases them at any time.
             (BlockedOn::Release, _) => Rest::Sleep,
             // It is watched too.
             #[cfg(feature = "bitcode")]
@@ -188,7 +188,8 @@ impl Session {
         Ok(released?)
     }
 
-    /// As [`Session::run`], for a frame of either mailbox. The frame is kept where the target's store is to be asked again.
+    /// As [`Session::run`], for a frame of either mailbox. Keeps the frame if the target's store gets the request
+    /// again.
     fn run_code_of(
         &mut self,
         held: HeldFrame,
@@ -206,9 +207,9 @@ impl Session {
         released
     }
 
-    /// Runs code on the payload of a frame, which is released afterwards, and replies. `header` returns the
-    /// frame's: it is taken apart before the call and again behind it, where its few words cost less to keep
-    /// than its fields.
+    /// Runs code on the payload of a frame, which is released afterwards, and replies. `header` returns the frame's
+    /// header. The header is unpacked before the call and again after it, because its few words cost less to keep than
+    /// its fields.
     #[inline(always)]
     fn run_code(
         &mut self,
@@ -221,9 +222,9 @@ impl Session {
             return self.run_travelled(header(), payload, code, shared);
         }
         let len = header().payload_len as usize;
-        // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the
-        // scratch buffer, aligned as the image asks; the code is of this session's table, which holds it, or
-        // in the frame, which is held until then.
+        // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the scratch buffer,
+        // aligned as the image requires; the code is of this session's table, which holds it, or in the frame, which is
+        // held until then.
         let ended =
             unsafe { shared.executor.run(&code, payload.cast::<c_void>(), len, self.replies.max_len) };
         let header = header();
@@ -253,8 +254,7 @@ impl Session {
         if noticed? || self.control.has_unread() { self.read_control(shared) } else { Ok(()) }
     }
 
-    /// The transport, and whether its frames are encrypted. Only streams are queried: other channels may take
-    /// long.
+    /// Returns the transport, and whether its frames are encrypted. Queries only streams: other channels may take long.
     pub(super) fn path(&self) -> String {
         let route = if self.channel.has_end() { self.channel.path_info() } else { PathInfo::default() };
         summary(self.large.transport(), &route)

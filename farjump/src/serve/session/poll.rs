@@ -10,11 +10,11 @@ use crate::executor::Ended;
 
 /// Frames of one source that run before the next source's turn, unless the program wants another number.
 const BATCH: usize = 64;
-/// Polls of a source of messages, of which each makes progress of its own, from one call of `progress` to the
-/// next.
+/// Polls of a source of messages from one call of `progress` to the next. Each poll makes progress by itself.
 const POLLS_TO_PROGRESS: u8 = 8;
 
-/// What a program wants of polls that has more to do than to serve: a way of its own, so that others do not pay for it.
+/// A program's choices for polls, if it has more to do than to serve. They take another path, so that other programs do
+/// not pay for them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::serve) struct Host {
     /// Frames of one source that run before the next source's turn. Not 0.
@@ -27,24 +27,24 @@ impl Default for Host {
     }
 }
 
-/// What is left to do after a call of [`Session::poll`].
+/// The work left after a call of [`Session::poll`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallEnd {
     /// To reply.
     Reply,
     /// To wake the source, if it sleeps and has missed the reply.
     Look,
-    /// What follows from a call that did not simply return.
+    /// The work after a call that did not simply return.
     Otherwise(Ended),
 }
 
 impl Session {
-    /// Whether a poll may find something.
+    /// Returns whether a poll may find something.
     pub(in crate::serve) fn may_have_frames(&self) -> bool {
         self.head.is_blocked() || self.control.has_unread() || self.channel.may_have_frames()
     }
 
-    /// Takes up to [`BATCH`] frames. Returns how many ran.
+    /// Takes up to [`BATCH`] frames. Returns the number that ran.
     #[inline(always)]
     pub(in crate::serve) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         self.poll_up_to(BATCH, shared)
@@ -56,7 +56,7 @@ impl Session {
         if shared.host.is_some() { self.poll_for_host(shared) } else { self.poll(shared) }
     }
 
-    /// [`Session::poll`] for a program that limits polls, or wants to know whose call runs.
+    /// [`Session::poll`] for a program that limits polls, or distinguishes callers.
     #[inline(never)]
     fn poll_for_host(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         let before = shared.executor.set_principal(&self.control.principal);
@@ -69,7 +69,7 @@ impl Session {
         polled
     }
 
-    /// Takes up to `most` frames. Returns how many ran.
+    /// Takes up to `most` frames. Returns the number that ran.
     #[inline(always)]
     fn poll_up_to(&mut self, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         match self.channel.is_mapped() {
@@ -111,9 +111,9 @@ impl Session {
 
     /// [`Session::poll`] on a path of the type `P`.
     ///
-    /// The loop is for calls that need nothing but a call and at most a reply, in a mapped mailbox one of one line.
-    /// It keeps few values across a call, which preserves no register, and passes none to the general path but the
-    /// frame, held.
+    /// The loop is for calls that need nothing but a call and at most a reply, in a mapped mailbox a reply of one line.
+    /// It keeps few values across a call, which preserves no register. It passes only the held frame to the general
+    /// path.
     #[inline(always)]
     fn poll_plain<P: PlainPath>(&mut self, most: usize, shared: &mut Shared) -> Result<usize, Stop> {
         let mut ran = 0;
@@ -150,8 +150,8 @@ impl Session {
                     return self.poll_any(ran, most, shared);
                 };
                 let usage = code.usage;
-                // SAFETY: the channel lends the payload until the release below, or of the held frame. It is
-                // aligned as the code asks, and the code is of this session's table, which holds it.
+                // SAFETY: the channel lends the payload until the release below, or of the held frame. It is aligned as
+                // the code requires, and the code is of this session's table, which holds it.
                 let ended = unsafe {
                     shared.executor.run(
                         code,
@@ -191,7 +191,7 @@ impl Session {
         if ran != 0 { Ok(ran) } else { self.poll_any(0, most, shared) }
     }
 
-    /// Runs a frame without code that is no single call. Returns how many ran.
+    /// Runs a frame without code that is no single call. Returns the number of calls that ran.
     #[inline(never)]
     fn run_other(&mut self, frame: Taken, shared: &mut Shared) -> Result<usize, Stop> {
         let header = frame.header();
@@ -204,7 +204,7 @@ impl Session {
         self.run_held(HeldFrame::own(frame), shared)
     }
 
-    /// Ends a call that has run: does what is left of `end`, and releases the frame.
+    /// Ends a call that has run: does the work left by `end`, and releases the frame.
     #[cold]
     #[inline(never)]
     fn end_call(&mut self, frame: Taken, end: CallEnd, shared: &mut Shared) -> Result<(), Stop> {

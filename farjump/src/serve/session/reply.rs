@@ -9,10 +9,10 @@ use super::{Session, Shared, Stop, cut};
 use crate::Refusal;
 use crate::executor::{Callable, Ended};
 
-/// Bytes of a frame that are not reply.
+/// Bytes of a frame beside the reply.
 const OVERHEAD: usize = 128;
 
-/// What a session replies.
+/// The limits and counts of a session's replies.
 pub(super) struct Replies {
     /// Most bytes of a reply.
     pub(super) max_len: usize,
@@ -45,7 +45,7 @@ impl Session {
         if ended == Ended::Panicked
             && let Some(unanswered) = shared.executor.take_unanswered()
         {
-            // Nobody takes the reply of a gone source, and what the request would bring would end with it.
+            // No process takes the reply of a gone source, and the results of the request would end with it.
             if !self.control.is_source_gone() {
                 self.head.block(BlockedOn::Store(unanswered));
                 shared.executor.stats.waited += 1;

@@ -54,7 +54,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     refused(&mut fixture, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
     let echo = id_of(&library("echo"));
     refused(&mut fixture, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
-    // With an alignment that all code has anywhere.
+    // With the default alignment of code on any machine.
     let [low, high] = FOREIGN.0.to_le_bytes();
     let other = edit(4, &[low, high, 1, 12]);
     let machine = RefusalCause::WrongMachine;
@@ -94,7 +94,7 @@ fn code_sent_on_request_is_checked_like_any_other() {
     hostile.send_code(id, &image);
     fixture.refuses(&mut hostile, RefusalCause::BadName, "../tally", "code by a name that is none");
     ask(&mut hostile, 4, "tally", id);
-    // Until the code comes no frame behind this one runs, and no other source waits.
+    // Until the code comes, no frame behind this one runs, and other sources do not wait.
     hostile.send_plan(&call(), b"behind");
     fixture.serves_on();
     hostile.send_code(id, &image);

@@ -32,7 +32,7 @@ fn messages_that_nobody_asked_for_cut_the_link() {
         hostile.control.send(message, &[]).unwrap();
         fixture.cuts(hostile, &format!("sent {} unasked", message.name()), message.name());
     }
-    // While one code is awaited, another is unwanted too.
+    // While the target waits for one code, any other code is unrequested, too.
     let mut hostile = fixture.hostile();
     let plan = Plan { index: 1, ..call_id("tally", CodeId([3; 16]), hostile.epoch) };
     hostile.send_plan(&plan, b"");
@@ -81,7 +81,7 @@ fn garbage_on_the_control_connection_cuts_the_link() {
 fn a_source_that_reads_no_refusals_is_not_cut_off_and_gets_no_more_of_them_than_it_reads() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    // 60,000 frames that will be refused with a text each: far more than a socket and a queue can hold.
+    // 60,000 frames that the target refuses with a text each: far more than fit in a socket and a queue.
     let mut sent = 0;
     while sent < 60_000_u64 {
         if (hostile.position - hostile.consumed()) as usize + LINE > hostile.ring() / 2 {

@@ -24,7 +24,7 @@ use crate::support::{Place, Seen, library, timed_out};
 struct Kept(Arc<Mutex<Vec<OwnedFd>>>);
 
 impl Kept {
-    /// `shm` that keeps them.
+    /// `shm` that keeps these copies.
     fn transport(&self) -> Box<dyn Transport> {
         let kept = self.clone();
         let keeping = Altered::new(Shm::new()).connecting(move |endpoint, peer, deadline_ms| {
@@ -36,14 +36,14 @@ impl Kept {
         keeping.boxed()
     }
 
-    /// Makes every one of them blocking: the peer shares their file descriptions.
+    /// Makes every one of them blocking: the peer shares their open file descriptions.
     fn make_blocking(&self) {
         for descriptor in &*self.0.lock().unwrap() {
             fcntl_setfl(descriptor, OFlags::empty()).unwrap();
         }
     }
 
-    /// The socket that signals this side's own doorbell, and that of the peer's.
+    /// The socket that signals this process's own doorbell, and that of the peer's.
     fn doorbells(&self) -> [OwnedFd; 2] {
         let kept = self.0.lock().unwrap();
         assert_eq!(kept.len(), 4, "not all descriptors have passed");
@@ -64,14 +64,14 @@ impl Kept {
         }
     }
 
-    /// The peer's doorbell, to be signalled by hand.
+    /// The peer's doorbell, for tests that signal it by hand.
     fn button(&self) -> OwnedFd {
         let [_, theirs] = self.doorbells();
         theirs
     }
 }
 
-/// "Asleep" in a credit line (`core/src/mailbox/sleep.rs`): another sleep each time.
+/// The value for "asleep" in a credit line (`core/src/mailbox/sleep.rs`), different for each number of sleeps.
 fn asleep(sleeps: u64) -> u64 {
     2 * sleeps + 1
 }
@@ -89,11 +89,11 @@ fn a_source_that_has_its_doorbells_block_and_never_empties_them_hangs_no_target(
     kept.make_blocking();
     for sleeps in 0..50 {
         kept.fill();
-        // The target has to wake a receiver that claims to sleep, though nothing takes signals there.
+        // The target has to wake a receiver that claims to sleep, though the doorbell takes no signals.
         hostile.write_credit_line(0, asleep(sleeps));
         hostile.send_plan(&call(), b"knock");
         assert_eq!(hostile.reply(), b"knock");
-        // And falls asleep itself, which silences its own doorbell.
+        // The target falls asleep itself, which silences its own doorbell.
         std::thread::sleep(Duration::from_millis(5));
         fixture.serves_on();
     }
@@ -123,8 +123,8 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
     sender.set_nonblocking(true).unwrap();
     while (&sender).write(&[0; 1 << 16]).is_ok() {}
     rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::from_secs(3600))).unwrap();
-    // Behind the other end: a process that another test starts gets copies of both, and closes them by number
-    // before it runs its own program. In the other order it would wait for itself.
+    // The number has to be above the receiver's. A process that another test starts gets copies of both, and closes
+    // them in the order of their numbers before it runs its own program. In the other order it would wait for itself.
     let behind = rustix::io::fcntl_dupfd_cloexec(&sender, receiver.as_raw_fd() + 1).unwrap();
     (behind, receiver)
 }
@@ -155,7 +155,7 @@ fn a_target_that_has_its_doorbells_block_hangs_no_source_beyond_its_deadline() {
     let target = RawTarget::start_by(&place.address(), kept.transport(), move |mut target| {
         kept_there.make_blocking();
         kept_there.fill();
-        // It sleeps for ever, so that each frame of the source's wakes it.
+        // The target announces sleep and never wakes, so that each frame of the source's signals its doorbell.
         target.channel.arm().unwrap();
         note_ready(());
         let _ = over.1.recv();

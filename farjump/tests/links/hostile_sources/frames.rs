@@ -56,7 +56,7 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
             Box::new(move |hostile| with(hostile.frame(&call(), b""), KIND, &[kind])),
         ));
     }
-    // A call that has travelled, without its passage.
+    // A forwarded call without its passage.
     for len in [0, 7] {
         cases.push((
             format!("a passage in {len} bytes"),
@@ -64,7 +64,7 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
             Box::new(move |hostile| with(hostile.frame(&call(), &[0; 7][..len]), FLAGS, &[0x93])),
         ));
     }
-    // Alignments of 1, 4, and 8192 bytes; a trailer where none is due; what has not travelled says so.
+    // Alignments of 1, 4, and 8192 bytes; a trailer where none is due; frames that claim a hop and have none.
     for flags in [0x10, 0x12, 0x1d, 0x1f, 0x33, 0x73, 0xb3, 0xff] {
         cases.push((
             format!("flags {flags:#04x}"),
@@ -184,7 +184,7 @@ fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() 
     assert_eq!(fixture.end().refusals(), 9);
 }
 
-/// `PlanCode` is public. It can express an image in a frame that only names its code: that is refused too.
+/// `PlanCode` is public. It can express an image in a frame that only names its code: the target refuses that, too.
 #[test]
 fn a_frame_that_names_its_code_and_brings_it_is_no_frame() {
     let mut fixture = Fixture::new();

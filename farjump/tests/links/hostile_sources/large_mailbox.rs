@@ -85,7 +85,7 @@ fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_
     while !fixture.refusals.all().iter().any(|text| text.contains("did not accept it in time")) {
         fixture.serves_on();
     }
-    // Its link continues. A mailbox that it accepts too late is withdrawn, and it may make a new request.
+    // Its link continues. The target withdraws a mailbox that it accepts too late, and takes a new request from it.
     hostile.send_plan(&call(), b"slow");
     assert_eq!(hostile.reply(), b"slow");
     accept(&mut hostile, |_| ());
@@ -164,7 +164,7 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
     while declined(&pair) < REQUESTS {
         let before = declined(&pair);
         pair.target.wait(Duration::from_millis(1)).unwrap();
-        // 8 when the system reports it, and 8 when the target polls by itself.
+        // 8 when the system reports it, and 8 when the target polls without a report.
         assert!(declined(&pair) - before <= 16, "{} in a turn", declined(&pair) - before);
         assert_eq!(*pair.call(&echo, b"honest").unwrap(), *b"honest");
         turns += 1;

@@ -25,8 +25,8 @@ fn a_frame_of_an_earlier_lap_is_not_there_and_neither_is_payload_that_looks_like
     let mut calls = 1_u64;
     for lap in 0..4_u64 {
         while (hostile.position % ring) as usize + 8 * LINE <= hostile.ring() {
-            // Payload made of whole frames, with the signals that were right at these very positions a lap
-            // ago, and with those that are right where the frames behind this one will start.
+            // The payload consists of whole frames. Some have the signals that were right at these very positions a
+            // lap ago. The others have those that are right where the frames behind this one will start.
             let here = hostile.position;
             let mut payload = Vec::new();
             for line in 1..4_u64 {
@@ -71,7 +71,7 @@ fn a_return_line_that_lies_changes_nothing_but_its_own_replies() {
             fixture.serves_on();
         }
     }
-    // More replies than its ring of 4 KiB can hold, while it claims to have taken all and more: the rest
+    // More replies than its ring of 4 KiB has space for, while it claims to have taken all of them and more: the rest
     // waits.
     let consumed = hostile.consumed();
     for _ in 0..20 {
@@ -96,7 +96,8 @@ fn skips_without_end_hold_up_nobody() {
     let (counted, stop) = (Arc::clone(&skips), Arc::clone(&enough));
     let skipper = std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            // The next is due as soon as the last was passed; a whole ring each, but for the first.
+            // The next skip is due as soon as the target has passed the last. Each but the first is a whole ring
+            // long.
             let skip = hostile.skip();
             hostile.send(&skip);
             counted.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Sources that break the protocol over shared memory: each is detected, counted, cut with a reason, and
-//! costs the others nothing.
+//! Sources that break the protocol over shared memory. The target detects and counts each, cuts its link with a
+//! reason, and serves the other sources as before.
 
 mod code;
 mod control;
@@ -23,7 +23,7 @@ pub(super) struct Fixture {
     honest: Link,
     sequence: Library,
     calls: u64,
-    /// Reports to the target's handlers: refused frames, and sources that went.
+    /// Reports to the target's handlers: refused frames, and sources that are gone.
     refusals: Seen<String>,
     pub(super) gone: Seen<String>,
 }
@@ -64,7 +64,7 @@ impl Fixture {
         hostile
     }
 
-    /// Checks that the honest source is served as before.
+    /// Checks that the target serves the honest source as before.
     pub(super) fn serves_on(&mut self) {
         for _ in 0..20 {
             let call = self.honest.inject(&self.sequence, &words(&[self.calls])).unwrap();
@@ -73,7 +73,7 @@ impl Fixture {
         }
     }
 
-    /// Checks that the link of `hostile` alone is cut, with a text that contains `words`.
+    /// Checks that the target cuts the link of `hostile` alone, with a text that contains `words`.
     pub(super) fn cuts(&mut self, mut hostile: RawSource, words: &str, what: &str) {
         let text = hostile.closing();
         assert!(text.starts_with("the target cut the link: ") && text.contains(words), "{what}: {text}");
@@ -83,7 +83,7 @@ impl Fixture {
         assert_eq!(self.gone.all().last(), Some(&text), "{what}");
     }
 
-    /// Checks that a frame of `hostile` was refused for this cause with `words`; its link continues.
+    /// Checks that the target refuses a frame of `hostile` for this cause with `words`; its link continues.
     pub(super) fn refuses(&mut self, hostile: &mut RawSource, cause: RefusalCause, words: &str, what: &str) {
         let (reported, text) = hostile.refusal(7);
         assert_eq!(reported, cause, "{what}: {text}");

@@ -1,4 +1,4 @@
-//! Sources that overwrite waiting frames: the target runs the frame's contents at the time when it was found.
+//! Sources that overwrite waiting frames: the target runs a frame with the contents that it found first.
 
 use farjump::core::frame::{Kind, LINE, MESSAGES_HEAD_LEN, Messages, Plan, Trailer};
 use farjump::{CodeId, RefusalCause};
@@ -20,8 +20,8 @@ fn missing(name: &str, id: CodeId, epoch: u64) -> Plan<'_> {
     Plan { index: 3, ..call_id(name, id, epoch) }
 }
 
-/// Writes the frame of `plan`, without its signal, over the frame that was sent last, `len` bytes before the
-/// one that is due.
+/// Writes the frame of `plan`, without its signal, over the frame that was sent last. That frame starts `len` bytes
+/// before the position of the next one.
 fn rewrite(hostile: &RawSource, len: usize, plan: &Plan<'_>, payload: &[u8]) {
     let at = hostile.offset() - len;
     let layout = plan.layout(at % 4096, payload.len(), Trailer::Never);
@@ -32,12 +32,12 @@ fn has_none(hostile: &mut RawSource, id: CodeId) {
     hostile.say(&Message::NoCode { id: id.0 });
 }
 
-/// A target with a function of its own that wants its payload at whole pages.
+/// A fixture whose target has a function of its own that requires its payload at page boundaries.
 fn with_mirror() -> Fixture {
     Fixture::of(|target| target.local(&library("mirror")))
 }
 
-/// Checks that the next reply is to this call: rewritten frames that ran would have replied before.
+/// Checks that the next reply is to this call: a rewritten frame that ran would have replied before.
 fn goes_on(hostile: &mut RawSource) {
     hostile.send_plan(&Plan { token: 99, ..call() }, b"honest again");
     assert_eq!(hostile.reply_and_token(), (99, b"honest again".to_vec()));
@@ -47,8 +47,9 @@ fn goes_on(hostile: &mut RawSource) {
 fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_memory() {
     let mut fixture = with_mirror();
     let image = image_of(&library("tally"));
-    // The waiting frame has the name of a function of the target's, and the frame written over its Switch
-    // another length. Mixed, the two would have a payload copied beyond its end, or into too small a buffer.
+    // The waiting frame has the name of one of the target's functions, and the frame written over its Switch has
+    // another length. If the target mixed the two, it would copy a payload beyond its end, or into too small a
+    // buffer.
     for (waiting, written) in [(16, 1000), (20_000, 16)] {
         for other in 0..7 {
             let mut hostile = fixture.hostile();
@@ -73,7 +74,7 @@ fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_m
             goes_on(&mut hostile);
         }
     }
-    // Only the echoes ran, and the honest source's calls.
+    // Only the echoes and the honest source's calls ran.
     let stats = fixture.end();
     assert_eq!(stats.refusals(), 14);
 }
@@ -88,7 +89,7 @@ fn a_switch_rewritten_before_the_code_comes_runs_what_it_stood_for() {
     mailbox.place(&missing("tally", id, hostile.epoch), &[5; 16]);
     hostile.send_plan(&large(), b"");
     assert_eq!(hostile.requested_code(), id);
-    // Both mailboxes have other contents now: a function of the target's, and a bound index.
+    // Both mailboxes have other contents now: one of the target's functions, and a bound index.
     rewrite(&hostile, LINE, &call_local("mirror", hostile.epoch), &[6; 1000]);
     mailbox.write(8, &[0xff; 120]);
     hostile.send_code(id, &tally);
@@ -127,7 +128,7 @@ fn a_switch_stands_for_its_frame_from_when_it_was_seen_on() {
     let mut hostile = fixture.hostile();
     let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
     hostile.send_plan(&large(), b"");
-    // The target polls it meanwhile.
+    // The target polls this mailbox meanwhile.
     fixture.serves_on();
     rewrite(&hostile, LINE, &Plan { token: 8, ..call() }, b"written over");
     fixture.serves_on();
@@ -170,7 +171,7 @@ fn a_large_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
         mailbox.place(&missing("tally", NOBODYS, hostile.epoch), b"");
         hostile.send_plan(&large(), b"");
         assert_eq!(hostile.requested_code(), NOBODYS);
-        // The kept frame counts, not the present contents of the first mailbox.
+        // The target uses its copy of the frame, not the present contents of the first mailbox.
         rewrite(&hostile, LINE, &call(), b"");
         hostile.say(&message);
         let words = if matches!(message, Message::LargeRelease) {
@@ -191,8 +192,8 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
     let bind = Plan { index: 5, ..call_code("speech", &image, code_id(&image), hostile.epoch) };
     hostile.send_plan(&bind, &words(&[0, 0]));
     assert_eq!(hostile.reply(), [0]);
-    // Each panics with its number, and the source does not read that: after a while the target waits for it
-    // to, in the middle of a frame.
+    // Each call panics with its number, and the source does not read the refusals. After a while the target waits in
+    // the middle of a frame until the source reads them.
     const LEN: usize = 24;
     let count = 40;
     let plan = Plan { kind: Kind::CallBatch, wants_reply: false, index: 5, ..call() };
@@ -222,7 +223,7 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
         frames += 1;
     }
     assert_eq!(frames * u64::from(count), sent);
-    // The head of the frame that was begun.
+    // A head that replaces that of the frame that the target has begun.
     let other = Messages { len: 16, count: 50 };
     let mut at = hostile.consumed();
     while at < hostile.position {
@@ -231,11 +232,11 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
             at += (hostile.ring() - offset) as u64;
             continue;
         }
-        // Only the first has been polled: the others must stay unchanged.
+        // The target has polled only the first frame: the others must stay unchanged.
         hostile.write(offset + LINE, &other.to_word().to_le_bytes());
         break;
     }
-    // Every call sent reports its number, in order, once.
+    // Every sent call reports its number exactly once, in order.
     for number in 0..sent {
         let (cause, text) = hostile.refusal(7);
         assert_eq!(cause, RefusalCause::Panicked);

@@ -1,4 +1,4 @@
-//! Clear records by `docs/protocol.md`, written and read independently of the tested code.
+//! Clear records as in `docs/protocol.md`, written and read independently of the tested code.
 
 use super::MAX_FRAME;
 
@@ -36,7 +36,7 @@ fn lines(len: usize) -> usize {
     len.next_multiple_of(64)
 }
 
-/// Bytes of a record's body with its padding: `body` of a message of `len`.
+/// Bytes of a record's body with its padding: a body of `body` bytes, of a message of `len`.
 fn padded(len: usize, body: usize) -> usize {
     if len > BODY || len == 0 { body } else { body.max(lines(len) - HEAD) }
 }
@@ -60,11 +60,11 @@ pub(super) struct Reader {
     pub(super) messages: Vec<Vec<u8>>,
     /// Bytes of all messages, including the missing ones of the last.
     total: usize,
-    /// The last stated consumed position.
+    /// The last consumed position that a head named.
     consumed: u32,
     /// Whether a forbidden head came.
     pub(super) lie: bool,
-    /// Whether something came that ends the link, or may end it at another pace.
+    /// True if something came that ends the link, or may end it at another pace.
     pub(super) may_end: bool,
 }
 
@@ -82,7 +82,7 @@ impl Reader {
         }
     }
 
-    /// Reads more bytes. The receiver has sent `answered` bytes of messages.
+    /// Reads more bytes. The receiver has sent `replied` bytes of messages.
     pub(super) fn read(&mut self, bytes: &[u8], replied: u32) {
         self.bytes.extend(bytes);
         let mut at = 0;
@@ -102,7 +102,7 @@ impl Reader {
                 break;
             }
             if done == 0 {
-                // Earlier statements decide whether there is credit for it.
+                // Earlier heads decide whether there is credit for it.
                 self.may_end |= self.total != 0 && self.total + lines(len) > self.window;
             }
             let padded = padded(len, body);

@@ -35,7 +35,7 @@ const LENGTHS: [usize; 8] = [24, 64, 100, 4096, 16 << 10, (16 << 10) + 1, 33 << 
 const BESIDES: usize = 256 << 10;
 /// Polls in a row that may find nothing although bytes are there.
 const MOST_LOOKS: usize = 1 << 14;
-/// The middleman, and the endpoints.
+/// Runs the middleman and the endpoints.
 pub fn records(data: &[u8]) {
     let [terms, pace, steps @ ..] = data else { return };
     let seal = [Seal::Clear, Seal::Aes, Seal::ChaCha, Seal::Clear][usize::from(terms % 4)];
@@ -56,8 +56,7 @@ enum Seal {
     ChaCha,
 }
 
-/// The endpoint `side` of a link with this window and its peer's, on a socket, and the other side of the
-/// socket.
+/// The endpoint `side` of a link with this window and its peer's, on a socket; and the other end of the socket.
 fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages>, UnixStream) {
     let (own, other) = UnixStream::pair().expect("a pair of sockets");
     other.set_nonblocking(true).expect("a socket that does not block");
@@ -65,7 +64,7 @@ fn end(seal: Seal, side: Side, window: usize, peers: usize) -> (Box<dyn Messages
     let peer = Tcp::new().open(&OpenRequest::new(peers, MAX_FRAME)).expect("an end");
     let mut bytes = peer.address().bytes;
     if seal == Seal::ChaCha {
-        // Its processor has no AES instructions.
+        // The peer's processor has no AES instructions.
         bytes[1] = 0;
     }
     let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
@@ -89,11 +88,11 @@ struct Middleman {
     window: usize,
     pace: usize,
     honest: Box<dyn Messages>,
-    /// The other side of its socket.
+    /// The other end of the honest endpoint's socket.
     tap: UnixStream,
     /// The endpoint under test.
     own: Box<dyn Messages>,
-    /// The other side of its socket.
+    /// The other end of the tested endpoint's socket.
     line: UnixStream,
     /// Everything that the honest endpoint has sent.
     said: Vec<u8>,
@@ -107,9 +106,9 @@ struct Middleman {
     reader: Reader,
     /// Bytes sent by the endpoint under test, for the honest one.
     back: VecDeque<u8>,
-    /// Bytes of messages that it has sent.
+    /// Bytes of messages that the endpoint under test has sent.
     replied: u32,
-    /// Messages of it that the honest endpoint should still get.
+    /// Messages of it that the honest endpoint has yet to receive.
     answers: u32,
     lent: Option<Lent>,
     taken: Vec<Vec<u8>>,
@@ -239,8 +238,7 @@ impl Middleman {
         }
     }
 
-    /// Passes up to `most` waiting bytes on, as far as the socket takes them. The endpoint polls as they
-    /// arrive.
+    /// Passes up to `most` waiting bytes on, as far as the socket takes them. The endpoint polls as they arrive.
     fn pass(&mut self, most: usize) {
         let mut left = most.min(self.queue.len());
         let mut looks = 0;
@@ -251,7 +249,7 @@ impl Middleman {
             let written = match self.line.write(part) {
                 Ok(written) => written,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // It closes its socket only when dropped.
+                // The endpoint closes its socket only when it is dropped.
                 Err(error) => panic!("the end under test takes nothing: {error}"),
             };
             let part: Vec<u8> = self.queue.drain(..written).collect();
@@ -265,8 +263,8 @@ impl Middleman {
         }
     }
 
-    /// Polls the endpoint under test for a message. One is lent until its release. Returns whether there is
-    /// none, and none is under way.
+    /// Polls the endpoint under test for a message. A message is lent until its release. Returns whether there is
+    /// none, and none is on its way.
     fn look(&mut self) -> bool {
         if self.ended.is_some() {
             return true;
@@ -307,7 +305,7 @@ impl Middleman {
     /// Releases the lent message.
     fn release(&mut self) {
         let Some(Lent { start, len, bytes }) = self.lent.take() else { return };
-        // SAFETY: lent by `poll`, and not released yet.
+        // SAFETY: `poll` has lent them, and they are not released yet.
         let now = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
         assert!(now == bytes, "a message that is lent has changed");
         let own = &mut self.own;
@@ -327,7 +325,7 @@ impl Middleman {
         self.held = held;
         match sent {
             Ok(()) => {
-                // A message to a closed socket is not sent, and no error yet.
+                // A message to a closed socket is not sent, and is no error yet.
                 self.replied = self.replied.wrapping_add(len as u32);
                 self.answers += 1;
             }
@@ -377,12 +375,12 @@ impl Middleman {
         self.line.shutdown(Shutdown::Write).expect("a socket that is shut down");
     }
 
-    /// Length of the passed bytes that are as the honest endpoint sent them.
+    /// Number of passed bytes up to the first change.
     fn common(&self) -> usize {
         self.passed.iter().zip(&self.said).take_while(|(one, other)| one == other).count()
     }
 
-    /// Whether nothing was changed.
+    /// Returns whether nothing was changed.
     fn is_honest(&self) -> bool {
         self.common() == self.passed.len()
     }
@@ -414,12 +412,12 @@ impl Middleman {
                 self.bring_back();
             }
             assert!(self.cut || (self.ended.is_none() && !self.honest_ended), "an honest link ended");
-            // Bytes that the honest endpoint sent meanwhile.
+            // The honest endpoint may have sent bytes meanwhile.
             self.finish();
         }
         self.compare();
         if self.sealed && !self.is_honest() && !self.cut {
-            // As many as any head can have announced: none of them decrypts.
+            // The most bytes that any head can have announced: none of them decrypts.
             self.queue = vec![0; 2 * MAX_FRAME].into();
             self.finish();
             assert!(self.ended.is_some(), "a sealed stream goes on although it was changed");
@@ -439,7 +437,7 @@ impl Middleman {
             let whole = at == 0 || sent.iter().any(|(_, end)| *end == at);
             assert!(!whole || *error.cause() == Cause::PeerGone, "{error}");
         }
-        // Endpoints with bytes to send wait for their reader.
+        // An endpoint with bytes to send waits for its reader.
         drop((tap, line));
         drop((honest, own));
     }
@@ -466,8 +464,8 @@ impl Middleman {
     }
 }
 
-/// Runs an operation of the endpoint under test, and adds the bytes that it holds then to `held`. It never
-/// holds more than its window and the longest frame need.
+/// Runs an operation of the endpoint under test, and adds the bytes that it holds then to `held`. Checks that it
+/// never holds more than its window and the longest frame need.
 fn measured<T>(held: isize, window: usize, act: impl FnOnce() -> T) -> (T, isize) {
     let before = live();
     let (result, most) = most_at_once(act);

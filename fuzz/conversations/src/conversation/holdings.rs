@@ -1,9 +1,9 @@
-//! The descriptors and mappings of this process, which a conversation must not leave behind.
+//! The descriptors and mappings of this process. A conversation must leave none behind.
 
 use std::fs;
 use std::os::fd::RawFd;
 
-/// The file of a library that the hostile peer exports, by the name that it gives.
+/// The file of a library that the hostile peer exports, by the name that the peer gives.
 const EXPORTED: &str = "/memfd:fuzz ";
 
 /// The open descriptors and mappings of this process.
@@ -28,12 +28,12 @@ impl Holdings {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// Whether nothing exceeds `before`.
+    /// Returns whether nothing exceeds `before`.
     pub fn is_within(self, before: Holdings) -> bool {
         self.descriptors <= before.descriptors && self.shared <= before.shared
     }
 
-    /// The present numbers of the system.
+    /// Returns the present numbers of this process.
     pub fn now() -> Holdings {
         // The file of an exported library stays open, as the library stays loaded.
         let descriptors = Holdings::open().iter().filter(|open| !open.starts_with(EXPORTED)).count();

@@ -1,4 +1,4 @@
-//! The honest link of a conversation: each of its calls succeeds, whatever the hostile source does.
+//! The honest link of a conversation: each of its calls succeeds, despite any action of the hostile source.
 
 use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
 
@@ -12,7 +12,7 @@ use crate::transports::transport;
 const FULL: &str = "has as many";
 
 impl Conversation<'_> {
-    /// Gives the target turns while another thread waits for it.
+    /// Polls the target while another thread waits for it.
     pub(super) fn meanwhile<T: Send>(&mut self, act: impl FnOnce() -> T + Send) -> T {
         alongside(|| self.turn(), act)
     }
@@ -46,7 +46,7 @@ impl Conversation<'_> {
         match self.meanwhile(|| builder.connect()) {
             Ok(link) => self.link = Some(link),
             Err(error) => {
-                // The hostile source may have taken every place.
+                // The hostile source may have taken all places.
                 let text = error.to_string();
                 assert!(
                     self.settings.sources == 2 || text.contains(FULL),
@@ -76,7 +76,7 @@ impl Conversation<'_> {
         self.link = Some(link);
     }
 
-    /// Makes `count` calls by `act`, all of which succeed.
+    /// Makes `count` calls by `act`, all of which have to succeed.
     fn calls(&mut self, link: Link, count: u64, act: impl FnOnce(&Link) -> Result<(), Error> + Send) {
         let (link, done) = self.meanwhile(move || {
             let done = act(&link);
@@ -86,7 +86,7 @@ impl Conversation<'_> {
         (self.link, self.sent) = (Some(link), self.sent + count);
     }
 
-    /// Fails, with the error that ended the target if one did.
+    /// Fails. If an error ended the target, the message has that error.
     fn refused(&mut self, error: &Error) {
         let ended = match self.victim.take() {
             Some(Victim::There(target)) => target.stop().err(),

@@ -23,13 +23,12 @@ pub use outcome::Outcome;
 
 /// Timeouts of the rest of a frame, and of a handshake.
 const LIMITS: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(400));
-/// Timeout of the rest of a frame where honest frames come in pieces too, and their sender may wait for a
-/// processor.
+/// Timeout of the rest of a frame if honest frames come in pieces, too. Their sender may wait for a processor.
 const STALL: Duration = Duration::from_secs(10);
-/// Most descriptors that a conversation has open at once, including those of the hostile end and those that
-/// it passed.
+/// Most descriptors that a conversation has open at once, including those of the hostile peer and those that it
+/// passed.
 const MOST_OPEN: usize = 256;
-/// Most bytes of shared memory mapped at once, at both ends.
+/// Most bytes of shared memory mapped at once, by both processes.
 const MOST_SHARED: u64 = 64 << 20;
 
 extern "C" fn twice(value: u64) -> u64 {
@@ -72,7 +71,7 @@ struct Conversation<'s> {
     sent: u64,
     /// Calls that may be lost with a link that ended for a reason of its own.
     unsure: u64,
-    /// The holdings before it.
+    /// The holdings before the conversation.
     before: Holdings,
     outcome: Outcome,
     _folder: TempDir,
@@ -100,7 +99,7 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     }
     conversation.turn();
     hostile.listen();
-    // It stays during the honest link's last call, and then leaves.
+    // The hostile source stays during the honest link's last call, and then leaves.
     conversation.honest_call(64);
     hostile.part(Ending::Drop);
     let (links, replies) = (hostile.links, hostile.replies);
@@ -278,7 +277,7 @@ impl<'s> Conversation<'s> {
             Step::Stray(seed) => hostile.stray(seed),
             Step::Owner(what) => self.owner(what),
             Step::Burst(seed) => {
-                // No frame of an older link is under way on a new one.
+                // On a new link no frame of an older link is on its way.
                 let victim = self.victim.as_mut().expect("it is there until the end");
                 hostile.connect(HandshakeKind::Proper, &mut || victim.turn());
                 if let Victim::Here(target) = victim {
@@ -291,7 +290,7 @@ impl<'s> Conversation<'s> {
         }
     }
 
-    /// Checks that the holdings of all sides stay bounded during the conversation too.
+    /// Checks that the holdings of all participants stay bounded during the conversation, too.
     fn holds_little(&mut self, step: &Step) {
         let now = Holdings::now();
         let descriptors = now.descriptors.saturating_sub(self.before.descriptors);

@@ -5,28 +5,27 @@
 pub struct Outcome {
     /// Links that the hostile source made.
     pub links: u64,
-    /// Those with a stream.
+    /// Links with a stream.
     pub streams: u64,
-    /// Replies that it got.
+    /// Replies that the hostile source got.
     pub replies: u64,
     /// Calls that the target ran.
     pub calls: u64,
-    /// Frames that it refused.
+    /// Frames that the target refused.
     pub refused: u64,
     /// Calls of the honest link.
     pub honest: u64,
     /// Images that the target placed.
     pub placed: u64,
-    /// Admin requests that it responded to.
+    /// Admin requests that the target responded to.
     pub answers: u64,
-    /// Messages of bursts that it took.
+    /// Messages of bursts that the target took.
     pub taken: u64,
-    /// Bytes of bursts that it checksummed.
+    /// Bytes of bursts that the target checksummed.
     pub summed: u64,
     /// Refusals by cause: each is a bit.
     pub causes: u64,
-    /// Most open descriptors after a step, and most bytes of shared memory, beyond those before the
-    /// conversation.
+    /// Most open descriptors after a step, and most bytes of shared memory, beyond those before the conversation.
     pub most: (usize, u64),
 }
 

@@ -1,4 +1,4 @@
-//! A destination that runs nothing, and asks for code.
+//! A destination that runs nothing, and requests code.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use farjump_control::{Arrival, ArrivalOptions, Handshake, Listener, Message, Pee
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::shm::Shm;
 
-/// One that meets the target as a destination does.
+/// A process that connects with the target as a destination does.
 pub(super) struct Asking {
     listener: Listener,
     arrival: Option<Arrival>,
@@ -21,12 +21,12 @@ impl Asking {
         Asking { listener, arrival: None, met: None }
     }
 
-    /// Whether the target has a link to it.
+    /// Returns whether the target has a link to it.
     pub(super) fn is_met(&self) -> bool {
         self.met.is_some()
     }
 
-    /// Goes on with the handshake.
+    /// Continues the handshake.
     pub(super) fn turn(&mut self) {
         if self.is_met() {
             return;
@@ -44,15 +44,16 @@ impl Asking {
         }
     }
 
-    /// Asks for the image with this id.
+    /// Requests the image with this id.
     pub(super) fn ask(&mut self, wanted: CodeId) {
         if let Some(met) = &mut self.met {
-            // A target that has ended the link answers no more.
+            // A target that has ended the link does not reply.
             let _ = met.control.send(&Message::NeedCode { index: 0, id: wanted.0 }, &[]);
         }
     }
 
-    /// The answer to it, if one has come: whether there is such an image. `None` before, and `Some(Err)` at the end of the link.
+    /// Returns whether the target sent the image, if its message has come. Returns `None` before, and `Some(Err)` at
+    /// the end of the link.
     pub(super) fn answer(&mut self, wanted: CodeId) -> Option<Result<bool, ()>> {
         let control = &mut self.met.as_mut()?.control;
         loop {

@@ -1,4 +1,4 @@
-//! What the target's function was asked to do, for whom, and whether that was right.
+//! The steps of errands that ran, their principals, and the first fault.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +12,10 @@ pub(super) struct Tag(pub(super) u32);
 /// The tag of the first target at its destination.
 pub(super) const FORWARDER: Tag = Tag(1 << 20);
 
-/// What the operator gave a link: its rights, and the name of its key.
+/// The operator's grant to a link: its rights, and the name of its key.
 pub(super) type Given = (Rights, Option<String>);
 
-/// The number of the release that a reply waits for at least, at the target and at its destination.
+/// The number of the earliest release after which a reply may leave, at the target and at its destination.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Held {
     here: Option<u64>,
@@ -28,19 +28,19 @@ pub(super) struct Ledger {
     next_tag: u32,
     /// Errands that have begun at the target.
     pub(super) begun: BTreeMap<u32, u32>,
-    /// Errands that may run there no more.
+    /// Errands that must not run there any more.
     over: BTreeSet<u32>,
-    /// Tags of which no errand may run there any more, whether it has begun or not.
+    /// Tags whose errands must not run there any more, whether they have begun or not.
     revoked: BTreeSet<u32>,
-    /// What the links of tags were given. The host's own calls have no link, and all rights.
+    /// The grants to the links of tags. The host's own calls have no link, and all rights.
     given: BTreeMap<u32, Given>,
     held: BTreeMap<u32, Held>,
     /// Releases so far at the target, and at its destination.
     pub(super) releases: u64,
     pub(super) releases_there: u64,
-    /// Steps that were done.
+    /// Steps that errands did.
     pub(super) done: u64,
-    /// The first that went wrong. A function of the target cannot panic.
+    /// The first fault. A function of the target cannot panic.
     fault: Option<String>,
 }
 
@@ -48,13 +48,13 @@ thread_local! {
     static LEDGER: RefCell<Ledger> = RefCell::default();
 }
 
-/// Does something with the ledger of this thread's conversation.
+/// Calls `act` with the ledger of this thread's conversation.
 pub(super) fn with<T>(act: impl FnOnce(&mut Ledger) -> T) -> T {
     LEDGER.with_borrow_mut(act)
 }
 
 impl Ledger {
-    /// The tag for a new link.
+    /// Returns the tag for a new link.
     pub(super) fn tag(&mut self) -> Tag {
         self.next_tag += 1;
         Tag(self.next_tag)
@@ -69,23 +69,23 @@ impl Ledger {
         self.fault.get_or_insert_with(fault);
     }
 
-    /// Errands of this tag that have begun and for which `ends` is true may run no more.
+    /// Records that errands of this tag that have begun, and for which `ends` is true, must not run any more.
     pub(super) fn end(&mut self, tag: u32, mut ends: impl FnMut(u32) -> bool) {
         let begun = self.begun.iter().filter(|(_, of)| **of == tag).map(|(errand, _)| *errand);
         self.over.extend(begun.filter(|errand| ends(*errand)));
     }
 
-    /// Nothing of these tags may run any more.
+    /// Records that nothing of these tags must run any more.
     pub(super) fn revoke(&mut self, tags: &[u32]) {
         self.revoked.extend(tags);
     }
 
-    /// Notes what the link of the last tag was given.
+    /// Records the grant to the link of the last tag.
     pub(super) fn give(&mut self, given: Given) {
         self.given.insert(self.next_tag, given);
     }
 
-    /// Notes the reply to an errand.
+    /// Records the reply to an errand.
     pub(super) fn replied(&mut self, errand: u32) {
         let Some(held) = self.held.get(&errand).copied() else { return };
         let (here, there) = (self.releases, self.releases_there);
@@ -98,7 +98,7 @@ impl Ledger {
         }
     }
 
-    /// Fails if anything went wrong.
+    /// Fails if there was a fault.
     pub(super) fn check(&self) {
         if let Some(fault) = &self.fault {
             panic!("{fault}");
@@ -110,7 +110,7 @@ fn given(principal: &Principal) -> Given {
     (principal.rights(), principal.key().map(str::to_owned))
 }
 
-/// The function of the target: notes for whom an errand does a step.
+/// The function of the target: records the principal for which an errand does a step.
 pub(super) extern "C" fn here(tag: u32, errand: u32, step: u32) -> u32 {
     let principal = principal();
     let word = principal.as_ref().and_then(|principal| principal.word::<Tag>().copied());
@@ -141,7 +141,7 @@ pub(super) extern "C" fn here(tag: u32, errand: u32, step: u32) -> u32 {
     1
 }
 
-/// The function of the destination: there all errands are the first target's.
+/// The function of the destination, where all errands are the first target's.
 pub(super) extern "C" fn there(tag: u32, errand: u32, step: u32) -> u32 {
     let word = principal().and_then(|principal| principal.word::<Tag>().copied());
     let holds = step == u32::from(b'h') && hold_reply();

@@ -1,9 +1,10 @@
 //! Calls that run later than they came: again, at a destination, behind a release, after their link.
 //!
-//! Sources, and the host itself, send errands ([`ErrandStep`]): calls of one function that sends itself on. Each carries the
-//! tag of its principal. A function of the target compares it with the principal for whom the call runs, and notes which
-//! errands have begun and which hold their reply. So each step can be judged: it runs for the principal that sent it and for
-//! no other; it does not run when that has lost its right; and its reply leaves after the last release that it waits for.
+//! Sources, and the host itself, send errands ([`ErrandStep`]): calls of one function that forwards itself. Each
+//! carries the tag of its principal. A function of the target compares the tag with the principal for which the call
+//! runs. It records the errands that have begun and those that hold their reply. So each step can be judged. It runs
+//! for the principal that sent it and for no other. It does not run when that principal has lost its right. Its reply
+//! leaves after the last release that it waits for.
 
 mod asking;
 mod ledger;
@@ -23,12 +24,12 @@ use asking::Asking;
 use ledger::{FORWARDER, Ledger, Tag};
 pub use step::{Errand, ErrandStep, SOURCES, Script};
 
-/// Turns in which nothing more may run of what was withdrawn.
+/// Turns in which no withdrawn call may run.
 const QUIET: usize = 30;
-/// Most turns for which a destination waits for a call: it may have been dropped.
+/// Most turns for which a destination waits for a call: the call may have been dropped.
 const TURNS_TO_MEET: usize = 200;
 
-/// What a conversation came to.
+/// The result of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Steps that errands did.
@@ -37,7 +38,7 @@ pub struct Outcome {
     pub replies: u64,
     /// Errands that were refused, dropped or lost.
     pub failed: u64,
-    /// Answers to a destination that asked for code.
+    /// The target's messages to a destination that requested code.
     pub answers: u64,
 }
 
@@ -45,11 +46,11 @@ pub struct Outcome {
 #[derive(Default)]
 struct Source {
     link: Option<Link>,
-    /// The tags of its links, the last one that of the present link or of its last one.
+    /// The tags of its links. The last one is that of the present link or, without one, of the link before.
     tags: Vec<u32>,
     /// Errands without a reply, and the numbers of their calls.
     awaited: Vec<(u32, u32)>,
-    /// The rights of its key, if that is in the file.
+    /// The rights of its key, if the key is in the file.
     allowed: Option<Rights>,
 }
 
@@ -58,7 +59,7 @@ struct Conversation {
     next: Option<Target<'static>>,
     asking: Option<Asking>,
     sources: [Source; SOURCES],
-    /// The last errand, and those that want a reply.
+    /// The last errand, and the errands that want a reply.
     last: u32,
     wanting: Vec<u32>,
     own: u32,
@@ -67,12 +68,12 @@ struct Conversation {
     folder: TempDir,
 }
 
-/// Carries a conversation out.
+/// Executes a conversation.
 ///
 /// # Panics
 /// When a guarantee is broken.
 pub fn run_errands(script: &Script) -> Outcome {
-    // Built with the first conversation, whatever that calls.
+    // All functions are built with the first conversation, also those that it does not call.
     let _built = (functions(), errand());
     ledger::with(|ledger| *ledger = Ledger::default());
     let mut conversation = Conversation::new(script);
@@ -134,10 +135,10 @@ impl Conversation {
         }
     }
 
-    /// Writes the file of the keys that are left, with these rights. Returns its path.
+    /// Writes the file of the remaining keys, with these rights. Returns its path.
     fn write_keys(folder: &TempDir, allowed: [Option<Rights>; SOURCES]) -> std::path::PathBuf {
         let path = folder.path().join("keys");
-        // One that no source has: a file without keys would be no good.
+        // The last key belongs to no source: a file without keys would be invalid.
         let keys = allowed.into_iter().chain([Some(Rights::default())]).enumerate();
         let line = |(source, rights): (usize, Option<Rights>)| {
             Some(format!("{} {} allow={}\n", key(source).digits().trim(), name(source), rights?))
@@ -160,7 +161,7 @@ impl Conversation {
         self.listen();
     }
 
-    /// Takes turns until something is so. `false` if it never is.
+    /// Takes turns until `is_so` returns true. Returns `false` if it never does.
     fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         until(|| {
             self.turn();
@@ -281,7 +282,7 @@ impl Conversation {
         }
     }
 
-    /// Takes the right of all links with this tag away. Nothing that has begun runs any more.
+    /// Withdraws the right of all links with this tag. Nothing that has begun runs any more.
     fn withdraw(&mut self, tag: u32) {
         let reason = |principal: &Principal| {
             (principal.word() == Some(&Tag(tag))).then(|| "its right was taken away".to_owned())
@@ -290,7 +291,7 @@ impl Conversation {
         ledger::with(|ledger| ledger.end(tag, |_| true));
     }
 
-    /// Has a source leave.
+    /// Makes a source leave.
     fn leave(&mut self, source: usize) {
         let before = self.target.sources();
         if self.sources[source].link.take().is_some() {
@@ -299,7 +300,8 @@ impl Conversation {
         }
     }
 
-    /// The link of a source has ended at the target. Of what has begun, nothing runs any more that wants a reply.
+    /// Records that the link of a source has ended at the target. Errands that have begun and want a reply do not run
+    /// any more.
     fn has_ended(&mut self, source: usize) {
         let Source { link, tags, awaited, .. } = &mut self.sources[source];
         *link = None;
@@ -310,8 +312,8 @@ impl Conversation {
         }
     }
 
-    /// Takes a source's key out of the file, or gives it other rights. Of what it sent on any of its links, nothing runs any more,
-    /// also where that has not begun.
+    /// Removes a source's key from the file, or gives it other rights. Errands from any of its links do not run any
+    /// more, also those that have not begun.
     fn change_key(&mut self, source: usize, allowed: Option<Rights>) {
         if !self.has_keys || self.sources[source].link.is_none() {
             return;
@@ -324,21 +326,21 @@ impl Conversation {
         ledger::with(|ledger| ledger.revoke(&self.sources[source].tags));
     }
 
-    /// Has a source bring code that no call takes to a destination.
+    /// Makes a source bring code that no call takes to a destination.
     fn inject(&mut self, source: usize) {
         if let Some(link) = &self.sources[source].link {
             let _ = link.try_send(&functions()[0].library, &[7; 16]);
         }
     }
 
-    /// Has a destination ask for an image: it gets what calls have named that were sent to it.
+    /// Makes a destination request an image. It gets only code that calls sent to it have named.
     fn ask_for_code(&mut self, which: u8) {
         if self.asking.is_none() {
             return;
         }
         let own = errand().id();
         let wanted = if which.is_multiple_of(4) { own } else { functions()[0].id() };
-        // Something is sent there, and other code is only brought.
+        // A call is sent to the destination, and other code is only brought to the target.
         self.connect(0);
         self.send(0, &Errand { wants_reply: false, steps: "n?w".to_owned() });
         self.inject(0);
@@ -359,11 +361,11 @@ impl Conversation {
         self.outcome.answers += u64::from(answer.is_ok());
     }
 
-    /// Ends everything. All calls have an outcome, and nothing goes on.
+    /// Ends everything. All calls have an outcome, and nothing continues to run.
     fn end(mut self) -> Outcome {
         self.asking = None;
         let tags: Vec<u32> = self.sources.iter().flat_map(|source| source.tags.iter().copied()).collect();
-        // What has come and not run yet goes first.
+        // Calls that have come and not run yet run first.
         (0..QUIET).for_each(|_| self.turn());
         let own = FORWARDER.0 + 1..=self.own;
         tags.into_iter().chain(own).for_each(|tag| self.withdraw(tag));

@@ -19,45 +19,45 @@ pub struct Errand {
 pub enum ErrandStep {
     /// The source of this number connects, if it has no link.
     Connect(usize),
-    /// It sends an errand.
+    /// The source of this number sends an errand.
     Send(usize, Errand),
-    /// The host sends one, for a principal of its own.
+    /// The host sends an errand, for a principal of its own.
     Own(String),
     /// Turns of the target and its destinations.
     Turns(u8),
     /// The target's host releases replies.
     Release,
-    /// The destination's does.
+    /// The destination's host releases replies.
     ReleaseThere,
-    /// The host takes the right of a source away: what waits for it is dropped.
+    /// The host withdraws the right of a source: its waiting calls are dropped.
     Withdraw(usize),
     /// The source leaves.
     Leave(usize),
-    /// The operator gives the source's key other rights, where it has one.
+    /// The operator gives the source's key other rights, if it has a key.
     ChangeRights(usize),
-    /// The operator takes the source's key out of the file, where there is one.
+    /// The operator removes the source's key from the file, if there is one.
     TakeKey(usize),
     /// The host ends all links.
     EndLinks,
-    /// A source injects code that it sends nowhere.
+    /// A source injects code that it sends to no destination.
     Inject(usize),
-    /// The destination that runs nothing asks for code.
+    /// The destination that runs nothing requests code.
     AskForCode(u8),
 }
 
 /// A conversation.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Whether sources come over TCP, each with a key of its own in a file.
+    /// True if sources connect over TCP, each with a key of its own in a file.
     pub has_keys: bool,
-    /// Whether there is a destination that runs errands, and one that asks for code.
+    /// True if there is a destination that runs errands, and one that requests code.
     pub destinations: bool,
     /// Its steps.
     pub steps: Vec<ErrandStep>,
 }
 
 impl Script {
-    /// Makes one by the seed.
+    /// Makes a conversation by the seed.
     pub fn new(rng: &mut Rng) -> Script {
         let has_keys = rng.u8(..8) == 0;
         let destinations = rng.u8(..3) != 0;
@@ -74,7 +74,8 @@ impl Script {
     }
 }
 
-/// Has a source send several errands that end late or never: the target has run some of them when the next step comes.
+/// Makes a source send several errands that end late or never: the target has run some of them when the next step
+/// comes.
 fn queued(source: usize) -> impl Iterator<Item = ErrandStep> {
     let errand = |steps: &str| Errand { wants_reply: false, steps: steps.to_owned() };
     let sent = ["wwwwwwww", "w.", "nnnnw"].into_iter();
@@ -110,7 +111,7 @@ fn errand(rng: &mut Rng, destinations: bool) -> String {
         match rng.u8(..16) {
             0..3 => steps.push('h'),
             3..7 => steps.push('w'),
-            // Seldom more than once, as it doubles the calls.
+            // Seldom more than once, as each doubles the calls.
             7 if steps.matches('*').count() < 2 => steps.push('*'),
             8 => steps.push('/'),
             9 if destinations && !steps.is_empty() => steps.push(if rng.u8(..3) == 0 { '?' } else { '>' }),
@@ -122,7 +123,7 @@ fn errand(rng: &mut Rng, destinations: bool) -> String {
         }
     }
     match rng.u8(..10) {
-        // For ever.
+        // This errand runs for ever.
         0 => steps.push('.'),
         _ => steps.push('w'),
     }

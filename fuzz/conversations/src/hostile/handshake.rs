@@ -22,7 +22,7 @@ use crate::wire::Wire;
 const TURNS: usize = 400;
 
 impl Hostile<'_> {
-    /// Connects, and performs the handshake as far as the step says. `turn` gives the target a turn.
+    /// Connects, and performs the handshake as far as the step says. `turn` polls the target.
     pub fn connect(&mut self, kind: HandshakeKind, turn: &mut dyn FnMut()) {
         self.part(Ending::Drop);
         self.tcps.rotate_left(1);
@@ -102,7 +102,7 @@ impl Hostile<'_> {
         kept.extend(copies);
         let (stream, copy) = streams.take(&self.address, turn);
         if offered && stream.is_none() {
-            // Whatever else came: there is no link without it.
+            // Without its stream there is no link, whatever else came.
             while let Some((message, _)) = await_message(control, turn) {
                 assert!(message != Message::Go, "a link without its stream");
             }
@@ -116,7 +116,7 @@ impl Hostile<'_> {
             match await_message(control, turn)?.0 {
                 Message::Go => break,
                 Message::Reject { .. } | Message::Closing { .. } => return None,
-                // Its limits and rights.
+                // The source's limits and rights.
                 _ => {}
             }
         }
@@ -134,7 +134,7 @@ impl Hostile<'_> {
     }
 }
 
-/// The next message; the target gets some turns for it.
+/// Returns the next message; the target gets some turns for it.
 pub(crate) fn await_message(
     control: &mut Control,
     turn: &mut dyn FnMut(),

@@ -25,7 +25,7 @@ use crate::transports::Opened;
 use crate::wire::{Came, Wire};
 pub(crate) use handshake::{await_message, changed};
 
-/// A source that keeps no rule.
+/// A source that obeys no rule.
 pub struct Hostile<'s> {
     settings: &'s Settings,
     pub(crate) address: PeerAddress,
@@ -64,7 +64,7 @@ pub(crate) struct HostileLink {
 }
 
 impl<'s> Hostile<'s> {
-    /// Makes one that has not connected yet.
+    /// Makes a source that has not connected yet.
     pub fn new(
         settings: &'s Settings,
         address: PeerAddress,
@@ -89,7 +89,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Whether it has a link, as far as it knows.
+    /// Returns whether it has a link, as far as it knows.
     pub fn is_linked(&self) -> bool {
         self.link.is_some() && self.control.is_some()
     }
@@ -185,9 +185,9 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Changes bytes of the mailbox, or of both.
+    /// Changes bytes of one mailbox, or of both.
     pub fn rewrite(&mut self, seed: u64, waiting: bool) {
-        // Code in place runs whatever bytes are there.
+        // Code in place runs the bytes that are there, whichever they are.
         if self.settings.in_place {
             return;
         }
@@ -260,7 +260,7 @@ impl<'s> Hostile<'s> {
                 messages::write(control, &bytes, &[]);
             }
             Saying::Often(kind, times) => {
-                // Requests for mailboxes, and messages without a response, come in numbers.
+                // Requests for mailboxes, and messages without a response, come many at a time.
                 let message = match kind % 4 {
                     0 => Message::LargeRequest { frame: u64::MAX, payload: 1 },
                     1 => Message::NoCode { id: echo.id().0 },
@@ -314,7 +314,7 @@ impl<'s> Hostile<'s> {
         self.kept.extend(odd.kept);
     }
 
-    /// Changes the descriptors that were passed between both.
+    /// Changes the descriptors that source and target have passed each other.
     pub fn tamper(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         if self.kept.is_empty() {
@@ -329,7 +329,7 @@ impl<'s> Hostile<'s> {
                 let _ = rustix::fs::fcntl_add_seals(descriptor, rustix::fs::SealFlags::SEAL);
             }
             2 => {
-                // Reads the doorbell of the other side, or wakes it.
+                // Reads the peer's doorbell, or wakes the peer.
                 let mut bytes = [0; 8];
                 if !is_blocking(descriptor) {
                     let _ = rustix::io::read(descriptor, &mut bytes);
@@ -343,7 +343,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Makes a proper admin request over another connection, and waits for the response; `true` if one came.
+    /// Makes a proper admin request over another connection, and waits for the response. Returns `true` if one came.
     pub fn request(&self, kind: u8) -> impl FnOnce() -> Result<bool, String> + Send + 'static {
         let function = &functions()[usize::from(kind / 8) % NAMES.len()];
         let request = match kind % 6 {
@@ -351,7 +351,7 @@ impl<'s> Hostile<'s> {
             2 => AdminRequest::Stats,
             3 => AdminRequest::Drop { id: function.id().0 },
             4 => AdminRequest::DropAll,
-            // Its constructors do nothing. Half of it is no library.
+            // The library's constructors do nothing. Half of it is no library.
             _ => {
                 let len = if kind >= 128 { function.file.len() } else { function.file.len() / 2 };
                 AdminRequest::Export { name: "fuzz".into(), library: function.file[..len].to_vec() }
@@ -367,7 +367,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    /// Makes an admin request in some other way, and leaves.
+    /// Makes a malformed or unfinished admin request, and leaves.
     pub fn odd_ask(&mut self, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -394,7 +394,7 @@ impl<'s> Hostile<'s> {
             }
             _ => drop(control.send(&ask, &[])),
         }
-        // It stays for the rest of the conversation, or leaves without the response.
+        // The connection stays for the rest of the conversation, or closes without the response.
         if rng.bool()
             && let Ok(descriptor) = control.as_fd().try_clone_to_owned()
         {
@@ -429,7 +429,7 @@ fn is_blocking(descriptor: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| !flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
-/// The payload of a function. No eight bytes of it look like an address.
+/// The payload of a function. None of its groups of eight bytes looks like an address.
 fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
     let mut rng = Rng::with_seed(step.seed);
     let mut bytes: Vec<u8> = (0..step.len).map(|_| rng.u8(0x40..0x60)).collect();
@@ -454,7 +454,7 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
             let len = peer.len() as u8;
             match rng.u8(..4) {
                 0 => put(0, &[&[len | 128, rng.u8(..128)][..], peer.as_bytes()].concat()),
-                // What it makes is the first function, or nothing.
+                // The function makes code of the first function, or of no image.
                 1 => {
                     let head = [&[len | 128, rng.u8(128..)][..], peer.as_bytes()].concat();
                     put(0, &head);
@@ -480,7 +480,7 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Whether a frame says that targets have sent it on.
+/// Returns whether a frame claims that targets have forwarded it.
 fn has_travelled(step: &FrameStep) -> bool {
     step.kind.travels() && step.seed.is_multiple_of(5)
 }
@@ -488,7 +488,7 @@ fn has_travelled(step: &FrameStep) -> bool {
 /// Checks that the target's frames contain none of its memory.
 fn check(came: &Came, settings: &Settings) {
     let header = &came.header;
-    // The sites of code in place are patched in the mailbox: those bytes may come back.
+    // The sites of code in place are patched in the mailbox: those bytes may come back in a reply.
     if header.kind != Kind::Reply || settings.in_place {
         return;
     }

@@ -1,5 +1,5 @@
-//! The streams of the hostile source: opened in any order with the control connection, in pieces, more than
-//! once, with any token.
+//! The streams of the hostile source: opened in any order with the control connection, in pieces, more than once,
+//! with any token.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -21,25 +21,25 @@ const MOST_TOKENS: usize = 8;
 /// The plan for the stream of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
-    /// It comes before Ready.
+    /// The stream comes before Ready.
     First,
-    /// It comes after Ready.
+    /// The stream comes after Ready.
     Last,
-    /// It comes in two pieces, before and after Ready.
+    /// The stream comes in two pieces, before and after Ready.
     InPieces(usize),
-    /// One that is cut there comes before it.
+    /// A stream that is cut at this byte comes before the right one.
     AfterCut(usize),
-    /// One with an older token comes before it.
+    /// A stream with an older token comes before the right one.
     AfterOld,
-    /// One with the token of a concurrent handshake comes before it.
+    /// A stream with the token of a concurrent handshake comes before the right one.
     AfterOther,
-    /// Another one with its token comes behind it.
+    /// A second stream with the same token comes behind the first.
     Twice,
-    /// Another one with its token comes once the link is made.
+    /// A second stream with the same token comes once the link is made.
     Again,
-    /// It has a wrong bit, and is the only one.
+    /// The only stream has a wrong bit.
     Wrong(usize),
-    /// None comes.
+    /// No stream comes.
     None,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Makes those of `hostile`, to which one was offered, and opens those before Ready.
+    /// Makes the streams of `hostile`, to which the target offered one, and opens those before Ready.
     pub(crate) fn new(
         hostile: &mut Hostile<'_>,
         offer: Option<StreamOffer>,
@@ -134,7 +134,7 @@ impl Streams {
         self.offer.is_some().then_some(StreamAnswer { share, clear: false })
     }
 
-    /// Opens those after Ready. Returns the link's stream, with a copy of it, if there is one.
+    /// Opens the streams after Ready. Returns the link's stream, with a copy of it, if there is one.
     pub(crate) fn take(
         &mut self,
         address: &PeerAddress,
@@ -166,7 +166,7 @@ impl Streams {
         (Some(Stream { descriptor, side: Side::Source, token, secret }), copy)
     }
 
-    /// Opens those after the link is made.
+    /// Opens the streams after the link is made.
     pub(crate) fn again(&mut self, address: &PeerAddress) {
         if let (Plan::Again, Some((token, _))) = (self.plan, self.offer) {
             self.kept.extend(Socket::open(address).filter(|stream| stream.write(&opening(&token))));
@@ -174,7 +174,7 @@ impl Streams {
     }
 }
 
-/// The bytes of the hostile end's half of a secret.
+/// The bytes of the hostile source's share of a secret.
 const OWN_SHARE: u8 = 0x77;
 
 /// A connection that should become a stream.
@@ -184,7 +184,7 @@ enum Socket {
 }
 
 impl Socket {
-    /// Connects to the target's address. It may be full.
+    /// Connects to the target's address. The target may be full.
     fn open(address: &PeerAddress) -> Option<Socket> {
         match address {
             PeerAddress::Unix(path) => UnixStream::connect(path).ok().map(Socket::Unix),
@@ -199,7 +199,7 @@ impl Socket {
         }
     }
 
-    /// Whether everything was sent, as it is unless the target has closed.
+    /// Writes the bytes. Returns whether all were sent; they are unless the target has closed.
     fn write(&self, bytes: &[u8]) -> bool {
         match self {
             Socket::Unix(stream) => (&*stream).write_all(bytes).is_ok(),
@@ -216,7 +216,7 @@ impl Socket {
 }
 
 impl Hostile<'_> {
-    /// Another handshake, up to its Welcome: its control connection, and its token.
+    /// Makes another handshake, up to its Welcome. Returns its control connection and its token.
     fn other(&self, turn: &mut dyn FnMut()) -> Option<(Control, [u8; Stream::TOKEN])> {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         let mut control = Control::connect_with(&self.address, &self.tcps[0], deadline).ok()?;
@@ -250,7 +250,7 @@ impl Hostile<'_> {
     }
 }
 
-/// Writes as much as fits.
+/// Writes as many bytes as fit.
 fn write(stream: &OwnedFd, bytes: &[u8]) {
     let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
     let _ = rustix::net::send(stream.as_fd(), bytes, flags);

@@ -68,7 +68,7 @@ pub enum Turn {
 /// A conversation with a source.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The path between both.
+    /// The path between source and target.
     pub way: Way,
     /// The handshakes with sources, one after the other.
     pub handshakes: Vec<HandshakeKind>,
@@ -115,7 +115,7 @@ fn turn(rng: &mut Rng) -> Turn {
     }
 }
 
-/// Executes it. Returns how many actions of the source succeeded, and how many failed.
+/// Executes a conversation. Returns the number of the source's actions that succeeded, and of those that failed.
 ///
 /// # Panics
 /// When a guarantee is broken.
@@ -133,7 +133,7 @@ pub fn talk_to_source(seed: u64, script: &Script) -> (u64, u64) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let source = scope.spawn(|| {
-            // Ends the other side also when this one panics.
+            // Dropping this ends the other process's part, also when this one panics.
             let _over = Over(&over);
             Source { address, key, script, seed, link: None, well: 0, ill: 0 }.acts()
         });
@@ -198,7 +198,7 @@ impl<'s> Liar<'s> {
         }
     }
 
-    /// Performs the handshake with a connected source. `false` if there is none.
+    /// Performs the handshake with a connected source. Returns `false` if there is none.
     fn connects(&mut self) -> bool {
         let Ok(Some(control)) = self.listener.accept() else { return false };
         (self.wire, self.bigger, self.offered) = (None, None, None);

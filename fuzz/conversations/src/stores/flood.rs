@@ -1,4 +1,4 @@
-//! Many small objects: what a store keeps of them beside their bytes counts, too, and their ends take many turns.
+//! Many small objects: a store's records of them beside their bytes count, too, and their ends take many turns.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::Conversation;
 const NAME: usize = 255;
 /// More objects than any store of these conversations holds.
 const MOST: usize = 20_000;
-/// Time of those whose leases end at once.
+/// Length of the leases that end at once.
 const LEASE: Duration = Duration::from_millis(10);
 
 impl Conversation {
-    /// Fills the store, evicts three of five, has the leases of the others end at once, and evicts all. Memory and heap stay
-    /// within the bound of `docs/security.md`.
+    /// Fills the store, evicts three of five, lets the leases of the others end at once, and evicts all. Memory and
+    /// heap stay within the bound of `docs/security.md`.
     pub(super) fn flood(&mut self) {
         let capacity = self.store.list(0).capacity;
         let (name, before) = ("n".repeat(NAME), live());
@@ -33,9 +33,9 @@ impl Conversation {
         }
         assert!(handles.len() < MOST, "the store of {capacity} bytes is never full");
         let used = self.store.list(0).used;
-        // Claims may take a little more.
+        // Claims may take a little more than the capacity.
         assert!(used <= capacity + capacity / 16 + (64 << 10), "{used} bytes of {capacity} are used");
-        // Each has a line of the store's memory besides.
+        // Each object also has a line of the store's memory.
         let taken = live() - own + 64 * handles.len() as isize;
         let most = (capacity + capacity / 4 + (1 << 20)) as isize;
         assert!(

@@ -1,9 +1,10 @@
 //! A store whose memory several processes map.
 //!
-//! Sources get memory and objects of a store by requests of their own making, and map its memory. They leave in order, as
-//! killed processes do, or with a forked child; or stay when the owner ends their links, and go on to read and write, as a
-//! process that was stopped meanwhile. What each has in use is known here, so each block that the owner gives away is
-//! compared with all that are in use; and each object with the bytes that were written into it.
+//! Sources get memory and objects of a store by requests of their own making, and map its memory. They leave in
+//! order, as killed processes do, or with a forked child. Or they stay when the owner ends their links, and continue
+//! to read and write, as a process does that was stopped meanwhile. This module records the blocks that each source
+//! uses. So it compares each block that the owner gives away with all that are in use, and each object with the bytes
+//! that were written into it.
 
 mod flood;
 mod objects;
@@ -28,14 +29,14 @@ pub use process::play;
 use requests::{DONE, Key};
 pub use step::{Leaving, PEERS, Script, StoreStep};
 
-/// Turns in which all that sources have left is ended.
+/// Turns in which the target frees everything that sources have left.
 const TURNS_OF_ENDS: usize = 50;
 /// Most objects, claims, leases, entries and blocks that a turn of a store visits.
 const MOST_VISITS: u32 = 64;
 /// Bytes of the file for objects, if there is one.
 const FILE: u64 = 1 << 20;
 
-/// What a conversation came to.
+/// The result of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Blocks that sources got.
@@ -52,15 +53,15 @@ pub struct Outcome {
     pub entries: u64,
 }
 
-/// An object, as those know it that use it.
+/// An object, as its users know it.
 struct Object {
     number: u64,
     key: Key,
     len: u64,
     word: u64,
-    /// It was evicted.
+    /// True if it was evicted.
     is_gone: bool,
-    /// Its time may be over.
+    /// True if its lease may have ended.
     is_leased: bool,
 }
 
@@ -70,14 +71,14 @@ struct Conversation {
     memory: Memory,
     library: Library,
     peers: [Option<Peer>; PEERS],
-    /// Sources whose links are over and that have descriptors still.
+    /// Sources whose links are over, and that still have descriptors.
     lingering: Vec<Peer>,
     objects: Vec<Object>,
     /// Views of the owner, and the words of their objects.
     views: Vec<(View, u64)>,
-    /// Topics, and whether anything was published there.
+    /// Topics, each with whether an entry was published there.
     topics: BTreeMap<String, bool>,
-    /// Objects of other processes that may be left.
+    /// Number of objects that killed processes may have left.
     strays: usize,
     /// The word of the last object.
     last: u64,
@@ -87,7 +88,7 @@ struct Conversation {
     _folder: TempDir,
 }
 
-/// Carries a conversation out.
+/// Executes a conversation.
 ///
 /// # Panics
 /// When a guarantee is broken.
@@ -142,7 +143,7 @@ impl Conversation {
         }
     }
 
-    /// Takes turns until something is so. `false` if it never is.
+    /// Takes turns until `is_so` returns true. Returns `false` if it never does.
     fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> bool {
         until(|| {
             self.turn();
@@ -150,7 +151,8 @@ impl Conversation {
         })
     }
 
-    /// A request of a source, and the reply. `None` where there is no link, or it has no room.
+    /// Sends a request of a source, and returns the reply. Returns `None` if there is no link, or the link has no
+    /// credit.
     fn ask(&mut self, peer: usize, request: &[u8]) -> Option<Vec<u8>> {
         self.connect(peer);
         let link = self.peers[peer].as_ref()?.link.as_ref()?;
@@ -240,7 +242,7 @@ impl Conversation {
                 let socket = sockets(&self.path).into_iter().find(|socket| !before.contains(socket));
                 self.peers[peer] = Some(Peer::new(link, socket.expect("a link has a socket")));
             }
-            // Those that linger may have every place.
+            // Lingering sources may have all places.
             Err(error) => assert!(error.to_string().contains("at a time"), "no link: {error}"),
         }
     }
@@ -251,7 +253,7 @@ impl Conversation {
         peers.filter(|peer| peer.is_there()).flat_map(|peer| &peer.blocks)
     }
 
-    /// Notes a block that a source got.
+    /// Records a block that a source got.
     fn grant(&mut self, peer: usize, block: Block) {
         if let Some(other) = self.used().find(|other| block.clashes_with(other)) {
             panic!("the owner gave {block:?} away while a process that may go on uses {other:?}");
@@ -272,7 +274,7 @@ impl Conversation {
         }
     }
 
-    /// The owner has ended all links. Those of the bits let go of everything.
+    /// Records that the owner has ended all links. The sources whose bits are set let go of everything.
     fn links_are_over(&mut self, noticed: u8) {
         for (at, place) in self.peers.iter_mut().enumerate() {
             let Some(peer) = place.take() else { continue };
@@ -308,7 +310,7 @@ impl Conversation {
         assert!(most <= MOST_VISITS, "a turn of the store took {most} visits, and may take {MOST_VISITS}");
     }
 
-    /// Compares what sources and the owner read with what was written.
+    /// Compares the bytes that sources and the owner read with those that were written.
     fn compare(&mut self) {
         let mut compared = 0;
         for block in self.used().filter(|block| block.writes.is_none()) {
@@ -323,7 +325,7 @@ impl Conversation {
         self.outcome.compared += compared + self.views.len() as u64;
     }
 
-    /// All sources leave, and what they leave is ended in later turns.
+    /// Makes all sources leave. Later turns free everything that they leave.
     fn all_leave(&mut self) {
         self.peers = std::array::from_fn(|_| None);
         let are_over = |all: &mut Self| all.target.as_ref().is_none_or(|target| target.sources() == 0);
@@ -331,7 +333,7 @@ impl Conversation {
         (0..TURNS_OF_ENDS).for_each(|_| self.turn());
     }
 
-    /// Lets go of everything, and reads and evicts all objects. All memory is free then.
+    /// Lets go of everything, and reads and evicts all objects. All memory has to be free then.
     fn end(mut self) -> Outcome {
         self.lingering.clear();
         self.views.clear();
@@ -348,7 +350,7 @@ impl Conversation {
         let strays = self.strays;
         let is_free = self.until(|all| {
             let left = all.store.list(strays + 1);
-            // It may lie in the file.
+            // Such an object may lie in the file.
             let is_stray = |object: &StoredObject| {
                 matches!(object.state, ObjectState::Present | ObjectState::Spilled) && object.claims == 0
             };

@@ -1,4 +1,4 @@
-//! Objects: what sources and the owner ask for, and whether the answers are right.
+//! Objects: requests of sources and of the owner, and checks of the replies.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Conversation {
         self.used().filter(|block| block.writes.is_some()).for_each(|block| self.memory.write(block));
     }
 
-    /// Takes a block of a source that it writes, or reads.
+    /// Takes a block of a source. With `writes` the source writes the block, otherwise it reads it.
     fn take(&mut self, peer: usize, which: usize, writes: bool) -> Option<Block> {
         let peer = self.peers[peer].as_mut()?;
         let matching = |block: &Block| block.writes.is_some() == writes;
@@ -66,7 +66,7 @@ impl Conversation {
         assert_eq!(reply[..], [DONE, 1], "a source cannot give its own object up");
     }
 
-    /// A request did not go out.
+    /// Gives a block back after a request that was not sent.
     fn give_back(&mut self, peer: usize, block: Block) {
         if let Some(peer) = &mut self.peers[peer] {
             peer.blocks.push(block);
@@ -87,7 +87,7 @@ impl Conversation {
         object.is_some_and(|object| object.state == ObjectState::Spilled)
     }
 
-    /// Checks that an object may be gone.
+    /// Checks that an object may be gone, and records that it is.
     fn went(&mut self, at: usize) {
         let object = &mut self.objects[at];
         assert!(object.is_gone || object.is_leased, "object {} is lost", object.number);
@@ -180,7 +180,7 @@ impl Conversation {
         }
     }
 
-    /// Leases that end while their objects come back.
+    /// Lets leases end while their objects come back from the file.
     pub(super) fn race(&mut self, which: usize, time: u32) {
         for which in (which..).take(RACES) {
             let Some((at, handle)) = self.handle(which) else { return };

@@ -1,4 +1,4 @@
-//! A source of a store: its link, what it maps, and the copies of its descriptor.
+//! A source of a store: its link, its mappings, and the copies of its descriptor.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,7 +15,8 @@ use crate::conversation::Holdings;
 
 /// The bytes of an object: its word, again and again.
 pub(super) fn contents(word: u64, len: usize) -> Vec<u8> {
-    // Copied as a whole, and not by an iterator: all that is in use is compared after each step, and tests are not optimised.
+    // Copied as a whole, and not by an iterator: all objects in use are compared after each step, and tests are not
+    // optimised.
     let mut bytes = word.to_le_bytes().repeat(len.div_ceil(size_of::<u64>()));
     bytes.truncate(len);
     bytes
@@ -24,18 +25,18 @@ pub(super) fn contents(word: u64, len: usize) -> Vec<u8> {
 /// A block of the store's memory that a source uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
-    /// The claim, or the object that is written.
+    /// The number of the claim, or of the object that the source writes.
     pub(super) number: u64,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// The bytes that are there, or that the source writes.
+    /// The word whose bytes are there, or that the source writes.
     pub(super) word: u64,
     /// The key of the object, if the source writes it.
     pub(super) writes: Option<Key>,
 }
 
 impl Block {
-    /// Whether two sources may not use both.
+    /// Returns whether two sources may not use both.
     pub(super) fn clashes_with(&self, other: &Block) -> bool {
         let apart = self.offset + self.len <= other.offset || other.offset + other.len <= self.offset;
         let is_shared = self.writes.is_none() && other.writes.is_none() && self.number == other.number;
@@ -50,7 +51,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps the memory that an owner has handed out.
+    /// Maps the memory that an owner has passed.
     pub(super) fn map(memory: &ObjectMemory) -> Memory {
         assert!(memory.may_write);
         let len = memory.len as usize;
@@ -75,9 +76,9 @@ impl Memory {
         unsafe { self.start.add(block.offset as usize) }
     }
 
-    /// The first byte of a block that is not the one that should be there.
+    /// Returns the offset of the first wrong byte of a block, if there is one.
     pub(super) fn first_changed(&self, block: &Block) -> Option<usize> {
-        // SAFETY: the bytes are mapped. All that writes there is in this thread.
+        // SAFETY: the bytes are mapped. Only this thread writes them.
         let bytes = unsafe { std::slice::from_raw_parts(self.at(block).as_ptr(), block.len as usize) };
         let expected = contents(block.word, bytes.len());
         if *bytes == *expected {
@@ -105,11 +106,11 @@ impl Drop for Memory {
 /// A source.
 pub(super) struct Peer {
     pub(super) link: Option<Link>,
-    /// Its end of the control connection, as a number, and the socket that it was.
+    /// The descriptor of its end of the control connection, and the inode of that socket.
     socket: (RawFd, u64),
     /// The descriptors of a process that it forked.
     copies: Vec<OwnedFd>,
-    /// What it uses, as long as it has a descriptor.
+    /// The blocks that it uses, as long as it has a descriptor.
     pub(super) blocks: Vec<Block>,
     /// Its publishers, and their topics.
     pub(super) publishers: Vec<(u64, String)>,
@@ -128,7 +129,8 @@ pub(super) fn sockets(path: &str) -> Vec<(RawFd, u64)> {
 }
 
 fn with_descriptor<T>(number: RawFd, act: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
-    // SAFETY: the descriptor is open, as this thread closes none meanwhile; of one that is not, the system says so.
+    // SAFETY: the descriptor is open, as this thread closes none meanwhile. For a closed one the system returns an
+    // error.
     act(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
@@ -139,7 +141,7 @@ impl Peer {
         Peer { link: Some(link), socket, copies, blocks, publishers, subscribers }
     }
 
-    /// Does something with its end of the control connection, if that is open.
+    /// Calls `act` with its end of the control connection, if that is open.
     fn with_socket<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         let (number, inode) = self.socket;
         with_descriptor(number, |fd| fstat(fd).ok().filter(|stat| stat.st_ino == inode).map(|_| act(fd)))
@@ -151,13 +153,13 @@ impl Peer {
         self.copies.extend(copy);
     }
 
-    /// Ends as a process that is killed: without a word.
+    /// Ends as a killed process does: without a message.
     pub(super) fn is_killed(&mut self) {
         self.with_socket(|fd| shutdown(fd, Shutdown::Both));
         self.link = None;
     }
 
-    /// Whether a process has its descriptor.
+    /// Returns whether a process has its descriptor.
     pub(super) fn is_there(&self) -> bool {
         self.link.is_some() || !self.copies.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A source that is a process of its own: it is stopped, and killed, wherever it is in its work.
+//! A source that is a process of its own: it is stopped, and killed, at any point of its work.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::alongside::{PATIENCE, alongside};
 
 /// The test that the process runs.
 const ENTRY: &str = "a_process_plays_the_role_that_it_was_started_for";
-/// Bytes of its objects, and what they are.
+/// Length of its objects, and the value of their bytes.
 const LEN: usize = 40_000;
 const BYTE: u8 = 0xbd;
-/// What it says of the bytes that it reads.
+/// Its reports on the bytes that it reads.
 const SAME: &str = "same";
 const CHANGED: &str = "bytes have changed under a process that reads them";
 
-/// As the process: puts objects, and reads and evicts them, until its link is over. It then keeps what it reads, and says
-/// whether that is as it was, until its input ends.
+/// Plays the process: puts objects, and reads and evicts them, until its link is over. It then keeps its last view,
+/// and reports on each command whether the bytes are unchanged, until its input ends.
 pub fn play() {
     let role = role();
     let Some(address) = role.first().filter(|address| !address.is_empty()) else { return };
@@ -40,7 +40,7 @@ pub fn play() {
     commands().for_each(|_| say(if is_same(view.as_ref()) { SAME } else { CHANGED }));
 }
 
-/// An object that is evicted, and stays for its reader alone.
+/// Makes an object that is evicted, and stays for its reader alone.
 fn put_and_get(client: &Client) -> Result<View, Error> {
     let handle = client.put(&[BYTE; LEN])?;
     let view = client.get(&handle);
@@ -53,12 +53,12 @@ fn is_same(view: Option<&View>) -> bool {
 }
 
 impl Conversation {
-    /// Starts a process that writes and reads, and stops it somewhere. By the bits of `how`, the owner ends its link, and the
-    /// process goes on or not. The owner uses the store meanwhile. Then kills it.
+    /// Starts a process that writes and reads, and stops it at some point. By the bits of `how`, the owner ends its
+    /// link, and the process continues or not. The owner uses the store meanwhile. Then kills the process.
     pub(super) fn process(&mut self, how: u8) {
         let Some(target) = &mut self.target else { return };
         let (address, before) = (target.address(), target.sources());
-        // It ends with the thread that starts it.
+        // The process ends with the thread that starts it.
         let mut process = self.hear(HelperProcess::of_test(ENTRY, &[&address]), "works");
         for _ in 0..how {
             self.turn();
@@ -90,13 +90,13 @@ impl Conversation {
         }
         assert!(!process.has_ended(), "{CHANGED}");
         process.kill();
-        // An object that it had finished and not evicted stays.
+        // An object that the process had finished and not evicted stays.
         self.strays += 1;
         let left = self.until(|all| all.target.as_ref().map_or(0, Target::sources) <= before);
         assert!(left, "a link of a killed process does not end");
     }
 
-    /// Gives the target its turns until the process says this.
+    /// Polls the target until the process has sent this line.
     fn hear(&mut self, process: HelperProcess, expected: &str) -> HelperProcess {
         alongside(
             || self.turn(),
@@ -107,7 +107,7 @@ impl Conversation {
         )
     }
 
-    /// The owner puts and evicts, and compares.
+    /// Makes the owner put and evict objects, and compares.
     fn use_beside(&mut self) {
         for which in 0..4 {
             self.owner_puts(16 << 10);

@@ -31,7 +31,7 @@ pub(super) fn claim(number: u64, key: &Key) -> Vec<u8> {
     fields!([5, 0, 0], word(number), key)
 }
 
-/// Not replied to.
+/// This request has no reply.
 pub(super) fn release(claim: u64) -> Vec<u8> {
     fields!([6, 1, 0], word(claim))
 }
@@ -44,7 +44,8 @@ pub(super) fn lease(number: u64, key: &Key, milliseconds: u64) -> Vec<u8> {
     fields!([11], word(number), key, word(milliseconds))
 }
 
-/// Opens a topic to publish there. The choices are its capacity, the entries that it keeps, and the subscribers that it awaits.
+/// Opens a topic to publish there. The choices are its capacity, the entries that it keeps, and the subscribers that
+/// it waits for.
 pub(super) fn open(topic: &str, choices: &[u32; 3], overflow: u8) -> Vec<u8> {
     let [capacity, keep, awaited] = choices.map(u32::to_le_bytes);
     fields!([64, topic.len() as u8], topic, capacity, keep, awaited, [overflow])
@@ -62,7 +63,7 @@ pub(super) fn subscribe(topic: &str, publishers: u32) -> Vec<u8> {
     fields!([67, topic.len() as u8], topic, [1], publishers.to_le_bytes())
 }
 
-/// The next entry, from this number on.
+/// Requests the next entry, from this number on.
 pub(super) fn next(subscriber: u64, from: u64) -> Vec<u8> {
     fields!([68], word(subscriber), [0, 0], word(from))
 }

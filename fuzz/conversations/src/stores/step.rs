@@ -5,31 +5,32 @@ use fastrand::Rng;
 /// Most sources that have a link.
 pub const PEERS: usize = 3;
 
-/// How a source leaves.
+/// The form in which a source leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaving {
     /// In order.
     Well,
-    /// As a process that is killed.
+    /// As a killed process does.
     Killed,
-    /// In order, while a copy of its descriptors and its memory stay: those of a process that it forked.
+    /// In order, while copies of its descriptors and its memory stay: those of a process that it forked.
     Forked,
 }
 
-/// One step. Numbers of objects, claims and blocks are taken modulo what there is.
+/// One step. Numbers of objects, claims and blocks are modulo the number of existing ones. `It` is the source of the
+/// first number.
 #[derive(Clone, Copy, Debug)]
 pub enum StoreStep {
     /// The source of this number connects, if it has no link.
     Connect(usize),
-    /// It puts an object of so many bytes, in the request.
+    /// It puts an object of this length, in the request.
     Put(usize, usize),
     /// It gets memory for an object, and begins to write there.
     Allocate(usize, usize),
-    /// All that have begun to write go on, whether their links are over or not.
+    /// All sources that have begun to write continue, whether their links are over or not.
     Write,
     /// It has written an object that it began.
     Commit(usize, usize),
-    /// It gives one up.
+    /// It evicts an object that it has not finished.
     Abandon(usize, usize),
     /// It claims an object.
     Claim(usize, usize),
@@ -37,7 +38,7 @@ pub enum StoreStep {
     Release(usize, usize),
     /// It evicts an object.
     Evict(usize, usize),
-    /// It gives an object some milliseconds.
+    /// It gives an object a lease of some milliseconds.
     Lease(usize, usize, u8),
     /// The owner puts an object.
     OwnerPuts(usize),
@@ -47,7 +48,7 @@ pub enum StoreStep {
     OwnerDrops(usize),
     /// The owner evicts an object.
     OwnerEvicts(usize),
-    /// The owner gives an object so many nanoseconds, and gets it right then. So for some objects.
+    /// The owner gives some objects leases of some nanoseconds, and gets each right after its lease.
     Race(usize, u32),
     /// A source publishes some objects to another one.
     Pass(usize, usize),
@@ -67,16 +68,16 @@ pub enum StoreStep {
     Crowd(usize, Leaving),
     /// The owner fills the store with objects of one byte and long names, and evicts some.
     Flood,
-    /// A process puts and reads objects, and is stopped after so many turns. If that is even, the owner ends its link. The owner
-    /// uses the store, the process goes on in most cases, and is killed.
+    /// A process puts and reads objects, and is stopped after this many turns. If the number is even, the owner ends
+    /// its link. The owner uses the store. In most cases the process continues. Then it is killed.
     Process(u8),
-    /// The owner ends all links. The sources of the bits notice, and let go of everything.
+    /// The owner ends all links. The sources whose bits are set notice it, and let go of everything.
     EndLinks(u8),
     /// The owner drops its target, and makes another one.
     EndTarget(u8),
     /// A source leaves.
     Leave(usize, Leaving),
-    /// One of those that have left and still map the memory lets go of it.
+    /// A source that has left and still maps the memory lets go of it.
     LetGo(usize),
     /// Turns of the target.
     Turns(u8),
@@ -94,9 +95,9 @@ pub struct Script {
 }
 
 impl Script {
-    /// Makes one by the seed.
+    /// Makes a conversation by the seed.
     pub fn new(rng: &mut Rng) -> Script {
-        // With a file, so little that objects soon go there.
+        // With a file the capacity is so small that objects soon go to the file.
         let spills = rng.bool();
         let floods = !spills && rng.u8(..6) == 0;
         let pages = if floods { 128 } else { rng.u64(16..if spills { 28 } else { 64 }) };
@@ -124,7 +125,7 @@ fn leaving(rng: &mut Rng) -> Leaving {
     [Leaving::Well, Leaving::Killed, Leaving::Forked][rng.usize(..3)]
 }
 
-/// Few lengths, so that one object soon lies where another one was.
+/// One of a few lengths, so that one object soon lies where another one was.
 fn len(rng: &mut Rng) -> usize {
     [1, 64, 3000, 16 << 10, 16 << 10, 40_000][rng.usize(..6)]
 }

@@ -15,12 +15,12 @@ fn topic(how: u8) -> String {
 }
 
 impl Conversation {
-    /// A request about a topic. The reply, if it was done.
+    /// Sends a request about a topic. Returns the reply, if the request succeeded.
     fn ask_about_topic(&mut self, peer: usize, request: &[u8]) -> Option<Vec<u8>> {
         let reply = self.ask(peer, request)?;
         match reply[0] {
             DONE => Some(reply),
-            // A topic has made its choices, or the store or the source has no more memory.
+            // The topic already has other choices, or the store or the source has no more memory.
             WAIT | REFUSED | GONE | FULL => None,
             status => panic!("a request about a topic is answered by {status}"),
         }
@@ -30,7 +30,7 @@ impl Conversation {
         self.peers[peer].as_mut().expect("it got a reply")
     }
 
-    /// A source publishes some objects to another one.
+    /// Makes a source publish some objects to another one.
     pub(super) fn pass(&mut self, peer: usize, which: usize) {
         let (how, other) = (which as u8, (peer + 1) % PEERS);
         self.open(peer, how);
@@ -45,12 +45,12 @@ impl Conversation {
     }
 
     pub(super) fn open(&mut self, peer: usize, how: u8) {
-        // The first publisher of a topic chooses; 0 is for what it chose.
+        // The first publisher of a topic chooses; 0 stands for its choice.
         let capacity = if how.is_multiple_of(2) { 0 } else { 3 };
         self.open_topic(peer, topic(how), &[capacity, 0, u32::from(how % 2)], how / 9 % 2);
     }
 
-    /// Opens a topic of this capacity, and so on. Returns whether it could.
+    /// Opens a topic with these choices. Returns whether that succeeded.
     fn open_topic(&mut self, peer: usize, topic: String, choices: &[u32; 3], overflow: u8) -> bool {
         let opened = requests::open(&topic, choices, overflow);
         self.topics.entry(topic.clone()).or_insert(false);
@@ -60,7 +60,8 @@ impl Conversation {
         true
     }
 
-    /// A source subscribes to a topic many times and opens many others, as far as there is memory for it, and leaves.
+    /// Makes a source subscribe to a topic many times and open many others, as far as there is memory for it, and
+    /// leave.
     pub(super) fn crowd(&mut self, peer: usize, how: Leaving) {
         let name = |number: usize| format!("crowd {number}");
         if self.open_topic(peer, name(CROWD), &[0, 0, 0], 0) {
@@ -85,7 +86,7 @@ impl Conversation {
         let Some((_, publisher, topic)) = self.publisher(peer, publisher) else { return };
         let Some((at, handle)) = self.handle(object) else { return };
         self.topics.insert(topic, true);
-        // What a topic owns goes with its entry, which a refusal may cause, too.
+        // An object that a topic owns ends with its entry, which a refusal may cause, too.
         self.objects[at].is_leased |= is_owned;
         self.ask_about_topic(peer, &requests::publish(publisher, is_owned, &handle.to_bytes()));
     }
@@ -142,7 +143,8 @@ impl Conversation {
         }
     }
 
-    /// All sources have ended. Topics stay at most for what was published there; those that did go now.
+    /// Discards all topics after all sources have ended. Only topics with entries may still exist; the others are
+    /// gone.
     pub(super) fn discard_topics(&mut self) {
         for (topic, has_entries) in std::mem::take(&mut self.topics) {
             let Some(reply) = self.ask(0, &requests::discard(&topic)) else { return };

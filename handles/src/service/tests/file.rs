@@ -1,4 +1,4 @@
-//! The thread of a store's file: what waits for it, what does not, and how each wait ends.
+//! The thread of a store's file: the requests that wait for it, those that do not, and the end of each wait.
 
 use std::sync::{Arc, Weak};
 
@@ -48,7 +48,7 @@ impl FileBench {
         FileBench { sources, thread, _folder: folder }
     }
 
-    /// One whose first large object, of ones, is in the file, and the second in memory.
+    /// A bench whose first large object, of ones, is in the file, and the second in memory.
     fn spilled() -> (FileBench, Handle, Handle) {
         let bench = FileBench::new();
         let first = bench.put(1);
@@ -75,7 +75,7 @@ impl FileBench {
         self.listed(handle).unwrap().0
     }
 
-    /// Lets so many jobs be done, and waits for them.
+    /// Lets the thread do `jobs` jobs, and waits for them.
     fn let_pass(&self, jobs: u64) {
         for _ in 0..jobs {
             let ended = self.thread.ended();
@@ -84,7 +84,7 @@ impl FileBench {
         }
     }
 
-    /// Lets all jobs be done from now on, and waits until none is under way.
+    /// Lets the thread do all jobs from now on, and waits until none is under way.
     fn settle(&mut self) {
         self.thread.let_pass(None);
         loop {
@@ -96,7 +96,7 @@ impl FileBench {
         }
     }
 
-    /// Asks as an honest source does, and gets each answer at once.
+    /// Makes requests as an honest source, and gets each reply at once.
     fn check_others(&mut self, handle: &Handle) {
         let (before, waiting) = (self.thread.ended(), self.thread.waiting());
         for _ in 0..50 {
@@ -139,7 +139,7 @@ fn others_are_answered_while_a_large_object_goes_to_the_file_and_while_it_comes_
     commit.bytes(&second[..8]).u64(0).bytes(&[0; 16]);
     assert_eq!(bench.sources.ask(FLOOD, &commit).0, Status::Done as u8);
 
-    // The second makes way, then the first comes.
+    // The second object goes to the file, then the first comes back.
     let request = claim(&named(&first));
     for _ in 0..2 {
         for _ in 0..3 {
@@ -169,7 +169,7 @@ fn an_object_that_is_claimed_on_its_way_to_the_file_stays() {
     assert!(bench.holds(&first, 1));
 }
 
-/// Its place in the file would be lost, or given back twice: the file has space for two.
+/// Otherwise the object's place in the file would be lost, or given back twice: the file has space for two.
 #[test]
 fn an_object_that_ends_on_its_way_frees_its_memory_and_its_place_once() {
     for round in 0..6 {
@@ -177,7 +177,7 @@ fn an_object_that_ends_on_its_way_frees_its_memory_and_its_place_once() {
         bench.thread.let_pass(Some(0));
         let request = claim(&named(&first));
         assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
-        // In its first half the second one goes out, and in the other half the first one comes.
+        // In the first half of the rounds the second object goes out, and in the other half the first one comes.
         bench.let_pass(u64::from(round >= 3));
         if round >= 3 {
             assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
@@ -216,7 +216,7 @@ fn an_object_stays_in_memory_until_the_source_that_waited_for_it_has_claimed_it_
         assert_eq!(bench.sources.try_once(FLOOD, &request), Err(Answer::Wait));
         bench.let_pass(1);
     }
-    // It has come, and nobody else takes its memory.
+    // The object has come, and no other takes its memory.
     let other = allocate(LARGE as u64, "").0;
     assert_eq!(bench.sources.once(HONEST, &other).unwrap()[0], Status::Full as u8);
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
@@ -286,7 +286,7 @@ fn a_function_gets_a_number_of_its_own_for_what_lies_in_the_file_and_has_it_in_a
     bench.end_call();
     bench.let_pass(1);
     assert_eq!(bench.resolve(&first), Ok(1));
-    // For a new one the first would have to go, which is in use.
+    // A new object would need the memory of the first, which is in use.
     assert_eq!(bench.sources.service.create(LARGE).map(drop), Err(ObjectError::Full));
     bench.end_call();
     assert_eq!(bench.sources.service.create(LARGE).map(drop), Err(ObjectError::Spilled));
@@ -309,7 +309,7 @@ fn a_hold_waits_until_the_object_has_come_and_ends_with_the_call_that_uses_it() 
     assert_eq!(bench.resolve(&first), Ok(1));
     bench.end_call();
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
-    // One whose call does not come ends with its source, also where that has the memory mapped still.
+    // A hold whose call does not come ends with its source, even if that still has the memory mapped.
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let peer = LingeringPeer::from_stream(ours).unwrap();
     bench.sources.ask(FLOOD, &hold(&first));
@@ -318,7 +318,7 @@ fn a_hold_waits_until_the_object_has_come_and_ends_with_the_call_that_uses_it() 
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 0)));
 }
 
-/// A call that was refused, or that does not open its object: the store does not hear of it.
+/// The call was refused, or does not open its object: the store does not see it.
 #[test]
 fn a_hold_keeps_no_memory_from_others_and_no_object_that_is_evicted() {
     let (mut bench, first, second) = FileBench::spilled();
@@ -328,7 +328,7 @@ fn a_hold_keeps_no_memory_from_others_and_no_object_that_is_evicted() {
     assert_eq!(bench.listed(&first), Some((ObjectState::Present, 3)));
     assert!(bench.holds(&second, 2), "there is memory for it");
     assert_eq!(bench.listed(&first), Some((ObjectState::Spilled, 0)));
-    // The object stays for those that have more than a hold.
+    // The object stays for sources that have more than a hold.
     bench.sources.ask(FLOOD, &hold(&first));
     assert_eq!(bench.sources.claim(HONEST, &named(&first)), Status::Done as u8);
     assert_eq!(bench.sources.ask(FLOOD, &allocate(LARGE as u64, "")).0, Status::Full as u8);
@@ -379,7 +379,7 @@ fn the_thread_ends_with_its_store_and_stores_without_a_file_have_none() {
         }
         let thread: Weak<FileThread> = Arc::downgrade(&bench.thread);
         drop(bench);
-        // It has the last reference.
+        // The last reference is the thread's.
         let end = std::time::Instant::now() + Duration::from_secs(60);
         while thread.strong_count() != 0 {
             assert!(std::time::Instant::now() < end, "the thread does not end");
@@ -393,11 +393,12 @@ fn a_forked_child_waits_for_no_thread() {
     let (mut bench, first, second) = FileBench::spilled();
     bench.thread.let_pass(Some(0));
     assert_eq!(bench.sources.try_once(FLOOD, &claim(&named(&first))), Err(Answer::Wait));
-    // SAFETY: the child uses what is this thread's alone, and memory, whose lock the system's library keeps usable.
+    // SAFETY: the child uses state that belongs to this thread alone, and memory, whose lock the system's library keeps
+    // usable.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. It ends a child that waits.
+        // SAFETY: the call takes a number. It ends a child that waits too long.
         unsafe { libc::alarm(20) };
         let lost = matches!(bench.sources.store.get(&first), Err(Error::Gone { why: GoneWhy::Lost, .. }));
         let full = matches!(bench.sources.store.put(&[3; LARGE]), Err(Error::Full { .. }));

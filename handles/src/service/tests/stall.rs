@@ -1,4 +1,4 @@
-//! A target whose store waits for its file: other sources are served, and the target may sleep.
+//! A target whose store waits for its file: the target serves other sources, and may sleep.
 
 #[path = "../../../tests/support/polled.rs"]
 mod polled;
@@ -25,7 +25,7 @@ fn own(transport: &str) -> (PolledOwner, Arc<FileThread>) {
     (owner, thread)
 }
 
-/// Whether the target may sleep, once it has looked around.
+/// Returns whether the target may sleep, after some polls.
 fn sleeps(owner: &mut PolledOwner) -> bool {
     (0..1000).any(|_| {
         owner.target.poll().unwrap();
@@ -44,14 +44,14 @@ fn about(op: Op, handle: &Handle) -> Vec<u8> {
     request.0
 }
 
-/// The file held up all sources for as long as it was read or written.
+/// Otherwise a read or write of the file would stop all sources.
 #[test]
 fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their_order() {
     let library = Library::by_name(farjump::objects::NAME).unwrap();
     for transport in ["shm", "tcp"] {
         let (mut owner, thread) = own(transport);
         let (small, first) = (owner.store.put(b"small").unwrap(), owner.store.put(&[1; LARGE]).unwrap());
-        // It stays in memory.
+        // This view keeps the small object in memory.
         let _view = owner.store.get(&small).unwrap();
         let (flood, honest) = (owner.link(), owner.link());
         let mut warm = honest.inject(&library, &about(Op::Exists, &small)).unwrap();
@@ -59,7 +59,7 @@ fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their
         let before = owner.target.stats().frames;
         thread.let_pass(Some(0));
 
-        // It goes to the file for another one; then it comes back, for which that one goes.
+        // The first object goes to the file for another one. Then it comes back, and the other one goes.
         let mut frames = 0;
         for (request, jobs) in [(allocate(LARGE as u64, "").0, 1), (about(Op::Claim, &first), 2)] {
             let mut waits = flood.inject(&library, &request).unwrap();
@@ -77,7 +77,7 @@ fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their
                 let ended = thread.ended();
                 thread.let_pass(Some(1));
                 thread.wait_for_news(ended);
-                // The bell has rung before.
+                // The bell rang before.
                 assert!(owner.target.wait(Duration::from_secs(60)).unwrap(), "the target is woken");
             }
             let reply = owner.reply(&mut waits).0;
@@ -98,7 +98,7 @@ fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their
     }
 }
 
-/// It ran again and again while the file was written, and could come to the end of its repeats.
+/// Otherwise the function would run again and again while the file is written, and could exceed its number of repeats.
 #[test]
 fn a_function_that_gets_no_object_yet_runs_again_when_the_file_was_written_and_not_before() {
     let (mut owner, thread) = own("shm");
@@ -127,7 +127,7 @@ fn a_function_that_gets_no_object_yet_runs_again_when_the_file_was_written_and_n
     assert!(owner.store.get(&handle).unwrap().iter().all(|byte| *byte == 7));
     assert!(owner.store.get(&first).unwrap().iter().all(|byte| *byte == 1));
 
-    // One that waits and whose source goes away is dropped.
+    // A waiting function whose source goes away is dropped.
     thread.let_pass(Some(0));
     let call = link.inject(&made, &LARGE.to_le_bytes()).unwrap();
     owner.poll_until("a job", |_| thread.waiting() == 1);

@@ -14,7 +14,7 @@ use farjump_core::transport::{
 };
 use farjump_transports::shm::Shm;
 
-/// Time limit for the two to connect, in milliseconds.
+/// Time limit for the two endpoints to connect, in milliseconds.
 const DEADLINE_MS: u32 = 10_000;
 
 /// The peer's region at the address where the peer maps it.

@@ -1,8 +1,8 @@
-//! Both endpoints of a link in one process, on one mapping, each with its own thread. Covered are frames of
-//! all lengths and ways of sending, replies, batches, full rings, sleeping and waking by the real doorbell,
-//! notices, and frames in a large mailbox.
+//! Both endpoints of a link in one process, on one mapping, each with its own thread. The tests cover frames of all
+//! lengths and forms of sending, replies, batches, full rings, sleeping and waking by the real doorbell, notices, and
+//! frames in a large mailbox.
 //!
-//! `cargo xtask test tsan` runs this under ThreadSanitizer: once as it is, and once for each race that can be
+//! `cargo xtask test tsan` runs this under ThreadSanitizer: once unchanged, and once for each race that can be
 //! planted (`FARJUMP_PLANTED`), which it must find. Only the channels and atomics connect the threads.
 
 mod endpoints;
@@ -55,15 +55,15 @@ fn run(left: impl FnOnce() + Send, right: impl FnOnce() + Send, failed: &AtomicB
     thread::scope(|scope| {
         let left = scope.spawn(move || noting(Box::new(left)));
         let right = scope.spawn(move || noting(Box::new(right)));
-        // ThreadSanitizer knows that code after `join` follows the thread. It does not know how `scope`
-        // waits.
+        // ThreadSanitizer knows that code after `join` follows the thread. It does not know this for the wait of
+        // `scope`.
         let ended = [left.join(), right.join()];
         assert!(ended.iter().all(Result::is_ok), "a side failed");
     });
 }
 
-/// Runs both sides. The left thread sends frames; some want a reply, and some of these are sent alone. Now
-/// and then it gives notice, except with a large mailbox, where notices serve its credit.
+/// Runs both threads. The left thread sends frames; some want a reply, and some of these are sent alone. Now and then
+/// it gives notice, except with a large mailbox, where notices serve its credit.
 fn converse(has_large: bool) {
     plant();
     let step = move |token| Step::drawn(token, has_large);

@@ -1,4 +1,4 @@
-//! One side of a link, used by one thread: the frames that it sends and expects, and how it waits.
+//! One endpoint of a link, used by one thread: the frames that it sends and expects, and its waits.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use farjump_core::channel::{Armed, Channel, Polled, Received, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Seconds that a side sleeps when its sleep is unbounded. Links wake by themselves much earlier, so that
-/// there a lost wake-up costs time and no frame. Here it fails the test.
+/// Seconds that an endpoint sleeps when its sleep is unbounded. Links wake by themselves much earlier, so there a
+/// lost wake-up costs time and no frame. Here it fails the test.
 const SOUNDLY: u32 = 60;
 /// Token of the reply to a notice.
 const HEARD: u32 = u32::MAX;
 
-/// A way of sending a frame.
+/// The form of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Line,
@@ -33,14 +33,14 @@ pub(crate) struct Step {
     pub(crate) way: Way,
     pub(crate) len: usize,
     pub(crate) answer: bool,
-    /// The source waits for its reply before it sends the next one.
+    /// The source waits for its reply before it sends the next frame.
     pub(crate) alone: bool,
     /// Number of spins of this step's waits before they sleep.
     pub(crate) spins: u32,
 }
 
 impl Step {
-    /// Draws the frame with this token; both sides draw the same.
+    /// Draws the frame with this token; both threads draw the same.
     pub(crate) fn drawn(token: u32, has_large: bool) -> Step {
         let mut state = (u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |bound: u64| {
@@ -104,7 +104,7 @@ fn answer_len(token: u32) -> usize {
 pub(crate) struct Peer<'c> {
     pub(crate) channel: &'c mut Channel,
     pub(crate) second: Option<&'c mut Channel>,
-    /// Set when the other side failed.
+    /// Set when the other thread has failed.
     failed: &'c AtomicBool,
     /// Number of spins of the current wait before it sleeps.
     spins: u32,
@@ -130,8 +130,8 @@ impl<'c> Peer<'c> {
             match self.try_send(&step.plan(Kind::Call, token), step.way, step.len) {
                 Ok(()) => break self.idle = 0,
                 Err(SendError::Full) if step.way == Way::Large => {
-                    // No doorbell signals credit of the large mailbox. A skip may hold it back, which the
-                    // other side passes when it checks the mailbox. A link gives notice for the same reason.
+                    // No doorbell signals credit of the large mailbox. A skip may hold the credit back, until the
+                    // receiver passes it when it checks the mailbox. A link gives notice for the same reason.
                     self.channel.notify().unwrap();
                     if !self.take_answer() {
                         thread::sleep(Duration::from_micros(50));
@@ -200,7 +200,7 @@ impl<'c> Peer<'c> {
         true
     }
 
-    /// Takes the call with this token, if it is there, and replies to it.
+    /// Takes the call with this token, if it has come, and replies to it.
     pub(crate) fn take(&mut self, token: u32, step: &Step) -> bool {
         self.spins = step.spins;
         let frame = match self.channel.poll().unwrap() {
@@ -252,7 +252,7 @@ impl<'c> Peer<'c> {
         loop {
             match self.try_send(&plan, way, len) {
                 Ok(()) => break,
-                // The source takes replies whatever it waits for.
+                // The source takes replies during any of its waits.
                 Err(SendError::Full) => self.rest(),
                 Err(error) => panic!("{error}"),
             }

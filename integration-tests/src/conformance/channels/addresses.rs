@@ -1,4 +1,4 @@
-//! Addresses come from other processes: every wrong one gives an error and does no harm.
+//! Addresses come from other processes: every wrong one causes an error and no harm.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -19,8 +19,8 @@ const RANDOM: usize = 20;
 /// Most bytes of a random address where the honest one has none.
 const MADE_UP: usize = 64;
 
-/// Addresses that are cut off, too long or random, and addresses without their descriptors or their stream,
-/// are refused by name.
+/// Checks that wrong addresses are refused by name: addresses that are cut off, too long or random, and addresses
+/// without their descriptors or their stream.
 pub(super) fn addresses(subject: &Subject) -> Counted {
     let mut pair = subject.make();
     let peer = open(&mut *pair.target)?;
@@ -35,7 +35,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
         "an address with descriptors, of which the capabilities say nothing"
     );
     let mut refused = 0;
-    // With valid descriptors, so that only the bytes are wrong.
+    // The descriptors are valid, so that only the bytes are wrong.
     let honest = honest.bytes.clone();
     let len = honest.len();
     for len in (0..len).step_by(len.div_ceil(CUTS).max(1)).chain(len.checked_sub(1)) {
@@ -53,7 +53,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
         let bare = Address { bytes, descriptors: Vec::new(), stream: None };
         refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
     }
-    // After all that an honest one still works.
+    // After all of these an honest address still works.
     drop(peer);
     let request = request();
     connect::connect(&mut *pair.source, &mut *pair.target, &request)?;

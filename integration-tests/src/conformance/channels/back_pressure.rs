@@ -14,10 +14,10 @@ const FULL: u32 = 500;
 const ENOUGH: u64 = 8 << 20;
 /// Length of a payload, in bytes.
 const SIZE: usize = 1000;
-/// Number of times that it is filled and emptied.
+/// Number of times that the path is filled and emptied.
 const ROUNDS: u32 = 30;
 
-/// Fills the path until it is full, then takes everything; over and over.
+/// Fills the path, then takes everything, over and over.
 pub(super) fn full(subject: &Subject) -> Counted {
     let one_sided = subject.make().source.capabilities().inbox == InboxKind::OneSided;
     let mut ends = Ends::connect(subject, RING, RING / 2)?;

@@ -27,8 +27,8 @@ pub(super) struct Raw {
 }
 
 impl Raw {
-    /// Connects a pair of the subject's with regions for rings of `ring` bytes and frames of up to
-    /// `max_frame`, or up to the path's limit.
+    /// Connects one of the subject's pairs with regions for rings of `ring` bytes and frames of up to `max_frame`, or
+    /// up to the path's limit.
     pub(super) fn connect(subject: &Subject, ring: usize, max_frame: usize) -> Result<Raw, Failure> {
         let mut pair = subject.make();
         let capabilities = [pair.source.capabilities(), pair.target.capabilities()];
@@ -78,7 +78,7 @@ impl Ends {
         Ok(Ends { left, right, keep: raw.keep })
     }
 
-    /// Closes both, and asks the pair for core's violations.
+    /// Closes both channels, and fails if the pair noticed a violation by core.
     pub(super) fn close(self, counted: u64) -> Counted {
         let Ends { left, right, keep } = self;
         drop((left, right));
@@ -86,7 +86,7 @@ impl Ends {
         Ok(counted)
     }
 
-    /// Lets both make progress, as an idle receiver does.
+    /// Lets both channels make progress, as an idle receiver does.
     pub(super) fn progress(&mut self) -> Result<(), Failure> {
         self.left.progress(true)?;
         self.right.progress(true)?;

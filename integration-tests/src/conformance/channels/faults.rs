@@ -12,7 +12,7 @@ use crate::conformance::failure::Failure;
 use crate::conformance::subject::{Pair, Subject};
 use crate::fakes::{FakeOneSided, FakeTwoSided, Rule};
 
-/// Turns without movement after which a link counts as stalled: far more than anything is held back for.
+/// Turns without movement after which a link counts as stalled: far more than any frame is held back for.
 const STALLED: u32 = 300;
 
 fn with(fault: Fault, odds: PerMille, hold: Hold) -> Faults {
@@ -66,7 +66,7 @@ fn run_until_stalled(ends: &mut Ends, style: Style<'_>, frames: u64) -> Result<u
     Ok(receiver.taken())
 }
 
-/// Links with one kind of fault, until enough frames have arrived and enough were spoilt. Fails at the first
+/// Makes links with one kind of fault, until enough frames have arrived and enough were spoilt. Fails at the first
 /// wrong frame.
 fn nothing_torn_surfaces(
     rule: ArrivalRules,
@@ -134,7 +134,7 @@ fn a_trailer_that_never_comes_is_seen_as_a_part_for_ever() {
     let faults = with(Fault::HoldLastWord, PerMille::ALWAYS, Hold::Forever);
     let inner = || Box::new(FakeOneSided::new(Rule::InOrder, 6)) as Box<dyn Transport>;
     let (mut ends, _) = spoilt(inner, ArrivalRules::IN_ORDER, 6, faults);
-    // The first five frames are spared.
+    // The injector spares the first five frames.
     assert_eq!(run_until_stalled(&mut ends, style(6), 100).unwrap(), 5);
     for _ in 0..1000 {
         assert!(matches!(ends.right.poll(), Ok(Polled::Partial)));
@@ -161,7 +161,7 @@ fn a_link_that_breaks_is_an_error_for_every_operation_and_what_had_come_was_righ
     }
 }
 
-/// A subject whose source is spoilt, and claims that all is well.
+/// A subject whose source spoils frames and claims not to.
 fn liar(rule: ArrivalRules, faults: Faults, inner: fn() -> Box<dyn Transport>) -> Subject {
     Subject::new("liar", rule, move || {
         Pair::new(Box::new(FaultInjector::new(inner(), 9, faults).offering(rule)), inner())

@@ -9,13 +9,13 @@ use super::stream::{Company, Patience, Receiver, Sender, Style, both};
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
 
-/// Around every boundary: nothing, words, a payload in the header's line with and without a trailer, lines,
-/// pages.
+/// Lengths of payloads around every boundary: nothing, words, a payload in the header's line with and without a
+/// trailer, lines, pages.
 pub(super) const SIZES: [usize; 37] = [
     0, 1, 7, 8, 9, 16, 23, 24, 31, 32, 33, 39, 40, 41, 47, 48, 55, 56, 57, 63, 64, 65, 95, 96, 97, 119, 120,
     121, 127, 128, 129, 255, 1000, 2047, 4095, 4096, 4097,
 ];
-/// Number of those in [`SIZES`] of which a small ring holds many.
+/// Number of those in [`SIZES`] of which many fit in a small ring.
 const SMALL: usize = 32;
 /// Length of a small ring, and of a large one, in bytes.
 const RING: usize = 16 << 10;
@@ -24,12 +24,12 @@ const LARGE_RING: usize = 256 << 10;
 /// Lengths of payloads for a large ring.
 const LARGE: [usize; 10] =
     [5000, 8191, 8192, 16384, 65535, 65536, 65537, 100_000, LARGE_RING / 2, LARGE_RING - 8192];
-/// Bytes of the longest frame besides its payload, rounded up to lines: a payload shorter than the limit by
+/// Bytes of the longest frame besides its payload, rounded up to lines. A payload that is shorter than the limit by
 /// this makes a frame of exactly the limit, with or without a trailer.
 pub(super) const OVERHEAD: usize = 72;
 
-/// Every size class, with code, alignments and shrunken payloads in between, and frames as long as the ring
-/// or the path.
+/// Sends every size class, with code, alignments and shrunken payloads in between, and frames as long as the ring or
+/// the path.
 pub(super) fn sizes(subject: &Subject) -> Counted {
     let mut counted = 0;
     let mut ends = Ends::connect(subject, LARGE_RING, LARGE_RING)?;
@@ -43,14 +43,14 @@ pub(super) fn sizes(subject: &Subject) -> Counted {
     counted += both_ways(&mut ends, Style { seed: 2, sizes: &fitting, varied: false }, 60)?;
     ends.close(0)?;
 
-    // The longest, from positions all over the ring.
+    // The longest frames, from positions all over the ring.
     let mut ends = Ends::connect(subject, LARGE_RING, LARGE_RING)?;
     let sizes = [longest, 0, 41, 3000];
     counted += both_ways(&mut ends, Style { seed: 3, sizes: &sizes, varied: false }, 60)?;
     ends.close(counted)
 }
 
-/// Many laps of a small ring in both directions at once. The two ends take turns by a seed.
+/// Sends many laps of a small ring in both directions at once. The two channels take turns by a seed.
 pub(super) fn laps(subject: &Subject) -> Counted {
     let mut ends = Ends::connect(subject, RING, RING / 2)?;
     let style = Style { seed: 4, sizes: &SIZES[..SMALL], varied: true };
@@ -58,7 +58,7 @@ pub(super) fn laps(subject: &Subject) -> Counted {
     ends.close(counted)
 }
 
-/// The same with a thread for each end.
+/// Does the same with a thread for each channel.
 pub(super) fn threads(subject: &Subject) -> Counted {
     let (mut left, mut right, keep) = Ends::connect(subject, RING, RING / 2)?.split();
     let frames = subject.frames(20, 10_000);
@@ -101,7 +101,7 @@ fn one_end(
     Ok(receiver.taken())
 }
 
-/// Sends `frames` frames in each direction, compares and takes them. The ends take turns by the seed.
+/// Sends `frames` frames in each direction, compares and takes them. The channels take turns by the seed.
 pub(super) fn both_ways(ends: &mut Ends, style: Style<'_>, frames: u64) -> Counted {
     let back = Style { seed: !style.seed, ..style };
     let mut streams = [(Sender::new(style), Receiver::new(style)), (Sender::new(back), Receiver::new(back))];

@@ -1,4 +1,4 @@
-//! Memory that one end lends and the other reads, while the lender does nothing.
+//! Memory that one endpoint lends and the other reads, while the lender does nothing.
 
 use std::ptr::NonNull;
 
@@ -14,7 +14,7 @@ const RING: usize = 16 << 10;
 /// Lengths that are read: around a page, and in more than one part.
 const LENGTHS: [usize; 5] = [1, 64, 4095, 4097, (5 << 20) + 3];
 
-/// Lends memory and reads it in both directions; changed keys, and a loan that has ended.
+/// Lends memory and reads it in both directions. Also reads by changed keys, and after a loan has ended.
 pub(super) fn lending(subject: &Subject) -> Counted {
     let mut ends = Ends::connect(subject, RING, RING / 2)?;
     let lends = [ends.left.lender().is_some(), ends.right.lender().is_some()];

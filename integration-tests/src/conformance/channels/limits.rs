@@ -1,4 +1,4 @@
-//! Capabilities: each verifiable claim, and both sides of each limit.
+//! Capabilities: each verifiable claim, and values on both sides of each limit.
 
 use farjump_core::channel::{Polled, SendError};
 use farjump_core::frame::{DELIVERED_HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Plan};
@@ -56,8 +56,8 @@ fn of_transport(transport: &mut dyn Transport, rule: ArrivalRules) -> Counted {
     Ok(5)
 }
 
-/// Checks the executable alias of the region, if the endpoint claims to support one: the same at each call,
-/// and of the same bytes.
+/// Checks the executable alias of the region, if the endpoint claims to support one: it is the same at each call, and
+/// shows the same bytes.
 fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure> {
     if !in_place {
         let refused =
@@ -113,7 +113,8 @@ fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize, wakes: 
     }
 }
 
-/// Frames of the limit pass, frames over it are refused with both numbers, and the link stays usable.
+/// Checks that frames of the limit pass, that frames over it are refused with both numbers, and that the link stays
+/// usable.
 pub(super) fn limits(subject: &Subject) -> Counted {
     let path = subject.max_frame()?;
     let mut tried = 0;
@@ -160,7 +161,7 @@ fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<()
             Err(SendError::Full) => {}
             reply => return Ok(reply.map(drop)),
         }
-        // The rest of the ring is skipped first, which the other end must see.
+        // The rest of the ring is skipped first, and the receiver has to see that.
         let seen = ends.right.poll()?;
         ensure!(matches!(seen, Polled::Nothing | Polled::Partial), "nothing was sent and {seen:?} came");
         ends.progress()?;
@@ -168,7 +169,7 @@ fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<()
     }
 }
 
-/// The backend itself refuses writes past the region and messages over the limit, and writes nothing.
+/// Checks that the backend itself refuses writes past the region and messages over the limit, and writes nothing.
 fn past_the_end(subject: &Subject) -> Counted {
     let raw = Raw::connect(subject, RING, RING)?;
     // The pair is not judged: core did not do this.
@@ -187,7 +188,7 @@ fn past_the_end(subject: &Subject) -> Counted {
 fn outside(mut remote: Box<dyn RemoteMemory>, local: &dyn LocalMemory, name: &str) -> Counted {
     let region = remote.len();
     let bytes = [0xff; 128];
-    // Nothing is put, so these are allowed.
+    // An empty put is allowed.
     remote.put(0, &[], 0)?;
     remote.put(region, &[], 0)?;
     let mut refused = 0;

@@ -1,5 +1,5 @@
-//! The peer goes: the remaining endpoint gets an error, or hears nothing, and frames that had arrived are
-//! still there.
+//! The peer ends: the remaining endpoint gets an error, or receives nothing, and frames that had arrived are still
+//! there.
 
 use farjump_core::channel::{Channel, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
@@ -13,10 +13,10 @@ use crate::conformance::subject::Subject;
 const RING: usize = 16 << 10;
 /// Attempts of an endpoint that is alone.
 const TRIES: u32 = 2_000;
-/// Frames that had arrived when the peer went.
+/// Frames that had arrived when the peer ended.
 const FRAMES: u64 = 5;
 
-/// Drops one endpoint with frames under way, and uses the other in every way.
+/// Drops one endpoint with frames on their way, and uses the other in every way.
 pub(super) fn peer_gone(subject: &Subject) -> Counted {
     let mut counted = 0;
     for round in 0..10 {

@@ -37,7 +37,7 @@ pub(super) fn sleeping(subject: &Subject) -> Counted {
     Ok(sleeps)
 }
 
-/// One end of the game; returns its number of sleeps.
+/// Plays one end of the game; returns its number of sleeps.
 fn play(channel: &mut Channel, begins: bool, rounds: u64, company: &Company) -> Counted {
     let style = |seed| Style { seed, sizes: &[0, 40, 41, 700], varied: false };
     let (out, back) = if begins { (50, 51) } else { (51, 50) };
@@ -49,7 +49,7 @@ fn play(channel: &mut Channel, begins: bool, rounds: u64, company: &Company) -> 
             throw(channel, &mut sender)?;
         }
         sleeps += catch(channel, &mut receiver, company)?;
-        // Frames then arrive while the other is awake, falling asleep, and asleep.
+        // With this pause, frames arrive while the other is awake, falling asleep, and asleep.
         for _ in 0..rng.u32(0..DAWDLE) {
             std::hint::spin_loop();
         }

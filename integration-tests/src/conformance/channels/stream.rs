@@ -1,5 +1,4 @@
-//! A stream of frames that its receiver knows to the byte: number and seed determine everything about a
-//! frame.
+//! A stream of frames whose bytes the receiver can compute: number and seed determine everything about a frame.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -15,7 +14,7 @@ use crate::conformance::pattern;
 
 /// Time without any movement after which a stream counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Polls that sum up a frame of 16 MiB twice, and save up for it.
+/// Polls that compute the sum of a frame of 16 MiB twice, and save up for it.
 const LOOKS: u32 = 8192;
 /// Value of the unused bytes of a payload's space.
 const UNUSED: u8 = 0xee;
@@ -31,7 +30,7 @@ pub(super) struct Style<'a> {
     pub(super) seed: u64,
     /// Lengths of payloads to draw from.
     pub(super) sizes: &'a [usize],
-    /// Whether some frames carry code, request alignment, and use less than they reserved.
+    /// True if some frames carry code, request alignment, and use less than they reserved.
     pub(super) varied: bool,
 }
 
@@ -50,7 +49,7 @@ struct Shape {
     name: &'static str,
     id: CodeId,
     epoch: u64,
-    /// Whether it is sent in one step from bytes elsewhere.
+    /// Whether one step sends it from bytes elsewhere.
     in_one: bool,
 }
 
@@ -113,7 +112,7 @@ impl Shape {
 pub(super) struct Sender<'a> {
     style: Style<'a>,
     number: u64,
-    /// The frame is finished and kept: the backend could not take it.
+    /// True if the frame is finished and kept, because the backend could not take it.
     made: bool,
 }
 
@@ -127,7 +126,7 @@ impl<'a> Sender<'a> {
         self.number
     }
 
-    /// Sends the next frame if possible now.
+    /// Sends the next frame if that is possible now.
     pub(super) fn send(&mut self, channel: &mut Channel) -> Result<bool, Failure> {
         let shape = self.style.shape(self.number);
         let image = image(shape.image, self.style.seed, self.number);
@@ -215,7 +214,7 @@ impl<'a> Receiver<'a> {
         self.partial
     }
 
-    /// Whether a frame was wrong when it counted as arrived, and right a moment later.
+    /// Returns whether a frame was wrong when it counted as arrived, and right a moment later.
     pub(super) fn found_torn(&self) -> bool {
         self.torn
     }
@@ -276,9 +275,9 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Polls for a frame. Under the rule with a checksum, polls as often as one more sum of a torn frame needs. A
-/// poll sums up a part of it, and polls in between save up for the next sum. Background movers of frames run
-/// only between two of these calls.
+/// Polls for a frame. Under the rule with a checksum, it polls as often as one more sum of a torn frame needs. A poll
+/// sums up a part of the frame, and polls in between save up for the next sum. Background movers of frames run only
+/// between two of these calls.
 fn look(channel: &mut Channel) -> Result<Polled<'_>, TransportError> {
     let before = channel.summed();
     for _ in 0..LOOKS {
@@ -322,8 +321,8 @@ impl Patience {
     }
 }
 
-/// Two ends in two threads. Frames of one may need its progress until the other has them, so neither leaves
-/// alone.
+/// Two channels in two threads. Frames of one may need its progress until the other has them, so each thread stays
+/// until both are done.
 #[derive(Default)]
 pub(super) struct Company {
     finished: AtomicU32,
@@ -331,13 +330,13 @@ pub(super) struct Company {
 }
 
 impl Company {
-    /// Fails once the other end has failed: there is nothing to wait for any more.
+    /// Fails once the other channel has failed: there is nothing left to wait for.
     pub(super) fn check(&self) -> Result<(), Failure> {
         ensure!(!self.failed.load(Relaxed), "{OTHER_FAILED}");
         Ok(())
     }
 
-    /// Runs one end's work, and stays until the other one's is done too.
+    /// Runs one channel's work, and stays until the other one's is done, too.
     pub(super) fn work(
         &self,
         channel: &mut Channel,
@@ -360,7 +359,7 @@ impl Company {
     }
 }
 
-/// The sum of two ends' counts. Of two failures, the one that is not only about the other.
+/// The sum of two channels' counts. Of two failures, the one that is not only about the other.
 pub(super) fn both(one: Result<u64, Failure>, other: Result<u64, Failure>) -> Result<u64, Failure> {
     match (one, other) {
         (Ok(one), Ok(other)) => Ok(one + other),

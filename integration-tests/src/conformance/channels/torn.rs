@@ -1,5 +1,5 @@
-//! Any number of frames in one direction, of every size that a packet can have and more, each byte compared
-//! the moment the frame counts as arrived. Also under a rule that the path does not honour, to check that the
+//! Any number of frames in one direction, of every size that a packet can have and more. Each byte is compared the
+//! moment the frame counts as arrived. This also runs under a rule that the path does not honour, to check that the
 //! receiver can see a torn frame.
 
 use std::thread;
@@ -26,16 +26,15 @@ pub struct Stream {
     pub whole: u64,
     /// Polls that found a frame without its end, for which the rule makes the receiver wait.
     pub partial: u64,
-    /// The first frame that was wrong when it counted as arrived, and right a moment later; the stream ended
-    /// there.
+    /// The first frame that was wrong when it counted as arrived, and right a moment later. The stream ends there.
     pub torn: Option<String>,
 }
 
-/// Sends `frames` frames of 8 B to 8 KiB from one thread to another over the subject's path, under `rule`,
-/// which need not be the subject's own.
+/// Sends `frames` frames of 8 B to 8 KiB from one thread to another over the subject's path, under `rule`, which need
+/// not be the subject's own.
 ///
 /// # Errors
-/// Anything wrong except a torn frame.
+/// Any fault except a torn frame.
 pub fn stream(subject: &Subject, rule: ArrivalRules, frames: u64) -> Result<Stream, Failure> {
     let (mut left, mut right, keep) = Ends::connect_under(subject, rule, RING, RING / 2)?.split();
     let style = Style { seed: 60, sizes: &SIZES, varied: false };

@@ -1,5 +1,5 @@
-//! A receiver that takes the last word of a write for its end, like programs that poll it: tests whether this
-//! path can be seen to tear writes. No rule of farjump relies on the last word; the check shows why.
+//! A receiver that takes the last word of a write for its end, like programs that poll it. Tests whether this path
+//! tears writes visibly. No rule of farjump relies on the last word; the check shows why.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread;
@@ -83,16 +83,16 @@ pub fn last_words(subject: &Subject, writes: u64) -> Result<LastWords, Failure> 
     })
 }
 
-/// Makes the writes, each when the one before has been taken. Between two steps of progress the other thread
-/// polls at least once: on a shared processor, a path that moves bytes only in these steps would otherwise be
-/// polled only after the end.
+/// Makes the writes, each when the one before has been taken. Between two steps of progress the other thread polls at
+/// least once. On a shared processor, a path that moves bytes only in these steps would otherwise be polled only
+/// after the end.
 fn write_all(
     remote: Box<dyn RemoteMemory>,
     writes: u64,
     taken: &AtomicU64,
     looks: &AtomicU64,
 ) -> Result<(), Failure> {
-    // The bytes stay in place until they have arrived, or the path is gone, which is dropped first.
+    // The bytes stay in place until they have arrived, or until the path is gone, which is dropped first.
     let mut bytes: Vec<u8>;
     let mut remote = remote;
     for number in 0..writes {
@@ -131,7 +131,7 @@ fn offset(number: u64) -> usize {
     number as usize * STEP % lines * 64
 }
 
-/// Whether the last word of a write has arrived.
+/// Returns whether the last word of a write has arrived.
 fn arrived(local: &dyn LocalMemory, number: u64) -> bool {
     let at = offset(number) + length(number) - 8;
     // SAFETY: `LocalMemory` guarantees its bytes while it is borrowed, `last_words` has checked that they are

@@ -15,25 +15,25 @@ use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::subject::Subject;
 
-/// Name of the subject that a process was started for; the variable marks a process as a child.
+/// Variable with the name of the subject for which a process was started; it marks a process as a child.
 const SUBJECT: &str = "CONFORMANCE_CHILD_FOR";
 /// The target's own folder.
 const FOLDER: &str = "CONFORMANCE_CHILD_FOLDER";
-/// The file that its `target_args` show; absent if they are a word.
+/// Variable with the file that is the data of its `target_args`; not set if they are a word.
 const FILE: &str = "CONFORMANCE_CHILD_FILE";
 /// The address at which it listens.
 const LISTEN: &str = "CONFORMANCE_CHILD_LISTEN";
 /// Exit status after playing a role; a process without a role exits with 0.
 const PLAYED: i32 = 42;
-/// Longest life of a child in every case.
+/// Longest life of a child, in case it hangs.
 const LIFE: Duration = Duration::from_secs(300);
 
-/// Whether the suite started this process.
+/// Returns whether the suite started this process.
 pub(crate) fn is_child() -> bool {
     env::var_os(SUBJECT).is_some()
 }
 
-/// Whether the suite started this process to play the target of `subject`.
+/// Returns whether the suite started this process to play the target of `subject`.
 pub(crate) fn is_child_for(subject: &Subject) -> bool {
     env::var_os(SUBJECT).is_some_and(|name| name == subject.name())
 }
@@ -75,7 +75,7 @@ pub(super) struct Role<'a> {
     pub(super) listen: String,
 }
 
-/// Makes the program that `command` starts play this role, with commands by standard input from the other end
+/// Makes the program that `command` starts play this role. Its commands come over standard input from the other end
 /// of `stream`.
 pub(super) fn give_role<'c>(
     command: &'c mut Command,
@@ -90,13 +90,13 @@ pub(super) fn give_role<'c>(
     }
 }
 
-/// Whether a child with this status has played its role to the end.
+/// Returns whether a child with this status has played its role to the end.
 pub(super) fn played(status: ExitStatus) -> bool {
     status.code() == Some(PLAYED)
 }
 
-/// The words that run this program: under an emulator, which does not see the programs that it starts, by the
-/// program in `FARJUMP_TEST_RUNNER`.
+/// The words that run this program. An emulator does not see the programs that an emulated one starts; then the
+/// program in `FARJUMP_TEST_RUNNER` runs it.
 pub(super) fn own_program() -> std::io::Result<Vec<OsString>> {
     let runner = env::var_os("FARJUMP_TEST_RUNNER");
     Ok(runner.into_iter().chain([env::current_exe()?.into_os_string()]).collect())
@@ -106,7 +106,7 @@ pub(super) fn own_program() -> std::io::Result<Vec<OsString>> {
 pub(super) struct Child(process::Child);
 
 impl Child {
-    /// Starts one that listens at `listen`. Returns it, and the stream for commands.
+    /// Starts a child that listens at `listen`. Returns it, and the stream for commands.
     pub(super) fn start(
         subject: &Subject,
         folder: &Path,
@@ -141,7 +141,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail if it has ended already.
+        // Both calls fail if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

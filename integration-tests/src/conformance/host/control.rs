@@ -9,17 +9,17 @@ use crate::conformance::failure::{Failure, ensure};
 /// A command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
-    /// Replied to with the address once the target listens.
+    /// Responds with the address once the target listens.
     Ready,
     /// The word at `target_args`.
     Word,
-    /// Drop this code: 1 if it was there.
+    /// Drops this code; responds with 1 if it was in the store.
     Forget([u8; 16]),
     /// The counters.
     Counts,
     /// The output of injected code.
     Printed,
-    /// End at once, as if killed: there is no response.
+    /// Ends at once, as if killed: there is no response.
     Die,
 }
 
@@ -78,7 +78,7 @@ impl Counts {
     }
 }
 
-/// The commanding end.
+/// The end that sends commands.
 pub(crate) struct Commands {
     stream: BufReader<Stream>,
 }
@@ -97,7 +97,7 @@ impl Commands {
         (0..count).map(|_| self.line().map_err(gone)).collect()
     }
 
-    /// Makes a target on another machine die, and waits until nothing is left of it.
+    /// Makes a target on another machine die, and waits until nothing of it is left.
     pub(crate) fn die(mut self) -> Result<(), Failure> {
         let reply = writeln!(self.stream.get_mut(), "{}", Command::Die.to_line()).and_then(|()| self.line());
         let reply = reply.map_err(|error| Failure::new(format!("a target that was to die: {error}")))?;
@@ -122,7 +122,7 @@ impl Commands {
     }
 }
 
-/// The responding end, which never waits.
+/// The end that responds, which never waits.
 pub(crate) struct Questions {
     stream: Stream,
     line: Vec<u8>,
@@ -132,7 +132,7 @@ pub(crate) struct Questions {
 pub(crate) enum Asked {
     Nothing,
     Question(Command),
-    /// The commanding end is gone.
+    /// The end that sends commands is gone.
     End,
 }
 
@@ -154,7 +154,7 @@ impl Questions {
             Ok(0) => return Ok(Asked::End),
             Ok(len) => self.line.extend(&bytes[..len]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Asked::Nothing),
-            // Killed with a command open.
+            // The other end was killed with a command open.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(Asked::End),
             Err(error) => return Err(error.into()),
         }

@@ -1,5 +1,4 @@
-//! Hosts of targets: a thread of this process, a process of its own, or another machine. Checks cannot tell
-//! which.
+//! Hosts of targets: a thread of this process, a process of its own, or another machine. To checks they are alike.
 
 mod child;
 mod control;
@@ -33,7 +32,7 @@ pub(super) use target::{Args, MAILBOX, MAX_PAYLOAD};
 
 /// Upper bound of the bytes of a frame beside its payload, with the code of any of the suite's functions.
 pub(super) const AROUND: usize = 8 << 10;
-/// Longer than anything honest takes.
+/// Longer than any honest operation takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The fixture of a check: a subject, and the host of its targets.
@@ -75,9 +74,9 @@ impl Fixture {
         &self.subject
     }
 
-    /// Number of frames for a check: `share` thousandths of the volume, at least `least`. The whole share is
-    /// sent in mode cached, between processes if the subject has any. A tenth tests the other modes as well:
-    /// its frames fill the mailbox many times, and the number of frames changes nothing else.
+    /// Number of frames for a check: `share` thousandths of the volume, at least `least`. The whole share is sent in
+    /// mode cached, between processes if the subject can run so. A tenth tests the other modes as well: its frames
+    /// fill the mailbox many times, and the number of frames changes nothing else.
     pub(super) fn frames(&self, share: u64, least: u64) -> u64 {
         let within_one = matches!(self.level, Level::Threads(_));
         let whole = self.mode() == Mode::Cached && !(within_one && self.subject.is_between_processes());
@@ -92,7 +91,7 @@ impl Fixture {
         Ok(host)
     }
 
-    /// Asks all pairs for violations. To be called when links and targets are gone.
+    /// Fails if a pair noticed a violation by core. Call this after links and targets have ended.
     pub(super) fn end(self) -> Result<(), Failure> {
         let wrong: Vec<_> = self.keeps.borrow().iter().flat_map(Keep::verdict).collect();
         ensure!(wrong.is_empty(), "the transport says that core broke the contract: {}", wrong.join("; "));
@@ -128,7 +127,7 @@ fn port_of(address: &str) -> Result<u16, Failure> {
     Ok(address.rsplit(':').next().unwrap_or_default().parse()?)
 }
 
-/// A target that accepts commands, and can be ended.
+/// A target that accepts commands, and that the check can end.
 pub(super) struct Host<'s> {
     fixture: &'s Fixture,
     args: Args,
@@ -145,7 +144,7 @@ struct Running {
 enum Place {
     Thread(JoinHandle<Result<(), Failure>>),
     Process(Child),
-    /// Its process is another program's child.
+    /// A process that is another program's child.
     Elsewhere,
     /// A thread of another process.
     Partner,
@@ -188,12 +187,12 @@ impl Host<'_> {
                 running.address = lines.concat();
                 Ok(())
             }
-            // If it did not even start, it says why itself.
+            // A target that did not even start reports the reason itself.
             Err(failure) => Err(self.stop().err().unwrap_or(failure)),
         }
     }
 
-    /// Ends the target without telling its sources, and starts another one at the same address.
+    /// Ends the target without a message to its sources, and starts another one at the same address.
     pub(super) fn restart(&mut self) -> Result<(), Failure> {
         let port = port_of(self.running.as_ref().map_or("", |running| &running.address))?;
         match self.running.take() {
@@ -213,7 +212,7 @@ impl Host<'_> {
 
     fn stop(&mut self) -> Result<(), Failure> {
         let Some(Running { commands, place, .. }) = self.running.take() else { return Ok(()) };
-        // The end of the connection ends it.
+        // The target ends with its connection.
         match place {
             Place::Elsewhere | Place::Partner => commands.end(),
             Place::Thread(thread) => {
@@ -294,7 +293,7 @@ impl Host<'_> {
 
 impl Drop for Host<'_> {
     fn drop(&mut self) {
-        // The check has noticed a failed target, because it got no responses.
+        // The check has noticed a failed target: it got no responses.
         if let Err(failure) = self.stop() {
             eprintln!("the target of {} ended: {failure}", self.fixture.subject.name());
         }

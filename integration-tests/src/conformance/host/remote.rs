@@ -1,10 +1,9 @@
-//! Targets on another machine, started by a program there at the request of this one. If none can be started,
-//! that program plays them itself, in threads.
+//! Targets on another machine. A program there starts them at the request of this one. If it can start no processes,
+//! it plays them itself, in threads.
 //!
-//! A connection is one target. The requester writes the target's role, in lines, and the file that it shows,
-//! if any. The program there responds `started` or `refused: WHY`. From then on the connection carries
-//! commands (`control.rs`) to the target until there are no more; the program writes `ended: STATUS` behind
-//! the last response.
+//! A connection is one target. The requester writes the target's role, in lines, and the file that is its data, if
+//! any. The program there responds `started` or `refused: WHY`. From then on the connection carries commands
+//! (`control.rs`) to the target until there are no more. The program writes `ended: STATUS` behind the last response.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -23,7 +22,7 @@ use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::libraries::libraries;
 use crate::conformance::subject::Subject;
 
-/// Longest file that a target is given, in bytes.
+/// Longest file for a target, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 /// Longest line of a request, in bytes.
 const MAX_LINE: u64 = 256;
@@ -47,7 +46,7 @@ struct Wanted {
     port: u16,
     /// Whether it has the libraries itself.
     local: bool,
-    /// The bytes of the file that it shows; a word without one.
+    /// The bytes of the file that is its data; without one the data is a word.
     file: Option<Vec<u8>>,
 }
 
@@ -109,7 +108,7 @@ pub(super) fn start(
         let mut request = Vec::new();
         wanted.write(&mut request)?;
         stream.write_all(&request)?;
-        // Nothing else comes before the first command, so this reads only its own bytes.
+        // No other bytes come before the first command, so this reads only the response.
         let mut reply = String::new();
         BufReader::new(&stream).take(4 * MAX_LINE).read_line(&mut reply)?;
         ensure!(reply.trim_end() == STARTED, "{}", reply.trim_end());
@@ -118,16 +117,15 @@ pub(super) fn start(
     ask().map_err(place)
 }
 
-/// Starts targets for all peers that connect to `listener`, and does not return. `again` returns the
-/// arguments with which this program runs the subject of a name
-/// ([`Subject::between_processes`](super::Subject::between_processes)), if it has one.
+/// Starts targets for all peers that connect to `listener`, and does not return. `again` returns the arguments with
+/// which this program runs the subject of a name ([`Subject::between_processes`](super::Subject::between_processes)),
+/// if there is such a subject.
 ///
 /// **A peer that reaches `listener` can run anything in these targets.** There is no key: use it on a cable
 /// that connects only the two machines of a test.
 ///
 /// # Errors
-/// When connections can no longer be accepted. Errors of one connection go to its peer, and to standard
-/// error.
+/// When connections can no longer be accepted. Errors of one connection go to its peer, and to standard error.
 pub fn serve_targets(
     listener: &TcpListener,
     again: impl Fn(&str) -> Option<Vec<std::ffi::OsString>> + Sync,
@@ -145,10 +143,10 @@ pub fn serve_targets(
     })
 }
 
-/// Plays targets of `subject` in threads of this process for all peers that connect to `listener`, until
-/// `ended` returns `true`; it is called about every millisecond. For processes that cannot be started one by
-/// one, such as the ranks of an MPI job ([`Subject::partnered_by`]). All requesters must be gone by then: the
-/// function waits for targets in use.
+/// Plays targets of `subject` in threads of this process for all peers that connect to `listener`, until `ended`
+/// returns `true`; it is called about every millisecond. This is for processes that cannot be started one by one,
+/// such as the ranks of an MPI job ([`Subject::partnered_by`]). All requesters must be gone by then: the function
+/// waits for targets in use.
 ///
 /// **A peer that reaches `listener` can run anything in this process.** There is no key.
 ///
@@ -191,7 +189,7 @@ impl Order {
     fn take(stream: &TcpStream, folder: &Path) -> Result<Order, Failure> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(IDLE))?;
-        // The requester waits for a response before it writes more: this reads nothing meant for the target.
+        // The requester waits for a response before it writes more, so this reads no bytes for the target.
         let wanted = Wanted::read(&mut BufReader::new(stream))?;
         stream.set_read_timeout(None)?;
         if wanted.local {
@@ -240,7 +238,7 @@ fn attend(
         Ok(child::give_role(command.args(arguments), &role, stream.try_clone()?).spawn()?)
     };
     let mut target = announced(begin(), &stream)?;
-    // Held open until then, so that the requester reads the end when nothing is left of the target.
+    // The stream stays open until then, so that the requester reads its end when nothing of the target is left.
     let status = target.wait()?;
     let word = if child::played(status) { PLAYED.to_owned() } else { status.to_string() };
     // The requester may be gone.

@@ -17,10 +17,10 @@ use crate::conformance::failure::Failure;
 
 /// Bytes of a source's mailbox: small, so that it wraps often, and large enough for payloads of 64 KiB.
 pub(crate) const MAILBOX: usize = 256 << 10;
-/// Longest accepted payload, in bytes: less than the default, because slow devices take seconds for that.
+/// Longest accepted payload, in bytes. It is less than the default, for which slow devices take seconds.
 pub(crate) const MAX_PAYLOAD: usize = 16 << 20;
-/// Size of the arena, in bytes: a target touches all of it first, which takes a slow machine longer than many
-/// a check.
+/// Size of the arena, in bytes. A target touches all of it first, which on a slow machine takes longer than many a
+/// check.
 const ARENA_SIZE: usize = 1 << 20;
 /// Polls that ran something between two checks for commands.
 const BUSY: u32 = 512;
@@ -34,10 +34,10 @@ pub(crate) enum Args {
     File(PathBuf),
 }
 
-/// Folder of the libraries that a target has itself, inside its own; only in mode local.
+/// Folder of the libraries that a target has itself, inside the target's own; only in mode local.
 const LOCAL: &str = "local";
 
-/// Puts libraries into the folder of a target that is to have them itself.
+/// Puts libraries into the folder of a target, which then has them itself.
 pub(super) fn give(folder: &Path, files: &[(String, Vec<u8>)]) -> Result<(), Failure> {
     let local = folder.join(LOCAL);
     std::fs::create_dir(&local)?;
@@ -60,8 +60,8 @@ fn given(folder: &Path) -> Result<Vec<Library>, Failure> {
     Ok(libraries)
 }
 
-/// The key of targets that listen at TCP addresses. It is no secret: a peer that reaches one has been
-/// admitted before.
+/// The key of targets that listen at TCP addresses. It is no secret: a peer that reaches a target has been admitted
+/// before.
 pub(super) fn key() -> Key {
     Key::from_bytes(*b"for a cable between two machines")
 }
@@ -154,14 +154,14 @@ fn reply<'a>(
         }
         Command::Printed => PRINTED.take(),
         Command::Die => {
-            // Like a kill from outside: nothing is closed or sent before.
+            // As with a kill from outside, nothing is closed or sent before.
             let _ = kill_process(getpid(), Signal::KILL);
             Vec::new()
         }
     }
 }
 
-/// Sleeps like a program that also waits for other events: here, commands.
+/// Sleeps as a program does that also waits for other events: here, commands.
 fn sleep(target: &mut Target<'_>, questions: &Questions) -> Result<(), Failure> {
     let slept = match target.arm()? {
         None => Ok(0),
@@ -186,8 +186,7 @@ thread_local! {
     static PRINTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Stands for printf with hello's four arguments: they travel in registers whether or not a function is
-/// variadic.
+/// Stands for printf with hello's four arguments: they travel in registers whether a function is variadic or not.
 unsafe extern "C" fn printf(
     format: *const c_char,
     len: c_int,

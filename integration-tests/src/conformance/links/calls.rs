@@ -14,7 +14,7 @@ const SIZES: [usize; 16] = [0, 1, 8, 31, 32, 33, 39, 40, 41, 63, 64, 65, 127, 10
 const REPLIES: [usize; 14] = [0, 1, 8, 39, 40, 41, 63, 64, 65, 4095, 4096, 30_000, 65_535, 65_536];
 /// Calls in flight at once.
 const IN_FLIGHT: u64 = 64;
-/// Number of such rounds.
+/// Number of rounds of so many calls.
 const ROUNDS: u64 = 8;
 /// Calls of each of several sources: each of [`SIZES`] twice.
 const EACH: u64 = 2 * SIZES.len() as u64;
@@ -36,8 +36,7 @@ pub(super) fn same(found: &[u8], due: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Many calls in flight. Outcomes are taken in any order, by waiting and by polling; some calls are
-/// abandoned.
+/// Makes many calls in flight. Takes their outcomes in any order, by waiting and by polling, and cancels some calls.
 pub(in crate::conformance) fn calls(fixture: &Fixture) -> Counted {
     let host = fixture.host(Args::Word)?;
     let link = host.link()?;
@@ -98,7 +97,7 @@ pub(in crate::conformance) fn replies(fixture: &Fixture) -> Counted {
     Ok(right)
 }
 
-/// Four sources at once, each in a thread of its own; then one goes, and the others continue.
+/// Runs four sources at once, each in a thread of its own; then one ends, and the others continue.
 pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let links: Vec<Link> = (0..4).map(|_| host.link()).collect::<Result<_, _>>()?;
@@ -122,7 +121,7 @@ pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
             one.map(|replied| sum + replied)
         })
     })?;
-    // The four are gone with their threads.
+    // The four sources have ended with their threads.
     wait_for(&mut host, "all sources are gone", |host| Ok(host.counts()?.sources == 0))?;
     let link = host.link()?;
     same(&link.inject(&fixture.libraries.echo, b"still here")?.wait(PATIENCE)?, b"still here")?;

@@ -1,4 +1,4 @@
-//! Code that a target no longer has: dropped, or gone with an earlier run.
+//! Code that a target does not have any more: dropped, or gone with an earlier run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,10 +30,10 @@ pub(in crate::conformance) fn lost_code(fixture: &Fixture) -> Counted {
         let mut calls = Vec::new();
         for call in 0..20 {
             if call == 10 {
-                // Calls that have arrived by now have run; the rest finds no code.
+                // Calls that have arrived by now have run; the others find no code.
                 let held = host.forget(witness)? && host.forget(echo)?;
-                // Libraries that a target has itself do not return to the store once dropped from it. In
-                // place it stores none.
+                // A target's own libraries do not return to the store after they are dropped from it. In mode in
+                // place the target stores none.
                 let holds = matches!(mode, Mode::Cached | Mode::Always);
                 ensure!(held || loss == 0 || !holds, "the target did not hold the code");
             }
@@ -69,7 +69,7 @@ pub(super) fn travelled(link: &Link, functions: u64, mode: Mode) -> Result<(), F
     Ok(())
 }
 
-/// The target ends with calls in flight, and another one takes its place.
+/// Ends the target with calls in flight, and lets another one take its place.
 pub(in crate::conformance) fn restart(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let (asked, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

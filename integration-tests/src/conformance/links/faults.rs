@@ -1,5 +1,5 @@
-//! Links over transports that break the contract: the peer at fault loses its link, in bounded time, and no
-//! other peer does.
+//! Links over transports that break the contract: the peer at fault loses its link, in bounded time, and no other
+//! peer does.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -12,7 +12,7 @@ const LONGEST_TRIED: usize = 8 << 20;
 /// Seed of the patterns.
 const SEED: u64 = 47;
 
-/// Sends them through a large mailbox, or as single messages, in order among small ones. A payload too long
+/// Sends long payloads through a large mailbox, or as single messages, in order among small ones. A payload too long
 /// for the path is refused here, and the link stays usable.
 pub(in crate::conformance) fn large(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;

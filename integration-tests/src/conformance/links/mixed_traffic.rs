@@ -82,7 +82,7 @@ impl<'l> Mix<'l> {
                 Ok(())
             }
             65..75 => {
-                // Some share a frame; some are too long for that or of another length.
+                // Some messages share a frame; some are too long for that or of another length.
                 let mut batch = self.link.batch();
                 let len = 16 + self.rng.usize(0..300);
                 for number in 0..self.rng.usize(1..60) {
@@ -115,7 +115,7 @@ impl<'l> Mix<'l> {
         }
     }
 
-    /// Mostly small, now and then large.
+    /// Draws a length, mostly small, now and then large.
     fn len(&mut self) -> usize {
         match self.rng.u8(0..10) {
             0..7 => self.rng.usize(0..200),

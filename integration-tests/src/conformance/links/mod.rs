@@ -17,7 +17,7 @@ use super::host::Fixture;
 /// One check.
 pub(super) type Check = (&'static str, fn(&Fixture) -> Counted);
 
-/// The checks whose claims differ from mode to mode: how code travels, where it is kept, what is refused.
+/// The checks whose claims differ from mode to mode: how code travels, where it is stored, which calls are refused.
 pub(super) const OF_MODES: [&str; 6] = ["samples", "lost code", "restart", "refusals", "mix", "large"];
 
 /// All checks: the columns.

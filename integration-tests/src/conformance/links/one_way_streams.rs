@@ -24,7 +24,7 @@ fn write_witness_args(args: &mut Vec<u8>, seed: u64, number: u64, len: usize) {
     args.truncate(len.max(16));
 }
 
-/// A flush waits for everything sent before it, with and without anything sent.
+/// Checks that a flush waits for everything sent before it, also if nothing was sent.
 pub(in crate::conformance) fn flush(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
@@ -44,7 +44,7 @@ pub(in crate::conformance) fn flush(fixture: &Fixture) -> Counted {
     Ok(number)
 }
 
-/// Small frames: the whole volume, or a tenth ([`Fixture::frames`]).
+/// Sends small frames: the whole volume, or a tenth ([`Fixture::frames`]).
 pub(in crate::conformance) fn volume(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;

@@ -1,4 +1,4 @@
-//! Refusals reach the source, say why, and harm nothing.
+//! Refusals reach the source, name the reason, and harm nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,14 +23,14 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
         builder.reply_mailbox_size(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed))
     })?;
     let Libraries { echo, fill, missing, panics, .. } = fixture.libraries;
-    // A target cannot have this one itself.
+    // A target cannot have this function itself.
     let (due, word) = match fixture.mode() {
         Mode::Local => (RefusalCause::CodeMissing, "`missing`"),
         _ => (RefusalCause::UnresolvedImport, "conformance_offers_no_such_function"),
     };
     let (mut refused, mut seen) = (0, 0);
     for round in 0..ROUNDS {
-        // In flight together: each reply finds its own call.
+        // All are in flight together: each reply finds its own call.
         let before = link.inject(echo, b"before")?;
         let unresolved = link.inject(missing, b"")?;
         let panicked = link.inject(panics, b"on purpose")?;
@@ -56,7 +56,7 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
         refused += 2;
         seen += 3;
 
-        // One-way: the handler and the next flush report them.
+        // The handler and the next flush report refusals of one-way calls.
         link.send(missing, b"")?;
         link.send(panics, b"unasked")?;
         let flushed = link.flush(PATIENCE);
@@ -70,16 +70,16 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
         refused += 2;
         seen += 2;
 
-        // Once, and not last: a slow device takes seconds to carry it to the place where it is refused.
+        // Once, and not last: a slow device takes seconds to carry the payload to the target, which refuses it.
         if round != 1 {
             continue;
         }
         let huge = link.inject(echo, &vec![0; MAX_PAYLOAD + 1]).and_then(|call| call.wait(PATIENCE));
         match huge {
-            // A large mailbox was requested, or the frame delivered, and the target counts that it made or
-            // ran none.
+            // The source requested a large mailbox, or the frame was delivered. The target counts that it made no
+            // mailbox, or ran no frame.
             Err(Error::Call(CallError::Refused { cause: RefusalCause::TooLarge, .. })) => refused += 1,
-            // No frame of the transport is so long, or the target stated its limit in the handshake.
+            // No frame of the transport is so long, or the target sent its limit in the handshake.
             Err(
                 Error::Inject(InjectError::TooLarge { .. })
                 | Error::Inject(InjectError::OverLimit { part: farjump::Part::Payload, .. }),

@@ -1,4 +1,4 @@
-//! farjump's samples, each against a result computed here in another way.
+//! farjump's samples, each compared with a result that is computed here by other means.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn counter(fixture: &Fixture) -> Counted {
 fn hello(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     if fixture.mode() == Mode::InPlace {
-        // It has statics, which do not fit a mailbox.
+        // The function has statics, which do not fit in a mailbox.
         let refused = host.link()?.inject(&fixture.libraries.hello, b"world").map(drop);
         ensure!(
             matches!(refused, Err(Error::Inject(InjectError::NotInPlace { .. }))),

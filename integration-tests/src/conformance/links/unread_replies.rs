@@ -1,4 +1,4 @@
-//! Replies that nothing takes: they block their own link, and no other.
+//! Replies that the source does not take: they block their own link, and no other.
 
 use farjump_core::transport::InboxKind;
 
@@ -9,7 +9,7 @@ use crate::conformance::pattern;
 
 /// Size of the reply mailbox, in bytes.
 const ROOM: usize = 64 << 10;
-/// Length of one reply, where the path has frames of that length.
+/// Length of one reply, if the path has frames of that length.
 const REPLY: usize = 12_000;
 /// Number of calls: far more replies than fit.
 const CALLS: u64 = 40;
@@ -30,7 +30,7 @@ pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
         same(&other.inject(&fixture.libraries.echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
     }
     let ran = host.counts()?.calls - OTHERS;
-    // A mailbox is the only space. (A source that waits for credit takes replies meanwhile.)
+    // The only space is a mailbox. (A source that waits for credit takes replies meanwhile.)
     ensure!(ran < CALLS || !one_sided, "{ran} replies of {len} bytes went into {ROOM} bytes of space");
     for (number, call) in (0..).zip(calls) {
         same(&call.wait(PATIENCE)?, &pattern::bytes(len, 21, number))?;

@@ -18,8 +18,8 @@ use odds::FaultGenerator;
 use one_sided::FaultyRemote;
 use two_sided::FaultyMessages;
 
-/// A kind of fault. One-sided, it affects puts (and, where stated, words, which carry signals and credit);
-/// two-sided, messages.
+/// A kind of fault. One-sided, it affects puts and, where stated, words, which carry signals and credit. Two-sided,
+/// it affects messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Fault {
@@ -42,8 +42,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All faults, in the order in which they are drawn: of several that hit one operation the first is
-    /// injected.
+    /// All faults, in the order in which they are drawn: if several hit one operation, the first is injected.
     pub const ALL: [Fault; 6] =
         [Fault::Delay, Fault::Truncate, Fault::HoldLastWord, Fault::FlipBit, Fault::Overtake, Fault::Kill];
 }
@@ -117,7 +116,7 @@ impl Faults {
         }
     }
 
-    /// Whether a write may arrive in pieces or changed, so that not even a line is sure to be whole.
+    /// Returns whether a write may arrive in pieces or changed, so that not even a line is sure to be whole.
     fn tear(&self) -> bool {
         [Fault::Truncate, Fault::HoldLastWord, Fault::FlipBit, Fault::Overtake]
             .into_iter()
@@ -138,14 +137,14 @@ impl Default for Faults {
 /// between only decide when held operations are sent.
 ///
 /// # Arrival rules
-/// The mapping of the peer's region is hidden, and with it the rule `stores`. The other rules of the inner
-/// transport stay offered, **although some faults break them**: so a test can show that a receiver gets wrong
-/// frames from a transport that lies. For a receiver that must notice, [`FaultInjector::offering`] leaves
-/// only a rule that can: [`ArrivalRules::CHECKED`] alone notices every torn or changed frame. Lines are not
-/// claimed to be whole if a fault could tear them.
+/// The mapping of the peer's region is hidden, and with it the rule `stores`. The other rules of the inner transport
+/// stay offered, **although some faults break them**. So a test can show that a receiver gets wrong frames from a
+/// transport that lies. For a receiver that must notice, [`FaultInjector::offering`] leaves only a rule that can:
+/// [`ArrivalRules::CHECKED`] alone notices every torn or changed frame. If a fault could tear lines, they are not
+/// claimed to be whole.
 ///
 /// # Costs
-/// Held or changed operations are copied, and copies are kept until the peer must have consumed them; at most
+/// Held or changed operations are copied. Copies are kept until the peer must have consumed them; they are at most
 /// about a region's length. Every message is copied twice.
 pub struct FaultInjector {
     inner: Box<dyn Transport>,
@@ -252,7 +251,7 @@ struct Link {
     name: String,
     record: Arc<Record>,
     broken: AtomicBool,
-    /// Whether the sender holds an operation that only its `progress` sends.
+    /// True if the sender holds an operation that only its `progress` sends.
     holding: AtomicBool,
 }
 

@@ -20,12 +20,12 @@ pub(super) struct FaultyRemote {
     link: Arc<Link>,
     /// Operations not yet passed to `inner`, oldest first.
     queue: VecDeque<Entry>,
-    /// Copies passed to `inner`, each with the latest position known then. The contract lets it read them
-    /// until the peer has returned credit. It has returned credit for everything a region's length back.
+    /// Copies passed to `inner`, each with the latest position known then. The contract lets `inner` read them until
+    /// the peer has returned credit. The peer has returned credit for everything that is a region's length back.
     lent: VecDeque<(u64, Vec<u8>)>,
     /// Latest position of a frame put.
     latest: u64,
-    /// Whether the peer must be woken once the writes before the wake-up are passed to `inner`.
+    /// True if the peer must be woken once the writes before the wake-up are passed to `inner`.
     owes_wake_up: bool,
 }
 
@@ -40,7 +40,7 @@ struct Write<'a> {
     frame: u64,
     /// Remaining `progress` calls of its wait.
     wait: u64,
-    /// Whether later fences wait for it. `false` for intentionally late ones.
+    /// True if later fences wait for it, false for intentionally late writes.
     ordered: bool,
 }
 
@@ -85,8 +85,8 @@ impl FaultyRemote {
         }
     }
 
-    /// Checks that one more operation of `len` bytes can be taken. Before the draw, so that a retry draws no
-    /// second fault.
+    /// Checks that one more operation of `len` bytes can be taken. This comes before the draw, so that a retry draws
+    /// no second fault.
     fn admit(&mut self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
         self.link.check(Operation::Put)?;
         let region = self.inner.len();
@@ -176,8 +176,8 @@ impl FaultyRemote {
         self.flush()
     }
 
-    /// Passes operations to the inner transport that wait no longer, up to the first fence for which an
-    /// ordered write still waits.
+    /// Passes operations whose wait is over to the inner transport, up to the first fence for which an ordered write
+    /// still waits.
     fn flush(&mut self) -> Result<(), TransportError> {
         let mut at = 0;
         let mut fence_waits = false;

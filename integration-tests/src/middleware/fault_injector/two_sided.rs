@@ -57,7 +57,7 @@ impl FaultyMessages {
         TransportError::new(self.link.name.as_str(), operation, cause)
     }
 
-    /// Passes messages to the inner transport that wait no longer, up to the first that later ones wait for.
+    /// Passes messages whose wait is over to the inner transport, up to the first for which later ones wait.
     fn flush(&mut self) -> Result<(), TransportError> {
         let mut at = 0;
         loop {

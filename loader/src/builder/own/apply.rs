@@ -10,7 +10,7 @@ use super::{VERSION, refused};
 use crate::builder::error::BuildError;
 use crate::builder::rules::Rules;
 
-/// A word of the image whose value depends on where it is placed.
+/// A word whose value depends on the address of the placed image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patch<'a> {
     pub(super) address: u64,
@@ -36,7 +36,7 @@ pub(super) struct Shown {
     pub(super) addend: u64,
 }
 
-/// What is known once all values are.
+/// The results of filling in all values.
 #[derive(Debug, Default)]
 pub(super) struct Applied<'a> {
     pub(super) patches: Vec<Patch<'a>>,
@@ -55,7 +55,7 @@ struct Link<'a, 'l> {
 /// Fills the sections of `layout`.
 ///
 /// # Errors
-/// Relocations that images do not have, or whose value does not fit.
+/// Relocations that images cannot have, or whose value does not fit.
 pub(super) fn apply<'a>(
     program: &Program<'a>,
     layout: &mut Layout<'a>,
@@ -74,7 +74,7 @@ pub(super) fn apply<'a>(
         let bytes = placed.cuts.shortened(program.bytes(placed.part)?);
         let section = &mut contents[placed.output];
         let at = placed.at as usize;
-        // Zeroes are there already.
+        // The section is already zeroes.
         if let Some(room) = section.get_mut(at..at + bytes.len()) {
             room.copy_from_slice(&bytes);
         }
@@ -172,7 +172,7 @@ impl<'a> Link<'a, '_> {
             },
             _ => symbol()?,
         };
-        // A distance to a number is none that an image keeps.
+        // The distance to a number changes with the address of the placed image.
         if matches!(to, Found::Number(_)) && matches!(field, Field::Distance(_)) {
             return Err(fixed());
         }
@@ -194,7 +194,7 @@ impl<'a> Link<'a, '_> {
         direct: Direct,
         target: u64,
     ) -> Result<Option<Word<'a>>, BuildError> {
-        // The lengths were checked when the way was chosen: two bytes before, and four of the distance.
+        // `Direct::of` checked the lengths: two bytes before, and four of the distance.
         let (opcode, moved): (&[u8], i64) = match direct {
             Direct::Lea => (&[0x8d], 0),
             Direct::Call => (&[0x67, 0xe8], 0),
@@ -212,7 +212,7 @@ impl<'a> Link<'a, '_> {
         Ok(None)
     }
 
-    /// Target and place of the relocation whose lower half `entry` is: that at its symbol.
+    /// Target and place of the upper half that belongs to `entry`, a lower half: the relocation at its symbol.
     fn half(&self, part: Part, entry: &Entry, relocations: &[Entry]) -> Result<(u64, u64), BuildError> {
         let &Link { program, layout, table, .. } = self;
         let alone = || {
@@ -237,7 +237,7 @@ impl<'a> Link<'a, '_> {
         Ok((target.wrapping_add_signed(upper.addend), place))
     }
 
-    /// Writes a value of debugging information. Returns section and offset of the address that it is, if it is one.
+    /// Writes a value of debugging information. If the value is an address, returns its section and offset.
     fn show(
         &self,
         part: Part,
@@ -246,11 +246,11 @@ impl<'a> Link<'a, '_> {
         at: usize,
     ) -> Result<Option<(usize, u64)>, BuildError> {
         let &Link { program, layout, table, .. } = self;
-        // What is not known is no reason to refuse code: it is left as it is.
+        // An unknown relocation is no reason to refuse code: its word stays unchanged.
         let Some(field) = table.way_in_debugging(entry.number) else { return Ok(None) };
         let Ok(to) = program.find(part.object, entry.symbol) else { return Ok(None) };
         let gone = layout.address(to).is_none();
-        // Code that was not linked: 0, by which debuggers know it.
+        // Debuggers recognize code that was not linked by address 0.
         let target = layout.address(to).map_or(0, |address| address.wrapping_add_signed(entry.addend));
         self.write(part, entry, (field, section, at), 0, target)?;
         let home = layout.output_of(to).filter(|_| field == Field::Word(8) && !gone);

@@ -2,12 +2,12 @@
 
 use super::machines::Field;
 
-/// Why a value cannot stand there.
+/// The reason why a value does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Misfit {
-    /// It has more bits than there are, or is no multiple of their unit: the value.
+    /// The value, which has more bits than the field, or is no multiple of the field's unit.
     Value(i64),
-    /// The section ends before it does.
+    /// The section ends before the field does.
     End,
 }
 
@@ -15,7 +15,7 @@ pub(super) enum Misfit {
 /// GOT's start.
 ///
 /// # Errors
-/// See [`Misfit`]. Nothing is written then.
+/// See [`Misfit`]. The bytes are then unchanged.
 pub(super) fn put(field: Field, at: &mut [u8], place: u64, target: u64, got: u64) -> Result<(), Misfit> {
     let distance = target.wrapping_sub(place) as i64;
     match field {
@@ -103,7 +103,7 @@ fn change(at: &mut [u8], mask: u32, bits: u32) -> Result<(), Misfit> {
     word(at, 4, |old| old & !u64::from(mask) | u64::from(bits & mask))
 }
 
-/// Replaces a number in LEB128 by one of as many bytes, of which it keeps the lower bits.
+/// Replaces a number in LEB128 by the lower bits of a new one, in as many bytes.
 fn leb(at: &mut [u8], new: impl FnOnce(u64) -> u64) -> Result<(), Misfit> {
     let len = 1 + at.iter().take(9).position(|byte| byte & 0x80 == 0).ok_or(Misfit::End)?;
     let at = &mut at[..len];
@@ -125,7 +125,7 @@ fn fits(number: i64, bits: u32, unit: i64) -> Result<(), Misfit> {
     }
 }
 
-/// Bits of a number from one on, for another place.
+/// Moves `bits` bits of a number from bit `from` to bit `to`.
 fn part(number: i64, from: u32, bits: u32, to: u32) -> u32 {
     ((number >> from) as u32 & ((1 << bits) - 1)) << to
 }

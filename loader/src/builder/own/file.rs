@@ -1,4 +1,4 @@
-//! The linked file: the sections, the symbols of what is in them, and the words to patch as dynamic relocations.
+//! The linked file: the sections, the symbols in them, and the words to patch as dynamic relocations.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ use crate::bundle::NOT_PLACED;
 /// Distance of the addresses of sections that are not placed.
 const APART: u64 = 1 << 24;
 
-/// Writes the file of `layout`, whose entry is `root`. With `relocations` it has those of its debugging information.
+/// Writes the file of `layout`, whose entry is `root`. With `relocations`, the file keeps those of its debugging
+/// information.
 ///
 /// # Errors
 /// Damaged objects, or a file that cannot be written.
@@ -101,7 +102,7 @@ fn add<'a>(
     (section.sh_type, section.sh_flags, section.sh_addr) = (kind, flags, address);
     (section.sh_addralign, section.data) = (8, data);
     if kind == elf::SHT_RELA {
-        // gdb reads no list of relocations without it.
+        // Without the entry size, gdb reads no list of relocations.
         section.sh_entsize = size_of::<elf::Rela64<object::LittleEndian>>() as u64;
     }
     section.id()
@@ -126,7 +127,7 @@ fn sections(layout: &Layout<'_>, file: &mut Builder<'_>) -> Vec<Option<SectionId
     ids
 }
 
-/// Adds the symbols of what was placed, and one for each section of the image. Returns the latter.
+/// Adds the symbols of placed parts, and one for each section of the image. Returns the latter.
 fn symbols(
     program: &Program<'_>,
     layout: &Layout<'_>,
@@ -210,7 +211,7 @@ fn patches(
     found
 }
 
-/// The note of what is true of all objects, for aarch64; `None` if nothing is.
+/// For aarch64, the note with the properties that all objects have; `None` if there are none.
 fn properties(program: &Program<'_>, table: &Table) -> Result<Option<Vec<u8>>, BuildError> {
     if table.machine != Machine::AARCH64 {
         return Ok(None);

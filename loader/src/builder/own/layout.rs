@@ -1,4 +1,4 @@
-//! Where everything comes to lie: the sections of [`super::super::link`]'s script, their parts, GOT slots and stubs.
+//! The layout of the linked file: the sections of [`super::super::link`]'s script, their parts, GOT slots and stubs.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::builder::error::BuildError;
 use crate::builder::objects::LITTLE;
 use crate::bundle::NOT_PLACED;
 
-/// The longest section that is linked, in bytes: all of them are shorter than the distance of the spans.
+/// The longest section that the linker accepts, in bytes: all sections are shorter than the distance of the spans.
 const LONGEST: u64 = 1 << 27;
 
 const TEXT: usize = 0;
@@ -66,17 +66,17 @@ pub(super) struct Layout<'a> {
     places: HashMap<Part, usize>,
     /// Offsets of common variables in their section.
     commons: Vec<u64>,
-    /// What each GOT slot holds.
+    /// The symbol of each GOT slot.
     pub(super) slots: Vec<Found<'a>>,
     slot_of: HashMap<Found<'a>, usize>,
     /// The imports that stubs jump to.
     pub(super) stubs: Vec<Found<'a>>,
     stub_len: u64,
-    /// The most that lies between parts.
+    /// An upper bound for the padding between parts.
     pub(super) padding: u64,
 }
 
-/// How code of x86-64 reaches a symbol of the image without its GOT slot, for which compilers leave room
+/// A way in which code of x86-64 reaches a symbol of the image without its GOT slot. Compilers leave space for it
 /// (AMD64 supplement, B.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direct {
@@ -89,7 +89,7 @@ pub(super) enum Direct {
 }
 
 impl Direct {
-    /// The way for the instruction with a relocation at `offset`.
+    /// The replacement for the instruction with a relocation at `offset`.
     pub(super) fn of(
         number: elf::RelocationType,
         addend: i64,
@@ -119,7 +119,7 @@ impl<'a> Layout<'a> {
     /// Places `parts`, and the debugging information of all objects.
     ///
     /// # Errors
-    /// Sections that images do not have; code that is not position-independent; and the program's.
+    /// Sections that images cannot have; code that is not position-independent; and the program's.
     pub(super) fn of(
         program: &Program<'a>,
         parts: &[Part],
@@ -258,7 +258,7 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// The address of what a symbol stands for; `None` for imports, and for what is not in the file.
+    /// The address of a symbol's byte; `None` for imports, and for symbols that are not in the file.
     pub(super) fn address(&self, found: Found<'_>) -> Option<u64> {
         match found {
             Found::In(part, offset) => {
@@ -299,7 +299,7 @@ impl Output {
         Output { name: name.to_owned(), flags, align: 1, address: 0, len: 0, bytes: Vec::new() }
     }
 
-    /// Takes room for so many bytes at its end, and returns its offset.
+    /// Reserves `len` bytes at the section's end, and returns their offset.
     fn take(&mut self, len: u64, align: u64) -> Result<u64, BuildError> {
         let align = align.max(1);
         let too_long = || refused(format!("{} is longer than {LONGEST} bytes", self.name));

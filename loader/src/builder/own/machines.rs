@@ -1,9 +1,9 @@
-//! The relocations of objects, machine by machine: what each one's value is made of, and where its bits go.
+//! The relocations of objects, machine by machine: the source of each value, and the field for its bits.
 
 use farjump_core::image::Machine;
 use object::elf::{self, RelocationType};
 
-/// What the value of a relocation is made of, besides the addend.
+/// The source of a relocation's value, besides the addend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     /// The address of the symbol, which the image must have.
@@ -20,7 +20,7 @@ pub(super) enum Value {
     Mark,
 }
 
-/// Where a value goes, and from where it is counted.
+/// The field that takes a value, and the origin of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Field {
     /// A word of so many bytes.
@@ -53,14 +53,14 @@ pub(super) enum Field {
     Jump,
     ShortBranch,
     ShortJump,
-    /// riscv64: added to, subtracted from and put into a word of so many bytes.
+    /// riscv64: the value is added to, subtracted from or put into a word of so many bytes.
     Add(usize),
     Subtract(usize),
     Put(usize),
     /// riscv64: the lower six bits of a byte.
     SubtractSix,
     PutSix,
-    /// riscv64: a number of as many bytes as it has (LEB128), put and subtracted from.
+    /// riscv64: the value is put into or subtracted from a number in LEB128, whose length stays.
     PutLeb,
     SubtractLeb,
     /// None.
@@ -71,7 +71,7 @@ pub(super) enum Field {
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) machine: Machine,
-    /// Relocations of a shared object for a word with the address of a symbol, and of something inside.
+    /// Relocations of a shared object for a word with the address of a symbol, and for an address inside the object.
     pub(super) word: RelocationType,
     pub(super) relative: RelocationType,
     ways: &'static [(RelocationType, Value, Field)],
@@ -206,12 +206,12 @@ static RISCV: Table = Table {
     flags: elf::FileFlags(elf::EF_RISCV_RVC.0 | elf::EF_RISCV_FLOAT_ABI_DOUBLE.0),
 };
 
-/// Why a relocation has no meaning here.
+/// The reason why a relocation has no meaning here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// Its code is not position-independent.
     Fixed,
-    /// It is not known.
+    /// It is unknown.
     Unknown,
 }
 
@@ -233,7 +233,7 @@ impl Table {
         }
     }
 
-    /// Whether a relocation only marks something for linkers.
+    /// Returns whether a relocation only marks something for linkers.
     pub(super) fn is_mark(&self, number: RelocationType) -> bool {
         self.way(number) == Ok((Value::Mark, Field::Nothing))
     }

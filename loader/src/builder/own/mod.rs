@@ -1,9 +1,9 @@
-//! farjump's own linker: what `NAME_main` reaches, in the layout of `image.ld`.
+//! farjump's own linker: links the code and data that `NAME_main` reaches, in the layout of `image.ld`.
 //!
-//! It makes a linked file as GNU ld and lld do, so that an image is extracted, checked and shown to debuggers in the same
-//! way with each linker. It takes the relocations that compilers emit in position-independent code of x86-64, aarch64 and
-//! riscv64; what it does not know it refuses by name. Unlike the others it merges no strings, and relaxes of aarch64
-//! nothing.
+//! It makes a linked file as GNU ld and lld do, so that the same code extracts and checks an image, and shows it to
+//! debuggers, with each linker. It takes the relocations that compilers emit in position-independent code of x86-64,
+//! aarch64 and riscv64; it refuses others by name. Unlike GNU ld and lld it merges no strings, and relaxes no code of
+//! aarch64.
 
 mod apply;
 mod encode;
@@ -23,7 +23,7 @@ use layout::Layout;
 use machines::Table;
 use program::Program;
 
-/// What it says of itself, where others print their version.
+/// The version text, as of other linkers.
 pub(super) const VERSION: &str = concat!("farjump's own linker ", env!("CARGO_PKG_VERSION"));
 
 /// Links the code that `NAME_main` reaches, as [`Linker::link_image`](super::link::Linker::link_image).
@@ -103,7 +103,7 @@ mod tests {
         link(&Inputs { files, objects: &objects, name: "t", runtime: None, rules, folder }, true)
     }
 
-    /// What an object says is not trusted: it is linked or refused, and nothing else happens.
+    /// The linker does not trust the contents of objects: it links or refuses them, and nothing else happens.
     #[test]
     fn damaged_objects_are_linked_or_refused() {
         let compiled = compiled();

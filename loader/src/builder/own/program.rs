@@ -1,4 +1,4 @@
-//! The objects of a link: which are taken, what their symbols stand for, and what the root reaches.
+//! The objects of a link: their choice, the meaning of their symbols, and the sections that the root reaches.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,9 +11,9 @@ use super::refused;
 use crate::builder::error::{BuildError, Site};
 use crate::builder::objects::{self, Elf, LITTLE, Member, section_name};
 
-/// The name by which code finds its GOT, where it needs the start of it.
+/// The name by which code finds the start of its GOT.
 const GOT: &[u8] = b"_GLOBAL_OFFSET_TABLE_";
-/// Sections that state facts about a function, and that nothing refers to.
+/// Sections that state facts about a function, without references to them.
 const STATED: [&str; 3] = [".farjump.payload_align", ".farjump.copy_args", ".farjump.signature"];
 
 /// A section of an object.
@@ -25,14 +25,14 @@ pub(super) struct Part {
     pub(super) section: usize,
 }
 
-/// What a symbol stands for.
+/// The meaning of a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Found<'a> {
     /// The byte at an offset of a part.
     In(Part, u64),
     /// A variable that no object has initialised or placed, by its number.
     Common(usize),
-    /// Something of the target's.
+    /// A symbol of the target.
     Import(&'a [u8]),
     /// The start of the GOT.
     Got,
@@ -53,7 +53,7 @@ pub(super) struct Program<'a> {
     pub(super) objects: Vec<(&'a str, Elf<'a>)>,
     definitions: HashMap<&'a [u8], (usize, SymbolIndex)>,
     pub(super) commons: Vec<Common<'a>>,
-    /// Names that some object cannot do without.
+    /// Names that at least one object requires.
     strong: HashSet<&'a [u8]>,
 }
 
@@ -119,15 +119,15 @@ impl<'a> Program<'a> {
         Ok(program)
     }
 
-    /// Whether an import may be absent at the target: no object needs it.
+    /// Returns whether an import may be absent at the target: no object needs it.
     pub(super) fn is_weak(&self, import: &[u8]) -> bool {
         !self.strong.contains(import)
     }
 
-    /// What a symbol of an object stands for.
+    /// The meaning of a symbol of an object.
     ///
     /// # Errors
-    /// Thread-local variables and indirect functions, which images do not have; damaged objects.
+    /// Thread-local variables and indirect functions, which images cannot have; damaged objects.
     pub(super) fn find(&self, object: usize, symbol: SymbolIndex) -> Result<Found<'a>, BuildError> {
         if symbol.0 == 0 {
             return Ok(Found::Number(0));
@@ -149,7 +149,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// What a symbol that its own object defines stands for.
+    /// The meaning of a symbol that its own object defines.
     ///
     /// # Errors
     /// As [`find`](Program::find).
@@ -241,7 +241,7 @@ impl<'a> Program<'a> {
     /// The relocations of a section, by rising offsets.
     ///
     /// # Errors
-    /// The object is damaged: also where one lies outside.
+    /// The object is damaged, for example by a relocation outside the section.
     pub(super) fn relocations(&self, part: Part) -> Result<Vec<Entry>, BuildError> {
         let (label, elf) = &self.objects[part.object];
         let error = |error| malformed(label, &error);
@@ -263,7 +263,7 @@ impl<'a> Program<'a> {
             }
             list = elf.elf_relocation_sections().get(index);
         }
-        // Stable: of several at one offset the order is their meaning.
+        // A stable sort: the order of several relocations at one offset is part of their meaning.
         found.sort_by_key(|entry| entry.offset);
         let len = self.header(part).sh_size(LITTLE);
         match found.last() {
@@ -275,7 +275,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Name of what a relocation refers to, for messages.
+    /// Name of the symbol of a relocation, for messages.
     pub(super) fn symbol_of(&self, part: Part, entry: &Entry) -> String {
         let elf = &self.objects[part.object].1;
         let symbol = elf.elf_symbol_table().symbol(entry.symbol);

@@ -1,9 +1,9 @@
-//! What a linker takes out of riscv64's code: padding that an alignment does not need, and the half of a call that
-//! reaches its function without.
+//! Removes code of riscv64 that a linker may remove: padding that an alignment does not need, and half of a call whose
+//! other half reaches the function.
 //!
-//! Assemblers leave both to the linker: before an aligned instruction they write as many `nop`s as the worst address
-//! needs, and for each call the pair of instructions that reaches everything (RISC-V ELF psABI, "Linker Relaxation").
-//! Nothing is made relative to `gp`, which belongs to the target's program.
+//! Assemblers leave both to the linker (RISC-V ELF psABI, "Linker Relaxation"). Before an aligned instruction they
+//! write as many `nop`s as the worst address needs. For each call they write the pair of instructions that reaches any
+//! address. Nothing is made relative to `gp`, which belongs to the target's program.
 
 use object::elf;
 use object::read::elf::SectionHeader;
@@ -18,7 +18,7 @@ const JAL: u64 = 1 << 20;
 const NOP: u32 = 0x0000_0013;
 const SHORT_NOP: u16 = 0x0001;
 
-/// What is cut out of a section.
+/// The cuts in a section.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cuts {
     /// Offsets and lengths, by rising offsets.
@@ -45,7 +45,7 @@ impl Cuts {
             let problem = format!("{problem} at {offset:#x} of {}", site.section);
             BuildError::Malformed { object: site.object, problem }
         };
-        // What was cut, and the end of what was looked at.
+        // The number of bytes cut so far, and the end of the part examined so far.
         let (mut gone, mut end) = (0, 0);
         for (index, entry) in relocations.iter().enumerate() {
             let offset = entry.offset;
@@ -80,7 +80,7 @@ impl Cuts {
                     (is_inside, layout.address(to), layout.address(Found::In(part, offset)))
                 {
                     let distance = to.wrapping_add_signed(entry.addend).wrapping_sub(from) as i64;
-                    // Sections come closer, but for the padding between them.
+                    // Cuts move sections closer together, but padding between them may grow.
                     if distance.unsigned_abs() < JAL.saturating_sub(layout.padding) {
                         if offset < end || len - offset < 8 {
                             return Err(damaged(offset, "a call lies over something else"));
@@ -96,18 +96,18 @@ impl Cuts {
         Ok(cuts)
     }
 
-    /// The offset of what was at `offset`.
+    /// The new offset of the byte that was at `offset`.
     pub(super) fn moved(&self, offset: u64) -> u64 {
         let before = self.removed.iter().take_while(|(at, _)| *at < offset);
         offset - before.map(|&(at, len)| len.min(offset - at)).sum::<u64>()
     }
 
-    /// Whether the call at `offset` becomes one instruction.
+    /// Returns whether the call at `offset` becomes one instruction.
     pub(super) fn is_jump(&self, offset: u64) -> bool {
         self.jumps.binary_search(&offset).is_ok()
     }
 
-    /// The section without what is cut out.
+    /// The section without the cuts.
     pub(super) fn shortened(&self, bytes: &[u8]) -> Vec<u8> {
         let (mut out, mut from) = (Vec::with_capacity(bytes.len()), 0);
         for &(at, len) in &self.removed {
@@ -116,7 +116,7 @@ impl Cuts {
             from = end;
         }
         out.extend_from_slice(&bytes[from..]);
-        // Cuts may go through an instruction.
+        // Cuts may split an instruction.
         for &(at, len) in &self.pads {
             let at = self.moved(at) as usize;
             let Some(pad) = out.get_mut(at..at + len as usize) else { continue };

@@ -1,10 +1,10 @@
 //! Dropped endpoints whose workers UCX still needs.
 //!
 //! UCX 1.13 aborts the process if a worker ends while a message of a path's setup waits in it
-//! (`ucp_request_send_state_ff`): its own request, or the reply to a peer's request. For the latter UCX makes
-//! an endpoint of its own, which outlives ours. Both wait only as long as a peer that has finished the
-//! handshake stands still. Such workers stay here until they have sent everything, which is checked whenever
-//! another endpoint is opened or dropped.
+//! (`ucp_request_send_state_ff`): its own request, or the reply to a peer's request. For the reply UCX makes its own
+//! endpoint, which outlives the dropped one. Both messages wait only while a peer that has finished the handshake makes
+//! no progress. Such workers stay here until they have sent everything. Opening or dropping another endpoint checks
+//! that.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -20,16 +20,16 @@ use super::buffers::Buffer;
 use super::worker::AmWorker;
 use crate::ucx::worker::status_of;
 
-/// Most workers that stay here. Each has sockets of its own and some MiB of memory.
+/// Most workers that stay here. Each has its own sockets and some MiB of memory.
 const MOST: usize = 32;
 
-/// An endpoint that is being closed, and everything that UCX may still read.
+/// A closing endpoint, and everything that UCX may still read.
 pub(super) struct Closing {
     /// Requests of the close, and of the last message beside the frames.
     requests: [*mut c_void; 2],
     /// The request to flush the worker, if one is under way.
     flush: *mut c_void,
-    /// Dropped before the buffers below, which its worker may read until it is gone.
+    /// Dropped before the buffers below, because the worker may read them until it is gone.
     worker: AmWorker,
     sending: VecDeque<Sending>,
     _note: Buffer,
@@ -48,21 +48,21 @@ impl Closing {
         Closing { requests, flush: ptr::null_mut(), worker, sending, _note: note }
     }
 
-    /// Progresses UCX. Returns whether it has closed the endpoint and needs the worker no longer.
+    /// Progresses UCX. Returns whether UCX has closed the endpoint and does not need the worker.
     pub(super) fn progress(&mut self) -> bool {
         let worker = self.worker.inbox().worker();
         worker.progress();
         status_of(worker.ucx, self.requests[0]) != UCS_INPROGRESS && self.is_quiet()
     }
 
-    /// Returns whether a message of a path's setup may wait in the worker. None waits for a peer that was
-    /// heard, unless it waits for another peer too.
+    /// Returns whether a message of a path's setup may wait in the worker. No message waits for a peer that has sent
+    /// one, unless the worker also waits for another peer.
     pub(super) fn must_stay(&mut self) -> bool {
         !self.worker.inbox().has_heard() || !self.is_quiet()
     }
 
-    /// Returns whether all endpoints of the worker have sent everything, those that UCX has made too. Then a
-    /// flush is over at once: over TCP it counts the connections that are being made, and all unsent bytes.
+    /// Returns whether all endpoints of the worker have sent everything, those that UCX has made too. A flush then ends
+    /// at once: over TCP it counts the connections in setup and all unsent bytes.
     fn is_quiet(&mut self) -> bool {
         let worker = self.worker.inbox().worker();
         if UCS_PTR_IS_PTR(self.flush) {
@@ -102,7 +102,7 @@ pub(super) fn keep(closing: Closing) {
     log::warn!("a dropped endpoint waits until its peer goes on or ends ({} wait)", kept.len());
 }
 
-/// Drops the endpoints that UCX has closed meanwhile.
+/// Drops the endpoints that UCX has closed since.
 pub(super) fn tend() {
     kept().retain_mut(|closing| !closing.progress());
 }
@@ -133,8 +133,8 @@ mod tests {
     use crate::ucx::Am;
     use crate::ucx::am::unconnected::UnconnectedAm;
 
-    /// Turns after which every endpoint could have ended, and of a stage, in which requests are on the way.
-    /// UCX accepts connections on a thread of its own, which runs between turns.
+    /// Turns after which every endpoint could have ended, and turns of a stage in which requests are under way. UCX
+    /// accepts connections on its own thread, which runs between turns.
     const MANY: u32 = 60_000;
     const STAGE: u32 = 20;
 
@@ -163,9 +163,9 @@ mod tests {
         panic!("{} are kept for good", kept().len());
     }
 
-    /// Drops an endpoint whose peer stands still, while the request of another peer, which then stands still
-    /// too, is `distance` turns on its way. UCX closes the endpoint once the first peer goes on; by then it
-    /// has made another endpoint, for the reply to the request.
+    /// Drops an endpoint whose peer makes no progress, `distance` turns after the request of another peer, which then
+    /// makes no progress either. UCX closes the endpoint once the first peer continues. By then it has made another
+    /// endpoint, for the reply to the request.
     fn drop_between_two_peers(distance: u32) {
         let (dropped, still, late) = (open(), open(), open());
         let to_dropped = dropped.address().try_to_owned().unwrap();
@@ -198,7 +198,7 @@ mod tests {
         drop(open());
     }
 
-    /// Runs `body` in a process of its own whose UCX has TCP alone.
+    /// Runs `body` in its own process, whose UCX has only TCP.
     fn over_tcp(test: &str, body: impl FnOnce()) {
         if !role().is_empty() {
             body();

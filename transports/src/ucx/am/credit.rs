@@ -1,6 +1,7 @@
-//! Flow control: UCX bounds nothing by itself, so the receiver states its window, and the sender counts.
+//! Flow control: UCX bounds nothing by itself, so the receiver states its window, and the sender counts bytes under
+//! way.
 //!
-//! A frame longer than the whole window is accepted when nothing else is under way, and then travels alone.
+//! The receiver accepts a frame longer than the whole window when nothing else is under way: the frame travels alone.
 //!
 //! Both endpoints count frames. Each message carries the number of frames that its sender has consumed. A
 //! receiver with nothing to send returns credit in its own message, at a quarter of the window used or on
@@ -8,11 +9,11 @@
 
 use std::cell::Cell;
 
-/// Limit of frames under way, whatever their length: a small one takes UCX up to 8 KiB. Numbers of frames have
-/// 16 bits, so that a late one differs from an early one.
+/// Limit of frames under way, whatever their length: a small frame takes up to 8 KiB of UCX. Frame numbers have 16
+/// bits, so that a late number differs from an early one.
 pub(super) const MAX_FRAMES: usize = 1024;
 
-/// A fault of a dishonest peer, as words to put behind "the peer".
+/// A violation by a dishonest peer, as text to put behind "the peer".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Violation(pub(super) &'static str);
 
@@ -26,15 +27,15 @@ pub(super) struct SendCredit {
     bytes: Cell<u64>,
     /// Number of the next frame, modulo 2^16.
     next: Cell<u16>,
-    /// Frames that the peer has consumed, as far as `bytes` shows it, modulo 2^16. It follows `consumed` when
-    /// credit is missing: a message with credit costs two comparisons.
+    /// Consumed frames of the peer that `bytes` excludes, modulo 2^16. It follows `consumed` only if credit is missing,
+    /// so a message with credit costs two comparisons.
     settled: Cell<u16>,
     /// Frames that the peer has consumed, modulo 2^16.
     consumed: Cell<u16>,
 }
 
 impl SendCredit {
-    /// Makes one for a peer with a window of `limit` bytes.
+    /// Makes the credit for a peer with a window of `limit` bytes.
     pub(super) fn new(limit: u64) -> SendCredit {
         SendCredit {
             limit: Cell::new(limit),
@@ -65,8 +66,8 @@ impl SendCredit {
         fits()
     }
 
-    /// Returns the length of the longest frame for which there is credit without another look at the peer's
-    /// number. One that goes alone may be longer.
+    /// Returns the length of the longest frame for which there is credit, without reading the peer's number again. A
+    /// frame that travels alone may be longer.
     #[inline]
     pub(super) fn space(&self) -> usize {
         if usize::from(self.next.get().wrapping_sub(self.settled.get())) >= MAX_FRAMES {
@@ -107,12 +108,12 @@ impl SendCredit {
     }
 }
 
-/// Frames consumed without a word from which a receiver returns credit.
+/// Number of consumed frames at which a receiver returns credit without a request.
 const UNASKED: u64 = MAX_FRAMES as u64 / 4;
 
 /// The receiver's state. UCX's callbacks change it behind a shared reference.
 pub(super) struct RecvCredit {
-    /// The window in bytes, and the part of it from which credit is returned unasked.
+    /// The window in bytes; `quarter` is the part of it at which credit is returned without a request.
     limit: u64,
     quarter: u64,
     /// Bytes received in all, and consumed.
@@ -121,12 +122,12 @@ pub(super) struct RecvCredit {
     consumed: Cell<u64>,
     /// Frames and bytes whose credit was returned.
     returned: (Cell<u64>, Cell<u64>),
-    /// Frames from which credit is returned: one, once the peer waits for it.
+    /// Number of frames at which this endpoint returns credit: one, once the peer waits for it.
     due: Cell<u64>,
 }
 
 impl RecvCredit {
-    /// Makes one with a window of `limit` bytes.
+    /// Makes the credit of a window of `limit` bytes.
     pub(super) fn new(limit: u64) -> RecvCredit {
         RecvCredit {
             limit,
@@ -138,11 +139,11 @@ impl RecvCredit {
         }
     }
 
-    /// Counts a received frame, which is within the limit for one; `is_alone` if no other is held.
+    /// Counts a received frame, which is within the limit for one. `is_alone`: the queue has no other frame.
     #[inline]
     pub(super) fn came(&self, len: usize, is_alone: bool) -> Result<(), Violation> {
         let bytes = self.bytes.0.get() + len as u64;
-        // Unreturned credit counts as held by the peer, never vice versa: a frame it sends alone is alone.
+        // The peer counts at least the bytes counted here, never fewer: a frame that it sends alone arrives alone.
         if bytes - self.bytes.1.get() > self.limit && !is_alone {
             return Err(Violation("sends more than the window of this process"));
         }
@@ -150,7 +151,7 @@ impl RecvCredit {
         Ok(())
     }
 
-    /// Counts the oldest as consumed.
+    /// Counts the oldest frame as consumed.
     #[inline]
     pub(super) fn done(&self, len: usize) {
         self.bytes.1.set(self.bytes.1.get() + len as u64);
@@ -285,7 +286,7 @@ mod tests {
         recv_credit.came(64, false).unwrap();
         recv_credit.request();
         assert!(!recv_credit.must_return_credit());
-        // Another message carries the count meanwhile, and adds nothing.
+        // Another message carries the same count, and adds nothing.
         assert_eq!(recv_credit.return_credit(), 0);
         recv_credit.done(64);
         assert!(recv_credit.must_return_credit());

@@ -1,8 +1,7 @@
 //! Received messages of one endpoint: filled by UCX's callbacks, emptied by [`super`].
 //!
-//! Each frame has a number, because UCX may send the pieces of a long message over several devices and
-//! deliver a later short one first. Frames leave in numerical order; one that is being fetched delays the
-//! rest.
+//! Each frame has a number, because UCX may send the pieces of a long message over several devices and deliver a later
+//! short one first. Frames leave in numerical order; a frame that is still being fetched delays the rest.
 
 mod callbacks;
 
@@ -31,7 +30,7 @@ use crate::ucx::worker::{Worker, status_of};
 pub(super) const FRAME: c_uint = 1;
 /// Returns credit: the number of frames that the sender has consumed, modulo 2^16, in the header.
 pub(super) const CREDIT: c_uint = 2;
-/// The same, from a sender without credit.
+/// Returns credit like [`CREDIT`], from a sender that itself needs credit.
 pub(super) const CREDIT_REQUEST: c_uint = 3;
 /// A frame, header in front (`message.rs`).
 pub(super) const FRONTED: c_uint = 4;
@@ -59,15 +58,15 @@ fn numbers_of([a, b, c, d]: [u8; 4]) -> [u16; 2] {
 /// Received frames and the peer's state. Callbacks reach it while UCX makes progress, so everything in it
 /// changes behind shared references, and no borrow lasts while UCX works.
 pub(super) struct Inbox {
-    /// Dropped first: it may write into buffers until it is gone.
+    /// Dropped first, because it may write into buffers until it is gone.
     worker: Worker,
     /// Longest frame that this endpoint accepts, in bytes.
     max_frame: usize,
     /// Longest frame that is copied into the queue, in bytes.
     max_short: usize,
-    /// The link has failed: no more frames are taken.
+    /// True if the link has failed: then the inbox takes no more frames.
     has_failed: Cell<bool>,
-    /// The link has failed, or something has to be done beside the frames: [`Inbox::attended`].
+    /// True if the link has failed, or needs work besides the frames: [`Inbox::attended`].
     attend: Cell<bool>,
     /// A message has come from the peer.
     heard: Cell<bool>,
@@ -79,7 +78,7 @@ pub(super) struct Inbox {
     state: RefCell<State>,
 }
 
-/// The part of an inbox that changes seldom.
+/// The rarely changed part of an inbox.
 pub(super) struct State {
     /// Frames in buffers of this process, by number; oldest first unless UCX changed their order.
     kept: VecDeque<(u16, Kept)>,
@@ -90,12 +89,12 @@ pub(super) struct State {
 /// A frame in a buffer of this process.
 struct Kept {
     buffer: Buffer,
-    /// The request by which it is being fetched from the peer's memory; null for one that was copied.
+    /// The request that fetches it from the peer's memory; null for a copied frame.
     request: *mut c_void,
 }
 
 impl Inbox {
-    /// Makes one of `worker` that accepts frames of up to `max_frame` bytes and holds `window` bytes of them.
+    /// Makes the inbox of `worker`, which accepts frames of up to `max_frame` bytes and keeps `window` bytes of them.
     pub(super) fn new(worker: Worker, max_frame: usize, window: u64) -> Inbox {
         let state = State { kept: VecDeque::new(), spares: Spares::default(), fault: None };
         Inbox {
@@ -108,7 +107,7 @@ impl Inbox {
             due: Cell::new(0),
             queue: Queue::new(),
             recv_credit: RecvCredit::new(window),
-            // Before the peer has stated its window nothing is sent.
+            // This endpoint sends nothing before the peer has stated its window.
             send_credit: SendCredit::new(0),
             state: RefCell::new(state),
         }
@@ -119,24 +118,24 @@ impl Inbox {
         &self.worker
     }
 
-    /// The part that changes seldom. The borrow must end before UCX makes progress.
+    /// The rarely changed part. The borrow must end before UCX makes progress.
     #[inline]
     pub(super) fn state(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }
 
-    /// Whether frames are here, at least in part.
+    /// Returns whether frames are here, at least in part.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Whether a message has come from the peer.
+    /// Returns whether a message has come from the peer.
     pub(super) fn has_heard(&self) -> bool {
         self.heard.get()
     }
 
-    /// Whether the link has failed, or something has to be done beside the frames.
+    /// Returns whether the link has failed, or needs work besides the frames.
     #[inline]
     pub(super) fn needs_attention(&self) -> bool {
         self.attend.get()
@@ -147,7 +146,7 @@ impl Inbox {
         self.attend.set(true);
     }
 
-    /// Records what was done; `more` if something is left that is not the inbox's.
+    /// Records that the work is done; `more` if work remains outside the inbox.
     pub(super) fn attended(&self, more: bool) {
         self.attend.set(more || self.has_failed.get() || self.recv_credit.must_return_credit());
     }
@@ -166,8 +165,7 @@ impl Inbox {
         }
     }
 
-    /// Whether the next frame, which is fetched from the peer's memory, is here. If that failed, so has the
-    /// link.
+    /// Returns whether fetching the next frame from the peer's memory has ended. If that failed, so has the link.
     #[cold]
     fn is_fetched(&self) -> bool {
         let state = self.state();
@@ -193,7 +191,7 @@ impl Inbox {
             // SAFETY: kept by `take`, and released once: the frame is removed below.
             Kind::Lent | Kind::Fronted => unsafe { self.give_back(&slot) },
             Kind::Copied | Kind::Fetched if self.drop_kept() => {}
-            // UCX still writes into the buffer of one that is being fetched.
+            // UCX still writes into the buffer of a frame that is being fetched.
             Kind::Copied | Kind::Fetched => return,
         }
         self.queue.pop();
@@ -241,9 +239,9 @@ impl Inbox {
         }
     }
 
-    /// Takes a message that is here and is the next frame behind those in the queue; `fronted` if its header is in
-    /// front. `None` for all others, and for what no honest peer sends: nothing has changed then. Returns for UCX
-    /// whether the data stays in use.
+    /// Takes a message that has arrived whole and is the next frame behind those in the queue; `fronted` if its header
+    /// is in front. Returns `None` for all others, and for messages that no honest peer sends: nothing has then
+    /// changed. Otherwise returns, for UCX, whether the data stays in use.
     ///
     /// # Safety
     /// `data` and `attributes` are those that UCX passes to a callback, with `len` and no header.
@@ -294,7 +292,7 @@ impl Inbox {
         Some(status)
     }
 
-    /// Takes a frame. Returns for UCX whether the data stays in use.
+    /// Takes a frame. Returns, for UCX, whether the data stays in use.
     ///
     /// # Safety
     /// `data` and `attributes` are those that UCX passes to a callback, with `len`.
@@ -317,7 +315,7 @@ impl Inbox {
         })
     }
 
-    /// [`Inbox::take`] on a link that has not failed; the cause if it does now.
+    /// [`Inbox::take`] on a link that has not failed; returns the cause if the link fails now.
     ///
     /// # Safety
     /// As [`Inbox::take`].
@@ -359,8 +357,7 @@ impl Inbox {
             Some(found) if may_stay && found.body.addr().get().is_multiple_of(LINE) => {
                 (found.body, if fronted { Kind::Fronted } else { Kind::Lent }, UCS_INPROGRESS)
             }
-            // A short message while the queue has no space for it; or a UCX that ignores the requested
-            // alignment.
+            // A short message for which the queue has no space, or a UCX that ignores the requested alignment.
             Some(found) => {
                 let buffer = state.spares.take(frame_len)?;
                 let start = buffer.start();
@@ -394,16 +391,15 @@ impl Inbox {
         self.failed(violation.into());
     }
 
-    /// Begins to fetch a message that stays with the peer until then. UCX owns the descriptor `data` from
-    /// then on.
+    /// Begins to fetch a message that has stayed in the peer's memory. From then on, UCX owns the descriptor `data`.
     #[cold]
     fn fetch(&self, spares: &mut Spares, data: *mut c_void, len: usize) -> Result<Kept, Cause> {
         let buffer = spares.take(len)?;
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let (ucx, worker) = (self.worker.ucx, self.worker.handle);
-        // SAFETY: `data` describes the message of `len` bytes of this callback, and the buffer has as many
-        // and lives until it is whole or the worker is gone (`Inbox::worker`).
+        // SAFETY: `data` describes the message of `len` bytes of this callback, and the buffer has as many bytes and
+        // lives until the message is whole or the worker is gone (`Inbox::worker`).
         let request =
             unsafe { ucx.ucp_am_recv_data_nbx(worker, data, buffer.start().as_ptr().cast(), len, &params) };
         if UCS_PTR_IS_ERR(request) {
@@ -412,7 +408,7 @@ impl Inbox {
         Ok(Kept { buffer, request: if UCS_PTR_IS_PTR(request) { request } else { ptr::null_mut() } })
     }
 
-    /// Returns UCX's memory and requests, and accepts no more frames. Fetches go on until the worker ends.
+    /// Returns UCX's memory and requests, and accepts no more frames. Fetches continue until the worker ends.
     pub(super) fn clear(&self) {
         self.failed(Cause::PeerGone);
         let ucx = self.worker.ucx;

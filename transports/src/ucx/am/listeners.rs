@@ -1,12 +1,12 @@
-//! The listening sockets of a worker with TCP. UCX opens one on each device with the worker and authenticates
-//! no process that connects, which may then write any address of this one. Once the peer is connected no
-//! other connection is needed, and they are closed to all peers ([`PortClosing`]). A shutdown would not do.
-//! UCX 1.13 to 1.22 take such a socket for broken, close its descriptor and keep its number. The next worker
-//! that gets the number cannot be made ("Element already exists").
+//! The listening sockets of a worker with TCP. UCX opens one on each device with the worker. It does not authenticate
+//! processes that connect, and they may then write any address of this process. Once the peer is connected no other
+//! connection is needed, so this module closes the sockets to all peers ([`PortClosing`]). A shutdown would not do: UCX
+//! 1.13 to 1.22 regard such a socket as broken, close its descriptor and keep its number. Making the next worker that
+//! gets the number then fails ("Element already exists").
 //!
-//! UCX has no function that names them. A socket counts as UCX's if it listens, was not there before the
-//! worker was made, and its port stands in the worker's address in UCX's notation. So a listener that another
-//! thread of the program opens meanwhile is left alone.
+//! UCX has no function that names the sockets. A socket counts as UCX's if it listens, did not exist before the worker,
+//! and its port stands in the worker's address in UCX's notation. So a listener that another thread of the program
+//! opens at the same time stays open.
 
 use std::fs;
 use std::mem::size_of;
@@ -19,8 +19,8 @@ use rustix::net::getsockname;
 
 use super::port_closing::PortClosing;
 
-/// Time for which they stay open after the peer was heard of. By then the peer has requested all of its
-/// connections, and they may be on their way over several devices.
+/// Time for which the sockets stay open after the peer's first message. When that arrives, the peer has requested all
+/// of its connections, and they may be under way over several devices.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// A listening socket of this process.
@@ -34,7 +34,7 @@ pub(in crate::ucx) struct Listener {
 #[derive(Debug)]
 pub(super) struct Listeners {
     open: Vec<Listener>,
-    /// Time at which the peer was heard of.
+    /// Arrival time of the peer's first message.
     heard: Option<Instant>,
 }
 
@@ -55,12 +55,12 @@ pub(in crate::ucx) fn listening() -> Result<Vec<Listener>, String> {
 }
 
 impl Listeners {
-    /// Returns those of the worker with this address, which was made after `before` was read; `None` if UCX
+    /// Returns the sockets of the worker with this address, which was made after `before` was read; `None` if UCX
     /// opened none.
     ///
     /// # Errors
-    /// If sockets that came with the worker are none that its address names, though it `has_tcp`: UCX's could
-    /// not be closed.
+    /// The worker `has_tcp`, but its address names none of the sockets that appeared with it: UCX's sockets could not
+    /// be closed.
     pub(super) fn of(
         before: &[Listener],
         worker: &[u8],
@@ -88,10 +88,10 @@ impl Listeners {
         self.open.iter().map(|listener| listener.at)
     }
 
-    /// Closes them to all peers once the connected one needs them no more. Returns whether that is done.
+    /// Closes the sockets to all peers once the connected peer does not need them. Returns whether they are closed.
     ///
     /// # Errors
-    /// If one stays open. The others are closed.
+    /// A socket stays open. The others are closed.
     #[cold]
     pub(super) fn close(&mut self) -> Result<bool, Cause> {
         let heard = *self.heard.get_or_insert_with(Instant::now);
@@ -121,14 +121,15 @@ impl Listener {
         if asked != 0 || listens == 0 {
             return None;
         }
-        // SAFETY: the number was open just now. If another thread closes it meanwhile, only its name is read.
+        // SAFETY: the number was open just above. If another thread closes it since, this only reads another socket's
+        // name.
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
         Some(Listener { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
     }
 
-    /// Closes it to all peers. Existing connections are not affected.
+    /// Closes the socket to all peers, without effect on existing connections.
     fn close(&self) -> Result<(), Cause> {
-        // UCX keeps it open as long as the worker. If it does not, the number may be another file's now.
+        // UCX keeps the socket open as long as the worker. If it does not, the number may belong to another file.
         if Listener::at(self.descriptor) != Some(*self) {
             return Ok(());
         }
@@ -145,13 +146,13 @@ impl Listener {
     }
 }
 
-/// Returns whether a worker's address names this port as UCX does over TCP: behind a byte whose lower six
-/// bits are 2, the number of bytes that follow.
+/// Returns whether a worker's address contains this port in UCX's form for TCP: behind a byte whose lower six bits are
+/// 2, the number of bytes that follow.
 fn has_port(worker: &[u8], port: u16) -> bool {
     worker.windows(3).any(|bytes| bytes[0] & 0x3f == 2 && bytes[1..] == port.to_be_bytes())
 }
 
-/// Returns whether it accepts connections over loopback.
+/// Returns whether the socket accepts connections over loopback.
 #[cfg(test)]
 pub(super) fn is_open(at: SocketAddr) -> bool {
     std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100)).is_ok()
@@ -178,7 +179,7 @@ mod tests {
         let address = [9, 0x82, a, b, 0, 0x82, c, d, 7];
         let ours = Listeners::of(&[found(&old)], &address, || true).unwrap().unwrap();
         assert_eq!(ours.open, [found(&new)]);
-        // Whatever the port is, even one of two equal bytes: it stands behind another number alone.
+        // The port, even one of two equal bytes, stands here only behind another number.
         let other = [0x83, c, d, 0, 0x82, d ^ 1, c];
         assert!(Listeners::of(&[found(&old)], &other, || false).unwrap().is_none());
         let refused = Listeners::of(&[found(&old)], &other, || true).unwrap_err().to_string();
@@ -195,7 +196,7 @@ mod tests {
         });
     }
 
-    /// A listening socket, and the peer that was there before it is due to be closed.
+    /// A listening socket that is due to be closed, and its listeners.
     fn door(at: &str) -> (TcpListener, Listeners) {
         let listener = TcpListener::bind(at).unwrap();
         let mut listeners = Listeners { open: vec![found(&listener)], heard: None };

@@ -1,14 +1,15 @@
-//! Where the parts of a frame lie in a message of UCX's.
+//! The layout of a frame in a message of UCX's.
 //!
-//! A receiver reads UCX's own header and the frame's, and is as quick as these are near each other. So a frame
-//! of up to [`MOST_FRONTED`] bytes begins with its header:
+//! A receiver reads UCX's own header and the frame's, and is faster the nearer these are. So a frame of up to
+//! [`MOST_FRONTED`] bytes begins with its header:
 //!
 //! | frame | message |
 //! |---|---|
 //! | up to [`SHORT`] bytes | header, payload; UCX passes them in one element of its queue |
-//! | longer | header, 48 zeros, payload: UCX puts messages on a line, so the payload is on one too |
+//! | longer | header, 48 zeroes, payload: UCX puts messages on a line, so the payload is on one too |
 //!
-//! Longer frames are sent as they are, header last: up to there a frame with the zeros fits one segment of UCX's.
+//! Longer frames are sent unchanged, header last: a frame of up to that length with the zeroes fits one segment of
+//! UCX's.
 
 use std::ptr::NonNull;
 
@@ -26,7 +27,7 @@ pub(super) const fn front(frame_len: usize) -> usize {
     if frame_len <= SHORT { DELIVERED_HEADER_LEN } else { LINE }
 }
 
-/// The parts of a frame in a message that was received.
+/// The parts of a frame in a received message.
 pub(super) struct Received {
     /// The payload of the frame, with its other parts if it names code.
     pub(super) body: NonNull<u8>,
@@ -67,7 +68,7 @@ impl Received {
     /// Copies the frame to `to`, its header last.
     ///
     /// # Safety
-    /// The message must still be there. `to` must be valid for writes of the frame's length and not overlap it.
+    /// The message must still be valid. `to` must be valid for writes of the frame's length and not overlap it.
     pub(super) unsafe fn copy_to(&self, to: NonNull<u8>) {
         // SAFETY: the caller's (see Safety).
         unsafe {
@@ -79,8 +80,8 @@ impl Received {
     /// Copies the frame, of at most [`SHORT`] bytes, so that its body is at `to` and its header directly in front.
     ///
     /// # Safety
-    /// The message must still be there. `to` must be valid for writes of the frame's length, and of a header in front
-    /// of it, and not overlap it.
+    /// The message must still be valid. `to` must be valid for writes of the frame's length, and of a header in front
+    /// of it, and not overlap the message.
     #[inline(always)]
     pub(super) unsafe fn copy_short_to(&self, to: NonNull<u8>) {
         // SAFETY: the caller's (see Safety).
@@ -131,7 +132,7 @@ unsafe fn copy_blocks(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     }
 }
 
-/// Copies `from` to `to`: few bytes without a call.
+/// Copies `from` to `to`, without a call for few bytes.
 ///
 /// # Safety
 /// `to` must be valid for writes of as many bytes, which must not overlap `from`.
@@ -155,8 +156,8 @@ pub(super) unsafe fn copy(from: &[u8], to: NonNull<u8>) {
 /// Puts the header of a frame in front of it, with the transport's word in it. Returns the message's start and length.
 ///
 /// # Safety
-/// `start` must be on a line, valid for reads of the frame's `len` bytes, [`DELIVERED_HEADER_LEN`] or more, which end
-/// with its header, and for writes of a line in front of them.
+/// `start` must be on a line, valid for reads of the frame's `len` bytes, and for writes of a line in front of them.
+/// The bytes are [`DELIVERED_HEADER_LEN`] or more, and end with the frame's header.
 #[inline(always)]
 pub(super) unsafe fn put_in_front(start: NonNull<u8>, len: usize, word: [u8; 4]) -> (NonNull<u8>, usize) {
     // SAFETY: the caller's (see Safety).

@@ -1,12 +1,11 @@
 //! `ucx-am`: each frame is an active message of UCX, over whatever transport UCX chooses.
 //!
-//! Frames of up to 64 KiB are copied by UCX (eager), and run where it put them; the shortest in a line of the
-//! receiver's. Longer ones stay with the sender until UCX has fetched them into the receiver's memory
-//! (rendezvous). Farjump's peer writes no memory of this process.
-//! The transports of UCX decide what strangers can do: without TCP, which the operator has to allow
-//! ([`Am::with_tcp`]), they need rights on this machine or on an RDMA fabric; with TCP, a port.
-//! `docs/decisions/ucx-am.md` has the reasons for that, for endpoints without error handling, for windows,
-//! and for the ordering of frames.
+//! UCX copies frames of up to 64 KiB (eager), and they run in UCX's memory; the shortest run in a line of the
+//! receiver's. Longer frames stay in the sender's memory until UCX has fetched them into the receiver's (rendezvous).
+//! Farjump's peer writes no memory of this process. The transports of UCX decide the access of other processes. Without
+//! TCP, these need rights on this machine or on an RDMA fabric; with TCP, only a port. The operator has to allow TCP
+//! ([`Am::with_tcp`]). `docs/design/ucx.md` has the reasons for that, for endpoints without error handling, for
+//! windows, and for the ordering of frames.
 //!
 //! The address is in `address.rs`.
 
@@ -55,18 +54,18 @@ use worker::AmWorker;
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
 
-/// Longest frame, in bytes, that is copied twice instead of fetched by the receiver, which takes a round
-/// trip. The user's `UCX_RNDV_THRESH` overrides it.
+/// Longest frame, in bytes, that UCX copies twice. The receiver fetches longer frames, which takes a round trip. The
+/// user's `UCX_RNDV_THRESH` overrides it.
 const EAGER: usize = 64 << 10;
 
-/// How UCX is to send a message.
+/// The way in which UCX sends a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// As a copy.
     Eager,
     /// The receiver fetches it.
     Rendezvous,
-    /// As the user's setting says.
+    /// By the user's setting.
     Chosen,
 }
 
@@ -82,18 +81,17 @@ impl Am {
         Am { tcp: false }
     }
 
-    /// Makes a backend whose workers have TCP too. Each endpoint then listens on a port of every device of
-    /// this machine that `UCX_NET_DEVICES` does not exclude, until it hears from the peer. **A process that
-    /// reaches such a port may write any address of this process meanwhile; the peer may as long as the link
-    /// exists.**
+    /// Makes a backend whose workers have TCP too. Each endpoint then listens on a port of every device of this machine
+    /// that `UCX_NET_DEVICES` does not exclude, until the peer's first message. **Until then, a process that reaches
+    /// such a port may write any address of this process; the peer may as long as the link exists.**
     pub const fn with_tcp() -> Am {
         Am { tcp: true }
     }
 
-    /// Returns its capabilities on this machine, or why it cannot be used and the remedy.
+    /// Returns its capabilities on this machine.
     ///
     /// # Errors
-    /// A sentence for display.
+    /// A sentence for display: the reason why it cannot be used, and the remedy.
     pub fn usable(self) -> Result<Capabilities, String> {
         Context::for_messages(self.tcp).map(|_| self.capabilities())
     }
@@ -130,13 +128,13 @@ struct AmMessages {
     end: ucp_ep_h,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Longest frame that is sent eagerly: longer ones are fetched by the receiver, though never over TCP. `None`
-    /// if UCX chooses.
+    /// Longest frame that is sent eagerly. The receiver fetches longer ones, though never over TCP. `None` if UCX
+    /// chooses.
     eager: Option<usize>,
     /// Longest frame that is sent with its header in front.
     most_fronted: usize,
-    /// Longest frame for which the lent buffer has space and the peer credit, as far as is known; and the
-    /// length that was reserved, until it is committed.
+    /// Longest frame for which the lent buffer has space and the peer is known to have credit; at least the reserved
+    /// length, until that is committed.
     ready: usize,
     reserved: usize,
     /// The lent buffer's start.
@@ -147,15 +145,15 @@ struct AmMessages {
     aside: *mut c_void,
     /// The peer's number of consumed frames at the last request for credit.
     requested: Option<u16>,
-    /// Its worker may read the buffers below until it is gone.
+    /// The worker may read the buffers below until it is gone.
     worker: ManuallyDrop<AmWorker>,
     /// The buffer that `reserve` lends. Its note is the header of a frame that may be fetched.
     lent: Option<Buffer>,
     /// Oldest first.
     sending: VecDeque<Sending>,
-    /// Its note is the header of messages beside the frames.
+    /// The note of this buffer is the header of messages beside the frames.
     note: ManuallyDrop<Buffer>,
-    /// The reason if the peer shares no memory with this process.
+    /// The reason why the peer shares no memory with this process, if it shares none.
     apart: String,
 }
 
@@ -177,8 +175,8 @@ impl Way {
 }
 
 impl AmMessages {
-    /// Makes one over `end` of the UCX worker, to a peer with the address `peer_address`; `apart` says
-    /// why it may share no memory with this process.
+    /// Makes an endpoint over `end` of the UCX worker, to a peer with the address `peer_address`. `apart` is the reason
+    /// why the peer may share no memory with this process.
     fn new(
         worker: AmWorker,
         end: ucp_ep_h,
@@ -193,7 +191,7 @@ impl AmMessages {
             inbox.call_attention();
         }
         let eager = match env::var_os("UCX_RNDV_THRESH") {
-            // A message that is fetched travels by zcopy, which is not safe there (`Context`).
+            // A message to fetch travels by zcopy, which is not safe over TCP (`Context`).
             _ if worker.has_listeners() && Lanes::of(ucx, end).have_tcp() => Some(usize::MAX),
             Some(_) => None,
             None => Some(EAGER),
@@ -230,7 +228,7 @@ impl AmMessages {
         word_of(inbox.send_credit.next(), inbox.recv_credit.return_credit())
     }
 
-    /// Counts the frame of `len` bytes that UCX has taken, as `sent` says.
+    /// Counts the frame of `len` bytes that UCX has taken with the result `sent`.
     #[inline(always)]
     fn sent(&mut self, sent: ucs_status_ptr_t, len: usize, frame: u64) -> Result<(), TransportError> {
         if !sent.is_null() {
@@ -292,7 +290,7 @@ impl AmMessages {
         Ok(front)
     }
 
-    /// [`Messages::poll`] while the next frame is not here as a whole.
+    /// [`Messages::poll`] while the next frame has not arrived whole.
     #[cold]
     fn poll_again(&mut self) -> Result<Option<Message>, TransportError> {
         self.inbox().worker().progress();
@@ -340,9 +338,9 @@ unsafe impl Messages for AmMessages {
         }
         self.reserved = 0;
         let word = self.word();
-        // SAFETY: `ready` is at most the length of the lent buffer, which has a line in front. Nobody else has it:
-        // it was not reserved, or is discarded. It is kept until UCX is done with it, and the UCX endpoint is
-        // connected since `new`.
+        // SAFETY: `ready` is at most the length of the lent buffer, which has a line in front. Nothing else uses it: it
+        // was not reserved, or is discarded. It is kept until UCX is done with it, and the UCX endpoint is connected
+        // since `new`.
         let sent = unsafe {
             copy(body, self.start);
             let (start, len) = put_header(self.start, len, header, word);
@@ -393,7 +391,7 @@ unsafe impl Messages for AmMessages {
             // of a message that has begun to arrive may cause no wake-up.
             let inbox = self.inbox();
             let is_busy = inbox.recv_credit.must_return_credit() || inbox.has_frames();
-            // A due close of listening sockets causes no wake-up.
+            // Listening sockets that are due to be closed cause no wake-up.
             let has_due_close = self.worker.has_listeners() && inbox.has_heard();
             if is_busy || has_due_close || !self.sending.is_empty() {
                 return Ok(false);

@@ -1,8 +1,8 @@
-//! Ways to close a listening TCP socket of UCX's to all peers. The socket stays open and listens, because UCX
-//! takes one that does not for broken ([`super::listeners`]), and connections that it has taken go on.
+//! Ways to close a listening TCP socket of UCX's to all peers. The socket stays open and listens, because UCX regards
+//! others as broken ([`super::listeners`]). Its accepted connections continue.
 //!
-//! Each way changes the socket itself and not this process's descriptor of it: UCX opens its sockets without
-//! `SOCK_CLOEXEC`, so children of the process have them too.
+//! Each way changes the socket itself, not this process's descriptor: UCX opens its sockets without `SOCK_CLOEXEC`, so
+//! children of the process have them too.
 
 use std::io;
 use std::mem::size_of;
@@ -20,7 +20,7 @@ pub enum PortClosing {
     /// By a filter that drops all packets (`SO_ATTACH_FILTER`). Linux 6.18 lets only a process with
     /// CAP_NET_ADMIN put one on a TCP socket.
     Filter,
-    /// By taking packets of one network interface alone, which does not exist (`SO_BINDTOIFINDEX`).
+    /// By accepting only packets of one network interface, which does not exist (`SO_BINDTOIFINDEX`).
     Device,
 }
 
@@ -28,7 +28,7 @@ impl PortClosing {
     /// All ways, in the order in which they are tried.
     const ALL: [PortClosing; 2] = [PortClosing::Filter, PortClosing::Device];
 
-    /// Returns the way that works in this process, tried on a socket that is closed again.
+    /// Returns the way that works in this process, after a trial on a temporary socket.
     ///
     /// # Errors
     /// A sentence for display, with the remedy.
@@ -102,10 +102,10 @@ impl PortClosing {
 /// Sets an option of the level `SOL_SOCKET`.
 ///
 /// # Safety
-/// `T` is the option's type, and what it points to is valid.
+/// `T` is the option's type, and its pointers are valid.
 unsafe fn set<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     let (value, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: `value` is valid for `len` bytes, and the caller's for the option.
+    // SAFETY: `value` is valid for `len` bytes, and the caller ensures that it is valid for the option.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

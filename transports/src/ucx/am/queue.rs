@@ -9,8 +9,8 @@ use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
 use super::credit::MAX_FRAMES;
 use super::message::SHORT;
 
-/// Short frames for which there is space: more than UCX delivers in a few calls. UCX needs their messages back at
-/// once.
+/// Number of spaces for short frames, more than UCX delivers in a few calls. UCX needs the messages of short frames
+/// back at once.
 const SPACES: usize = 64;
 /// Bytes from one space to the next. A frame's header lies in front of a line and the rest, up to 76 bytes, from there.
 const STRIDE: usize = 2 * LINE;
@@ -20,17 +20,17 @@ const _: () = assert!(SHORT <= STRIDE);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum Kind {
-    /// The frame has not come, but a later one has.
+    /// None: the frame has not arrived, but a later one has.
     Missing,
-    /// The queue's.
+    /// A space of the queue.
     Short,
-    /// UCX's, which is returned to it.
+    /// Memory of UCX, to be returned to it.
     Lent,
-    /// The same, with a line in front of the frame in which its header is.
+    /// As [`Kind::Lent`], with the header in a line in front of the frame.
     Fronted,
     /// A buffer of the inbox.
     Copied,
-    /// The same, into which UCX fetches the frame from the peer's memory.
+    /// As [`Kind::Copied`], but UCX fetches the frame into it from the peer's memory.
     Fetched,
 }
 
@@ -49,7 +49,7 @@ impl Slot {
     /// The header of a [`Kind::Short`] frame.
     #[inline(always)]
     pub(super) fn header(&self) -> NonNull<u8> {
-        // SAFETY: such a frame has it in front.
+        // SAFETY: such a frame has the header in front.
         unsafe { self.start.sub(DELIVERED_HEADER_LEN) }
     }
 
@@ -66,7 +66,7 @@ impl Slot {
 pub(super) struct Queue {
     /// Slot of the next frame.
     head: Cell<usize>,
-    /// Frames that have come, or are missing before one that has.
+    /// Number of frames that have arrived, and of those missing before them.
     len: Cell<usize>,
     slots: Box<[Cell<Slot>; MAX_FRAMES]>,
     /// A line and `SPACES` times `STRIDE` bytes, for the frames of the first slots.
@@ -120,13 +120,13 @@ impl Queue {
         &self.slots[self.head.get().wrapping_add(ahead) % MAX_FRAMES]
     }
 
-    /// Whether the frame `ahead` places behind the next one has come.
+    /// Returns whether the frame `ahead` places behind the next one has arrived.
     pub(super) fn has(&self, ahead: usize) -> bool {
         ahead < self.len.get() && self.at(ahead).get().kind != Kind::Missing
     }
 
-    /// Space for a frame of up to [`SHORT`] bytes that is pushed next, if there is some: a line from which on there
-    /// are as many bytes, and a header's in front. It is the frame's until it is popped.
+    /// Space for a frame of up to [`SHORT`] bytes that is pushed next, if there is any. It starts on a line, and has a
+    /// header's bytes in front. It belongs to the frame until the frame is popped.
     #[inline]
     pub(super) fn space(&self) -> Option<NonNull<u8>> {
         let index = self.head.get() + self.len.get();
@@ -189,7 +189,7 @@ mod tests {
                 assert_eq!(queue.pop().len, 4);
                 continue;
             }
-            // The rest stays, and the queue goes round.
+            // The rest stays, and the queue wraps around.
             assert_eq!((queue.front().len, queue.len()), (4, 1));
             queue.pop();
             queue.push(slot(5));

@@ -12,9 +12,9 @@ use super::{AmMessages, Sending, Way, error};
 use crate::ucx::moving;
 use crate::ucx::worker::status_of;
 
-/// Messages that may wait for space in UCX's queue before a further one waits for them, for a moment.
+/// Number of messages that may wait for space in UCX's queue before a further message waits briefly for them.
 const FEW_WAITING: usize = 16;
-/// Calls of UCX in that moment: a microsecond or two.
+/// Calls of UCX during that wait, of a microsecond or two.
 const TURNS_FOR_SPACE: u32 = 64;
 
 impl AmMessages {
@@ -54,8 +54,8 @@ impl AmMessages {
         Ok(())
     }
 
-    /// Returns credit to the peer, and asks for the peer's if `id` is [`CREDIT_REQUEST`]. Returns whether it
-    /// could.
+    /// Returns credit to the peer, and requests the peer's if `id` is [`CREDIT_REQUEST`]. Returns whether it sent the
+    /// message.
     pub(super) fn send_aside(&mut self, id: c_uint) -> Result<bool, TransportError> {
         if !self.aside.is_null() {
             let status = status_of(self.ucx, self.aside);
@@ -94,9 +94,9 @@ impl AmMessages {
         Ok(())
     }
 
-    /// Has UCX send the messages that wait for space in its queue. It does so only when it is called, and every
-    /// message behind them waits too, at twice the cost: a stream would fill the peer's window with them, while
-    /// the peer stands still, before any moves.
+    /// Makes UCX send the messages that wait for space in its queue. UCX sends them only when it is called, and every
+    /// message behind them waits too, at twice the cost. While the peer makes no progress, a stream would otherwise
+    /// fill the peer's window with them before any moves.
     #[inline(never)]
     fn make_way(&mut self) -> Result<(), TransportError> {
         for _ in 0..TURNS_FOR_SPACE {
@@ -134,7 +134,7 @@ impl AmMessages {
                 state.spares.take(len).map_err(|cause| error(Operation::Send, cause))?
             }
         };
-        // One that goes alone may be longer than the window.
+        // A frame that travels alone may be longer than the window.
         self.ready = lent.len().min(inbox.send_credit.space()).min(self.max_frame).max(len);
         (self.reserved, self.start) = (len, lent.start());
         self.lent = Some(lent);
@@ -156,7 +156,7 @@ impl AmMessages {
         unsafe {
             lent.start().add(len - TRANSPORT_WORD_LEN).cast().write(word);
             note.write(word);
-            // The receiver has to know the number of a frame before it fetches it.
+            // The receiver has to know the number of a frame before fetching it.
             let header = if way == Way::Eager { &[][..] } else { note.as_ref() };
             self.pass(FRAME, way, header, lent.start().as_ptr().cast(), len)
         }

@@ -1,4 +1,4 @@
-//! Two endpoints in one process, honest and lying.
+//! Two endpoints in one process, honest and dishonest.
 
 mod ports;
 mod reset;
@@ -23,8 +23,8 @@ const LONG: usize = (64 << 20) + LINE;
 /// Number of polls after which a message counts as lost.
 const LOOKS: u32 = 50_000_000;
 
-/// Two connected endpoints that accept frames of up to `max_frame` bytes and hold `window`; without UCX
-/// `None`, and a note.
+/// Two connected endpoints that accept frames of up to `max_frame` bytes and keep `window`; without UCX, prints a note
+/// and returns `None`.
 fn pair(window: usize, max_frame: usize) -> Option<(AmMessages, AmMessages)> {
     pair_of(Am::new(), window, max_frame, || {})
 }
@@ -83,7 +83,7 @@ fn next(post: &mut AmMessages, other: &mut AmMessages) -> Result<Vec<u8>, Transp
             };
             let mut bytes = [body, &header].concat();
             post.release();
-            // The transport's own.
+            // The word of the transport.
             bytes[len - TRANSPORT_WORD_LEN..].fill(header[0]);
             return Ok(bytes);
         }
@@ -251,9 +251,9 @@ fn lies_in_messages_with_the_header_in_front_end_the_link() {
     for (header, word, len, expected) in [
         (&[][..], number, 0, "without its number"),
         (&[], number, 15, "without its number"),
-        // UCX's header does not stand for that of the frame.
+        // UCX's header does not replace that of the frame.
         (&number, number, 15, "without its number"),
-        // Such a frame is never left with its sender.
+        // Such a frame never stays with its sender.
         (&number, number, EAGER + 1, "without its number"),
         (&[], word_of(MAX_FRAMES as u16, 0), 64, "out of its turn"),
         (&[], word_of(u16::MAX, 0), 200, "out of its turn"),
@@ -327,7 +327,7 @@ fn an_endpoint_takes_little_of_the_memory_that_ucx_shares() {
         return println!("skipped: {why}");
     }
     if role().is_empty() {
-        // In a process of its own, which has no other workers.
+        // In its own process, which has no other workers.
         let mut again = test_in_role(this_test!(), &["alone"]);
         for variable in ["UCX_TLS", "UCX_MM_FIFO_SIZE", "UCX_MM_RX_BUFS_GROW"] {
             again.env_remove(variable);

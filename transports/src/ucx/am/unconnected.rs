@@ -20,8 +20,8 @@ use crate::ucx::worker::Worker;
 
 /// An unconnected endpoint.
 pub(super) struct UnconnectedAm {
-    // Dropped before the worker that it belongs to.
-    /// The peer whose address has these bytes, if it was tried.
+    // Dropped before the worker to which it belongs.
+    /// The peer with this address, if this endpoint has tried to reach one.
     reached: Option<(Vec<u8>, Reached)>,
     worker: AmWorker,
     version: Version,
@@ -35,7 +35,7 @@ pub(super) struct UnconnectedAm {
 struct Reached {
     end: ucp_ep_h,
     peer_address: AmAddress,
-    /// The reason why it may share no memory with this process.
+    /// The reason why the peer may share no memory with this process.
     apart: String,
 }
 
@@ -43,7 +43,7 @@ struct Reached {
 unsafe impl Send for UnconnectedAm {}
 
 impl UnconnectedAm {
-    /// Opens one with a worker that has TCP if `tcp`.
+    /// Opens an endpoint with a worker that has TCP if `tcp`.
     pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<UnconnectedAm, Cause> {
         closing::check()?;
         let context = Context::for_messages(tcp).map_err(Cause::System)?;

@@ -14,9 +14,9 @@ use crate::ucx::worker::Worker;
 
 /// A worker that receives frames.
 pub(super) struct AmWorker {
-    /// Owned, behind a pointer because callbacks have it too.
+    /// Owned, but behind a pointer because callbacks have it too.
     inbox: NonNull<Inbox>,
-    /// The descriptor to sleep on: the worker's, which is open as long as it.
+    /// The descriptor to sleep on: the worker's, open as long as the worker.
     descriptor: RawFd,
     /// The worker's address.
     pub(super) address: Vec<u8>,
@@ -24,11 +24,11 @@ pub(super) struct AmWorker {
     listeners: Option<Listeners>,
 }
 
-// SAFETY: the inbox belongs to the value alone; its worker's callbacks run on any thread that uses the value.
+// SAFETY: the inbox belongs only to this value; its worker's callbacks run on the thread that uses the value.
 unsafe impl Send for AmWorker {}
 
 impl AmWorker {
-    /// Opens one with a worker of `context`, which has TCP if `tcp`.
+    /// Opens a worker of `context`, which has TCP if `tcp`, with its inbox.
     pub(super) fn open(
         context: &'static Context,
         request: &OpenRequest,
@@ -44,7 +44,7 @@ impl AmWorker {
         let inbox = Inbox::new(worker, request.max_frame.max(LINE), window(request));
         let inbox = NonNull::from(Box::leak(Box::new(inbox)));
         let worker = AmWorker { inbox, descriptor, address, listeners };
-        // SAFETY: it stays in its box until `drop` has ended the worker.
+        // SAFETY: the inbox stays in its box until `drop` has ended the worker.
         unsafe { worker.inbox().listen()? };
         Ok(worker)
     }
@@ -61,13 +61,13 @@ impl AmWorker {
         self.listeners.is_some()
     }
 
-    /// Returns their addresses.
+    /// Returns the addresses of these sockets.
     #[cfg(test)]
     pub(super) fn ports(&self) -> Vec<std::net::SocketAddr> {
         self.listeners.iter().flat_map(Listeners::addresses).collect()
     }
 
-    /// Closes them if that is due. If one stays open, the link has failed.
+    /// Closes these sockets if that is due. If one stays open, the link has failed.
     #[cold]
     pub(super) fn tend_listeners(&mut self) {
         let is_due = self.inbox().has_heard();
@@ -80,7 +80,7 @@ impl AmWorker {
 
     #[inline]
     pub(super) fn inbox(&self) -> &Inbox {
-        // SAFETY: its box lives as long as this value; only shared references to it are ever made.
+        // SAFETY: the inbox's box lives as long as this value; only shared references to it are ever made.
         unsafe { self.inbox.as_ref() }
     }
 }
@@ -94,7 +94,7 @@ impl Drop for AmWorker {
     }
 }
 
-/// Returns the bytes that an endpoint for this request holds undelivered.
+/// Returns the bytes that an endpoint for this request keeps undelivered.
 pub(super) fn window(request: &OpenRequest) -> u64 {
     request.region_len.max(LINE) as u64
 }

@@ -21,7 +21,7 @@ pub(super) trait Flushes {
     fn begin(&mut self) -> ucs_status_ptr_t;
     /// Progresses UCX, and returns the status of `flush`, which [`Flushes::begin`] returned.
     fn look(&mut self, flush: ucs_status_ptr_t) -> ucs_status_t;
-    /// Frees `flush`, which is over, if it is a request.
+    /// Frees `flush`, which has ended, if it is a request.
     fn free(&mut self, flush: ucs_status_ptr_t);
     /// Returns the cause of a failure with this status.
     fn cause(&self, status: ucs_status_t) -> Cause;
@@ -29,9 +29,9 @@ pub(super) trait Flushes {
 
 /// State of a UCX endpoint's fence.
 pub(super) struct Fence {
-    /// The request of a flush that is not over.
+    /// The request of a flush that has not ended.
     flush: ucs_status_ptr_t,
-    /// There were puts since the last flush began.
+    /// True if there were puts since the last flush began.
     is_dirty: bool,
 }
 

@@ -1,10 +1,9 @@
-//! `ucx-put`: frames are written into the peer's memory that UCX allocated.
+//! `ucx-put`: writes frames into memory of the peer that UCX allocated.
 //!
-//! Where UCX maps that memory here, on one machine, core writes it by plain stores and UCX is not called for
-//! frames at all. Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that
-//! put natively, which both processes prove while they connect (`proof/mod.rs`). Doorbells are active
-//! messages without content. The reasons for rejections are in `docs/decisions/ucx-put.md`; the address is in
-//! `address.rs`.
+//! If UCX maps that memory here, on one machine, core writes it by plain stores and calls no UCX for frames. Otherwise
+//! a frame is puts, then a fence, then a put of the signal. This uses only lanes that put natively, which both
+//! processes prove while they connect (`proof/mod.rs`). Doorbells are active messages without content. The reasons for
+//! rejections are in `docs/design/ucx.md`; the address is in `address.rs`.
 
 mod fence;
 mod probe;
@@ -48,10 +47,10 @@ impl Put {
         Put
     }
 
-    /// Returns its capabilities on this machine, or why it cannot be used and the remedy.
+    /// Returns its capabilities on this machine.
     ///
     /// # Errors
-    /// A sentence for display.
+    /// A sentence for display: the reason why it cannot be used, and the remedy.
     pub fn usable() -> Result<Capabilities, String> {
         probe::ways().map(|_| Put.capabilities())
     }
@@ -66,7 +65,7 @@ impl Transport for Put {
         let mut arrival = ArrivalRules::FENCED | ArrivalRules::CHECKED;
         let maps = probe::ways().is_ok_and(|ways| ways.map);
         arrival.set(ArrivalRules::STORES, maps);
-        // Half of the longest ring: a frame of half a ring always fits, whatever lies before.
+        // Half of the longest ring: a frame of half a ring always fits, whatever precedes it.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
         capabilities.in_place = maps;
         capabilities
@@ -142,7 +141,7 @@ unsafe impl RemoteMemory for PutRemote {
         if !queue.has_space()? {
             return Err(error(Operation::Put, Cause::Full));
         }
-        // SAFETY: `check` has found the word in the region, and `has_space` was true just now.
+        // SAFETY: `check` has found the word in the region, and `has_space` has returned true just above.
         unsafe { queue.put_word(offset, word, frame) }
             .map_err(|cause| error(Operation::Put, cause).with_frame(frame))
     }
@@ -181,7 +180,7 @@ unsafe impl RemoteMemory for PutRemote {
     }
 
     fn reads(&mut self) -> Option<&mut dyn Reads> {
-        // Memory of one machine is mapped, and UCX would reach other memory by a copy of the peer's.
+        // Memory of the same machine is mapped, and UCX would reach other memory by a copy that the peer makes.
         if self.mapped.is_some() { None } else { Some(self) }
     }
 }
@@ -201,12 +200,12 @@ struct PutLocal {
     /// The executable alias of that memory, once requested.
     alias: Option<ExecutableAlias>,
     region: Region,
-    /// The worker's, which is open as long as it.
+    /// The worker's descriptor, open as long as the worker.
     descriptor: RawFd,
     queue: Arc<Mutex<WriteQueue>>,
-    /// The two processes map each other's memory, so each sees the other's stores in order.
+    /// True if the two processes map each other's memory, so that each sees the other's stores in order.
     is_mapped: bool,
-    /// The peer has no fence between storing a frame and checking whether this process sleeps.
+    /// True if the peer has no fence between storing a frame and checking whether this process sleeps.
     peer_has_no_fence: bool,
 }
 
@@ -222,7 +221,7 @@ unsafe impl LocalMemory for PutLocal {
     }
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
-        // Where UCX shares no memory it takes private memory of the system, which has no second mapping.
+        // If UCX shares no memory, it takes private memory of the system, which has no second mapping.
         if !probe::ways().is_ok_and(|ways| ways.map) {
             return Err(error(
                 Operation::Open,
@@ -240,13 +239,13 @@ unsafe impl LocalMemory for PutLocal {
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
-        // A put of "asleep" on its way could be overtaken by a frame whose sender then sends no doorbell.
+        // A frame could overtake a put of "asleep" under way, and its sender would then send no doorbell.
         if !self.is_mapped {
             return Ok(false);
         }
         let mut queue = locked(&self.queue);
         for _ in 0..TURNS {
-            // UCX sends pending puts only when it is called. Read before that, too: the peer may have fallen
+            // UCX sends pending puts only when it is called. Read also before that call: the peer may have fallen
             // asleep before a put was done, and core has not polled since.
             let was_sending = queue.is_sending();
             while queue.work()? {}
@@ -255,7 +254,7 @@ unsafe impl LocalMemory for PutLocal {
             if was_sending || is_doorbell_pending || queue.is_sending() {
                 return Ok(false);
             }
-            // Armed before core polls for a frame: a doorbell after that poll is heard.
+            // Armed before core polls for a frame, so a doorbell after that poll wakes this process.
             let armed = queue.arm().map_err(|cause| error(Operation::Wake, cause))?;
             // An armed RDMA device signals later events, but not those since the last poll.
             if armed && !queue.work()? {
@@ -268,7 +267,8 @@ unsafe impl LocalMemory for PutLocal {
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
         let mut queue = locked(&self.queue);
-        // As many doorbells as one poll finds: a peer that sends them without end cannot hold us here.
+        // At most as many doorbells as one poll finds: a peer that sends them without end cannot keep this process
+        // here.
         for _ in 0..TURNS {
             if !queue.work()? {
                 break;

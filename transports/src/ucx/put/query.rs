@@ -1,10 +1,9 @@
-//! UCX's description of a put or a get: its protocol and lane, and so whether the peer has to take part.
+//! UCX's description of a put or a get: its protocol and lane, which decide whether the peer has to take part.
 //!
-//! The newer protocols (from UCX 1.16 on, by `UCX_PROTO_ENABLE=y` before) choose for each length anew, and
-//! describe the choice only once a put is made. So a put of zeros is made for each length, and its request
-//! queried (`ucp_request_query`):
-//! `{cpml|proto} put from host memory length 8 short rc_verbs/mlx5_0:1 83.3 MB/s 0.09 us`. The text is for
-//! people and not a stable format. Text of another form counts as a put that is not native.
+//! The newer protocols (from UCX 1.16 on, by `UCX_PROTO_ENABLE=y` before) choose for each length separately, and
+//! describe the choice only for a put that was made. So this module makes a put of zeroes for each length, and queries
+//! its request (`ucp_request_query`): `{cpml|proto} put from host memory length 8 short rc_verbs/mlx5_0:1 83.3 MB/s
+//! 0.09 us`. The text is for display and no stable format. Text of another form counts as a put that is not native.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
@@ -23,7 +22,7 @@ const ROOM: usize = 1024;
 /// Implementation of a put.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    /// Done by the device or by a copy of the sender's. The peer takes no part.
+    /// By the device, or by a copy that the sender makes. The peer takes no part.
     Native,
     /// Emulated, with UCX's description.
     Emulated(String),
@@ -34,8 +33,8 @@ pub(super) enum How {
 /// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's result and description.
 ///
 /// # Safety
-/// The peer's UCX endpoint is connected; its region has `len` bytes, and so has `zeros` while the put and
-/// worker last.
+/// The peer's UCX endpoint is connected; its region has `len` bytes, and `zeros` is valid for `len` bytes as long as
+/// the put and the worker exist.
 pub(super) unsafe fn put(
     ucx: &Ucx,
     peer: &Peer,
@@ -46,7 +45,7 @@ pub(super) unsafe fn put(
     let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
     // Makes UCX return a request even for a put that completes at once.
     params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    // SAFETY: the caller establishes the endpoint, the range and the bytes.
+    // SAFETY: the caller guarantees endpoint, range and bytes.
     let request = unsafe { ucx.ucp_put_nbx(peer.end, zeros, len, peer.address, peer.key, &params) };
     // SAFETY: UCX has just returned `request` for a put.
     (request, unsafe { said(ucx, request) })
@@ -55,7 +54,7 @@ pub(super) unsafe fn put(
 /// Returns UCX's description of a put or a get.
 ///
 /// # Safety
-/// UCX returned `request` for one, and it was not freed.
+/// UCX returned `request` for a put or a get, and it was not freed.
 pub(super) unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
     if !farjump_ucx_sys::UCS_PTR_IS_PTR(request) {
         return How::Untold;
@@ -67,7 +66,7 @@ pub(super) unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
         u64::from(UCP_REQUEST_ATTR_FIELD_INFO_STRING | UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE);
     attributes.debug_string = text.as_mut_ptr().cast();
     attributes.debug_string_size = text.len() - 1;
-    // SAFETY: the caller establishes the request; the text buffer has the stated length and a zero behind it.
+    // SAFETY: the caller guarantees the request; the text buffer has the stated length and a zero behind it.
     let status = unsafe { ucx.ucp_request_query(request, &mut attributes) };
     match CStr::from_bytes_until_nul(&text) {
         Ok(text) if status == UCS_OK => How::read(&text.to_string_lossy()),
@@ -88,7 +87,7 @@ impl How {
         let said = words.join(" ");
         let ways: Vec<_> =
             words.iter().filter_map(|word| word.split_once('/')).map(|(transport, _)| transport).collect();
-        // TCP's zero-copy put is a message that the peer's UCX carries out; datagrams write no memory.
+        // TCP's zero-copy put is a message that the peer's UCX executes; datagrams write no memory.
         let is_message = |way: &&str| *way == "tcp" || way.starts_with("ud");
         let is_told = ["emulation", "stub", "reconfig"].iter().any(|word| said.contains(word));
         if is_told || ways.is_empty() || ways.iter().any(is_message) {
@@ -102,7 +101,7 @@ impl How {
 mod tests {
     use super::*;
 
-    /// Recorded: UCX's version, its text for a put, and UCX's words for one that is not native.
+    /// Recorded: UCX's version, its text for a put, and its description of one that is not native.
     const SAID: [(&str, &str, Option<&str>); 19] = [
         ("1.13.1", "flags:0x5 put() from host memory length 8 short sysv/memory -131.9 MB/s -0.06 us", None),
         (
@@ -165,7 +164,7 @@ mod tests {
             "{proto|init} put from host memory length 8 zero-copy tcp/lo 0.1 MB/s 72.61 us",
             Some("zero-copy tcp/lo"),
         ),
-        // Not recorded: forms that no version is known to print.
+        // Not recorded: forms that no known version prints.
         ("", "{proto} put from host memory length 8 something new 1.0 MB/s 0.1 us", Some("something new")),
         (
             "",

@@ -25,17 +25,17 @@ use crate::ucx::worker::Worker;
 
 /// An unconnected endpoint.
 pub(super) struct UnconnectedPut {
-    // The peer before the worker that reaches it, and the worker before the region.
+    // Dropped in this order: the peer before the worker that reaches it, and the worker before the region.
     pub(super) reached: Option<(Vec<u8>, Peer)>,
     pub(super) worker: Worker,
     /// Data of the worker's callbacks.
     post: Post,
     pub(super) region: Region,
-    /// The worker's, which is open as long as it.
+    /// The worker's descriptor, open as long as the worker.
     descriptor: RawFd,
     barriers: Barriers,
     pub(super) address: Vec<u8>,
-    /// A second endpoint of a link, whose first endpoints have proven that puts are native.
+    /// True for a second endpoint of a link whose first endpoints have proven that puts are native.
     is_proven: bool,
 }
 
@@ -50,7 +50,7 @@ impl UnconnectedPut {
         let worker = Worker::create(context)?;
         // SAFETY: the callback uses no argument.
         unsafe { worker.handle(DOORBELL, Some(on_doorbell), ptr::null_mut())? };
-        // SAFETY: the worker is dropped before it in here, in `UnconnectedPut` and in `WriteQueue`.
+        // SAFETY: the worker is dropped before `post` in here, in `UnconnectedPut` and in `WriteQueue`.
         unsafe { post.listen(&worker)? };
         let len = request.region_len;
         let mut region = Region::create(context, len)?;
@@ -73,7 +73,7 @@ impl UnconnectedPut {
     /// Makes both processes prove within `deadline_ms` that any puts of this link are native.
     fn prove(&mut self, reached: Peer, theirs: &[u8], deadline_ms: u32) -> Result<Peer, TransportError> {
         let puts = reached.mapped.is_none();
-        // The peer decides the same, by its own values.
+        // The peer decides in the same way, by its own values.
         let has_part = puts || !probe::ways().is_ok_and(|ways| ways.map);
         if self.is_proven || !has_part {
             return Ok(reached);

@@ -1,4 +1,4 @@
-//! Puts and doorbells that UCX has taken and not yet done.
+//! Puts and doorbells under way: UCX has taken them, but not finished them.
 
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
@@ -26,7 +26,7 @@ pub(super) const DOORBELL: c_uint = 1;
 /// Limit of puts under way.
 const QUEUE: usize = 128;
 
-/// A put that UCX has taken and not yet done.
+/// A put under way.
 struct Sending {
     request: *mut c_void,
     frame: u64,
@@ -37,7 +37,7 @@ pub(super) struct WriteQueue {
     ucx: &'static Ucx,
     /// Oldest first.
     sending: VecDeque<Sending>,
-    /// A doorbell is to be sent once all in `sending` are done.
+    /// True if a doorbell must follow once all in `sending` are done.
     owes_doorbell: bool,
     /// The request of the last doorbell.
     doorbell: *mut c_void,
@@ -49,8 +49,8 @@ pub(super) struct WriteQueue {
     worker: Worker,
     /// Data of the worker's callbacks.
     _post: Post,
-    /// Words of puts, allocated at the first. One is used again after `QUEUE` others, when its put is done;
-    /// unfinished puts go on until the worker is gone.
+    /// Words of puts, allocated at the first. A word is reused after `QUEUE` others, when its put is done. Unfinished
+    /// puts continue until the worker is gone.
     words: Option<Box<[u64; QUEUE]>>,
     gets: Box<Gets>,
 }
@@ -81,7 +81,7 @@ impl WriteQueue {
         self.gets.start(&self.worker, self.peer.end, key, len)
     }
 
-    /// The bytes of the read under way, if all are there.
+    /// The bytes of the read under way, if all have arrived.
     pub(super) fn poll_read(&mut self) -> Result<Option<ReadBytes>, Cause> {
         self.gets.poll(&self.worker, self.peer.end)
     }
@@ -101,7 +101,7 @@ impl WriteQueue {
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let Peer { end, key, address, .. } = self.peer;
         self.fence.note_put();
-        // For longer ones no query has shown whether UCX emulates them.
+        // For longer puts, no query has shown whether UCX emulates them.
         for piece in (0..len).step_by(LONGEST) {
             let (at, rest) = (address + (offset + piece) as u64, LONGEST.min(len - piece));
             // SAFETY: the UCX endpoint is connected; the caller has checked the range, and keeps the bytes.
@@ -121,8 +121,8 @@ impl WriteQueue {
         let words = self.words.get_or_insert_with(|| Box::new([0; QUEUE]));
         words[slot] = word.to_le();
         let from = words[slot..].as_ptr().cast();
-        // SAFETY: the word is used again after `QUEUE` puts, of which fewer are under way at a time, because
-        // `has_space` was true (this function's `# Safety`).
+        // SAFETY: the word is reused after `QUEUE` puts, of which fewer are under way at a time, because `has_space`
+        // was true (this function's `# Safety`).
         unsafe { self.put(offset, from, size_of::<u64>(), frame) }
     }
 
@@ -131,7 +131,7 @@ impl WriteQueue {
         !self.sending.is_empty()
     }
 
-    /// Makes later events of the worker wake. `false`: there are events to handle first.
+    /// Makes later events of the worker wake this process. `false` if there are events to handle first.
     pub(super) fn arm(&self) -> Result<bool, Cause> {
         self.worker.arm()
     }
@@ -182,7 +182,7 @@ impl WriteQueue {
         Ok(moved)
     }
 
-    /// Orders later puts behind earlier ones. `false`: not yet, call again.
+    /// Orders later puts behind earlier ones. `false` if that is not done yet: call again.
     pub(super) fn pass_fence(&mut self) -> Result<bool, Cause> {
         if fence::waits(self.ucx.version()) {
             let mut flushes = EndFlushes { worker: &self.worker, end: self.peer.end };
@@ -195,7 +195,7 @@ impl WriteQueue {
         }
     }
 
-    /// Returns whether the last doorbell is still on its way.
+    /// Returns whether the last doorbell is still under way.
     pub(super) fn is_doorbell_pending(&mut self) -> Result<bool, Cause> {
         if self.doorbell.is_null() {
             return Ok(false);
@@ -217,7 +217,7 @@ impl WriteQueue {
         if self.owes_doorbell { Ok(()) } else { self.send_doorbell() }
     }
 
-    /// Sends a doorbell, unless the last one is still on its way: one is as good as many.
+    /// Sends a doorbell, unless the last one is still under way: one has the same effect as many.
     fn send_doorbell(&mut self) -> Result<(), Cause> {
         if !self.doorbell.is_null() {
             self.worker.progress();
@@ -288,7 +288,7 @@ impl Flushes for EndFlushes<'_> {
     }
 }
 
-/// UCX's callback for [`DOORBELL`]: its arrival is all.
+/// UCX's callback for [`DOORBELL`], whose only effect is its arrival.
 pub(super) unsafe extern "C" fn on_doorbell(
     _argument: *mut c_void,
     _header: *const c_void,

@@ -1,8 +1,8 @@
-//! Devices that a test plays, behind the table of verbs' functions.
+//! Fake devices for tests, behind the table of verbs' functions.
 //!
-//! They belong to the thread that made them: backends opened there find these devices and no others. Queue pairs of all of
-//! them reach each other by their numbers, and carry out writes, reads and sends as they are posted (`queues.rs`). What a
-//! test asks for is kept: capacities, states, domains.
+//! They belong to the thread that made them: backends opened there find these devices and no others. Queue pairs of all
+//! of them reach each other by their numbers, and execute writes, reads and sends when they are posted (`queues.rs`).
+//! The devices record all requests: capacities, states, domains.
 
 mod queues;
 
@@ -23,7 +23,7 @@ use super::interfaces::Interfaces;
 use super::sysfs::System;
 pub(in crate::verbs) use queues::{asked_of, ended, preparations};
 
-/// A port of a played device.
+/// A port of a fake device.
 #[derive(Clone, Debug)]
 pub(in crate::verbs) struct FakePort {
     pub(in crate::verbs) is_active: bool,
@@ -34,7 +34,7 @@ pub(in crate::verbs) struct FakePort {
     pub(in crate::verbs) keys: Vec<u16>,
 }
 
-/// A GID of a played port.
+/// A GID of a fake port.
 #[derive(Clone, Debug)]
 pub(in crate::verbs) struct FakeGid {
     index: u8,
@@ -67,7 +67,7 @@ impl FakePort {
         port.with_gid(0, IBV_GID_TYPE_IB, address)
     }
 
-    /// The same with another GID, in place of one at this index.
+    /// The same port with another GID, instead of any at this index.
     pub(in crate::verbs) fn with_gid(mut self, index: u8, kind: u32, address: &str) -> FakePort {
         let raw = match address.parse().unwrap() {
             std::net::IpAddr::V4(short) => short.to_ipv6_mapped().octets(),
@@ -78,17 +78,17 @@ impl FakePort {
         self
     }
 
-    /// The same, whose latest GID is of this interface.
+    /// The same port, with its latest GID on this interface.
     pub(in crate::verbs) fn on(mut self, index: u32, name: &str) -> FakePort {
         self.gids.last_mut().unwrap().interface = (index, name.to_owned());
         self
     }
 }
 
-/// A played device.
+/// A fake device.
 #[repr(C)]
 struct Played {
-    // First: the library's pointers are to this.
+    // The first field, because the library's pointers are to it.
     device: ibv_device,
     state: Mutex<State>,
 }
@@ -98,11 +98,11 @@ struct State {
     events: VecDeque<(ibv_event_type, c_int)>,
     /// Inline bytes times depth above which a send queue is refused.
     longest: Option<u32>,
-    /// Whether it places bytes in order, which it says of queue pairs that send, as mlx5 does.
+    /// True if it places bytes in order, which it reports only for queue pairs that send, like mlx5.
     is_in_order: bool,
 }
 
-/// The devices of a thread. Gone from it when dropped; what is open of them works on.
+/// The devices of a thread. Dropping this removes them from the thread; open devices continue to work.
 pub(in crate::verbs) struct Fake(());
 
 struct World {
@@ -121,23 +121,23 @@ fn of_world<T>(take: impl FnOnce(&World) -> T) -> Option<T> {
     WORLD.with_borrow(|world| world.as_ref().map(take))
 }
 
-/// The table of this thread's played devices.
+/// The table of this thread's fake devices.
 pub(in crate::verbs) fn verbs() -> Option<&'static Verbs> {
     of_world(|world| world.verbs)
 }
 
-/// The interfaces of the played network namespace.
+/// The interfaces of the fake network namespace.
 pub(in crate::verbs) fn interfaces() -> Option<Interfaces> {
     of_world(|world| world.interfaces.clone())
 }
 
-/// The memory node that this thread is said to run on.
+/// The simulated memory node of this thread.
 pub(in crate::verbs) fn memory_node() -> Option<u32> {
     of_world(|world| world.node)
 }
 
 impl Fake {
-    /// Has this thread find no device but those that are added.
+    /// Makes this thread find only the devices that are added.
     pub(in crate::verbs) fn new() -> Fake {
         let root = tempfile::tempdir().unwrap();
         let verbs = Box::leak(Box::new(Verbs::of_functions(table(), queues::optional())));
@@ -179,7 +179,7 @@ impl Fake {
         self.device(name, 0, IBV_TRANSPORT_IB, &[FakePort::ethernet(address)]);
     }
 
-    /// Changes the ports of a device, and has it report this event of its first port.
+    /// Changes the ports of a device, and makes it report this event of its first port.
     pub(in crate::verbs) fn change(&self, name: &str, ports: &[FakePort], event: ibv_event_type) {
         let played = self.played(name);
         let mut state = locked(&played.state);
@@ -188,17 +188,17 @@ impl Fake {
         self.list(name, ports);
     }
 
-    /// Has a device refuse send queues with more bytes inside their requests in all than this.
+    /// Makes a device refuse send queues whose requests together have more inline bytes than this.
     pub(in crate::verbs) fn refuse_longer(&self, name: &str, longest: u32) {
         locked(&self.played(name).state).longest = Some(longest);
     }
 
-    /// Has a device place bytes in order.
+    /// Makes a device place bytes in order.
     pub(in crate::verbs) fn keep_order(&self, name: &str) {
         locked(&self.played(name).state).is_in_order = true;
     }
 
-    /// Plays one device of Ethernet to this thread until it ends.
+    /// Gives this thread one fake device of Ethernet until the thread ends.
     pub(in crate::verbs) fn for_this_thread() {
         let fake = Fake::new();
         fake.roce("fake0", "10.9.0.1");
@@ -214,7 +214,7 @@ impl Fake {
         WORLD.with_borrow_mut(|world| world.as_mut().unwrap().interfaces = interfaces);
     }
 
-    /// Moves this thread to a processor of this memory node.
+    /// Simulates that this thread runs on this memory node.
     pub(in crate::verbs) fn run_on(&self, node: u32) {
         WORLD.with_borrow_mut(|world| world.as_mut().unwrap().node = node);
     }
@@ -270,7 +270,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The played device of an open context.
+/// The fake device of an open context.
 unsafe fn played<'a>(context: *mut ibv_context) -> &'a Played {
     // SAFETY: contexts are made by `open_device`, and devices are never freed.
     unsafe { &*(*context).device.cast::<Played>() }
@@ -281,7 +281,7 @@ unsafe extern "C" fn get_device_list(len: *mut c_int) -> *mut *mut ibv_device {
     let all: Vec<*mut ibv_device> = all.unwrap_or_default();
     // SAFETY: the caller's output.
     unsafe { *len = all.len() as c_int };
-    // Freed with the process: a list has no length of its own.
+    // Never freed, because a list does not state its length.
     Box::leak([all, vec![ptr::null_mut()]].concat().into_boxed_slice()).as_mut_ptr()
 }
 
@@ -302,7 +302,7 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     Box::into_raw(context)
 }
 
-/// A descriptor that something waits on.
+/// A descriptor to wait on.
 fn descriptor() -> c_int {
     eventfd(0, EventfdFlags::NONBLOCK).unwrap().into_raw_fd()
 }
@@ -405,7 +405,7 @@ unsafe extern "C" fn status_text(status: c_uint) -> *const c_char {
     text.as_ptr()
 }
 
-/// The table. Functions that no backend calls are those of a library without any.
+/// The table of functions. Those that no backend calls return a constant.
 fn table() -> Library {
     let mut table = MaybeUninit::<Library>::zeroed();
     let at = table.as_mut_ptr();
@@ -429,7 +429,7 @@ fn table() -> Library {
         ibv_create_qp = queues::create_qp, ibv_modify_qp = queues::modify_qp,
         ibv_query_qp = queues::query_qp, ibv_destroy_qp = queues::destroy_qp,
     }
-    // SAFETY: every function is set. The one other field is a handle of the dynamic linker's, which may be null and is
-    // never closed: the table is leaked.
+    // SAFETY: the code above sets every function. The only other field is a handle of the dynamic linker, which may be
+    // null and is never closed: the table is leaked.
     unsafe { table.assume_init() }
 }

@@ -1,4 +1,4 @@
-//! Queues and memory of played devices. Operations are carried out when they are posted.
+//! Queues and memory of fake devices. Posting an operation executes it.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_uint, c_void};
@@ -12,7 +12,7 @@ use farjump_rdma_sys::*;
 
 use super::{descriptor, locked, played};
 
-/// What a backend asked of a queue pair.
+/// The requests of a backend for a queue pair.
 #[derive(Clone)]
 pub(in crate::verbs) struct Asked {
     pub(in crate::verbs) depth: u32,
@@ -36,9 +36,9 @@ struct All {
     /// By address of the queue.
     completions: HashMap<usize, Queue>,
     last: u32,
-    /// Calls that ended an object.
+    /// Number of calls that ended an object.
     ended: usize,
-    /// Calls of `ibv_fork_init`.
+    /// Number of calls of `ibv_fork_init`.
     preparations: usize,
 }
 
@@ -69,24 +69,24 @@ struct Queue {
 // SAFETY: completions are plain data.
 unsafe impl Send for Queue {}
 
-/// A forked child has none of its parent's, as another thread may hold the lock at the fork.
+/// A forked child has none of its parent's objects, because another thread may hold the lock at the fork.
 static ALL: PerProcess<Mutex<All>> = PerProcess::new();
 
 fn with<T>(change: impl FnOnce(&mut All) -> T) -> T {
     change(&mut locked(ALL.get()))
 }
 
-/// What was asked of the queue pair with this number.
+/// The requests for the queue pair with this number.
 pub(in crate::verbs) fn asked_of(number: u32) -> Asked {
     with(|all| all.pairs[&number].asked.clone())
 }
 
-/// Calls of this process that ended an object of any played device.
+/// Number of calls by this process that ended an object of a fake device.
 pub(in crate::verbs) fn ended() -> usize {
     with(|all| all.ended)
 }
 
-/// Calls of `ibv_fork_init` by this process.
+/// Number of calls of `ibv_fork_init` by this process.
 pub(in crate::verbs) fn preparations() -> usize {
     with(|all| all.preparations)
 }
@@ -118,9 +118,9 @@ pub(super) fn set_operations(operations: &mut ibv_context_ops) {
     operations.req_notify_cq = Some(req_notify_cq);
 }
 
-/// An object of the library's, of which zero is valid.
+/// An object of the library, for which zero is valid.
 fn object<T>() -> *mut T {
-    // SAFETY: callers ask for plain structures of the library.
+    // SAFETY: callers make only plain structures of the library.
     Box::into_raw(Box::new(unsafe { zeroed::<T>() }))
 }
 
@@ -194,7 +194,7 @@ pub(super) unsafe extern "C" fn create_channel(_: *mut ibv_context) -> *mut ibv_
 
 pub(super) unsafe extern "C" fn destroy_channel(channel: *mut ibv_comp_channel) -> c_int {
     end();
-    // SAFETY: made by `create_channel`, with a descriptor of its own.
+    // SAFETY: made by `create_channel`, with its own descriptor.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
     0
 }
@@ -230,7 +230,7 @@ pub(super) unsafe extern "C" fn get_cq_event(
 ) -> c_int {
     // SAFETY: the channel's descriptor is open.
     let channel = unsafe { BorrowedFd::borrow_raw((*channel).fd) };
-    // SAFETY: the caller's output. No caller follows the pointer: it acknowledges the event alone.
+    // SAFETY: the caller's output. No caller follows the pointer: it only acknowledges the event.
     unsafe { *cq = ptr::null_mut() };
     if rustix::io::read(channel, &mut [0; 8]).is_ok() { 0 } else { -1 }
 }
@@ -333,7 +333,7 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, first: *mut ibv_send_wr, _: *mut
     0
 }
 
-/// Carries a request out. Returns its status.
+/// Executes a request. Returns its status.
 fn carry_out(all: &mut All, number: u32, wr: &ibv_send_wr) -> ibv_wc_status {
     let own = &all.pairs[&number];
     // SAFETY: a queue pair that exists.
@@ -382,8 +382,8 @@ fn carry_out(all: &mut All, number: u32, wr: &ibv_send_wr) -> ibv_wc_status {
         _ => remote,
     };
     let (source, target) = if wr.opcode == IBV_WR_RDMA_READ { (remote, from) } else { (from, to) };
-    // SAFETY: checked above to be registered, or the caller's part. As over a real device, a process may look at the bytes
-    // meanwhile: they are stored last to first, in words.
+    // SAFETY: checked above to be registered, or the caller's part. As over a real device, a process may read the bytes
+    // during the copy: it stores them last to first, in words.
     unsafe {
         ptr::copy(
             ptr::with_exposed_provenance::<u8>(source as usize),
@@ -406,7 +406,7 @@ fn carry_out(all: &mut All, number: u32, wr: &ibv_send_wr) -> ibv_wc_status {
     IBV_WC_SUCCESS
 }
 
-/// Shuts these queue pairs. Returns the status.
+/// Puts these queue pairs into the error state. Returns the status.
 fn fail(all: &mut All, numbers: &[u32], status: ibv_wc_status) -> ibv_wc_status {
     for number in numbers {
         let pair = all.pairs.get_mut(number).unwrap();

@@ -1,7 +1,7 @@
 //! Receive buffers of an endpoint of `verbs-send`: one for each message that its peer may have under way.
 //!
-//! They are posted again many at a time. Each endpoint has its own: a peer that sends more than its credit finds none, and
-//! takes none of another link's.
+//! The endpoint posts them again many at a time. Each endpoint has its own: a peer that sends more than its credit
+//! finds none, and takes none from another link.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Buffers {
         Memory::create(domain, WINDOW as usize * PIECE, Use::Received).map(Buffers)
     }
 
-    /// The numbers of all.
+    /// The numbers of all buffers.
     pub(super) fn all() -> Vec<u32> {
         (0..WINDOW).collect()
     }
@@ -37,7 +37,7 @@ impl Buffers {
     /// Start of a buffer.
     ///
     /// # Panics
-    /// If there is no buffer of this number.
+    /// There is no buffer of this number.
     #[inline(always)]
     pub(super) fn start(&self, buffer: u32) -> NonNull<u8> {
         assert!(buffer < WINDOW, "there is no buffer {buffer}");
@@ -45,7 +45,7 @@ impl Buffers {
         unsafe { self.0.start().add(buffer as usize * PIECE) }
     }
 
-    /// Posts buffers that are not posted, by their numbers, to be received into.
+    /// Posts unposted buffers for receiving, by their numbers.
     pub(super) fn post(&self, queue: &Queue, buffers: &[u32]) -> Result<(), Cause> {
         for some in buffers.chunks(CHAIN) {
             // SAFETY: pointers and numbers, for which zero is valid.
@@ -63,8 +63,8 @@ impl Buffers {
                 }
             }
             let mut bad = ptr::null_mut();
-            // SAFETY: the queue pair exists, and the list is complete and terminated. The memory stays until the queue
-            // pair is gone (`SendEndpoint`), and nothing reads a posted buffer.
+            // SAFETY: the queue pair exists, and the list is complete and terminated. The memory stays valid until the
+            // queue pair is gone (`SendEndpoint`), and nothing reads a posted buffer.
             match unsafe { ibv_post_recv(queue.as_ptr(), first, &mut bad) } {
                 0 => {}
                 errno => {

@@ -1,8 +1,8 @@
 //! `verbs-send`: each frame is a message, received into buffers of the link's.
 //!
-//! A message up to a buffer's length is one send, and runs where it was received. A longer one is sent in
-//! pieces and assembled. Neither peer sends more than the other has buffers for; each writes the number of
-//! returned buffers into a word of the sender's. `docs/decisions/verbs.md` says why it uses no rendezvous.
+//! A message up to a buffer's length is one send, and runs in the buffer that received it. A longer one is sent in
+//! pieces and assembled. Neither peer sends more than fits the other's buffers; each writes the number of returned
+//! buffers into a word of the sender's. `docs/design/verbs.md` has the reasons against a rendezvous.
 
 mod buffers;
 mod reassembly;
@@ -36,7 +36,7 @@ pub const NAME: &str = "verbs-send";
 /// Longest frame, in bytes: 64 MiB of payload, and the bytes around it.
 pub const MAX_FRAME: usize = (64 << 20) + (1 << 20);
 
-/// Buffers kept for later messages, and how many of them may be longer than a piece.
+/// Number of buffers kept for later messages; [`LONG_SPARE`] of them may be longer than a piece.
 const SPARE: usize = 64;
 const LONG_SPARE: usize = 2;
 
@@ -57,10 +57,10 @@ impl Send {
         Send { chosen: Chosen::by(Some(options)) }
     }
 
-    /// The backend's capabilities on this machine, or the reason why it does not work and a remedy.
+    /// The backend's capabilities on this machine.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence with the reason why it does not work, and a remedy.
     pub fn usable() -> Result<Capabilities, String> {
         Chosen::default().device().map(|_| capabilities())
     }
@@ -91,7 +91,7 @@ impl Transport for Send {
     }
 }
 
-/// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint on one port.
+/// A queue pair and its receiving half. Before the peer is known, this is the unconnected endpoint on one port.
 struct SendEndpoint {
     // Dropped in this order: the queue pair before the buffers that it receives into.
     queue: Queue,
@@ -170,7 +170,7 @@ struct SendMessages {
     endpoint: SendEndpoint,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Buffers of the peer, and how many were used since the start.
+    /// Number of the peer's buffers. `taken` counts those used since the start.
     receives: u64,
     taken: u64,
     /// The buffer that `reserve` lends.
@@ -179,22 +179,23 @@ struct SendMessages {
     /// Buffers that the device may still read, and the requests after which it does not. Oldest first.
     sent: VecDeque<(u64, Memory)>,
     spares: Vec<Memory>,
-    /// There was no credit for a frame, and no event reports new credit.
+    /// True if there was no credit for a frame, as no event reports new credit.
     is_starved: bool,
-    // Dropped after the queue pair in `endpoint`; boxed, as no frame touches it.
+    // Dropped after the queue pair in `endpoint`. Boxed, because no frame uses it.
     reads: Box<QueueReads>,
 }
 
 impl SendMessages {
-    /// Whether the peer has a buffer for one more piece. It may lie: more than were used are not believed.
+    /// Returns whether the peer has a buffer for one more piece. The peer may lie, so this counts no more returned
+    /// buffers than were used.
     #[inline]
     fn has_window(&self) -> bool {
         let given = self.endpoint.queue.returned_by_peer().min(self.taken);
         self.taken - given < self.receives
     }
 
-    /// The next piece of the message being sent, if there is credit and a slot for it behind `ahead` others
-    /// that are to be posted.
+    /// The next piece of the message being sent, if there is credit and a slot for it behind `ahead` others to be
+    /// posted.
     fn piece(&mut self, ahead: usize) -> Option<Request> {
         let (has_window, free) = (self.has_window(), self.endpoint.queue.free_slots());
         let sending = self.sending.as_mut()?;
@@ -204,7 +205,7 @@ impl SendMessages {
         }
         self.taken += 1;
         let is_last = sending.at + len == sending.len;
-        // For a longer message, a sleeper is woken as often as it would return buffers.
+        // A longer message wakes a sleeper as often as the sleeper would return buffers.
         let asks_back = self.taken.is_multiple_of((self.receives / 4).max(1));
         let piece = Request {
             operation: if sending.at == 0 { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND },
@@ -224,7 +225,7 @@ impl SendMessages {
         Some(piece)
     }
 
-    /// Posts as many pieces as possible. `true` if these were all.
+    /// Posts as many pieces as possible. Returns whether these were all.
     fn push(&mut self) -> Result<bool, TransportError> {
         while let Some(first) = self.piece(0) {
             let mut pieces = [first; CHAIN];
@@ -235,7 +236,7 @@ impl SendMessages {
                 pieces[count] = piece;
                 count += 1;
             }
-            // SAFETY: the buffer is kept until the last request posted for it is done.
+            // SAFETY: this value keeps the buffer until the last request posted for it is done.
             unsafe { self.endpoint.queue.post(&pieces[..count]) }
                 .map_err(|cause| error(Operation::Send, cause).with_frame(first.frame))?;
         }
@@ -247,7 +248,7 @@ impl SendMessages {
             Some(Sending { lent, len, .. }) => {
                 let inside = self.endpoint.queue.is_inline(len);
                 if inside && self.lent.is_none() {
-                    // Copied when it was posted.
+                    // The post has copied the bytes.
                     self.lent = Some(lent);
                 } else {
                     self.sent.push_back((self.endpoint.queue.next(), lent));
@@ -299,13 +300,13 @@ impl SendMessages {
         }
     }
 
-    /// Receives end with the queue pair; the last send says why it did.
+    /// The error after receives have ended with the queue pair. The last send has the reason.
     #[cold]
     fn why_receives_end(&mut self, cause: Cause) -> TransportError {
         self.retire(true).err().unwrap_or_else(|| error(Operation::Receive, cause))
     }
 
-    /// Tells the peer that `given` buffers were returned.
+    /// Sends the peer the number `given` of returned buffers.
     #[cold]
     fn return_credit(&mut self, given: u64) -> Result<(), TransportError> {
         if self.endpoint.queue.free_slots() > 0 {
@@ -340,9 +341,8 @@ impl SendMessages {
     }
 }
 
-// SAFETY: a buffer is memory of this value's own until the device has sent it. A message lies in the inbox
-// until `release`, in buffers that the device has finished writing and gets back only then. Both start on a
-// page or on a line of one.
+// SAFETY: a buffer is this value's memory until the device has sent it. A message lies in the inbox until `release`, in
+// buffers that the device has finished writing and gets back only then. Both start on a page or on a line of one.
 unsafe impl Messages for SendMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
@@ -386,8 +386,8 @@ unsafe impl Messages for SendMessages {
         match &self.lent {
             Some(lent) if is_short && is_next && len <= lent.len() => {
                 let start = lent.start();
-                // SAFETY: the buffer is this value's own, has `len` bytes, and is not in use: the device never
-                // reads a lent one.
+                // SAFETY: the buffer belongs to this value, has `len` bytes, and is not in use: the device never reads
+                // a lent one.
                 let bytes = unsafe {
                     start.copy_from_nonoverlapping(NonNull::from(body).cast(), body.len());
                     start.add(body.len()).cast().write_unaligned(header.to_le());
@@ -480,7 +480,7 @@ fn error(operation: Operation, cause: Cause) -> TransportError {
     TransportError::new(NAME, operation, cause)
 }
 
-/// The error of a failed request, and its frame's.
+/// The error of a failed request, with its frame.
 #[cold]
 fn not_sent((cause, frame): (Cause, Option<u64>)) -> TransportError {
     let error = error(Operation::Send, cause);

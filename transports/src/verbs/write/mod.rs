@@ -1,9 +1,9 @@
-//! `verbs-write`: frames are written into registered memory of the peer, which does nothing for them.
+//! `verbs-write`: writes frames into registered memory of the peer, without any action of the peer.
 //!
-//! A put that starts behind the first word of a line leaves space for a signal there. It is held until the
-//! word comes, and both are posted as one list, which a queue pair executes in order. Any other put is posted
-//! at once. `docs/decisions/verbs.md` has the listed arrival rules, the accounting of receives for writes
-//! with immediate data, and the conditions for a sound sleep.
+//! A put that starts behind the first word of a line leaves space for a signal there. The endpoint holds it until the
+//! word arrives, and posts both as one list, which a queue pair executes in order. It posts any other put at once.
+//! `docs/design/verbs.md` has the listed arrival rules, the accounting of receives for writes with immediate data, and
+//! the conditions for a sound sleep.
 
 mod queue;
 mod receives;
@@ -54,10 +54,10 @@ impl Write {
         Write { chosen: Chosen::by(Some(options)) }
     }
 
-    /// The backend's capabilities on this machine, or the reason why it does not work and a remedy.
+    /// The backend's capabilities on this machine.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence with the reason why it does not work, and a remedy.
     pub fn usable() -> Result<Capabilities, String> {
         Chosen::default().device().map(|device| capabilities(Some(&device)))
     }
@@ -95,7 +95,7 @@ impl Transport for Write {
 
 /// An unconnected endpoint on one port.
 struct UnconnectedWrite {
-    // The queue pair before the region that is written through it.
+    // Dropped in this order: the queue pair before the region that it writes.
     queue: Queue,
     region: Memory,
     window: Window,
@@ -144,7 +144,7 @@ impl UnconnectedEndpoint for Ends<UnconnectedWrite> {
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
         let peer_address = self.adapt_to(peer).map_err(|(operation, cause)| error(operation, cause))?;
         let mut rules = ArrivalRules::all();
-        // The receiver's device guarantees it, and each peer receives.
+        // The receiver's device guarantees the order, and each peer receives.
         rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.first().queue.device.in_order);
         Ok(rules)
     }
@@ -159,7 +159,7 @@ impl UnconnectedEndpoint for Ends<UnconnectedWrite> {
         queue.connect(&peer_address).map_err(failed)?;
         window.open(peer_address.receives);
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
-        // Checked when the address was decoded.
+        // Decoding the address has checked the length.
         let len = peer_address.region.len as usize;
         let writes = WriteQueue::new(queue, window, peer_address.region);
         let writes = Arc::new(Mutex::new(writes));
@@ -177,7 +177,7 @@ impl UnconnectedEndpoint for Ends<UnconnectedWrite> {
 }
 
 fn locked(writes: &Mutex<WriteQueue>) -> MutexGuard<'_, WriteQueue> {
-    // A panic leaves nothing inconsistent: none happens between two steps that belong together.
+    // A panic leaves nothing inconsistent: none occurs between two steps that belong together.
     writes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -199,8 +199,8 @@ impl WriteRemote {
     }
 }
 
-// SAFETY: it is not mapped. Staging memory is mapped, zero and page-aligned, and kept by `writes`, which this
-// value holds.
+// SAFETY: the region is not mapped. Staging memory is mapped, zero and page-aligned, and kept by `writes`, which this
+// value keeps.
 unsafe impl RemoteMemory for WriteRemote {
     fn len(&self) -> usize {
         self.len
@@ -281,17 +281,17 @@ impl Reads for WriteRemote {
 struct WriteLocal {
     /// The executable alias, once requested.
     alias: Option<ExecutableAlias>,
-    // The queue pair, if this holds it last, before the region.
+    // Dropped before the region, because this may be the last owner of the queue pair.
     writes: Arc<Mutex<WriteQueue>>,
     region: Memory,
-    /// The descriptor of the queue pair's completions, which is open as long as they exist.
+    /// The descriptor of the queue pair's completions, open as long as they exist.
     descriptor: Option<RawFd>,
-    /// Whether frames are counted by completions, each of which wakes a sleeper.
+    /// True if completions count frames, each of which wakes a sleeper.
     counts: bool,
 }
 
-// SAFETY: the region keeps its memory, page-aligned and zero at first, until it is dropped. Only the peer has
-// its key, and no other queue pair of this device's domain learns of it.
+// SAFETY: the region keeps its memory, page-aligned and zero at first, until it is dropped. Only the peer has its key,
+// and no other queue pair of this device's domain gets it.
 unsafe impl LocalMemory for WriteLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.start()
@@ -324,8 +324,8 @@ unsafe impl LocalMemory for WriteLocal {
         let mut writes = locked(&self.writes);
         writes.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
         writes.queue.look().map_err(failed)?;
-        // A plain write of a frame wakes no peer, and a frame whose sender has not yet seen that this process
-        // sleeps may still be under way: nothing orders the two directions.
+        // A plain write of a frame wakes no peer. A frame whose sender has not yet seen that this process sleeps may
+        // still be under way, because nothing orders the two directions.
         if !self.counts {
             writes.receive().map_err(failed)?;
             return Ok(false);
@@ -335,9 +335,9 @@ unsafe impl LocalMemory for WriteLocal {
             return Ok(false);
         }
         writes.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
-        // No event reports earlier ones; core polls for their frames after this.
+        // No event reports earlier completions; core polls for their frames after this.
         writes.receive().map_err(failed)?;
-        // A peer that does not know of receives could wait for them.
+        // A peer without the number of returned receives could wait for it.
         Ok(writes.window.due().is_none())
     }
 

@@ -1,5 +1,5 @@
-//! The common part of both halves of a `verbs-write` endpoint: the queue pair, the requests held back for it,
-//! and the memory that it reads.
+//! The common part of both halves of a `verbs-write` endpoint: the queue pair, its held requests, and the memory that
+//! it reads.
 
 use std::ptr;
 
@@ -15,9 +15,9 @@ use crate::verbs::pair::DEPTH;
 use crate::verbs::queue::{CHAIN, Queue, Request};
 use crate::verbs::reads::QueueReads;
 
-/// Half of the longest ring: a frame of half a ring always fits, whatever precedes it. And as many operations
-/// as half of a send queue: at most a quarter of one waits for a completion that was not asked for, so that it
-/// always fits there.
+/// Longest frame, in bytes. At most half of the longest ring: a frame of half a ring always fits, whatever precedes it.
+/// At most as many operations as half of a send queue: at most a quarter of the queue waits for an unrequested
+/// completion, so half of it always becomes free.
 pub(super) fn max_frame(device: Option<&Device>) -> usize {
     let posted = device
         .map_or(usize::MAX, |device| device.max_message().saturating_mul(device.depth(DEPTH) as usize / 2));
@@ -38,18 +38,18 @@ pub(super) struct WriteQueue {
     pub(super) window: Window,
     /// The peer's region.
     region: RemoteRegion,
-    /// A put that waits for the word before it.
+    /// A put that waits for the word in front of it.
     held: Option<Request>,
     /// Oldest first.
     registrations: Vec<TemporaryRegistration>,
-    /// A wake-up that found no slot.
+    /// True if a wake-up found no slot.
     owes_wake_up: bool,
     /// The memory in which core lays out frames.
     pub(super) staging: Option<Memory>,
     pub(super) reads: Box<QueueReads>,
 }
 
-// SAFETY: the pointers of held requests are to bytes that core keeps; everything else is its own.
+// SAFETY: the pointers of held requests are to bytes that core keeps; this value owns everything else.
 unsafe impl Send for WriteQueue {}
 
 /// The cause of a failed call, and its frame.
@@ -84,7 +84,7 @@ impl WriteQueue {
         }
     }
 
-    /// Whether all requests are posted.
+    /// Returns whether all requests are posted.
     pub(super) fn is_idle(&self) -> bool {
         self.held.is_none() && !self.owes_wake_up
     }
@@ -118,9 +118,9 @@ impl WriteQueue {
             request.key = staging.local_key();
             return Ok(());
         }
-        // Only puts from other memory pay for this: those of middleware that holds frames back. SAFETY: core
-        // keeps the bytes until the peer has returned credit for them, which is after the put, or until this
-        // value is dropped. They are only read.
+        // Only puts from other memory have this cost: those of middleware that delays frames. SAFETY: core keeps the
+        // bytes until the peer has returned credit for them, which is after the put, or until this value is dropped.
+        // The device only reads them.
         let registration =
             unsafe { Registration::of(&self.queue.domain, request.from, request.len, Use::Sent) };
         let registration = registration.map_err(|cause| (cause, Some(request.frame)))?;
@@ -130,7 +130,7 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Whether `many` requests can be posted, behind the held one.
+    /// Returns whether `many` requests can be posted, behind the held one.
     fn has_slots(&mut self, many: usize) -> Result<bool, Failed> {
         if self.queue.free_slots() < many {
             self.work()?;
@@ -151,13 +151,13 @@ impl WriteQueue {
     }
 
     fn post(&mut self, requests: &[Request]) -> Result<(), Failed> {
-        // SAFETY: their bytes lie in staging memory, are kept by core, or lie in the registered memory of the
+        // SAFETY: the requests' bytes lie in staging memory, are kept by core, or lie in the registered memory of the
         // queue.
         unsafe { self.queue.post(requests) }
             .map_err(|cause| (cause, requests.first().map(|request| request.frame)))
     }
 
-    /// Marks temporary registrations to end once all requests posted until now are done.
+    /// Makes the latest temporary registration end once all requests posted so far are done.
     fn date_registration(&mut self) {
         if let Some(last) = self.registrations.last_mut()
             && last.until == u64::MAX
@@ -251,8 +251,8 @@ impl WriteQueue {
         }
     }
 
-    /// Wakes the peer by an empty write, which uses one of its receives. If it has none left, enough is there
-    /// to wake it.
+    /// Wakes the peer by an empty write, which uses one of its receives. If the peer has none left, earlier writes
+    /// suffice to wake it.
     pub(super) fn wake_peer(&mut self) -> Result<(), Failed> {
         self.owes_wake_up = true;
         if !self.release()? || !self.has_slots(1)? {
@@ -293,13 +293,13 @@ impl WriteQueue {
         }
     }
 
-    /// Receives end with the queue pair; the last send says why it did.
+    /// The error after receives have ended with the queue pair. The last send has the reason.
     #[cold]
     fn why_receives_end(&mut self, cause: Cause) -> Failed {
         self.queue.look().err().unwrap_or((cause, None))
     }
 
-    /// Tells the peer that `posted` receives were posted again.
+    /// Sends the peer the number `posted` of receives posted again.
     #[cold]
     fn return_credit(&mut self, posted: u64) -> Result<(), Failed> {
         if self.has_slots(1)? {

@@ -1,4 +1,5 @@
-//! Receives for writes with immediate data: kept posted and counted, and never exceeded by the sender.
+//! Receives for writes with immediate data: this process keeps them posted and counts them, and the sender never
+//! exceeds them.
 //!
 //! Neither peer ever waits for the other's device to retry. The sender knows the number of posted receives,
 //! first from the address and then from a word that the receiver writes.
@@ -28,7 +29,7 @@ pub(super) struct Window {
     returned: u64,
     /// Frames received.
     frames: u64,
-    /// Receives of the peer, and how many were used since the start.
+    /// Number of the peer's receives, and the number used since the start.
     theirs: u64,
     taken: u64,
 }
@@ -44,8 +45,8 @@ impl Window {
         self.theirs = u64::from(theirs);
     }
 
-    /// Whether the peer has a receive left, by its claim to have posted `posted` again. It may lie: more than
-    /// were used are not believed.
+    /// Returns whether the peer has a receive left, by its claim to have posted `posted` again. The peer may lie, so
+    /// this counts no more returned receives than were used.
     #[inline]
     pub(super) fn has_credit(&self, posted: u64) -> bool {
         self.taken - posted.min(self.taken) < self.theirs
@@ -64,8 +65,8 @@ impl Window {
         self.frames
     }
 
-    /// The number of receives posted again, if the peer should get it now: after a quarter of them, so that
-    /// it need not wait.
+    /// The number of receives posted again, if the peer should get it now: after a quarter of them, so that the peer
+    /// need not wait.
     pub(super) fn due(&self) -> Option<u64> {
         (self.posted - self.returned >= u64::from(self.receives / 4)).then_some(self.posted)
     }
@@ -157,7 +158,7 @@ mod tests {
         window.open(4);
         assert!((0..4).all(|_| window.take(0)) && !window.take(0));
         assert!(window.take(2) && window.take(2) && !window.take(2));
-        // Six were used: a claim of more returns six.
+        // Six receives were used, so a claim of more returns six.
         assert!((0..4).all(|_| window.take(u64::MAX)));
         assert!(window.has_credit(u64::MAX) && !window.has_credit(6));
     }

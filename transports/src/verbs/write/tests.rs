@@ -1,4 +1,4 @@
-//! Tests between two endpoints of one port: of the machine's device, or of a played one without it.
+//! Tests between two endpoints of one port: of the machine's device, or of a fake one if there is none.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -26,7 +26,7 @@ fn pair(len: usize) -> [End; 2] {
     })
 }
 
-/// The machine's device, or a played one.
+/// The machine's device, or a fake one.
 fn device() -> Write {
     if Write::usable().is_err() {
         Fake::for_this_thread();
@@ -71,7 +71,7 @@ fn what_is_put_is_there_before_the_word_that_is_put_behind_it_from_any_memory_an
     let mut number = 0;
     for len in [1, 7, 8, 63, 64, 200, 505, 512, 513, 4096, 70_001, 9 << 20] {
         let content = pattern(len);
-        // SAFETY: nothing else uses it, and it is long enough.
+        // SAFETY: nothing else uses the staging memory, and it is long enough.
         let staged = unsafe {
             staging.as_ptr().copy_from_nonoverlapping(content.as_ptr(), len);
             std::slice::from_raw_parts(staging.as_ptr(), len)
@@ -138,7 +138,7 @@ fn writes_with_completion_are_counted_in_order_and_find_no_credit_when_the_peer_
         }
         until("completions", || other.local.completions().unwrap() == sent);
         assert_eq!(bytes(&other, 4096, 64), content);
-        // The peer says how many receives it has posted again.
+        // The peer reports the number of receives posted again.
         until("space", || match one.remote.put_with_completion(4096, &content, sent) {
             Ok(()) => true,
             Err(error) => {

@@ -17,7 +17,7 @@ struct Way {
 }
 
 impl Sealing {
-    /// The keys of the source's endpoint, or of the target's.
+    /// Returns the keys of the source's endpoint, or of the target's.
     pub(crate) fn new(source: bool) -> Result<Sealing, Failure> {
         let (own, theirs) = if source { (1, 2) } else { (2, 1) };
         Ok(Sealing { own: Way::new(own)?, theirs: Way::new(theirs)? })

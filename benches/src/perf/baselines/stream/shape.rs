@@ -19,7 +19,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a call with `payload` bytes, or of a reply with as many.
+    /// Returns the shape of a call with `payload` bytes, or of a reply with as many.
     pub(crate) fn of(payload: usize, sealed: bool) -> Shape {
         let frame = if HEADER + payload <= LINE { LINE } else { (LINE + payload).next_multiple_of(LINE) };
         Shape { frame, sealed }

@@ -28,15 +28,15 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Creates one with this feature alone, for one thread. The environment names transports; TCP is on
-    /// loopback alone.
+    /// Creates a worker with this feature alone, for one thread. The environment names transports; TCP is on loopback
+    /// alone.
     pub(crate) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
         let settings = ports::settings().to_pairs();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
         Worker::create_with(feature, &settings)
     }
 
-    /// The same, with these settings in place of the environment's.
+    /// Creates such a worker, with these settings in place of the environment's.
     pub(crate) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
         let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
         let mut config = ptr::null_mut();

@@ -126,7 +126,7 @@ pub(crate) struct RemoteMemory {
 }
 
 impl RemoteMemory {
-    /// The `len` bytes of memory in the peer's offer.
+    /// Reaches the `len` bytes of memory in the peer's offer.
     pub(crate) fn new(
         worker: Rc<Worker>,
         end: ucp_ep_h,

@@ -29,7 +29,7 @@ pub(crate) trait Handler {
     unsafe fn came(&self, data: *mut c_void, len: usize);
 }
 
-/// Only counts.
+/// A handler that only counts.
 pub(crate) struct Counting;
 
 impl Handler for Counting {

@@ -29,7 +29,7 @@ impl Words {
         Ok(Words { region, worker })
     }
 
-    /// Returns what the client needs.
+    /// Returns the data that the client needs.
     pub(crate) fn offer(&self) -> Result<Offer, Failure> {
         let (worker, key, start) = (self.worker.address()?, self.region.key()?, self.region.start());
         Ok(Offer { worker, key, start, ..Offer::default() })

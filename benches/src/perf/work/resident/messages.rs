@@ -1,4 +1,4 @@
-//! Work by UCX's active messages: of the function's arguments, and of the data.
+//! Work by UCX's active messages: messages with the function's arguments, and messages with the data.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -109,7 +109,7 @@ impl Handler for Computes {
     }
 }
 
-/// The source's endpoint that asks for data.
+/// The source's endpoint that requests data.
 struct Asks {
     messages: Messages<Computes>,
     /// The request. It is leaked, as everything that UCX reads.
@@ -155,7 +155,7 @@ impl Ask for Asks {
     }
 }
 
-/// Returns the source's endpoint that asks for data by messages.
+/// Returns the source's endpoint that requests data by messages.
 pub(crate) fn asking(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Source>, Failure> {
     // `show` gives it other data than the store's own.
     let store = Store::own(0);

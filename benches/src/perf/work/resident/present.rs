@@ -19,7 +19,7 @@ use crate::program::failure::Failure;
 pub(super) struct Present {
     pub(super) query: Query,
     pub(super) size: usize,
-    /// Whether the source fetches node after node instead of all data.
+    /// True if the source fetches node after node instead of all data.
     #[cfg_attr(not(feature = "ucx"), expect(dead_code, reason = "fetches are UCX's"))]
     pub(super) stepwise: bool,
 }

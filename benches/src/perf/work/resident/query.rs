@@ -118,7 +118,7 @@ impl Query {
 
     fn args(self) -> Vec<u8> {
         match self {
-            // Those of a list are its walks'.
+            // The arguments of a list are those of its walks.
             Query::Column | Query::TopK | Query::List => Vec::new(),
             // A quarter of all numbers.
             Query::Filter => [1_u64 << 62, 1 << 63].map(u64::to_le_bytes).concat(),

@@ -171,8 +171,8 @@ fn steps(query: Query) -> Option<Traffic> {
     (query == Query::List).then(|| Traffic::of_steps(STEPS, NODE_HEAD))
 }
 
-/// Says for each function from which length on farjump is ahead of a fetch over each modelled network, as
-/// measured and by arithmetic.
+/// Describes, for each function and each modelled network, the length of data from which farjump is ahead of a fetch,
+/// as measured and by arithmetic.
 pub(crate) fn crossings(rows: &[Row]) -> Vec<String> {
     let mut curves: BTreeMap<(usize, String), Vec<&Row>> = BTreeMap::new();
     let fetches = rows.iter().filter(|row| row.wire_us.is_some() && row.reference == Some("fetch"));

@@ -192,7 +192,7 @@ impl<R: Remote> Ask for Fetches<R> {
     }
 }
 
-/// Walks the list by a fetch for each node, which is given the node and whether it is the last.
+/// Walks the list by a `fetch` for each node. `fetch` gets the node, and whether it is the last.
 #[cfg(feature = "ucx")]
 #[inline]
 pub(super) fn walk(

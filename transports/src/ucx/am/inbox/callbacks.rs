@@ -9,10 +9,10 @@ use farjump_ucx_sys::{UCS_OK, ucp_am_recv_param_t, ucs_status_t};
 use super::{CREDIT, CREDIT_REQUEST, FRAME, FRONTED, Inbox, Violation};
 
 impl Inbox {
-    /// Lets the worker fill it.
+    /// Makes the worker fill the inbox.
     ///
     /// # Safety
-    /// It must not move until the worker is gone.
+    /// The inbox must not move until the worker is gone.
     pub(in super::super) unsafe fn listen(&self) -> Result<(), Cause> {
         let own: *mut c_void = ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the callbacks expect an inbox, which the caller keeps in place; they only read through it.
@@ -28,7 +28,7 @@ impl Inbox {
 /// Returns the inbox and the header that UCX passes to a callback.
 ///
 /// # Safety
-/// Called from a callback that [`Inbox::listen`] set, with UCX's arguments.
+/// The caller is a callback that [`Inbox::listen`] set, and passes UCX's arguments.
 unsafe fn given<'a>(argument: *mut c_void, header: *const c_void, len: usize) -> (&'a Inbox, &'a [u8]) {
     // SAFETY: `listen` passed an inbox that stays in place as long as its worker, which runs this callback.
     let inbox = unsafe { &*argument.cast_const().cast::<Inbox>() };

@@ -1,4 +1,4 @@
-//! The listening sockets of UCX's TCP: their closing, and the refusal where nothing closes them.
+//! The listening sockets of UCX's TCP: their closing, and the refusal if nothing can close them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::exit;
@@ -15,7 +15,7 @@ use crate::ucx::am::listeners::{is_open, listening};
 
 /// A user without capabilities.
 const USER: u32 = 1000;
-/// What closes a port, and is refused to the process in some roles.
+/// The socket options that close a port, which the process may not set in some roles.
 const WAYS: [libc::c_int; 2] = [libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX];
 
 /// The ports of both endpoints.
@@ -52,7 +52,7 @@ fn ports_are_closed_once_both_were_heard_of() {
     }
 }
 
-/// Runs `body` in processes of their own whose UCX has TCP alone, one of each of these roles.
+/// Runs `body` in one process for each of these roles, whose UCX has only TCP.
 fn in_roles(test: &str, roles: &[&str], body: impl FnOnce(&str)) {
     if let [own] = &*role() {
         let _watchdog = Watchdog::new();
@@ -68,16 +68,17 @@ fn in_roles(test: &str, roles: &[&str], body: impl FnOnce(&str)) {
     }
 }
 
-/// Gives up all capabilities by becoming [`USER`].
+/// Drops all capabilities by becoming [`USER`].
 fn become_user() {
     if getuid().is_root() {
         set_thread_uid(rustix::fs::Uid::from_raw(USER)).unwrap();
-        // A change of user takes a process's own /proc away from it.
+        // A change of user makes a process's own /proc unreadable to it.
         set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
     }
 }
 
-/// Refuses these options of sockets to this thread. Ends the process, with a note, where that is not possible.
+/// Makes the system refuse these socket options to this thread. If that is not possible, prints a note and ends the
+/// process.
 fn refuse(options: &[libc::c_int]) {
     if let Err(error) = refuse_socket_options(options) {
         println!("skipped: no filter of system calls: {error}");
@@ -105,7 +106,7 @@ fn a_process_that_may_put_no_filter_on_sockets_closes_its_ports_and_goes_on() {
 #[test]
 fn where_nothing_closes_ports_ucx_over_tcp_is_refused_before_one_is_open() {
     in_roles(this_test!(), &["neither"], |_| {
-        // Those that this process has of its parent, whose UCX leaves them to children.
+        // The sockets inherited from this process's parent, whose UCX leaves them to children.
         let before = listening();
         refuse(&WAYS);
         let refused = Am::with_tcp().usable().unwrap_err();

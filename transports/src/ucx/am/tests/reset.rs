@@ -1,4 +1,4 @@
-//! Peers that end while frames to them are on their way over TCP.
+//! Peers that end while frames to them are under way over TCP.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::*;
 /// The roles of the peer, and of the process that sends to it.
 const PEER: &str = "peer";
 const SENDER: &str = "sender";
-/// Lengths of frames that UCX, left to itself, sends from where they lie: at once, and when they are fetched.
+/// Lengths of frames that UCX by default sends without a copy: at once, and when the receiver fetches them.
 const LENGTHS: [usize; 2] = [20_000, 1 << 20];
 const LONGEST: usize = LENGTHS[1];
 
@@ -34,8 +34,8 @@ fn line() -> String {
     io::stdin().lines().next().unwrap().unwrap()
 }
 
-/// Answers one frame and reads no further. At its parent's word it sends another, and is killed: the system
-/// resets its connections, for they have bytes that were not read.
+/// Replies to one frame and reads no further. When the parent requests it, sends another frame and is killed: the
+/// system resets its connections, because they have unread bytes.
 fn be_a_peer() {
     let mut post = connect(|own| {
         say(&own);
@@ -50,7 +50,7 @@ fn be_a_peer() {
     kill_process(getpid(), Signal::KILL).unwrap();
 }
 
-/// Has a frame half sent when its peer ends. Then reads the peer's last frame first, and the end after it.
+/// Sends half a frame before the peer ends. Then reads the peer's last frame, and the end after it.
 fn send_to_a_peer_that_ends(test: &str, len: usize) {
     let mut peer = HelperProcess::start(test_in_role(test, &[PEER]));
     let mut post = connect(|own| {
@@ -62,7 +62,7 @@ fn send_to_a_peer_that_ends(test: &str, len: usize) {
     while post.poll().unwrap().is_none() {}
     post.release();
     assert_eq!(peer.hear(), "done");
-    // More than all buffers on the way hold.
+    // More than fits all buffers under way.
     let sent = (0..1000).find(|_| {
         send(&mut post, len, 4).unwrap();
         !post.sending.is_empty()

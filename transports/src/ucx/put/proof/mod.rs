@@ -1,9 +1,9 @@
-//! The proof that puts are native, made by both processes of a link without mapped memory, as it connects.
+//! The proof that puts are native, by both processes of a link without mapped memory, while it connects.
 //!
-//! An emulated put is a message that the peer's UCX carries out when it is called. So a process puts a word
-//! into the peer's region while the peer stands still: it does not call UCX, and watches the word. A native
-//! put lands nevertheless, an emulated one does not. Before that each process queries UCX about puts of all
-//! lengths that it makes (`query.rs`). [`Proof`] has the protocol.
+//! An emulated put is a message that the peer's UCX executes when it is called. So a process puts a word into the
+//! peer's region while the peer stands still: the peer does not call UCX, and watches the word. A native put lands
+//! nevertheless, an emulated one does not. Before that, each process queries UCX about puts of all lengths that it
+//! makes (`query.rs`). [`Proof`] has the protocol.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,13 +25,13 @@ use crate::ucx::put::query::{self, How};
 use crate::ucx::put::remote_region::Peer;
 use crate::ucx::worker::{CLOSE_TIMEOUT, Worker, status_of};
 
-/// Longest put, in bytes. Longer data is put in pieces, so that no longer put needs a query.
+/// Longest put, in bytes. Longer data goes in pieces, so that no put above this length needs a query.
 pub(super) const LONGEST: usize = 256 << 10;
 /// The active message of the proof.
 const LETTER: c_uint = 2;
-/// Limit of kept letters. A faithful peer has two under way.
+/// Limit of kept letters. An honest peer has two under way.
 const MOST: usize = 16;
-/// Limit of rounds for a peer whose put came too early to prove anything.
+/// Limit of rounds for a peer whose put arrived too early to prove anything.
 const ROUNDS: u64 = 8;
 /// Interval of the polls while standing still.
 const GLANCE: Duration = Duration::from_micros(20);
@@ -53,18 +53,18 @@ type Letter = (u64, u64);
 
 /// Data of a worker's proof that UCX reads and writes as long as the worker lives. Drop it after the worker.
 pub(super) struct Post {
-    /// Owned, behind a pointer because the callback has it too.
+    /// Owned, but behind a pointer because the callback has it too.
     inbox: NonNull<RefCell<VecDeque<Letter>>>,
     /// Requests of unsent letters, with their bytes.
     outbox: Vec<(ucs_status_ptr_t, Box<[u8; 16]>)>,
-    /// A put or a flush that is not over.
+    /// A put or a flush that has not ended.
     request: ucs_status_ptr_t,
     /// Data of the puts.
     zeros: Vec<u64>,
     word: Box<u64>,
 }
 
-// SAFETY: all of it belongs to the value alone; the callback runs on the one thread that uses the worker.
+// SAFETY: all of it belongs only to this value; the callback runs on the one thread that uses the worker.
 unsafe impl Send for Post {}
 
 impl Post {
@@ -89,7 +89,7 @@ impl Post {
     }
 
     fn inbox(&self) -> &RefCell<VecDeque<Letter>> {
-        // SAFETY: its box lives as long as this value; only shared references to it are ever made.
+        // SAFETY: the inbox's box lives as long as this value; only shared references to it are ever made.
         unsafe { self.inbox.as_ref() }
     }
 
@@ -128,7 +128,7 @@ unsafe extern "C" fn came(
         let [kind, value] = unsafe { header.cast::<[[u8; 8]; 2]>().read_unaligned() }.map(u64::from_le_bytes);
         let mut inbox = inbox.borrow_mut();
         if inbox.len() == MOST && kind == REFUSED {
-            // It ends the proof, whatever came before.
+            // A rejection ends the proof, whatever arrived before.
             inbox.pop_back();
         }
         if inbox.len() < MOST {
@@ -150,11 +150,11 @@ pub(super) enum Unproven {
     Emulated(Option<String>),
     /// The word did not land while the peer stood still.
     Missed,
-    /// In each round the peer had to call UCX before it stood still, and the word came meanwhile.
+    /// In each round, the peer had to call UCX before it stood still, and the word arrived during that call.
     Early,
     /// The peer found its own puts emulated.
     PeerRefuses,
-    /// The peer could not find out how it puts.
+    /// The peer could not determine whether its puts are native.
     PeerFails,
     /// The wait for this timed out.
     Late(&'static str),
@@ -214,26 +214,26 @@ impl Unproven {
 /// 1. Both send `HELLO` and await it. Then the lanes of both directions are connected.
 /// 2. Each puts zeros of 8, 64 and each power of two bytes up to [`LONGEST`], queries UCX about each, and
 ///    flushes.
-/// 3. The first sends `STAND`. The other responds with `STANDING`, calls UCX no more and watches the first
-///    word of its region. The first puts the value there. Once it is there the other zeroes the word, and
-///    sends `LANDED`; if it times out, `MISSED`. If UCX had to be called to send `STANDING`, and the word was
-///    there afterwards, it sends `EARLY`, and the first begins again.
+/// 3. The first sends `STAND`. The other responds with `STANDING`, stops calling UCX and watches the first word of its
+///    region. The first puts the value there. Once the value is there, the other zeroes the word and sends `LANDED`; if
+///    that times out, `MISSED`. If the other had to call UCX to send `STANDING`, and the word was there afterwards, it
+///    sends `EARLY`, and the first begins again.
 /// 4. The first sends `DONE`, and the roles swap.
 /// 5. The second sends `DONE`, and frames may flow.
 ///
-/// A process that finds its puts emulated sends `REFUSED` with the value 1, one that cannot find out with 0,
-/// and both reject. Each wait has a limit: `until`, and half of the time left then for standing still.
+/// A process that finds its puts emulated sends `REFUSED` with the value 1; one that cannot determine it, with 0. Both
+/// processes then reject. Each wait has a limit: `until`, and half of the time left then for standing still.
 pub(super) struct Proof<'a> {
     pub(super) worker: &'a Worker,
     pub(super) peer: &'a Peer,
     pub(super) post: &'a mut Post,
     /// The first word of this process's region.
     pub(super) own: &'a AtomicU64,
-    /// This process proves its puts first.
+    /// True if this process proves its puts first.
     pub(super) is_first: bool,
-    /// This process makes puts, and queries UCX about them.
+    /// True if this process makes puts, and queries UCX about them.
     pub(super) asks: bool,
-    /// This process makes puts, and shows that they land.
+    /// True if this process makes puts, and shows that they land.
     pub(super) shows: bool,
     pub(super) until: Instant,
     /// Consecutive calls of UCX without work.
@@ -353,8 +353,9 @@ impl Proof<'_> {
         self.send_all()?;
         self.own.store(0, Ordering::Relaxed);
         self.send(STANDING, value)?;
-        // Usually UCX sends it within that call, which receives nothing: a word that is there by now landed
-        // by itself. Otherwise UCX is called until it is sent, and those calls may carry out an emulated put.
+        // Usually UCX sends the letter within that call, which receives nothing: a word that is there by then landed
+        // natively. Otherwise this process calls UCX until the letter is sent, and those calls may execute an emulated
+        // put.
         if !self.post.outbox.is_empty() {
             self.send_all()?;
             if self.own.load(Ordering::Acquire) != 0 {
@@ -408,7 +409,7 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// Waits until all puts and letters have come to the peer.
+    /// Waits until all puts and letters have reached the peer.
     fn flush(&mut self) -> Result<(), Unproven> {
         self.send_all()?;
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
@@ -430,7 +431,7 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// Waits until `request`, named `what`, is over.
+    /// Waits until `request`, named `what`, has ended.
     fn over(&self, request: ucs_status_ptr_t, what: &'static str) -> Result<(), Unproven> {
         loop {
             match status_of(self.worker.ucx, request) {
@@ -451,7 +452,7 @@ impl Proof<'_> {
         }
     }
 
-    /// Progresses UCX, unless the time is over or the peer has sent a rejection.
+    /// Progresses UCX, unless the wait has timed out or the peer has sent a rejection.
     fn work(&self, what: &'static str) -> Result<(), Unproven> {
         if Instant::now() >= self.until {
             return Err(Unproven::Late(what));
@@ -459,7 +460,7 @@ impl Proof<'_> {
         if self.worker.progress() {
             self.idle.set(0);
         } else {
-            // A device in software needs the processor.
+            // A device in software needs the processor to make progress.
             self.idle.set(self.idle.get() + 1);
             if self.idle.get() < IDLE { thread::yield_now() } else { thread::sleep(GLANCE) }
         }
