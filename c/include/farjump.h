@@ -1017,6 +1017,30 @@ farjump_status_t farjump_library_open(const char *path, farjump_library_t **libr
 farjump_status_t farjump_library_load(const char *path, farjump_library_t **library);
 
 /**
+ * Opens a library that is in memory, `size` bytes at `bytes`, which are copied: the contents of a library's file, or an image
+ * (farjump_library_image()), whose payloads are the arguments. It is checked as a file is, and none of its code runs.
+ * `name` is the NAME of the function: an image needs one; of a library it may be NULL. farjump_library_path() is `<memory>`.
+ * Otherwise as farjump_library_open().
+ *
+ * FARJUMP_ERROR_LIBRARY for bytes that are neither, are damaged, or state another name.
+ */
+farjump_status_t farjump_library_open_bytes(const void *bytes,
+                                            size_t size,
+                                            const char *name,
+                                            farjump_library_t **library);
+
+/**
+ * Loads a library that is in memory into this process, from a file in memory that nothing can change: its constructors run
+ * now, and its payload routines with each call, so load only libraries you trust. Otherwise as farjump_library_open_bytes().
+ *
+ * FARJUMP_ERROR_LIBRARY for bytes that cannot be loaded, or are no such library.
+ */
+farjump_status_t farjump_library_load_bytes(const void *bytes,
+                                            size_t size,
+                                            const char *name,
+                                            farjump_library_t **library);
+
+/**
  * Closes it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
  * it.
  */

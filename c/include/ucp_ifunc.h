@@ -22,13 +22,14 @@
  *     int    NAME_payload_init(void *source_args, size_t source_args_size, void *payload, size_t *payload_size);
  *
  * If `farjump build` made the library of the same sources (`farjump build NAME.c -o NAME.so`), code travels in
- * frames and a target needs no file. For a library that a compiler made (`cc -shared -fPIC`) only the name
+ * frames and a target needs no file. A frame carries the images for all machines, or that for its target's machine alone
+ * where the slot shows which that is. For a library that a compiler made (`cc -shared -fPIC`) only the name
  * travels: the target needs one of that name in its directory, and its NAME_main is called.
  *
  * Injected code is linked against the target's process: its program's symbols (link it with -rdynamic), those of
  * its libraries, these functions. Other imports are looked up in the NAME.so of the target's directory and in
- * the libraries that this one depends on, if there is such a file: it is opened for that, which runs
- * constructors.
+ * the libraries that this one depends on, if there is such a file, otherwise in the libraries that the code wants (dependencies
+ * of bitcode): they are opened for that, which runs constructors.
  *
  * STATUS. UCX's codes, as each function says. `farjump_last_error()` of farjump.h returns the text of this
  * thread's last error.
@@ -72,14 +73,22 @@ typedef struct ucp_ifunc_msg {
     size_t frame_size;
 } ucp_ifunc_msg_t;
 
-/* The later prototype's: only name is read. Machine code travels in any case, and names its imports itself. */
+/*
+ * The later prototype's. With llvm_bc, ucp_register_ifunc reads bitcode in place of a library; a function that is pure has no
+ * dependencies: NAME.deps is not read. Without llvm_bc, pure has no effect, because machine code names its imports itself.
+ * ucp_register_ifunc_im reads the name alone.
+ */
 typedef struct ucp_ifunc_reg_param {
     char *name;
     int pure;
     int llvm_bc;
 } ucp_ifunc_reg_param_t;
 
-/* The later prototype's: not used here. */
+/*
+ * What ucp_register_ifunc_im registers for one machine, `size` bytes at `bc`: LLVM's bitcode, with NAME_main and both payload
+ * routines. Also an image of farjump's, whose payloads are the arguments, or the contents of a library's file; these need no
+ * compiler. `triple` is the machine's, as x86_64-linux-gnu or aarch64-unknown-linux-gnu.
+ */
 typedef struct ucp_llvm_bc {
     char *triple;
     void *bc;
@@ -92,14 +101,41 @@ typedef struct ucp_llvm_bc {
  * payload. A name that is registered already returns UCS_OK and the existing handle. *ifunc_p is NULL unless the
  * status is UCS_OK.
  *
+ * With llvm_bc it is registered from bitcode in the directory, NAME.TRIPLE.bc for each machine, in place of a library, and
+ * NAME.deps, if there is one, has the name of a dependency in each line: as ucp_register_ifunc_im takes them, with its errors.
+ *
  *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the name is invalid: letters, digits and `_`, no digit first
  *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes
- *   UCS_ERR_IO_ERROR        the library does not exist, or is no ifunc library
+ *   UCS_ERR_IO_ERROR        the library does not exist, or is no ifunc library; there is no bitcode, or it cannot be read
  */
 ucs_status_t farjump_ucp2_register_ifunc(ucp_context_h context, const char *ifunc_name, ucp_ifunc_h *ifunc_p);
 ucs_status_t farjump_ucp3_register_ifunc(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_ifunc_h *ifunc_p);
 
-/* UCS_ERR_UNSUPPORTED, always, and *ifunc_p is NULL: nothing here compiles bitcode. */
+/*
+ * Registers an ifunc from memory, which may be freed then. The program farjump_compiler makes an image of each bitcode whose
+ * machine its LLVM knows, for any CPU of that machine, and the images travel; bitcode for other machines is left out. The payload
+ * routines are compiled for this CPU, and run here. The program is started for the first bitcode, and ends when the last ifunc
+ * made of bitcode is deregistered; docs/ucp-ifunc.md says where it is looked for.
+ *
+ * The dependencies are the names of libraries that define imports of the bitcode, as libz.so.1: a target opens them for imports
+ * that it does not have, and this process for imports of the payload routines. Images and libraries state their own.
+ *
+ *   UCS_ERR_INVALID_PARAM   an argument is NULL or no UTF-8, an array has more than 256 entries, or the name is invalid
+ *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes, bitcode more than 64 MiB, or payload routines with their variables
+ *                           more than 16 MiB
+ *   UCS_ERR_ALREADY_EXISTS  the name is registered for this context
+ *   UCS_ERR_OUT_OF_RANGE    two triples are one machine's
+ *   UCS_ERR_UNREACHABLE     a dependency is a path, or otherwise no name that a target would look for, or they are more than 16
+ *   UCS_ERR_UNSUPPORTED     there is no farjump_compiler, or no LLVM 17 or newer, or that does not know this machine; or this
+ *                           process may not make memory executable
+ *   UCS_ERR_REJECTED        the bytes are damaged, are code for another machine than the triple's, cannot travel, or take more than
+ *                           1 GiB to compile
+ *   UCS_ERR_NO_ELEM         there is bitcode and none of it for this machine, no NAME_main, no payload routine, or an import of
+ *                           those is not here
+ *   UCS_ERR_NO_RESOURCE     compiling took more than 10 seconds, or the program ended meanwhile
+ *   UCS_ERR_IO_ERROR        a library cannot be loaded
+ *   UCS_ERR_NO_MEMORY
+ */
 ucs_status_t farjump_ucp3_register_ifunc_im(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_llvm_bc_t *bitcodes,
                                             int bitcode_count, char **dependencies, int dependency_count,
                                             ucp_ifunc_h *ifunc_p);
@@ -175,7 +211,7 @@ ucs_status_t farjump_ucp_ifunc_send_nbix(ucp_ep_h ep, ucp_ifunc_msg_t msg, uint6
  *
  *   UCS_ERR_CANCELED        longer than the buffer, or not what it claims to be; or its function cannot be registered
  *                           here: its library or an import is missing, it is for another machine, or no capacity is
- *                           left for code (16 MiB, and code stays); or it panicked
+ *                           left for code (16 MiB, and as much for all else of functions; both stay); or it panicked
  *   UCS_ERR_NO_ELEM         it brought no code, and the called code is not here
  *   UCS_ERR_INVALID_ADDR    its function wants another payload alignment
  *   UCS_ERR_TIMED_OUT       its end has not come for a second

@@ -12,8 +12,7 @@ use farjump::core::counted;
 use crate::api::last_error::{Failure, note};
 use crate::api::status::farjump_status_t;
 
-/// Runs the body of a function that C calls, and returns its status. An error is noted for
-/// `farjump_last_error`.
+/// Runs the body of a function that C calls, and returns its status. Keeps an error for `farjump_last_error`.
 ///
 /// A panic is a bug in this library: it becomes [`farjump_status_t::FARJUMP_ERROR_INTERNAL`]. The change
 /// under way may be half done, so the object of the call can only be closed.
@@ -42,10 +41,10 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) 
     }
 }
 
-/// The object that C points to.
+/// Returns the object that C points to.
 ///
 /// # Errors
-/// If it is NULL. `name` is the argument's.
+/// If it is NULL. `name` names the argument.
 ///
 /// # Safety
 /// Unless it is NULL, `pointer` must be one that this library gave C for a `T`, not closed yet, and stay so
@@ -70,7 +69,7 @@ pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'
     unsafe { pointer.as_mut() }.ok_or_else(|| Failure::null(name))
 }
 
-/// The place for a result.
+/// Returns the place for a result.
 ///
 /// # Errors
 /// If it is NULL.
@@ -83,7 +82,7 @@ pub(crate) unsafe fn place<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut
     unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| Failure::null(name))
 }
 
-/// The variable for a new object: NULL until there is one.
+/// Returns the variable for a new object, set to NULL until there is one.
 ///
 /// # Errors
 /// As [`place`].
@@ -95,10 +94,10 @@ pub(crate) unsafe fn variable<'a, T>(pointer: *mut *mut T, name: &str) -> Result
     Ok(unsafe { place(pointer, name)? }.write(std::ptr::null_mut()))
 }
 
-/// A text from C.
+/// Returns a text from C.
 ///
 /// # Errors
-/// If it is NULL or no UTF-8.
+/// If it is NULL or not UTF-8.
 ///
 /// # Safety
 /// Unless it is NULL, `text` must be readable up to a zero byte, and stay unchanged for `'a`.
@@ -111,7 +110,19 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     text.to_str().map_err(|error| Failure::argument(format!("`{name}` is no UTF-8: {error}")))
 }
 
-/// A path from C, in any bytes.
+/// Returns a text from C, or `None` for NULL.
+///
+/// # Errors
+/// If it is not UTF-8.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn text_or_null<'a>(text: *const c_char, name: &str) -> Result<Option<&'a str>, Failure> {
+    // SAFETY: this function's caller guarantees it.
+    (!text.is_null()).then(|| unsafe { self::text(text, name) }).transpose()
+}
+
+/// Returns a path from C, in any bytes.
 ///
 /// # Errors
 /// If it is NULL or empty.
@@ -130,7 +141,7 @@ pub(crate) unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Pat
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Bytes from C. An empty range may be anywhere, also at NULL.
+/// Returns bytes from C. An empty range may be anywhere, also at NULL.
 ///
 /// # Errors
 /// If the range is not empty and at NULL, or longer than any memory.
@@ -183,13 +194,13 @@ pub(crate) unsafe fn take<T>(
     Ok(Some(unsafe { Box::from_raw(object) }))
 }
 
-/// A time limit in nanoseconds, as C passes it.
+/// Converts a time limit in nanoseconds, as C passes it.
 #[inline(always)]
 pub(crate) fn duration(nanoseconds: u64) -> Duration {
     if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
 }
 
-/// A text for C. A zero byte, which no text should contain, is left out.
+/// Returns a text for C. Leaves out zero bytes, which no text should contain.
 pub(crate) fn c_text(text: &str) -> CString {
     let mut bytes = text.as_bytes().to_vec();
     bytes.retain(|byte| *byte != 0);

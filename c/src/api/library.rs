@@ -4,7 +4,9 @@ use std::ffi::{CString, c_char, c_void};
 
 use farjump::{CodeId, Library, LibraryImage, Machine, Platform};
 
-use crate::api::catch::{c_text, give, guarded, object, path, place, take, text, value, variable};
+use crate::api::catch::{
+    bytes, c_text, give, guarded, object, path, place, take, text, text_or_null, value, variable,
+};
 use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
 
@@ -23,7 +25,7 @@ impl farjump_library_t {
         &self.library
     }
 
-    /// The image for targets of this machine's kind.
+    /// Returns the image for targets of this machine's kind.
     fn image(&self) -> Result<&LibraryImage, Failure> {
         let machine = Machine::native().unwrap_or(Machine::X86_64);
         self.library
@@ -74,6 +76,64 @@ pub unsafe extern "C" fn farjump_library_load(
         let (loaded, path) = unsafe { (variable(library, "library")?, self::path(path, "path")?) };
         // SAFETY: the header says that it is loaded now; its caller is responsible for its constructors.
         *loaded = given(unsafe { Library::load(path) }.map_err(farjump::Error::from)?);
+        Ok(FARJUMP_OK)
+    })
+}
+
+/// Opens a library that is in memory, `size` bytes at `bytes`, which are copied: the contents of a library's file, or an image
+/// (farjump_library_image()), whose payloads are the arguments. It is checked as a file is, and none of its code runs.
+/// `name` is the NAME of the function: an image needs one; of a library it may be NULL. farjump_library_path() is `<memory>`.
+/// Otherwise as farjump_library_open().
+///
+/// FARJUMP_ERROR_LIBRARY for bytes that are neither, are damaged, or state another name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_library_open_bytes(
+    bytes: *const c_void,
+    size: usize,
+    name: *const c_char,
+    library: *mut *mut farjump_library_t,
+) -> farjump_status_t {
+    // SAFETY: the header requires what this requires.
+    unsafe { of_bytes(bytes, size, name, library, Library::from_bytes) }
+}
+
+/// Loads a library that is in memory into this process, from a file in memory that nothing can change: its constructors run
+/// now, and its payload routines with each call, so load only libraries you trust. Otherwise as farjump_library_open_bytes().
+///
+/// FARJUMP_ERROR_LIBRARY for bytes that cannot be loaded, or are no such library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_library_load_bytes(
+    bytes: *const c_void,
+    size: usize,
+    name: *const c_char,
+    library: *mut *mut farjump_library_t,
+) -> farjump_status_t {
+    // SAFETY: the header says that it is loaded now; its caller is responsible for its constructors.
+    let load = |name: Option<&str>, bytes: &[u8]| unsafe { Library::load_bytes(name, bytes) };
+    // SAFETY: the header requires what this requires.
+    unsafe { of_bytes(bytes, size, name, library, load) }
+}
+
+/// Gives C the library that `make` makes from a name and bytes.
+///
+/// # Safety
+/// `library` must be a variable for a pointer, `bytes` have `size` bytes, and `name` be a text; or they must be NULL.
+unsafe fn of_bytes<E>(
+    bytes: *const c_void,
+    size: usize,
+    name: *const c_char,
+    library: *mut *mut farjump_library_t,
+    make: impl FnOnce(Option<&str>, &[u8]) -> Result<Library, E>,
+) -> farjump_status_t
+where
+    farjump::Error: From<E>,
+{
+    guarded(|| {
+        // SAFETY: this function's caller guarantees them.
+        let (made, bytes, name) = unsafe {
+            (variable(library, "library")?, self::bytes(bytes, size, "bytes")?, text_or_null(name, "name")?)
+        };
+        *made = given(make(name, bytes).map_err(farjump::Error::from)?);
         Ok(FARJUMP_OK)
     })
 }

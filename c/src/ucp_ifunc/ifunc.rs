@@ -4,21 +4,24 @@
 //! hundred bytes each.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use farjump_core::frame::MAX_NAME;
-use farjump_core::image::{CodeId, Machine, Platform};
-use farjump_loader::{Library, bundle};
-use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR};
+use farjump_loader::{Exports, Library, LibraryImage, bundle};
+use farjump_ucx_sys::{
+    UCS_ERR_ALREADY_EXISTS, UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR,
+    UCS_ERR_REJECTED,
+};
 
-use super::Refused;
-use super::frame::Key;
+use super::bitcode::{self, Given, Libraries};
+use super::codes::Codes;
+use super::frame::{Key, Part};
 use super::registry::{self, Function};
+use super::{Refused, WHERE, symbols};
 
-/// End of messages that concern a library's file.
-pub(super) const WHERE: &str = "UCX_IFUNC_LIB_DIR names the directory";
 /// Directory of libraries, unless `UCX_IFUNC_LIB_DIR` names another.
 const DIRECTORY: &str = "/usr/lib";
 
@@ -31,43 +34,66 @@ pub(super) struct Ifunc {
 
 /// Source of an ifunc's payloads and code.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
-    /// Its library.
-    Library(Library),
-    /// Code that came in a frame. There are no payload routines: the arguments are the payload.
-    Came(&'static Function),
+pub(super) struct Source {
+    /// The library that makes the payloads. Without one, the arguments are the payload.
+    library: Option<Library>,
+    /// The code to send; `None` if frames carry the name only.
+    codes: Option<Arc<Codes>>,
+    /// log2 of the payload alignment that the code requires; 0 if the default suffices.
+    payload_align_log2: u8,
 }
 
 impl Source {
-    /// The code that travels; `None` if only the name can.
-    pub(super) fn image(&self) -> Option<(CodeId, &[u8])> {
-        match self {
-            Source::Library(library) => {
-                let image = library.image_for(Platform::baseline(Machine::native()?)).ok()?;
-                Some((image.id(), image.bytes()))
-            }
-            Source::Came(function) => function.image(),
-        }
+    /// Makes a source of a library, whose payload routines are loaded if it has any.
+    pub(super) fn of_library(library: Library) -> Source {
+        let payload_align_log2 = library.images().first().map_or(0, LibraryImage::payload_align_log2);
+        let codes = Codes::of_libraries(std::slice::from_ref(&library)).map(Arc::new);
+        Source { library: Some(library), codes, payload_align_log2 }
     }
 
-    /// log2 of the payload alignment that the code requires, 0 if the default will do.
+    /// Makes a source of the code of several libraries. The routines of one of them make the payloads.
+    ///
+    /// # Errors
+    /// [`UCS_ERR_REJECTED`] if they require different alignments.
+    fn of_libraries(Libraries { payloads, all }: Libraries) -> Result<Source, Refused> {
+        let own = Source::of_library(payloads);
+        let mut images = all.iter().flat_map(Library::images).map(LibraryImage::payload_align_log2);
+        if images.any(|align| align != own.payload_align_log2) {
+            let text = "the codes ask for different alignments of the payload: make them alike";
+            return Err(Refused::new(UCS_ERR_REJECTED, text));
+        }
+        Ok(Source { codes: Codes::of_libraries(&all).map(Arc::new), ..own })
+    }
+
+    /// Makes a source of code that came in a frame. It has no payload routines: the arguments are the payload.
+    fn of_function(function: &Function) -> Source {
+        let payload_align_log2 = function.payload_align_log2();
+        Source { library: None, codes: function.codes().cloned(), payload_align_log2 }
+    }
+
+    /// Returns the library that makes the payloads; `None` if the arguments are the payload.
+    pub(super) fn library(&self) -> Option<&Library> {
+        self.library.as_ref()
+    }
+
+    /// Returns log2 of the payload alignment that the code requires; 0 if the default suffices.
     pub(super) fn payload_align_log2(&self) -> u8 {
-        match self {
-            Source::Library(library) => Machine::native()
-                .and_then(|machine| library.image_for(Platform::baseline(machine)).ok())
-                .map_or(0, |image| image.payload_align_log2()),
-            Source::Came(function) => function.payload_align_log2(),
-        }
+        self.payload_align_log2
     }
 
-    /// The key in its frames.
+    /// Returns the code part of its frames.
+    pub(super) fn part<'a>(&'a self, name: &'a str) -> Part<'a> {
+        Part { name, images: self.codes.as_ref().map_or_else(Vec::new, |codes| codes.listed()) }
+    }
+
+    /// Returns the key in its frames.
     pub(super) fn key(&self, name: &str) -> Key {
-        self.image().map_or_else(|| Key::of_name(name), |(id, _)| Key::of_code(&id))
+        self.codes.as_ref().map_or_else(|| Key::of_name(name), |codes| Key::of_code(&codes.id()))
     }
 }
 
 impl Ifunc {
-    /// An ifunc that is registered nowhere yet.
+    /// Makes an ifunc that is not registered yet.
     pub(super) fn new(name: &str, source: Source) -> Ifunc {
         Ifunc { name: name.to_owned(), source: Mutex::new(Some(source)) }
     }
@@ -76,7 +102,7 @@ impl Ifunc {
         &self.name
     }
 
-    /// The source for messages.
+    /// Returns the source for messages.
     ///
     /// # Errors
     /// [`UCS_ERR_INVALID_PARAM`] once it was deregistered.
@@ -91,6 +117,35 @@ impl Ifunc {
 /// The names of each context, which is identified by its address.
 static REGISTERED: Mutex<Option<HashMap<usize, HashMap<String, &'static Ifunc>>>> = Mutex::new(None);
 
+/// Returns the functions that payload routines may call, besides those of the process.
+fn offered() -> Exports {
+    let mut exports = Exports::new();
+    symbols::offer(&mut exports);
+    exports
+}
+
+/// Returns the handle that is registered for a context by this name.
+fn registered(context: usize, name: &str) -> Option<&'static Ifunc> {
+    let all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.as_ref()?.get(&context)?.get(name).copied()
+}
+
+/// Registers a source for a context. `Err` has the handle that another thread has registered by this name meanwhile.
+/// Drops a source that is not needed without the lock, because destructors of its library run.
+fn add(context: usize, name: &str, source: Source) -> Result<&'static Ifunc, &'static Ifunc> {
+    let ifunc = Ifunc::new(name, source);
+    let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    match all.get_or_insert_default().entry(context).or_default().entry(name.to_owned()) {
+        Entry::Vacant(place) => Ok(place.insert(Box::leak(Box::new(ifunc)))),
+        Entry::Occupied(other) => {
+            let other = *other.get();
+            drop(all);
+            drop(ifunc);
+            Err(other)
+        }
+    }
+}
+
 /// Registers `name` for a context: from its library in the directory or, where there is none, from code that
 /// came in a frame. A name that is registered already gives the existing handle.
 ///
@@ -99,26 +154,71 @@ static REGISTERED: Mutex<Option<HashMap<usize, HashMap<String, &'static Ifunc>>>
 /// its library cannot be opened.
 pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Refused> {
     check_name(name)?;
-    let registered = |name: &str| -> Option<&'static Ifunc> {
-        let all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.as_ref()?.get(&context)?.get(name).copied()
-    };
-    if let Some(ifunc) = registered(name) {
+    if let Some(ifunc) = registered(context, name) {
         return Ok(ifunc);
     }
     // Without the lock: a library's constructors may do anything.
     let source = match (from_directory(name), registry::named(name)) {
-        (Ok(library), _) => Source::Library(library),
-        (Err(_), Some(function)) => Source::Came(function),
+        (Ok(library), _) => Source::of_library(library),
+        (Err(_), Some(function)) => Source::of_function(function),
         (Err(refused), None) => return Err(Refused { status: UCS_ERR_IO_ERROR, ..refused }),
     };
-    let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = all.get_or_insert_default().entry(context).or_default();
-    let ifunc = names.entry(name.to_owned()).or_insert_with(|| Box::leak(Box::new(Ifunc::new(name, source))));
+    let (Ok(ifunc) | Err(ifunc)) = add(context, name, source);
     Ok(ifunc)
 }
 
-/// Deregisters a handle, and drops its library, unless that is called here by name.
+/// Registers `name` as [`register`] does, from bitcode in the directory in place of a library. The dependencies of a `pure`
+/// function do not count.
+///
+/// # Errors
+/// Those of [`register`], and of [`bitcode::read`].
+pub(super) fn register_bitcode(context: usize, name: &str, pure: bool) -> Result<&'static Ifunc, Refused> {
+    check_name(name)?;
+    if let Some(ifunc) = registered(context, name) {
+        return Ok(ifunc);
+    }
+    let directory = directory();
+    let read = bitcode::read(&directory, name, pure, offered())?;
+    let source = match (read, registry::named(name)) {
+        (Some(libraries), _) => Source::of_libraries(libraries)?,
+        (None, Some(function)) => Source::of_function(function),
+        (None, None) => {
+            let text = format!(
+                "there is no `{name}.TRIPLE.bc` in `{}`, as `{name}.x86_64-linux-gnu.bc` ({WHERE})",
+                directory.display()
+            );
+            return Err(Refused::new(UCS_ERR_IO_ERROR, text));
+        }
+    };
+    let (Ok(ifunc) | Err(ifunc)) = add(context, name, source);
+    Ok(ifunc)
+}
+
+/// Registers `name` for a context, from code in memory. `deps` are the libraries that its code uses.
+///
+/// # Errors
+/// [`UCS_ERR_ALREADY_EXISTS`] for a name that is registered; those for names of [`register`]; those of [`bitcode::libraries`].
+pub(super) fn register_in_memory(
+    context: usize,
+    name: &str,
+    given: &[Given<'_>],
+    deps: &[&str],
+) -> Result<&'static Ifunc, Refused> {
+    check_name(name)?;
+    let taken = || {
+        let text = format!(
+            "`{name}` is registered for this context already: deregister it first, or use its handle"
+        );
+        Refused::new(UCS_ERR_ALREADY_EXISTS, text)
+    };
+    if registered(context, name).is_some() {
+        return Err(taken());
+    }
+    let libraries = bitcode::libraries(name, given, deps, offered())?;
+    add(context, name, Source::of_libraries(libraries)?).map_err(|_| taken())
+}
+
+/// Deregisters a handle, and drops its library, unless a function of that library is called here by name.
 ///
 /// # Errors
 /// [`UCS_ERR_INVALID_PARAM`] if it is none of this context's, or was deregistered before.
@@ -154,7 +254,7 @@ fn check_name(name: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The library of this name in the directory: `NAME.so` there.
+/// Returns the library of this name in the directory: `NAME.so` there.
 ///
 /// # Errors
 /// [`UCS_ERR_CANCELED`], where it does not exist, or is no ifunc library.
@@ -167,8 +267,12 @@ pub(super) fn from_directory(name: &str) -> Result<Library, Refused> {
         .map_err(|error| Refused::new(UCS_ERR_CANCELED, format!("{error} ({WHERE})")))
 }
 
-/// The path of the library of this name, whether it exists or not.
+/// Returns the path of the library of this name, whether it exists or not.
 pub(super) fn path(name: &str) -> PathBuf {
+    directory().join(format!("{name}.so"))
+}
+
+fn directory() -> PathBuf {
     let directory = std::env::var_os("UCX_IFUNC_LIB_DIR").filter(|directory| !directory.is_empty());
-    PathBuf::from(directory.unwrap_or_else(|| OsString::from(DIRECTORY))).join(format!("{name}.so"))
+    PathBuf::from(directory.unwrap_or_else(|| OsString::from(DIRECTORY)))
 }

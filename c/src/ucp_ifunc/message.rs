@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use farjump_core::frame::DEFAULT_ALIGN_LOG2;
-use farjump_core::image::CodeId;
+use farjump_core::image::Machine;
 use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY};
 use rustix::mm::{Advice, madvise};
 
@@ -25,7 +25,6 @@ const FREE: u64 = 0x6661_726a_7563_7030;
 const CANARY: [u8; 8] = 0x66f5_0c7a_91d3_e82b_u64.to_le_bytes();
 /// Free memory longer than this returns its pages to the system.
 const KEPT_WHOLE: usize = 1 << 20;
-const PAGE: usize = 4096;
 
 /// Header in front of a frame.
 #[derive(Debug)]
@@ -65,7 +64,7 @@ unsafe impl Send for Free {}
 static KEPT: Mutex<[[Vec<Free>; 32]; 7]> = Mutex::new([const { [const { Vec::new() }; 32] }; 7]);
 
 impl Message {
-    /// The message of this frame.
+    /// Returns the message of this frame.
     ///
     /// # Errors
     /// [`UCS_ERR_INVALID_PARAM`] if it is null, or was freed.
@@ -89,20 +88,20 @@ impl Message {
         Ok(message)
     }
 
-    /// The frame: [`Message::len`] bytes, of which the first eight have no meaning.
+    /// Returns the frame: [`Message::len`] bytes, of which the first eight have no meaning.
     #[inline(always)]
     pub(super) fn frame(&self) -> *mut u8 {
         // SAFETY: the frame lies right behind, in the same piece of memory.
         unsafe { std::ptr::from_ref(self).add(1).cast::<u8>().cast_mut() }
     }
 
-    /// Length of the frame with its code part in bytes.
+    /// Returns the length of the frame with its code part in bytes.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Length of the frame without its code part in bytes.
+    /// Returns the length of the frame without its code part in bytes.
     #[inline(always)]
     pub(super) fn short(&self) -> usize {
         self.short
@@ -113,20 +112,46 @@ impl Message {
         self.key
     }
 
-    /// The two words behind the signal, with or without the code part.
+    /// Returns the two words behind the signal, with or without the code part.
     #[inline(always)]
     pub(super) fn words(&self, carries: bool) -> [u64; 2] {
-        let len = if carries { self.len } else { self.short };
+        self.words_of(if carries { self.len } else { self.short }, carries)
+    }
+
+    /// Returns these words for a frame of `len` bytes.
+    #[inline(always)]
+    pub(super) fn words_of(&self, len: usize, carries: bool) -> [u64; 2] {
         frame::words(len, self.payload_len, self.key.word(self.align_log2, carries))
     }
 
-    /// Address and length of the payload.
+    /// Returns the code part for targets of this machine alone, in words. Returns `None` if the frame carries no more
+    /// than that, or if there is no memory for it: then all images travel.
+    #[cold]
+    pub(super) fn part_for(&self, machine: Machine) -> Option<Vec<u64>> {
+        let len = self.len - self.short;
+        // SAFETY: the code part lies in the frame, and nothing changes it.
+        let bytes = unsafe { std::slice::from_raw_parts(self.frame().add(self.short), len) };
+        let whole = Part::read(bytes, self.key)?;
+        whole.for_machine(machine)?;
+        let part = whole.with_only(machine);
+        if part.len() == len {
+            return None;
+        }
+        let mut words = Vec::new();
+        words.try_reserve_exact(part.len() / 8).ok()?;
+        words.resize(part.len() / 8, 0_u64);
+        // SAFETY: words are bytes.
+        part.write(unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), part.len()) });
+        Some(words)
+    }
+
+    /// Returns the address and length of the payload.
     pub(super) fn payload(&self) -> (*mut u8, usize) {
         // SAFETY: the payload lies in the frame.
         (unsafe { self.frame().add(frame::payload_offset(self.align_log2)) }, self.payload_len)
     }
 
-    /// Alignment that the slot's address must have, in bytes.
+    /// Returns the alignment that the slot's address must have, in bytes.
     #[inline(always)]
     pub(super) fn slot_align(&self) -> usize {
         1 << self.slot_log2
@@ -149,17 +174,17 @@ pub(super) unsafe fn create(
     size: usize,
 ) -> Result<(*mut c_void, usize), Refused> {
     let source = ifunc.source()?;
-    let max = match &source {
+    let max = match source.library() {
         // SAFETY: this function's caller guarantees the arguments.
-        Source::Library(library) => unsafe { library.payload_max_size_of(args, size) },
-        Source::Came(_) if args.is_null() && size != 0 => {
+        Some(library) => unsafe { library.payload_max_size_of(args, size) },
+        None if args.is_null() && size != 0 => {
             let text = format!(
                 "`{}` came in a frame, so its arguments are its payload, and they are NULL",
                 ifunc.name()
             );
             return Err(Refused::new(UCS_ERR_INVALID_PARAM, text));
         }
-        Source::Came(_) => size,
+        None => size,
     };
     // A slot may lie anywhere, unless the code relies on its payload's alignment.
     let (align_log2, slot_log2) = match source.payload_align_log2() {
@@ -167,11 +192,20 @@ pub(super) unsafe fn create(
         0 => (DEFAULT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
         wanted => (wanted, wanted),
     };
-    let (id, image) = source.image().unwrap_or((CodeId([0; 16]), &[]));
-    let part = Part { id, name: ifunc.name(), image };
     let offset = frame::payload_offset(align_log2);
-    let space =
-        max.checked_add(offset + CANARY.len() + 8 + part.len() + CHECK).filter(|space| *space <= MAX_FRAME);
+    let space_of = |part: &Part<'_>| {
+        max.checked_add(offset + CANARY.len() + 8 + part.len() + CHECK).filter(|space| *space <= MAX_FRAME)
+    };
+    // All images, where they fit: the peer's machine is not known yet.
+    let whole = source.part(ifunc.name());
+    let (part, space) = match (space_of(&whole), Machine::native()) {
+        (None, Some(machine)) => {
+            let own = whole.with_only(machine);
+            let space = space_of(&own);
+            (own, space)
+        }
+        (space, _) => (whole, space),
+    };
     let space = space.ok_or_else(|| {
         let text =
             format!("`{}` wants a payload of {max} bytes: a frame has at most {MAX_FRAME}", ifunc.name());
@@ -223,9 +257,9 @@ unsafe fn fill(
         let payload = frame.add(offset);
         let canary = payload.add(max).cast::<[u8; 8]>();
         canary.write(CANARY);
-        let used = match source {
-            Source::Library(library) => library.payload_init_of(payload.as_ptr(), max, args, size),
-            Source::Came(_) => {
+        let used = match source.library() {
+            Some(library) => library.payload_init_of(payload.as_ptr(), max, args, size),
+            None => {
                 if size != 0 {
                     payload.as_ptr().copy_from_nonoverlapping(args.cast(), size);
                 }
@@ -268,10 +302,11 @@ pub(super) unsafe fn free(frame: *mut c_void) -> Result<(), Refused> {
     }
     let space = 1 << message.class.space;
     if space > KEPT_WHOLE {
-        let start = message.frame().map_addr(|address| address.next_multiple_of(PAGE));
+        let page = rustix::param::page_size();
+        let start = message.frame().map_addr(|address| address.next_multiple_of(page));
         // SAFETY: whole pages inside the space of a frame that nothing uses any more; their contents do not
         // matter.
-        let _ = unsafe { madvise(start.cast(), space - 2 * PAGE, Advice::LinuxDontNeed) };
+        let _ = unsafe { madvise(start.cast(), space - 2 * page, Advice::LinuxDontNeed) };
     }
     keep(NonNull::from(message));
     Ok(())
@@ -282,7 +317,7 @@ fn class_of(space: usize, align_log2: u8) -> Class {
     Class { space, align: align_log2.max(6) }
 }
 
-/// Memory for a frame of `space` bytes, whose `class` and `state` are set.
+/// Takes memory for a frame of `space` bytes. Its `class` and `state` are set.
 fn take(space: usize, align_log2: u8) -> Result<NonNull<Message>, Refused> {
     let class = class_of(space, align_log2);
     let kept = {

@@ -4,6 +4,8 @@
 //! | module | about | process |
 //! |---|---|---|
 //! | [`frame`] | frames in slots, to the bit | both |
+//! | [`bitcode`] | code that a program registers from memory, and the compile process for it | source |
+//! | [`codes`] | the images of an ifunc, one for each machine | both |
 //! | [`ifunc`] | handles, and the names registered for each context | both |
 //! | [`message`] | frames that are being made, and their memory | source |
 //! | [`send`] | writing them into a slot: by stores where its memory is mapped here, else by one put | source |
@@ -14,6 +16,8 @@
 //!
 //! Status codes are UCX's; the text of an error is kept for `farjump_last_error`.
 
+mod bitcode;
+mod codes;
 mod frame;
 mod ifunc;
 mod message;
@@ -30,6 +34,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use farjump_ucx_sys::{UCS_ERR_UNSUPPORTED, Ucx, ucs_status_t};
 
 use crate::api::last_error::{Failure, keep};
+
+/// End of messages that concern a file of the directory.
+const WHERE: &str = "UCX_IFUNC_LIB_DIR names the directory";
 
 /// An error status, and its text.
 #[derive(Debug)]
@@ -65,7 +72,7 @@ fn status(body: impl FnOnce() -> Result<ucs_status_t, Refused>) -> ucs_status_t 
     }
 }
 
-/// The UCX that the program uses.
+/// Returns the UCX that the program uses.
 ///
 /// # Errors
 /// [`UCS_ERR_UNSUPPORTED`] where there is none, or where the dynamic linker finds another UCX by its name

@@ -21,7 +21,7 @@ use super::registry::{self, Function};
 
 /// Time limit of a frame's end after its beginning.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A slot that was not polled for so long is no longer waited for.
+/// Time without polls after which the target stops waiting for a slot's frame.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// Most bytes of a checked frame that one poll hashes. A frame up to this long is taken by the poll that
 /// finds it whole.
@@ -104,7 +104,7 @@ impl Slot<'_> {
     /// As [`poll`].
     ///
     /// # Safety
-    /// `head` was checked against this slot, which is as [`poll`] asks.
+    /// `head` was checked against this slot, which is as [`poll`] requires.
     #[inline(always)]
     unsafe fn run(
         &self,
@@ -125,13 +125,13 @@ impl Slot<'_> {
         Ok(UCS_OK)
     }
 
-    /// The same for a frame with a check, if all of it has come. Its header may not have.
+    /// Does the same for a frame with a check, if all of the frame has come. Even its header may be incomplete.
     ///
     /// # Errors
     /// As [`poll`].
     ///
     /// # Safety
-    /// The slot has `space` bytes, and is as [`poll`] asks.
+    /// The slot has `space` bytes, and is as [`poll`] requires.
     #[inline(never)]
     unsafe fn run_checked(
         &self,
@@ -150,7 +150,7 @@ impl Slot<'_> {
         unsafe { self.run_bringing(&head, target_args) }
     }
 
-    /// The same for a frame that may have a code part.
+    /// Does the same for a frame that may have a code part.
     ///
     /// # Errors
     /// As [`poll`].
@@ -170,7 +170,9 @@ impl Slot<'_> {
                     return Err(self.bad(BadHead::Malformed, 0));
                 };
                 match known {
-                    Some(function) if function.image().is_none_or(|(id, _)| id == part.id) => function,
+                    Some(function) if function.codes().is_none_or(|codes| codes.id() == part.id()) => {
+                        function
+                    }
                     Some(function) => return Err(self.alike(&part, function)),
                     None => registry::bring(head.key, &part).inspect_err(|_| self.discard())?,
                 }
@@ -180,8 +182,8 @@ impl Slot<'_> {
         unsafe { self.run(head, function, target_args) }
     }
 
-    /// Whether all bytes of a checked frame have come. If so, its last word is cleared, so that it does not
-    /// count as the end of the next frame. For a long frame a later poll may find this.
+    /// Returns whether all bytes of a checked frame have come. If so, clears its last word, so that it does not count
+    /// as the end of the next frame. For a long frame a later poll may find this.
     ///
     /// # Safety
     /// As for [`Slot::run`].
@@ -203,9 +205,9 @@ impl Slot<'_> {
         is_whole
     }
 
-    /// The hash of the frame up to `end`; `None` if it is not finished, or it is too early for another one.
-    /// No poll takes longer for it than [`AT_ONCE`] bytes do, and a frame that stays torn takes no more than
-    /// two hashes, and [`SAVED`] bytes a poll from then on.
+    /// Returns the hash of the frame up to `end`. Returns `None` if the hash is not finished, or if it is too early for
+    /// another one. No poll hashes more than [`AT_ONCE`] bytes. A frame that stays torn costs no more than two hashes,
+    /// and from then on [`SAVED`] bytes a poll.
     ///
     /// # Safety
     /// `end` must lie in the slot.
@@ -238,7 +240,7 @@ impl Slot<'_> {
         Some(frame::check_word(hasher.finish()))
     }
 
-    /// Adds bytes of the slot to a hash. They are copied first: the peer may write them meanwhile.
+    /// Adds bytes of the slot to a hash. Copies them first, because the peer may write them meanwhile.
     ///
     /// # Safety
     /// The range must lie in the slot.
@@ -254,7 +256,7 @@ impl Slot<'_> {
         }
     }
 
-    /// A copy of the slot's bytes. They may change meanwhile: the copy counts.
+    /// Returns a copy of the slot's bytes. They may change meanwhile: the copy counts.
     ///
     /// # Safety
     /// The range must lie in the slot.
@@ -313,7 +315,7 @@ impl Slot<'_> {
         self.refuse(UCS_ERR_CANCELED, text)
     }
 
-    /// Handles a frame whose end, or header, has not come. It is waited for by later polls, up to a limit.
+    /// Handles a frame whose end or header has not come. Later polls wait for it, up to a limit.
     #[cold]
     fn wait_for_end(
         &self,
@@ -352,16 +354,16 @@ struct Stall {
     address: u64,
     words: [u64; 2],
     since: Instant,
-    /// Its hash that is under way, and the number of bytes hashed.
+    /// The frame's hash under way, and the number of bytes hashed.
     hash: Option<(Box<CodeHasher>, usize)>,
-    /// Whether none was begun: the first one has nothing to wait for.
+    /// True if no hash was begun. The first one has nothing to wait for.
     is_new: bool,
     /// Bytes that may be hashed beyond the hash that is under way.
     saved: usize,
 }
 
 impl Stall {
-    /// The entry of the frame with these words at `address`, made if there is none.
+    /// Returns the entry of the frame with these words at `address`. Makes it if there is none.
     fn of(stalls: &mut Vec<Stall>, address: u64, words: [u64; 2], now: Instant) -> &mut Stall {
         let known = stalls.iter().position(|stall| stall.address == address);
         let at = known.unwrap_or_else(|| {
@@ -372,7 +374,7 @@ impl Stall {
         });
         let stall = &mut stalls[at];
         if stall.words != words {
-            // Another header: of another frame, or the rest of this one's. The saved bytes stay.
+            // Another header: of another frame, or the rest of this frame's. The saved bytes stay.
             *stall = Stall { words, since: now, hash: None, ..*stall };
         }
         stall

@@ -12,19 +12,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farjump::buffer::{CallOutcome, DirectCaller};
 use farjump_core::frame::INLINE_ALIGN_LOG2;
-use farjump_core::image::{CodeId, ImageView};
+use farjump_core::image::{ImageView, Machine};
 use farjump_loader::library::MainRoutine;
 use farjump_loader::{Arena, Library, LinkedImage, Refused as NotLinked, Resolver, Store};
 use farjump_ucx_sys::UCS_ERR_CANCELED;
 
 use super::Refused;
-use super::frame::{Key, Part};
+use super::codes::Codes;
+use super::frame::{Key, Listed, Part};
 use super::ifunc;
-use super::symbols;
+use super::{WHERE, symbols};
 
-/// Capacity for code in bytes, and as much for its statics: thousands of functions.
+/// Capacity in bytes for code. There is as much again for statics, and as much again for other machines' code and
+/// [`ENTRY`]. Enough for thousands of functions.
 const ROOM: usize = 16 << 20;
-/// Functions found without a lock, by their keys.
+/// Bytes that a function takes besides its code and its name, at most.
+const ENTRY: usize = 1024;
+/// Number of functions found without a lock, by their keys.
 const RECENT: usize = 64;
 
 /// A function that can be called. Lives as long as the process.
@@ -34,7 +38,7 @@ pub(super) struct Function {
     main: MainRoutine,
     /// Payload alignment in bytes that it requires.
     align: usize,
-    /// Whether it may reply or panic, which takes more than a call.
+    /// True if it may reply or panic, which takes more than a plain call.
     wants_services: bool,
     code: Code,
 }
@@ -42,41 +46,42 @@ pub(super) struct Function {
 /// The owner of a function's code.
 #[derive(Debug)]
 enum Code {
-    Placed(Arc<LinkedImage>),
+    /// Placed here, with the images for all machines.
+    Placed(Arc<LinkedImage>, Arc<Codes>),
     Local(Library),
 }
 
 impl Function {
-    /// The image and its id; `None` for a function that is only here.
-    pub(super) fn image(&self) -> Option<(CodeId, &[u8])> {
+    /// Returns the code that can be sent on; `None` for a function that is only here.
+    pub(super) fn codes(&self) -> Option<&Arc<Codes>> {
         match &self.code {
-            Code::Placed(linked) => Some((linked.id(), linked.image())),
+            Code::Placed(_, codes) => Some(codes),
             Code::Local(_) => None,
         }
     }
 
     pub(super) fn name(&self) -> &str {
         match &self.code {
-            Code::Placed(linked) => linked.name(),
+            Code::Placed(linked, _) => linked.name(),
             Code::Local(library) => library.name(),
         }
     }
 
-    /// log2 of the payload alignment that it requires; 0 if the default will do.
+    /// Returns log2 of the payload alignment that it requires; 0 if the default suffices.
     pub(super) fn payload_align_log2(&self) -> u8 {
         match &self.code {
-            Code::Placed(linked) => linked.payload_align_log2(),
+            Code::Placed(linked, _) => linked.payload_align_log2(),
             Code::Local(_) => 0,
         }
     }
 
-    /// Payload alignment in bytes that it requires.
+    /// Returns the payload alignment in bytes that it requires.
     #[inline(always)]
     pub(super) fn align(&self) -> usize {
         self.align
     }
 
-    /// Calls it.
+    /// Calls the function.
     ///
     /// # Errors
     /// [`UCS_ERR_CANCELED`] with its message, where it called `farjump_panic`.
@@ -114,7 +119,7 @@ impl Function {
         len: usize,
         target_args: *mut c_void,
     ) -> Result<(), Refused> {
-        let Code::Placed(linked) = &self.code else { return Ok(()) };
+        let Code::Placed(linked, _) = &self.code else { return Ok(()) };
         let mut caller = DirectCaller::new();
         // SAFETY: this function's caller gives the same guarantees.
         match unsafe { caller.call(linked, payload, len, target_args) } {
@@ -127,11 +132,13 @@ impl Function {
     }
 }
 
-/// All functions, and the memory for their code. Made when the first one comes.
+/// All functions, and the memory for their code. Made when the first function comes.
 #[derive(Debug)]
 struct All {
     store: Store,
     resolver: Resolver,
+    /// Bytes that are left for functions, and for images of other machines.
+    room: usize,
     by_key: HashMap<Key, &'static Function>,
     by_name: HashMap<String, &'static Function>,
 }
@@ -139,7 +146,7 @@ struct All {
 static ALL: Mutex<Option<All>> = Mutex::new(None);
 static FOUND: [AtomicPtr<Function>; RECENT] = [const { AtomicPtr::new(ptr::null_mut()) }; RECENT];
 
-/// The function with this key, if it is here.
+/// Returns the function with this key, if it is here.
 #[inline(always)]
 pub(super) fn find(key: Key) -> Option<&'static Function> {
     // Pairs with the release store in `look_up`.
@@ -159,41 +166,85 @@ fn look_up(key: Key) -> Option<&'static Function> {
     Some(function)
 }
 
-/// The first code that came by this name, if any.
+/// Returns the first code that came by this name, if any.
 pub(super) fn named(name: &str) -> Option<&'static Function> {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.as_ref()?.by_name.get(name).copied()
 }
 
-/// Adds the function that a frame brings or names. Imports that this process lacks are looked up in the
-/// library of the code's name in the directory, and in the libraries that this one depends on.
+/// Adds the function that a frame brings or names. Looks up imports that this process lacks in the library of the
+/// code's name in the directory, and in that library's dependencies. Without such a library, looks them up in the
+/// libraries that the code wants.
 ///
 /// # Errors
-/// [`UCS_ERR_CANCELED`], as the prototypes return where they cannot register: no capacity is left for code,
-/// it cannot be linked here, differs from its claims, or is not in the directory.
+/// [`UCS_ERR_CANCELED`], as the prototypes return when they cannot register: no capacity is left for code, it cannot be
+/// linked here, differs from its claims, or is not in the directory.
 pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
     // Opened before the lock is taken: a library's constructors may do anything.
     let source = if key.is_name() { Source::Here(Local::load(part.name)?) } else { Source::Process };
     match keep(key, part, source)? {
         Ok(function) => Ok(function),
         Err(why) => {
-            let own = Source::Own(own_library(part.name, &why)?);
-            keep(key, part, own)?.map_err(|why| refused(part.name, &why))
+            let resolver = match (own_library(part.name, &why), &why) {
+                (Ok(resolver), _) => resolver,
+                (Err(_), NotLinked::WantedLibraries { libraries, .. }) => {
+                    wanted_libraries(part.name, libraries)?
+                }
+                (Err(refused), _) => return Err(refused),
+            };
+            keep(key, part, Source::Own(resolver))?.map_err(|why| refused(part.name, &why))
         }
     }
+}
+
+/// Returns a resolver that also searches these libraries, which it opens by their names.
+fn wanted_libraries(name: &str, sonames: &[String]) -> Result<Resolver, Refused> {
+    let failed = |error: farjump_loader::Error| {
+        Refused::new(
+            UCS_ERR_CANCELED,
+            format!("`{name}` was refused: it wants a library, but this process {error}"),
+        )
+    };
+    let mut resolver = resolver();
+    for soname in sonames {
+        // SAFETY: a peer that may write into the program's buffers may have it run any code (the header's TRUST), also that of a
+        // library.
+        unsafe { resolver.allow_wanted(soname) }.map_err(failed)?;
+    }
+    resolver.open_wanted().map_err(failed)?;
+    Ok(resolver)
+}
+
+/// Returns the image for this machine.
+///
+/// # Errors
+/// [`UCS_ERR_CANCELED`], with the machines that the frame brought code for.
+fn own_image<'a>(part: &'a Part<'_>) -> Result<&'a Listed<'a>, Refused> {
+    Machine::native().and_then(|machine| part.for_machine(machine)).ok_or_else(|| {
+        let brought: Vec<_> =
+            part.images.iter().filter(|image| !image.bytes.is_empty()).map(|image| image.machine.to_string()).collect();
+        let own = Machine::native().map_or("another machine", Machine::triple);
+        let text = format!(
+            "the frame of `{}` brought code for {}, and this process runs on {own}: register the function with code for that, too, or \
+             send it from where it was registered",
+            part.name,
+            brought.join(" and ")
+        );
+        Refused::new(UCS_ERR_CANCELED, text)
+    })
 }
 
 /// The place where a function, or its imports, are found.
 enum Source {
     /// The process alone has its imports.
     Process,
-    /// Imports that the process lacks are found by this.
+    /// A resolver for imports that the process lacks.
     Own(Resolver),
     /// The function is in a library.
     Here(Local),
 }
 
-/// A resolver that also searches the library of this name in the directory, and those that it depends on.
+/// Returns a resolver that also searches the library of this name in the directory, and those that it depends on.
 fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
     // The store has checked the name: it is an identifier, and no path.
     let path = ifunc::path(name);
@@ -204,14 +255,14 @@ fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
     opened.map_err(|error| {
         let text = format!(
             "{why}; and the function's own library, which may define it, was not found here: {error} ({})",
-            ifunc::WHERE
+            WHERE
         );
         Refused::new(UCS_ERR_CANCELED, text)
     })?;
     Ok(resolver)
 }
 
-/// Adds it; or returns the missing imports, if some are not found.
+/// Adds the function, or returns the imports that are missing.
 fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Function, NotLinked>, Refused> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *all {
@@ -221,6 +272,12 @@ fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Fun
     if let Some(function) = all.by_key.get(&key) {
         return Ok(Ok(function));
     }
+    // One image may come on any number of lists, each of which is a function.
+    let entry = ENTRY + part.name.len();
+    if entry > all.room {
+        let text = format!("`{}` was refused: no capacity is left for functions", part.name);
+        return Err(Refused::new(UCS_ERR_CANCELED, text));
+    }
     let placed = match source {
         Source::Here(Local { library, main }) => Ok(Function {
             key,
@@ -229,8 +286,10 @@ fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Fun
             wants_services: false,
             code: Code::Local(library),
         }),
-        Source::Process => place(&mut all.store, &all.resolver, key, part),
-        Source::Own(resolver) => place(&mut all.store, &resolver, key, part),
+        Source::Process => place(&mut all.store, &all.resolver, &mut all.room, key, (part, own_image(part)?)),
+        Source::Own(resolver) => {
+            place(&mut all.store, &resolver, &mut all.room, key, (part, own_image(part)?))
+        }
     };
     let function = match placed {
         Ok(function) => function,
@@ -239,9 +298,10 @@ fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Fun
         }
         Err(why) => return Err(refused(part.name, &why)),
     };
+    all.room = all.room.saturating_sub(entry);
     let function: &'static Function = Box::leak(Box::new(function));
     all.by_key.insert(key, function);
-    if function.image().is_some() {
+    if function.codes().is_some() {
         all.by_name.entry(part.name.to_owned()).or_insert(function);
     }
     Ok(Ok(function))
@@ -271,11 +331,12 @@ impl All {
     fn new() -> Result<All, Refused> {
         let arena = Arena::new(ROOM).map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
         let store = Store::new(arena);
-        Ok(All { store, resolver: resolver(), by_key: HashMap::new(), by_name: HashMap::new() })
+        Ok(All { store, resolver: resolver(), room: ROOM, by_key: HashMap::new(), by_name: HashMap::new() })
     }
 }
 
-/// This process's exports to code: services, this interface's own functions, and all symbols of the process.
+/// Returns a resolver of this process's exports to code: services, this interface's own functions, and all symbols of
+/// the process.
 fn resolver() -> Resolver {
     let mut exports = DirectCaller::exports();
     symbols::offer(&mut exports);
@@ -284,16 +345,23 @@ fn resolver() -> Resolver {
     resolver
 }
 
-fn place(store: &mut Store, resolver: &Resolver, key: Key, part: &Part<'_>) -> Result<Function, NotLinked> {
-    let linked = store.insert(part.image, part.id, part.name, resolver)?;
+fn place(
+    store: &mut Store,
+    resolver: &Resolver,
+    room: &mut usize,
+    key: Key,
+    (part, image): (&Part<'_>, &Listed<'_>),
+) -> Result<Function, NotLinked> {
+    let linked = store.insert(image.bytes, image.id, part.name, resolver)?;
     let imports_services = ImageView::new_checked(linked.image())
         .is_ok_and(|view| view.imports().any(|import| SERVICES.contains(&import.name)));
+    let codes = Arc::new(Codes::of_part(part, &linked, room));
     Ok(Function {
         key,
         main: linked.main(),
         align: 1 << linked.payload_align_log2().max(INLINE_ALIGN_LOG2),
         wants_services: imports_services,
-        code: Code::Placed(linked),
+        code: Code::Placed(linked, codes),
     })
 }
 

@@ -1,9 +1,9 @@
 //! Writing a frame into a slot.
 //!
-//! Where UCX gives a pointer to the slot, the frame is stored there, its signal last. The slot's contents
-//! show whether the last frame was taken and which code the target has. Elsewhere it is one put of a
-//! checked frame, whose code always travels: no order of its bytes is assumed, and the slot's state is
-//! unknown.
+//! Where UCX gives a pointer to the slot, the sender stores the frame there, its signal last. The slot's contents show
+//! whether the target took the last frame, and which code it has. Elsewhere the sender puts a checked frame in one
+//! piece. Such a frame always carries its code: the sender assumes no order of its bytes, and does not know the slot's
+//! state.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -21,8 +21,8 @@ use super::frame::{self, CHECK, HEAD, Key};
 use super::message::Message;
 use super::{Refused, shared_mappings, ucx};
 
-/// Sends `message` into the slot at `address` of the target. [`UCS_INPROGRESS`] while UCX is not done with
-/// it; the message itself may be freed in any case.
+/// Sends `message` into the slot at `address` of the target. Returns [`UCS_INPROGRESS`] while UCX is not done with it.
+/// The message itself may be freed in any case.
 ///
 /// # Errors
 /// [`UCS_ERR_INVALID_ADDR`] for a slot that is not aligned, or not in the target's memory;
@@ -86,19 +86,35 @@ pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Re
     if taken == signal.to_le() || taken == !signal.to_le() {
         return Err(occupied(address));
     }
-    let in_store = taken == frame::receipt(address).to_le()
-        && Key::in_word(u64::from_le(third.load(Ordering::Relaxed))) == message.key();
-    let len = if in_store { message.short() } else { message.len() };
+    let owner = frame::owner(address, u64::from_le(taken));
+    let in_store =
+        owner.is_some() && Key::in_word(u64::from_le(third.load(Ordering::Relaxed))) == message.key();
+    let part = match owner {
+        Some(machine) if !in_store => message.part_for(machine),
+        _ => None,
+    };
+    let len = match &part {
+        _ if in_store => message.short(),
+        Some(part) => message.short() + part.len() * 8,
+        None => message.len(),
+    };
     if !in_store {
         // Before the third word: a sender that dies after it must not leave a receipt for code that the
         // target lacks.
         first.store(frame::NOTHING, Ordering::Relaxed);
     }
-    let words = message.words(!in_store);
+    let words = message.words_of(len, !in_store);
     third.store(words[1].to_le(), Ordering::Release);
     lengths.store(words[0].to_le(), Ordering::Relaxed);
-    // SAFETY: both are valid for the whole message.
-    unsafe { copy(message.frame().add(HEAD), slot.add(HEAD), len - HEAD) };
+    let own = if part.is_some() { message.short() } else { len };
+    // SAFETY: frame and slot are both valid for the whole message. `part` is shorter than the message's own code part,
+    // which it replaces.
+    unsafe {
+        copy(message.frame().add(HEAD), slot.add(HEAD), own - HEAD);
+        if let Some(part) = part {
+            copy(part.as_ptr().cast(), slot.add(own), part.len() * 8);
+        }
+    }
     // Pairs with the acquire load of `poll`: a target that sees the signal sees the frame.
     first.store(signal.to_le(), Ordering::Release);
     Ok(UCS_OK)
@@ -118,8 +134,8 @@ fn fetch_to_write(slot: *mut u8) {
     let _ = slot;
 }
 
-/// Copies `len` bytes, a multiple of 8, into a slot, which the target can read and write meanwhile. Bytes
-/// that share a line with the header are too few for a call.
+/// Copies `len` bytes, a multiple of 8, into a slot, which the target can read and write meanwhile. Bytes that share a
+/// line with the header are too few to be worth a call.
 ///
 /// # Safety
 /// `from` and `to` must be valid for that, and aligned to 8 bytes. No other thread of this process uses them
@@ -146,8 +162,8 @@ fn occupied(address: u64) -> Refused {
     Refused::new(UCS_ERR_NO_RESOURCE, text)
 }
 
-/// Puts the frame, checked, in one piece. UCX gets a copy of its own: the message may go to other slots
-/// meanwhile, or be freed.
+/// Puts the frame, checked, in one piece. UCX gets its own copy: the message may go to other slots meanwhile, or be
+/// freed.
 ///
 /// # Errors
 /// [`UCS_ERR_NO_MEMORY`]; UCX's own errors.
@@ -185,7 +201,7 @@ unsafe fn put(
     }
 }
 
-/// The whole frame, as words, with its check.
+/// Returns the whole frame, as words, with its check.
 ///
 /// # Errors
 /// [`UCS_ERR_NO_MEMORY`].

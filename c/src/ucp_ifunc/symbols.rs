@@ -4,10 +4,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use farjump_loader::Exports;
 use farjump_ucx_sys::{
-    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MESSAGE, UCS_ERR_UNSUPPORTED, UCS_OK, ucp_context_h, ucp_ep_h,
-    ucp_rkey_h, ucp_worker_h, ucs_status_t,
+    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MESSAGE, UCS_OK, ucp_context_h, ucp_ep_h, ucp_rkey_h, ucp_worker_h,
+    ucs_status_t,
 };
 
+use super::bitcode::Given;
 use super::ifunc::{self, Ifunc};
 use super::message::{self, Message};
 use super::{Refused, poll, send, status, ucx};
@@ -30,23 +31,55 @@ pub(super) struct RegisterParameters {
     llvm_bc: c_int,
 }
 
-/// Adds the functions to `exports`: injected code may send and register too, however the program was linked.
+/// `ucp_llvm_bc_t` of the later prototype.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Bitcode {
+    triple: *const c_char,
+    bc: *const c_void,
+    size: u32,
+}
+
+/// Most entries of an array that a program registers.
+const MOST: c_int = 256;
+
+/// Adds the functions to `exports`: injected code may send and register too, however the program was linked. It finds them by the
+/// later prototype's names too: the header's macros replace those, but bitcode of other languages has them.
 pub(super) fn offer(exports: &mut Exports) {
-    for (name, function) in [
-        ("farjump_ucp2_register_ifunc", farjump_ucp2_register_ifunc as *const c_void),
-        ("farjump_ucp2_poll_ifunc", farjump_ucp2_poll_ifunc as *const c_void),
-        ("farjump_ucp3_register_ifunc", farjump_ucp3_register_ifunc as *const c_void),
-        ("farjump_ucp3_register_ifunc_im", farjump_ucp3_register_ifunc_im as *const c_void),
-        ("farjump_ucp3_poll_ifunc", farjump_ucp3_poll_ifunc as *const c_void),
-        ("farjump_ucp_deregister_ifunc", farjump_ucp_deregister_ifunc as *const c_void),
-        ("farjump_ucp_ifunc_msg_create", farjump_ucp_ifunc_msg_create as *const c_void),
-        ("farjump_ucp_ifunc_msg_free", farjump_ucp_ifunc_msg_free as *const c_void),
-        ("farjump_ucp_ifunc_msg_get_payload_ptr", farjump_ucp_ifunc_msg_get_payload_ptr as *const c_void),
-        ("farjump_ucp_ifunc_send_nbix", farjump_ucp_ifunc_send_nbix as *const c_void),
+    for (names, function) in [
+        (&["farjump_ucp2_register_ifunc"][..], farjump_ucp2_register_ifunc as *const c_void),
+        (&["farjump_ucp2_poll_ifunc"], farjump_ucp2_poll_ifunc as *const c_void),
+        (
+            &["farjump_ucp3_register_ifunc", "ucp_register_ifunc"],
+            farjump_ucp3_register_ifunc as *const c_void,
+        ),
+        (
+            &["farjump_ucp3_register_ifunc_im", "ucp_register_ifunc_im"],
+            farjump_ucp3_register_ifunc_im as *const c_void,
+        ),
+        (&["farjump_ucp3_poll_ifunc", "ucp_poll_ifunc"], farjump_ucp3_poll_ifunc as *const c_void),
+        (
+            &["farjump_ucp_deregister_ifunc", "ucp_deregister_ifunc"],
+            farjump_ucp_deregister_ifunc as *const c_void,
+        ),
+        (
+            &["farjump_ucp_ifunc_msg_create", "ucp_ifunc_msg_create"],
+            farjump_ucp_ifunc_msg_create as *const c_void,
+        ),
+        (&["farjump_ucp_ifunc_msg_free", "ucp_ifunc_msg_free"], farjump_ucp_ifunc_msg_free as *const c_void),
+        (
+            &["farjump_ucp_ifunc_msg_get_payload_ptr", "ucp_ifunc_msg_get_payload_ptr"],
+            farjump_ucp_ifunc_msg_get_payload_ptr as *const c_void,
+        ),
+        (
+            &["farjump_ucp_ifunc_send_nbix", "ucp_ifunc_send_nbix", "ucp_ifunc_msg_send_nbix"],
+            farjump_ucp_ifunc_send_nbix as *const c_void,
+        ),
     ] {
-        // SAFETY: they are the functions that the papers' headers declare by these names, and stay as long as
-        // this library.
-        unsafe { exports.insert(name, function) };
+        for name in names {
+            // SAFETY: they are the functions that the papers' headers declare by these names, and stay as long as this library.
+            unsafe { exports.insert(*name, function) };
+        }
     }
 }
 
@@ -69,12 +102,15 @@ unsafe fn clear(ifunc: *mut *const Ifunc) -> Result<(), Refused> {
     Ok(())
 }
 
+/// Registers by `by`, which gets the context and the name.
+///
 /// # Safety
 /// `name` must be null or a string, and `ifunc` null or valid for a write.
 unsafe fn register(
     context: ucp_context_h,
     name: *const c_char,
     ifunc: *mut *const Ifunc,
+    by: impl FnOnce(usize, &str) -> Result<&'static Ifunc, Refused>,
 ) -> Result<ucs_status_t, Refused> {
     // SAFETY: it is null or valid for a write.
     unsafe { clear(ifunc) }?;
@@ -83,10 +119,44 @@ unsafe fn register(
     }
     // SAFETY: it is a string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    let registered = ifunc::register(context.addr(), &name)?;
+    let registered = by(context.addr(), &name)?;
     // SAFETY: it is valid for a write.
     unsafe { ifunc.write(registered) };
     Ok(UCS_OK)
+}
+
+/// Returns a string of an array.
+///
+/// # Safety
+/// `text` must be null or a string, which stays for `'a`.
+unsafe fn text<'a>(text: *const c_char, argument: &str) -> Result<&'a str, Refused> {
+    if text.is_null() {
+        return Err(null(argument));
+    }
+    // SAFETY: it is a string.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str()
+        .map_err(|error| Refused::new(UCS_ERR_INVALID_PARAM, format!("`{argument}` is no UTF-8: {error}")))
+}
+
+/// Returns an array of the program's.
+///
+/// # Errors
+/// [`UCS_ERR_INVALID_PARAM`] for an impossible length, or for NULL with a length other than 0.
+///
+/// # Safety
+/// `start` must be null or `count` values, which stay for `'a`.
+unsafe fn array<'a, T>(start: *const T, count: c_int, argument: &str) -> Result<&'a [T], Refused> {
+    if !(0..=MOST).contains(&count) {
+        let text = format!("{count} entries of `{argument}`: there may be 0 to {MOST}");
+        return Err(Refused::new(UCS_ERR_INVALID_PARAM, text));
+    }
+    match count {
+        0 => Ok(&[]),
+        _ if start.is_null() => Err(null(argument)),
+        // SAFETY: there are so many values.
+        _ => Ok(unsafe { std::slice::from_raw_parts(start, count as usize) }),
+    }
 }
 
 /// `ucp_register_ifunc` of Two-Chains.
@@ -100,11 +170,10 @@ pub(super) unsafe extern "C" fn farjump_ucp2_register_ifunc(
     ifunc: *mut *const Ifunc,
 ) -> ucs_status_t {
     // SAFETY: the caller keeps to the header.
-    status(|| unsafe { register(context, name, ifunc) })
+    status(|| unsafe { register(context, name, ifunc, ifunc::register) })
 }
 
-/// `ucp_register_ifunc` of Three-Chains. Its fields about purity and bitcode have no effect here: machine
-/// code travels, and names its imports itself.
+/// `ucp_register_ifunc` of Three-Chains. Without `llvm_bc`, `pure` has no effect: machine code names its imports itself.
 ///
 /// # Safety
 /// As the header says.
@@ -114,30 +183,60 @@ pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc(
     parameters: RegisterParameters,
     ifunc: *mut *const Ifunc,
 ) -> ucs_status_t {
-    // SAFETY: the caller keeps to the header.
-    status(|| unsafe { register(context, parameters.name, ifunc) })
+    status(|| {
+        let by = |context, name: &str| match parameters.llvm_bc {
+            0 => ifunc::register(context, name),
+            _ => ifunc::register_bitcode(context, name, parameters.pure != 0),
+        };
+        // SAFETY: the caller keeps to the header.
+        unsafe { register(context, parameters.name, ifunc, by) }
+    })
 }
 
-/// `ucp_register_ifunc_im`: there is no LLVM here to compile its argument.
+/// `ucp_register_ifunc_im`.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc_im(
-    _context: ucp_context_h,
-    _parameters: RegisterParameters,
-    _bitcodes: *mut c_void,
-    _count: c_int,
-    _dependencies: *mut *mut c_char,
-    _dependency_count: c_int,
+    context: ucp_context_h,
+    parameters: RegisterParameters,
+    bitcodes: *const Bitcode,
+    count: c_int,
+    dependencies: *const *const c_char,
+    dependency_count: c_int,
     ifunc: *mut *const Ifunc,
 ) -> ucs_status_t {
     status(|| {
-        // SAFETY: the caller keeps to the header.
-        unsafe { clear(ifunc) }?;
-        let text = "bitcode cannot be registered: build an ifunc library with `farjump build`, and register its name";
-        Err(Refused::new(UCS_ERR_UNSUPPORTED, text))
+        let by = |context, name: &str| {
+            // SAFETY: the caller keeps to the header.
+            let (bitcodes, dependencies) = unsafe {
+                (array(bitcodes, count, "bitcodes")?, array(dependencies, dependency_count, "dependencies")?)
+            };
+            // SAFETY: as above.
+            let given =
+                bitcodes.iter().map(|bitcode| unsafe { given(bitcode) }).collect::<Result<Vec<_>, _>>()?;
+            // SAFETY: as above.
+            let dependencies = dependencies.iter().map(|&name| unsafe { text(name, "dependencies") });
+            let dependencies = dependencies.collect::<Result<Vec<_>, _>>()?;
+            ifunc::register_in_memory(context, name, &given, &dependencies)
+        };
+        // SAFETY: as above.
+        unsafe { register(context, parameters.name, ifunc, by) }
     })
+}
+
+/// # Safety
+/// Its pointers must be null, or a string and as many bytes as it says, which stay for `'a`.
+unsafe fn given<'a>(bitcode: &Bitcode) -> Result<Given<'a>, Refused> {
+    if bitcode.bc.is_null() {
+        return Err(null("bc"));
+    }
+    // SAFETY: it has so many bytes, and the triple is a string.
+    unsafe {
+        let bytes = std::slice::from_raw_parts(bitcode.bc.cast(), bitcode.size as usize);
+        Ok(Given { triple: text(bitcode.triple, "triple")?, bytes })
+    }
 }
 
 /// `ucp_deregister_ifunc`.

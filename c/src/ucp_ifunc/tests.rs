@@ -1,17 +1,18 @@
-//! Slots in memory of this process, written as senders write them, and as none should.
+//! Slots in memory of this process, written as senders write them, and as no sender should.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farjump_core::image::{Machine, Platform};
 use farjump_loader::Library;
-use farjump_loader::builder::{Options, build};
+use farjump_loader::builder::{Options, build, link_library};
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_INVALID_ADDR, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_ELEM, UCS_ERR_NO_MESSAGE,
     UCS_ERR_NO_RESOURCE, UCS_ERR_TIMED_OUT, UCS_OK, ucs_status_t,
 };
 
 use super::frame::{self, Key};
-use super::ifunc::{Ifunc, Source};
+use super::ifunc::{self, Ifunc, Source};
 use super::message::{self, Message};
 use super::{poll, send};
 
@@ -49,7 +50,7 @@ FARJUMP_IFUNC void lacking_main(void *payload, size_t payload_size, void *target
     nobody_has_this();
 }";
 
-/// An ifunc of this source; `None`, with a message, where there is no C compiler.
+/// Returns an ifunc of this source; `None`, with a message, where there is no C compiler.
 fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
     if !farjump_tools::all_work(&["cc"]) {
         return None;
@@ -60,8 +61,31 @@ fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
     build(&Options { inputs: vec![input], output: output.clone(), ..Options::default() }).unwrap();
     Some(Ifunc::new(name, {
         // SAFETY: it was built above.
-        Source::Library(unsafe { Library::load_named(&output, name) }.unwrap())
+        Source::of_library(unsafe { Library::load_named(&output, name) }.unwrap())
     }))
+}
+
+/// Returns an ifunc that adds up a number, for this machine and another one.
+fn fat(name: &str, number: u32) -> Option<Ifunc> {
+    if !farjump_tools::all_work(&["clang"]) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("fat.c");
+    let text = format!(
+        "void {name}_main(void *payload, unsigned long size, void *target) {{ (void)payload; (void)size; \
+         ((unsigned long *)target)[0] += {number}; }}"
+    );
+    std::fs::write(&source, text).unwrap();
+    let objects = [Machine::X86_64, Machine::AARCH64].map(|machine| {
+        let object = folder.path().join("fat.o");
+        let mut clang = std::process::Command::new("clang");
+        clang.arg(format!("--target={}", machine.triple())).args(["-O2", "-fPIC", "-c"]).arg(&source);
+        assert!(clang.arg("-o").arg(&object).status().unwrap().success());
+        (Platform::baseline(machine), std::fs::read(object).unwrap())
+    });
+    let library = link_library(name, source, objects.to_vec()).unwrap();
+    Some(Ifunc::new(name, Source::of_library(library)))
 }
 
 /// Memory for slots.
@@ -80,7 +104,7 @@ impl Slots {
         self.0[word..].as_ptr().addr() as u64
     }
 
-    /// The status of a poll of the slot at this word, and the text of an error.
+    /// Returns the status of a poll of the slot at this word, and the text of an error.
     fn poll<T>(&mut self, word: usize, args: &mut T) -> (ucs_status_t, String) {
         let space = (self.0.len() - word) * 8;
         self.poll_of(word, space, args)
@@ -94,7 +118,7 @@ impl Slots {
         }
     }
 
-    /// Stores a message as a source with the memory mapped. Returns the length of the frame.
+    /// Stores a message as a source does that has the memory mapped. Returns the length of the frame.
     fn store(&mut self, word: usize, message: &Message) -> Result<usize, ucs_status_t> {
         let address = self.address(word);
         // SAFETY: the messages of these tests are shorter than the rest of the vector.
@@ -155,7 +179,7 @@ fn code_travels_until_the_slot_says_that_it_is_held_and_a_frame_runs_once() {
     assert_eq!(slots.poll(8, &mut seen).0, UCS_ERR_NO_MESSAGE, "it was taken");
     assert_eq!((slots.store(8, message), message.short()), (Ok(48), 48));
     assert_eq!(slots.poll(8, &mut seen).0, UCS_OK);
-    // Another slot has no state of it.
+    // Another slot has no state of this function.
     assert_eq!(slots.store(2048, message), Ok(message.len()));
     assert_eq!(slots.poll(2048, &mut seen).0, UCS_OK);
     assert_eq!(seen, [3, 18]);
@@ -174,6 +198,64 @@ fn a_frame_whose_code_is_not_here_is_refused_and_the_next_one_brings_it() {
     assert_eq!((status, seen), (UCS_ERR_NO_ELEM, [0, 0]), "{words}");
     assert_eq!(slots.store(0, made.message()), Ok(made.message().len()));
     assert_eq!((slots.poll(0, &mut seen).0, seen), (UCS_OK, [2, 5]));
+}
+
+#[test]
+fn a_frame_carries_all_images_until_the_slot_says_which_machine_its_target_has() {
+    let (Some(one), Some(two)) = (fat("one", 1), fat("two", 2)) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let (first, second) = (Made::of(&one, &[7]), Made::of(&two, &[7]));
+    assert_eq!(slots.store(0, first.message()), Ok(first.message().len()));
+    assert_eq!((slots.poll(0, &mut seen).0, seen[0]), (UCS_OK, 1));
+    // The receipt of the first function shows the machine of the slot's owner.
+    let len = slots.store(0, second.message()).unwrap();
+    assert!(second.message().short() < len && len < second.message().len(), "{len}");
+    assert_eq!((slots.poll(0, &mut seen).0, seen[0]), (UCS_OK, 3));
+    assert_eq!(slots.store(0, second.message()), Ok(second.message().short()));
+    assert_eq!((slots.poll(0, &mut seen).0, seen[0]), (UCS_OK, 5));
+    // In a slot of unknown state, a frame carries all images again.
+    let checked = send::checked(slots.address(2048), second.message()).unwrap();
+    assert_eq!(checked.len() * 8, second.message().len() + frame::CHECK);
+    slots.0[2048..2048 + checked.len()].copy_from_slice(&checked);
+    assert_eq!((slots.poll(2048, &mut seen).0, seen[0]), (UCS_OK, 7));
+}
+
+#[test]
+fn a_frame_without_code_for_this_machine_is_refused_in_words_and_the_next_one_brings_all() {
+    let Some(three) = fat("three", 3) else { return };
+    let other = if Machine::native() == Some(Machine::X86_64) { Machine::AARCH64 } else { Machine::X86_64 };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&three, &[7]);
+    // As if a target of another machine had been here.
+    slots.0[0] = frame::receipt_of(other, slots.address(0)).unwrap();
+    let len = slots.store(0, made.message()).unwrap();
+    assert!(len < made.message().len(), "{len}");
+    let (status, words) = slots.poll(0, &mut seen);
+    assert_eq!((status, seen[0]), (UCS_ERR_CANCELED, 0));
+    let (own, other) = (Machine::native().unwrap().triple(), other.triple());
+    assert!(
+        words.contains(&format!("code for {other}")) && words.contains(&format!("runs on {own}")),
+        "{words}"
+    );
+    assert_eq!(slots.store(0, made.message()), Ok(made.message().len()));
+    assert_eq!((slots.poll(0, &mut seen).0, seen[0]), (UCS_OK, 3));
+}
+
+#[test]
+fn a_function_that_came_is_sent_on_with_the_images_of_all_machines() {
+    let Some(four) = fat("four", 4) else { return };
+    let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
+    let made = Made::of(&four, &[7]);
+    slots.store(0, made.message()).unwrap();
+    assert_eq!(slots.poll(0, &mut seen).0, UCS_OK);
+    // There is no such library: the name stands for the code that came.
+    let came = ifunc::register(0x1000, "four").unwrap();
+    let again = Made::of(came, &[7]);
+    assert_eq!(again.message().len(), made.message().len());
+    assert_eq!(again.message().key(), made.message().key());
+    slots.store(1024, again.message()).unwrap();
+    assert_eq!((slots.poll(1024, &mut seen).0, seen[0]), (UCS_OK, 8));
+    ifunc::deregister(0x1000, came).unwrap();
 }
 
 #[test]
@@ -231,7 +313,7 @@ fn a_frame_whose_end_does_not_come_is_given_up_with_a_status_and_the_slot_is_emp
     let made = Made::of(&sum, &[1; 50]);
     let frame = send::checked(slots.address(0), made.message()).unwrap();
     slots.0[..frame.len() - 1].copy_from_slice(&frame[..frame.len() - 1]);
-    // And one with a false length.
+    // A frame with a false length.
     let mut lie = send::checked(slots.address(2048), made.message()).unwrap();
     lie[9] ^= 1;
     slots.0[2048..2048 + lie.len()].copy_from_slice(&lie);
@@ -249,7 +331,7 @@ fn a_frame_whose_end_does_not_come_is_given_up_with_a_status_and_the_slot_is_emp
     assert_eq!(seen, [0, 0]);
 }
 
-/// A slot of its own for a long frame.
+/// Returns a slot with a long frame, and the frame.
 fn long(ifunc: &Ifunc, words: usize) -> (Vec<u64>, Vec<u64>) {
     let made = Made::of(ifunc, &vec![1; words]);
     let mut slot = vec![0_u64; words + 4096];

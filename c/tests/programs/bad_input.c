@@ -51,6 +51,8 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("path", farjump_library_open(NULL, &library));
     IS_NULL("library", farjump_library_load("x", NULL));
     IS_NULL("path", farjump_library_load(NULL, &library));
+    IS_NULL("library", farjump_library_open_bytes("x", 1, NULL, NULL));
+    IS_NULL("library", farjump_library_load_bytes("x", 1, NULL, NULL));
     CHECK(library == NULL);
     CHECK(farjump_library_name(NULL) == NULL && farjump_library_path(NULL) == NULL);
     IS_NULL("library", farjump_library_code_id(NULL, &id));

@@ -295,6 +295,49 @@ static void a_library_is_closed_while_its_calls_are_pending(const char *address,
     WORKS(farjump_admin_free(&admin));
 }
 
+/* The contents of libNAME.so in this folder, which the caller frees. */
+static void *contents_of(const char *folder, const char *name, size_t *size)
+{
+    char path[4096];
+    void *contents;
+    FILE *file;
+    long end;
+    snprintf(path, sizeof path, "%s/lib%s.so", folder, name);
+    CHECK((file = fopen(path, "rb")) != NULL && fseek(file, 0, SEEK_END) == 0 && (end = ftell(file)) > 0);
+    rewind(file);
+    *size = (size_t)end;
+    CHECK((contents = malloc(*size)) != NULL && fread(contents, 1, *size, file) == *size);
+    fclose(file);
+    return contents;
+}
+
+static void libraries_need_no_file(const char *folder)
+{
+    static const uint64_t keys[] = {3, 4};
+    farjump_library_t *opened, *loaded, *alone, *none = NULL;
+    farjump_library_t *all[3];
+    const void *image;
+    size_t size, image_size;
+    void *contents = contents_of(folder, "sum", &size);
+    WORKS(farjump_library_image(sum, &image, &image_size));
+    WORKS(farjump_library_open_bytes(contents, size, NULL, &opened));
+    WORKS(farjump_library_load_bytes(contents, size, "sum", &loaded));
+    WORKS(farjump_library_open_bytes(image, image_size, "sum", &alone));
+    FAILS(FARJUMP_ERROR_LIBRARY, "give its own name", farjump_library_open_bytes(contents, size, "mus", &none));
+    FAILS(FARJUMP_ERROR_LIBRARY, "give the name", farjump_library_open_bytes(image, image_size, NULL, &none));
+    FAILS(FARJUMP_ERROR_LIBRARY, "<memory>", farjump_library_load_bytes(contents, size / 2, NULL, &none));
+    CHECK(none == NULL);
+    memset(contents, 0, size);
+    free(contents);
+    all[0] = opened, all[1] = loaded, all[2] = alone;
+    for (int i = 0; i < 3; i++) {
+        CHECK(strcmp(farjump_library_name(all[i]), "sum") == 0 && strcmp(farjump_library_path(all[i]), "<memory>") == 0);
+        WORKS(farjump_link_call(link_, all[i], keys, sizeof keys, PATIENCE, reply));
+        CHECK(reply_number() == 25);
+        WORKS(farjump_library_close(&all[i]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -307,6 +350,7 @@ int main(int argc, char **argv)
     connect_to(argv[1]);
 
     calls_come_back();
+    libraries_need_no_file(argv[2]);
     an_event_loop_is_woken_for_answers();
     replies_of_any_size_come_whole();
     calls_without_a_reply_run_in_order();

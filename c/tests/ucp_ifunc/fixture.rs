@@ -47,8 +47,9 @@ pub(crate) enum Lane {
     Own,
 }
 
-/// The folder of a shared library of the archive. With the archive each program's link would take two seconds of processor time.
-fn library() -> &'static Path {
+/// Returns the folder of a shared library of the archive. With the archive each program's link would take two seconds
+/// of processor time.
+pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         filled("farjump-ucp", |folder| {
@@ -63,8 +64,8 @@ fn library() -> &'static Path {
 impl Variant {
     pub(crate) const BOTH: [Variant; 2] = [Variant::TwoChains, Variant::ThreeChains];
 
-    /// Compiler flags that a program, or the source of an ifunc library, needs.
-    fn flags(self) -> Vec<String> {
+    /// Returns the compiler flags that a program, or the source of an ifunc library, needs.
+    pub(crate) fn flags(self) -> Vec<String> {
         let variant = match self {
             Variant::TwoChains => "-DIFUNC_API_TWO_CHAINS",
             Variant::ThreeChains => "-DIFUNC_API_THREE_CHAINS",
@@ -81,12 +82,12 @@ impl Lane {
 
 pub(crate) struct Fixture {
     folder: TempDir,
-    /// Flags that have the compiler treat UCX's headers as the system's, whose warnings are no errors.
+    /// Flags that make the compiler treat UCX's headers as the system's, whose warnings are no errors.
     quiet: Vec<String>,
 }
 
-/// A folder to work in; `None`, with a message, where there is no compiler, or UCX's headers are missing. Any
-/// other obstacle fails the test that meets it.
+/// Returns a folder to work in; `None`, with a message, where there is no compiler, or UCX's headers are missing. Any
+/// other obstacle fails the test.
 pub(crate) fn fixture() -> Option<Fixture> {
     let folder = tempfile::Builder::new().prefix("farjump-ucp-").tempdir().unwrap();
     for name in ["lib", "empty"] {
@@ -113,7 +114,7 @@ pub(crate) fn fixture() -> Option<Fixture> {
     Some(Fixture { folder, quiet })
 }
 
-/// Flags that make the headers that the preprocessor found system headers, from its output:
+/// Returns flags that make the headers that the preprocessor found system headers, from its output:
 /// `# LINE "FILE" FLAGS`, with a 3 among the flags of those that already are. `None` where it found none.
 fn quiet(preprocessed: &str) -> Option<Vec<String>> {
     const HEADER: &str = "/ucp/api/ucp.h";
@@ -139,12 +140,12 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// The directory of ifunc libraries.
+    /// Returns the directory of ifunc libraries.
     pub(crate) fn libraries(&self) -> PathBuf {
         self.path("lib")
     }
 
-    /// A directory without libraries.
+    /// Returns a directory without libraries.
     pub(crate) fn no_libraries(&self) -> PathBuf {
         self.path("empty")
     }
@@ -159,6 +160,11 @@ impl Fixture {
     ) -> Result<BuildReport, BuildError> {
         let output = self.libraries().join(format!("{file}.so"));
         ifunc_library(source, output, &[&variant.flags(), more].concat())
+    }
+
+    /// Returns the source `tests/ucp_ifunc/ifuncs/NAME.c`.
+    pub(crate) fn source(name: &str) -> PathBuf {
+        source("ifuncs", name)
     }
 
     /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` with `farjump build`.
@@ -241,7 +247,7 @@ impl Fixture {
         program
     }
 
-    /// Its compiler command, except the output path.
+    /// Returns its compiler command, except the output path.
     fn compiler(&self, name: &str, variant: Variant, language: Language) -> Command {
         let (driver, kind) = if language == Language::C { ("cc", "c") } else { ("c++", "c++") };
         let mut command = Command::new(driver);
@@ -254,7 +260,7 @@ impl Fixture {
         command
     }
 
-    /// The same with AddressSanitizer; `None`, with a message, where the compiler has none.
+    /// Compiles the program with AddressSanitizer; `None`, with a message, where the compiler has none.
     pub(crate) fn sanitized_program(&self, name: &str, variant: Variant) -> Option<PathBuf> {
         let program = self.path(&format!("{name}-{variant:?}-sanitized"));
         let sanitize = "-fsanitize=address";
@@ -268,7 +274,7 @@ impl Fixture {
         Some(program)
     }
 
-    /// A process with UCX's lanes and the directory of ifunc libraries set. It is not started yet.
+    /// Returns a process with UCX's lanes and the directory of ifunc libraries set. It is not started yet.
     pub(crate) fn command(&self, program: &Path, lane: Lane, libraries: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -292,26 +298,22 @@ impl Fixture {
         folders: [&Path; 2],
         arguments: &[&str],
     ) -> [String; 2] {
-        self.run_pair_on(program, lane, folders, arguments, None)
+        self.run_pair_with(program, lane, folders, arguments, |_, command| command)
     }
 
-    /// As [`Fixture::run_pair`], each on a processor of its own.
-    pub(crate) fn run_pair_on(
+    /// As [`Fixture::run_pair`]; `change` gets the role of each process, `target` or `source`, and its command.
+    pub(crate) fn run_pair_with(
         &self,
         program: &Path,
         lane: Lane,
         [target_libraries, source_libraries]: [&Path; 2],
         arguments: &[&str],
-        processors: Option<[&str; 2]>,
+        change: impl Fn(&str, Command) -> Command,
     ) -> [String; 2] {
         let socket = self.path("socket");
         let _ = fs::remove_file(&socket);
         let start = |role, libraries| {
-            let mut command = self.command(program, lane, libraries);
-            if let Some([target, source]) = processors {
-                let own = if role == "target" { target } else { source };
-                command = pinned(&command, own);
-            }
+            let mut command = change(role, self.command(program, lane, libraries));
             Process::start(command.arg(role).arg(&socket).args(arguments))
         };
         let mut both = [start("target", target_libraries), start("source", source_libraries)];
@@ -336,8 +338,8 @@ fn source(folder: &str, name: &str) -> PathBuf {
     package().join(format!("tests/ucp_ifunc/{folder}/{name}.c"))
 }
 
-/// The same command, on this processor alone.
-fn pinned(command: &Command, processor: &str) -> Command {
+/// Returns the same command, on this processor alone.
+pub(crate) fn pinned(command: &Command, processor: &str) -> Command {
     let mut pinned = Command::new("taskset");
     pinned.args(["-c", processor]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {

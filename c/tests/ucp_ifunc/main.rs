@@ -4,10 +4,12 @@
 #![cfg(feature = "ucx")]
 
 mod bad_input;
+mod bitcode;
 #[path = "../common/mod.rs"]
 mod common;
 mod every_byte;
 mod fixture;
+mod languages;
 mod loopback;
 mod measuring;
 mod paper_sequence;

@@ -1,8 +1,8 @@
 //! Cost of the interface beside the library and UCX's active messages (`benches/ucp_ifunc.c`).
 
-use crate::fixture::{Lane, fixture};
+use crate::fixture::{Lane, fixture, pinned};
 
-/// Runs it, and returns its table.
+/// Runs the program, and returns its table.
 fn measure(rounds: &str, longest: &str, processors: Option<[&str; 2]>) -> Option<String> {
     let fixture = fixture()?;
     fixture.measured_ifunc("mark", "libmark");
@@ -12,8 +12,11 @@ fn measure(rounds: &str, longest: &str, processors: Option<[&str; 2]>) -> Option
     let libraries = fixture.libraries();
     let folder = libraries.to_str().unwrap().to_owned();
     let arguments = [folder.as_str(), rounds, longest];
-    let [_, table] =
-        fixture.run_pair_on(&program, Lane::Posix, [&libraries, &libraries], &arguments, processors);
+    let pin = |role: &str, command| match processors {
+        Some([target, source]) => pinned(&command, if role == "target" { target } else { source }),
+        None => command,
+    };
+    let [_, table] = fixture.run_pair_with(&program, Lane::Posix, [&libraries, &libraries], &arguments, pin);
     Some(table)
 }
 

@@ -9,7 +9,7 @@ use farjump_fixtures::process::quoted;
 use farjump_tools::all_work;
 use tempfile::TempDir;
 
-use super::readme::{Typed, typed};
+use super::page::{Typed, typed};
 use crate::common::{ifunc_library, package};
 use crate::installation::prefix;
 use crate::programs::{Process, SANITIZERS, WARNINGS, Way, finish};
@@ -25,10 +25,10 @@ impl Transport {
     pub(crate) const SHM: Transport = Transport("shm");
     pub(crate) const PUT: Transport = Transport("ucx-put");
     pub(crate) const AM: Transport = Transport("ucx-am");
-    /// As between machines, of which there is one.
+    /// The transport between machines, here on one.
     pub(crate) const TCP: Transport = Transport("tcp");
 
-    /// Whether it is available. If not, says that the test is skipped.
+    /// Returns whether it is available. If not, prints that the test is skipped.
     pub(crate) fn is_open(self) -> bool {
         let found = farjump::transports::available().into_iter().find(|backend| backend.name == self.0);
         match found.map(|backend| backend.usable) {
@@ -81,7 +81,8 @@ impl Fixture {
         let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
         let warnings = WARNINGS.join(" ");
         let rpath = quoted(&lib);
-        // The shell that reads the README's line does not read what pkg-config quotes in its output: a second time does.
+        // The shell that reads the README's line does not interpret pkg-config's quotes in its output. `eval` reads the
+        // line a second time.
         let cc = format!("eval \"cc {warnings} -g {sanitizers} -Wl,-rpath,{rpath} {rest}\"");
         let mut shell = Command::new("sh");
         shell.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).current_dir(self.0.path());
@@ -98,19 +99,18 @@ impl Fixture {
         ifunc_library(source, self.path(library), &[]).unwrap();
     }
 
-    /// One of the example's programs, which is to run in this folder. It is not started yet.
+    /// Returns the command of one of the example's programs, which is to run in this folder. It is not started yet.
     pub(crate) fn program(&self, name: &str, transport: Transport, args: &[&str]) -> Command {
         let mut command = Command::new(self.path(&format!("recordings-{name}")));
         command.args(["--transport", transport.0]).args(args).current_dir(self.0.path());
         if transport.0 != Transport::SHM.0 {
-            // UCX has a thread of its own, with whose thread-local variables gcc 12's search for leaks cannot
-            // cope.
+            // UCX has its own thread, and gcc 12's search for leaks cannot handle that thread's thread-local variables.
             command.env("ASAN_OPTIONS", "detect_leaks=0");
         }
         command
     }
 
-    /// A target that is ready, with these files in its database.
+    /// Returns a target that is ready, with these files in its database.
     pub(crate) fn target(&self, transport: Transport, files: &[&str]) -> Process {
         let address = self.address();
         let args = [&[&address, "recordings.db"], files].concat();
@@ -125,7 +125,7 @@ impl Fixture {
         said(&mut self.program("source", transport, &[&[address.as_str()], files].concat()))
     }
 
-    /// The output of SQLite's own program.
+    /// Returns the output of SQLite's own program.
     pub(crate) fn query(&self, query: &str) -> String {
         let mut sqlite = Command::new("sqlite3");
         let done = finish(sqlite.arg("-readonly").arg(self.path("recordings.db")).arg(query)).worked();
@@ -133,7 +133,7 @@ impl Fixture {
     }
 }
 
-/// Runs a program that ends by itself: its output, or its standard error if it fails.
+/// Runs a program that ends by itself. Returns its output, or its standard error if it fails.
 pub(crate) fn said(command: &mut Command) -> Result<Vec<String>, String> {
     let done = finish(command);
     match done.code {
@@ -143,7 +143,7 @@ pub(crate) fn said(command: &mut Command) -> Result<Vec<String>, String> {
     }
 }
 
-/// The path of a recording that the README reads; `None`, with a message, where there are none.
+/// Returns the path of a recording that the README reads; `None`, with a message, where there are none.
 pub(crate) fn real(name: &str) -> Option<PathBuf> {
     let path = Path::new(REAL).join(name).with_extension("wav");
     if !path.exists() {
@@ -153,7 +153,7 @@ pub(crate) fn real(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub(crate) fn word(path: &impl AsRef<OsStr>) -> &str {
     path.as_ref().to_str().unwrap()
 }

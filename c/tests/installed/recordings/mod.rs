@@ -1,9 +1,9 @@
-//! The example of a codec that is injected into a database of recordings: the README's commands, and their
+//! The example of a codec that is injected into a database of recordings: the page's commands, and their
 //! results.
 
 mod database;
 mod fixture;
-mod readme;
+mod page;
 mod refused;
 mod sanitized;
 mod wav;

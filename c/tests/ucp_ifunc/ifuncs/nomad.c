@@ -3,6 +3,11 @@
 
 #include "world.h"
 
+/* Whether it came from bitcode, as the source's compiler says. */
+#ifndef TEST_LLVM_BC
+#define TEST_LLVM_BC 0
+#endif
+
 #ifdef IFUNC_API_THREE_CHAINS
 size_t nomad_payload_bound(void *source_args, size_t source_args_size)
 {
@@ -39,7 +44,7 @@ void nomad_main(void *payload, size_t payload_size, void *target_args)
     ucp_ifunc_msg_t message;
     ucs_status_t status;
 #ifdef IFUNC_API_THREE_CHAINS
-    ucp_ifunc_reg_param_t param = { "nomad", 0, 0 };
+    ucp_ifunc_reg_param_t param = { "nomad", 0, TEST_LLVM_BC };
 #endif
     (void)payload_size;
     world->visits++;

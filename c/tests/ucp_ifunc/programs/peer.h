@@ -276,7 +276,8 @@ static inline ucs_status_t peer_register(struct peer *peer, const char *name, uc
     ucp_ifunc_reg_param_t param;
     param.name = (char *)name;
     param.pure = 0;
-    param.llvm_bc = 0;
+    /* The test's choice: from the library, or from bitcode beside it. */
+    param.llvm_bc = getenv("TEST_LLVM_BC") != NULL;
     return ucp_register_ifunc(peer->context, param, ifunc);
 }
 

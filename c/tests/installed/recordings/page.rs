@@ -1,4 +1,4 @@
-//! The README's commands for the example, and the results that it shows.
+//! The commands of `docs/start/c.md` for the example, and the results that it shows.
 
 use std::fs;
 
@@ -10,15 +10,15 @@ pub(crate) struct Typed {
     pub(crate) printed: Vec<String>,
 }
 
-/// The commands of the README, in their order.
+/// Returns the commands of the page, in their order.
 pub(crate) fn typed() -> Vec<Typed> {
-    let readme = fs::read_to_string(package().join("../README.md")).unwrap();
+    let page = fs::read_to_string(package().join("../docs/start/c.md")).unwrap();
     let of_example = |block: &&str| block.contains("$ cc c/examples/recordings/");
-    let block = readme
+    let block = page
         .split("```console\n")
         .filter_map(|rest| rest.split("```").next())
         .find(of_example)
-        .expect("the README has the example");
+        .expect("the page has the example");
     let mut typed: Vec<Typed> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), typed.last_mut()) {
@@ -31,10 +31,10 @@ pub(crate) fn typed() -> Vec<Typed> {
 }
 
 #[test]
-fn the_readme_shows_what_the_codec_does_at_the_target_as_it_is() {
-    let readme = fs::read_to_string(package().join("../README.md")).unwrap();
+fn the_page_shows_what_the_codec_does_at_the_target_as_it_is() {
+    let page = fs::read_to_string(package().join("../docs/start/c.md")).unwrap();
     let codec = fs::read_to_string(package().join("examples/recordings/codec.c")).unwrap();
     let (_, shown) = codec.split_once("static void insert(").expect("the codec inserts");
     assert!(shown.contains("codec_main("));
-    assert!(readme.contains(&format!("```c\nstatic void insert({shown}```\n")));
+    assert!(page.contains(&format!("```c\nstatic void insert({shown}```\n")));
 }
