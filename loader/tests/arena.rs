@@ -1,4 +1,4 @@
-//! The memory of injected code, as the rest of the process and other processes see it.
+//! The memory of injected code, as seen by the rest of the process and by other processes.
 
 mod child;
 mod code;
@@ -31,10 +31,10 @@ struct Mapped {
     object: String,
 }
 
-/// Whether there is a page at this address. Maps nothing itself.
+/// Returns whether there is a page at this address. Maps nothing itself.
 fn is_mapped(address: u64) -> bool {
-    let page = (address & !4095) as *mut std::ffi::c_void;
-    // SAFETY: without flags but `ASYNC` the call only looks the page up (msync(2)), and writes nothing here.
+    let page = (address & !(rustix::param::page_size() as u64 - 1)) as *mut std::ffi::c_void;
+    // SAFETY: with no flag but `ASYNC`, the call only looks up the page (msync(2)), and writes nothing.
     unsafe { rustix::mm::msync(page, 1, rustix::mm::MsyncFlags::ASYNC) }.is_ok()
 }
 
@@ -60,7 +60,7 @@ fn at(maps: &[Mapped], address: u64) -> &Mapped {
 #[test]
 fn no_page_is_writable_and_executable_while_code_runs() {
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
-    // Statics give it a second span. The code itself only counts until it is stopped.
+    // Statics give the image a second span. The code only counts until it is stopped.
     let bytes = ImageParts { bss_len: 64, ..text(&COUNT_UNTIL_STOPPED) }.encode().unwrap();
     let linked = insert(&mut store, &bytes);
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -185,7 +185,7 @@ fn count(linked: &LinkedImage) -> u64 {
 
 #[test]
 fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them() {
-    // A thread that forks keeps the memory of all arenas of its process until its child has it.
+    // A thread that forks keeps the memory of all arenas of its process until the child has its copy.
     if !child::is_alone("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them") {
         return;
     }
@@ -222,7 +222,7 @@ fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_the
         if !matches!(refused, Err(Refused::Arena { source: Error::ArenaForked, .. })) {
             return 3;
         }
-        // A child of its own has the same.
+        // The child's own child has the same.
         if count(&linked) != 2 || child::fork(|| i32::from(count(&linked) != 3)) != 0 || count(&linked) != 3 {
             return 4;
         }
@@ -230,7 +230,7 @@ fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_the
             return 7;
         }
         drop((linked, kept, store, arena));
-        // At once: whatever this process maps next may take the place.
+        // Checked at once: the next mapping of this process may take the place.
         if [code, data].into_iter().any(is_mapped) {
             return 5;
         }
@@ -297,7 +297,7 @@ fn where_memory_may_not_become_executable_the_error_says_so() {
     const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
     let zero: libc::c_ulong = 0;
     if child::is_child(name) {
-        // SAFETY: takes rights from this process, which exists for that.
+        // SAFETY: takes rights from this process, which exists only for that.
         let set = unsafe { libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, zero, zero, zero) };
         if set != 0 {
             eprintln!(
@@ -357,7 +357,7 @@ fn the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_u
         }
         assert!(arenas.len() < 5, "an arena takes 1 GiB of addresses");
     };
-    // Others that were made at the same time may be gone when the error is shown.
+    // Arenas made at the same time may be gone when the error is formatted.
     drop(arenas);
     let text = error.to_string();
     let (_, advised) = text.split_once("raise the limit to ").unwrap_or_else(|| panic!("{text}"));
@@ -502,7 +502,7 @@ fn an_image_that_is_written_while_it_is_read_is_whole_or_refused() {
             Err(other) => panic!("{other}"),
         }
     }
-    // SAFETY: the child is this process's and not waited for yet; nothing uses the page any more.
+    // SAFETY: the child is this process's and not waited for yet; nothing uses the page from here on.
     unsafe {
         libc::kill(writer, libc::SIGKILL);
         libc::waitpid(writer, std::ptr::null_mut(), 0);

@@ -2,6 +2,8 @@
 
 mod child;
 mod code;
+#[path = "library/in_memory.rs"]
+mod in_memory;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -62,7 +64,7 @@ fn foreign_image() -> Vec<u8> {
     ImageParts::text(foreign(), &INCREMENT).encode().unwrap()
 }
 
-/// A library in a directory of its own.
+/// A library in its own directory.
 struct Made {
     path: PathBuf,
     _directory: TempDir,
@@ -173,7 +175,7 @@ fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_i
     assert!(matches!(Library::open(&path), Err(Error::NoBundle { .. })));
     assert!(matches!(named(&path, "other"), Err(Error::MissingRoutine { .. })));
     assert!(matches!(named(&path, "../sum"), Err(Error::Bundle { .. })));
-    // A library with images has them if they are of this ifunc.
+    // The library has the images of the file if they are of this ifunc.
     let made = good(INIT);
     assert_eq!(named(&made.path, "sum").unwrap().images().len(), 1);
 }
@@ -243,13 +245,17 @@ fn opening_a_library_runs_nothing_of_it_and_maps_nothing() {
         witness.path().display()
     );
     let made = make(&[&constructor, MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT)]));
+    // A unique name, because other tests load libraries at the same time.
+    let path = made.path.with_file_name("libwitness.so");
+    std::fs::rename(&made.path, &path).unwrap();
     let ran = || std::fs::read_to_string(witness.path()).unwrap();
-    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:libsum.so ");
-    let library = Library::open(&made.path).unwrap();
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:libwitness.so ");
+    let library = Library::open(&path).unwrap();
     assert_eq!(library.images()[0].bytes(), image(&INCREMENT));
     assert!(ran().is_empty() && !mapped(), "opening it runs its constructor");
-    drop(load(&made.path).unwrap());
-    assert_eq!(ran(), "ran", "the constructor shows nothing");
+    let loaded = load(&path).unwrap();
+    assert_eq!((&*ran(), mapped()), ("ran", true), "the constructor or its mapping shows nothing");
+    drop(loaded);
 }
 
 #[test]
@@ -271,7 +277,7 @@ fn a_library_with_payload_routines_of_its_own_makes_payloads_once_it_is_loaded()
 fn what_is_opened_stays_as_it_was_whatever_becomes_of_the_file() {
     let made = good(INIT);
     let opened = Library::open(&made.path).unwrap();
-    // In place, where a mapping would change or fault.
+    // Truncated in place, so that a mapping would change or fault.
     std::fs::File::options().write(true).open(&made.path).unwrap().set_len(0).unwrap();
     assert_eq!(opened.images()[0].bytes(), image(&INCREMENT));
     assert!(matches!(refused(&made), Error::NotALibrary { found: FileKind::Empty, .. }));
@@ -326,7 +332,7 @@ fn a_bare_file_name_is_a_file_of_the_current_directory() {
     if child::is_child(name) {
         let library = Library::open("libsum.so").unwrap();
         assert_eq!(library.path(), Path::new("./libsum.so"));
-        // The dynamic linker would find this one.
+        // The dynamic linker would find this library.
         assert!(matches!(Library::open("libm.so.6"), Err(Error::NoSuchFile { .. })));
         return;
     }

@@ -1,4 +1,4 @@
-//! The cases: their names, and how one runs in a process of its own that is killed if it hangs.
+//! The cases: their names, and the run of each in a process of its own that is killed if it hangs.
 
 use std::fs;
 use std::io::{Read, Seek};
@@ -14,16 +14,19 @@ use crate::{
     removal, two_machines, wrong_addresses,
 };
 
-/// Time in seconds after which a case counts as hanging; no statement about how long it should take. The waits in a case
-/// are shorter, as they say what did not come. The variable sets another.
+/// Time in seconds after which a case counts as hanging. It is no statement about the case's usual time. The waits in
+/// a case are shorter, as their errors name the missing event. The variable sets another time.
 const LIMIT: (&str, u64) = ("VERBS_FAULTS_LIMIT", 270);
 /// The variable with the other machine's address, for cases between two.
 const THERE: &str = "VERBS_FAULTS_THERE";
-/// Timeouts for a silent peer: after one second, which is longer than the device of a busy machine pauses;
-/// after two or more; or after longer than anything here takes.
+/// If this variable is set, a claim about both backends is tested over only one of them, in turn. That halves the
+/// time.
+const IN_TURN: &str = "VERBS_FAULTS_IN_TURN";
+/// Timeouts for a silent peer. `SOON` is one second, which is longer than the device of a busy machine pauses.
+/// `SECONDS` is two or more. `LATE` is longer than any operation here takes.
 const SOON: &str = "timeout=15,retries=6";
 const SECONDS: &str = "timeout=16,retries=6";
-/// At the kernel's next tick a device asks again.
+/// A device repeats its request at the kernel's next tick.
 const AGAIN: &str = "timeout=1,retries=6";
 const LATE: &str = "timeout=20,retries=6";
 
@@ -45,11 +48,11 @@ pub(crate) struct Case {
 /// The result of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// As claimed.
+    /// The claim holds.
     Ok,
-    /// Not as claimed, or no result.
+    /// The claim does not hold, or there is no result.
     Failed,
-    /// Not possible here.
+    /// The case is not possible here.
     Skipped,
 }
 
@@ -162,8 +165,8 @@ const ALONE: &[Row] = &[
         "a device is taken away as soon as no link holds it, and a new one is found",
         removal::device,
     ),
-    // Last, and for one backend: Soft-RoCE of 6.1 and of 6.12 never releases an interface that goes while a
-    // link of verbs-send is open (`unregister_netdevice: waiting for dummy0`), even when the link and its
+    // Last, and for one backend. Soft-RoCE of 6.1 and of 6.12 never releases an interface that is removed while a
+    // link of verbs-send is open (`unregister_netdevice: waiting for dummy0`). It keeps it even when the link and its
     // processes are gone. Over verbs-write that happens now and then, and is reported.
     (
         &[WRITE],
@@ -196,15 +199,20 @@ const BETWEEN: &[Row] = &[
 ];
 
 fn cases(rows: &[Row], there: Option<&str>) -> Vec<Case> {
-    let of_row = |&(backends, options, claim, run): &Row| {
+    let in_turn = std::env::var_os(IN_TURN).is_some();
+    let of_row = |(number, &(backends, options, claim, run)): (usize, &Row)| {
         let there = there.map(str::to_owned);
+        let backends = match backends.len() {
+            both @ 2.. if in_turn => &backends[number % both..][..1],
+            _ => backends,
+        };
         let of = move |&backend: &&'static str| {
             let (name, there) = (format!("{backend}: {claim}"), there.clone());
             Case { name, backend, options, there, run }
         };
         backends.iter().map(of)
     };
-    rows.iter().flat_map(of_row).collect()
+    rows.iter().enumerate().flat_map(of_row).collect()
 }
 
 /// All cases on one machine.
@@ -233,8 +241,8 @@ pub(crate) fn run_here(name: &str) -> ExitCode {
         eprintln!("there is no case {name:?}");
         return ExitCode::from(2);
     };
-    // Unwinding releases its resources (an interface that is down, processes) in every case. The panic's text
-    // is on standard error.
+    // Unwinding releases the case's resources (an interface that is down, processes) also after a panic. The panic's
+    // text is on standard error.
     match panic::catch_unwind(AssertUnwindSafe(|| (case.run)(case.backend))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(Skip(why))) => {
@@ -245,8 +253,8 @@ pub(crate) fn run_here(name: &str) -> ExitCode {
     }
 }
 
-/// Runs the case in a process of its own, and prints its result. The process takes the injected functions
-/// from `libraries`, unless they were brought along.
+/// Runs the case in a process of its own, and prints its result. The process takes the injected functions from
+/// `libraries`, unless they were built on another machine.
 pub(crate) fn run_apart(case: &Case, libraries: Option<&Path>) -> Verdict {
     let name = &case.name;
     let begun = Instant::now();
@@ -300,8 +308,8 @@ fn ended(case: &Case, libraries: Option<&Path>) -> Result<(Option<i32>, String),
     }
 }
 
-/// Where the threads of process `pid` and of its children stand in the kernel, in one line: the call with its arguments
-/// (proc(5), `syscall`), and the functions that it waits in.
+/// The positions in the kernel of the threads of process `pid` and of its children, in one line. A position is the
+/// call with its arguments (proc(5), `syscall`), and the functions in which it waits.
 fn standing(pid: u32) -> String {
     let of = |folder: &Path, file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
     let folders = |path: &str| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -335,7 +343,7 @@ struct Apart(Child);
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // Both fail if it has ended already.
+        // Both calls fail if it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

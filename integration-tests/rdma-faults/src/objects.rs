@@ -1,4 +1,4 @@
-//! Objects that the device reads out of their owner's memory: a reader that gives up, an owner that is killed.
+//! Objects that the device reads out of their owner's memory: a reader that is interrupted, an owner that is killed.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -17,8 +17,8 @@ use crate::source::FOREVER;
 use crate::{Done, Skip};
 
 /// Length of an object in bytes. Soft-RoCE takes about a second for it.
-const LONG: usize = 32 << 20;
-/// Reads that a device may repeat. Soft-RoCE takes a third of a second for one in a machine that is emulated.
+const LONG: usize = 8 << 20;
+/// Reads that a device may repeat. Soft-RoCE in an emulated machine takes a third of a second for one.
 const ROUNDS: u32 = 30;
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 fn connect(backend: &str, address: &str) -> Client {
-    // Memory of this machine would be mapped.
+    // Otherwise memory of this machine would be mapped.
     Client::builder(address).transport(backend).mapped(false).timeout(FOREVER).connect().unwrap()
 }
 
@@ -34,8 +34,8 @@ fn address_in(folder: &TempDir) -> String {
     format!("unix:{}", folder.path().join("owner.sock").display())
 }
 
-/// A device that repeats reads because their bytes are late: a repeated read must not meet a loan that has ended, for then the
-/// owner's device shuts the queue pair.
+/// A device that repeats reads because their bytes are late. A repeated read must not reach a loan that has ended,
+/// because then the owner's device shuts the queue pair.
 pub(crate) fn repeated(backend: &str) -> Done {
     let machine = Machine::to_break()?;
     let (before, mut rounds) = (machine.repeated(), 0);
@@ -45,7 +45,7 @@ pub(crate) fn repeated(backend: &str) -> Done {
             [one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap()];
         let [mut owner, mut reader] =
             [(one, of_other), (other, of_one)].map(|(end, peer)| end.connect(peer, 10_000).unwrap());
-        // The other cause of an end: more repetitions than the options allow.
+        // A link also ends if a read needs more repetitions than the options allow.
         while rounds < ROUNDS && read_once(&mut owner, &mut reader) {
             rounds += 1;
         }
@@ -57,10 +57,10 @@ pub(crate) fn repeated(backend: &str) -> Done {
     Ok(())
 }
 
-/// Lends bytes for as long as they are read. `false` if the reader has repeated a request too often.
+/// Lends bytes for as long as they are read. Returns `false` if the reader has repeated a request too often.
 ///
 /// # Panics
-/// If the owner's end has failed by then, which a loan before this one did.
+/// If the owner's endpoint has failed by then: an earlier loan caused that.
 fn read_once(owner: &mut Endpoint, reader: &mut Endpoint) -> bool {
     let lender = match owner {
         Endpoint::OneSided { local, .. } => local.lender(),
@@ -93,8 +93,8 @@ fn read_once(owner: &mut Endpoint, reader: &mut Endpoint) -> bool {
     true
 }
 
-/// A reader that is interrupted while the device reads: the object stays claimed until the device is done with it, and the
-/// next read is another.
+/// A reader that is interrupted while the device reads. The object stays claimed until the device has finished with
+/// it, and the next read gets another one.
 pub(crate) fn given_up(backend: &str) -> Done {
     let (folder, store) = (tempfile::tempdir().unwrap(), Store::new().unwrap());
     let target = Target::listen(&address_in(&folder)).transport(backend).objects(store.service());
@@ -126,7 +126,7 @@ pub(crate) fn given_up(backend: &str) -> Done {
     Ok(())
 }
 
-/// Plays an owner that says the handle of a long object.
+/// Plays an owner that prints the handle of a long object.
 pub(crate) fn play(backend: &str, address: &str) {
     let store = Store::new().unwrap();
     let target = Target::listen(address).transport(backend).objects(store.service());
@@ -137,7 +137,7 @@ pub(crate) fn play(backend: &str, address: &str) {
     std::io::stdin().lines().for_each(drop);
 }
 
-/// An owner that is killed while the device reads: the reader learns it, and a new owner serves it.
+/// An owner that is killed while the device reads: the reader gets an error, and a new owner serves it.
 pub(crate) fn owner_killed(backend: &str) -> Done {
     let folder = tempfile::tempdir().unwrap();
     let address = address_in(&folder);
@@ -152,7 +152,7 @@ pub(crate) fn owner_killed(backend: &str) -> Done {
     let client = connect(backend, &address);
     let got = thread::scope(|scope| {
         let reader = scope.spawn(|| client.get(&handle));
-        // The claim has been answered by then, as a rule; if not, the request fails in place of the read.
+        // As a rule the owner has replied to the claim by then. If not, the request fails in place of the read.
         thread::sleep(Duration::from_millis(150));
         process.kill();
         reader.join().unwrap()

@@ -1,7 +1,7 @@
 //! Two machines with a cable between them. The other machine's link goes down and comes up again.
 //!
-//! The other machine runs [`fall`]: a target of each backend, and a listener for orders to take its link
-//! down. Each order states a time, because no order to take the link up again could reach that machine.
+//! The other machine runs [`fall`]: a target of each backend, and a listener for orders to take its link down. Each
+//! order states a time, because no order to take the link up again could reach that machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,13 +21,16 @@ use crate::{Done, cases};
 const BACKENDS: [&str; 2] = ["verbs-write", "verbs-send"];
 /// The key of both machines.
 const KEY: [u8; 32] = [5; 32];
-/// Time that a machine may be silent on a control connection: longer than anything here takes, or not.
+/// Time that a machine may be silent on a control connection. The first is longer than any operation here takes.
 const PATIENT: Duration = Duration::from_secs(600);
 const IMPATIENT: Duration = Duration::from_secs(4);
 /// Most times that a link goes down until it does so under a request.
 const ROUNDS: usize = 5;
-/// The target's words about its endpoint once it can send them.
-const CUT: &[&str] = &["it closed the link", "the target cut the link", "rxe0"];
+/// The target's words once it can send them.
+const CUT: &[&str] = &["it closed the link", "the target cut the link"];
+/// The causes in these words: its endpoint, or a frame of which only a part arrived behind its signal before the link
+/// ended.
+const CAUSES: [&str; 2] = ["rxe0", "the rest of a frame did not follow its signal"];
 
 /// The other machine's address, and its port for orders.
 fn there() -> (String, u16) {
@@ -53,13 +56,13 @@ pub(crate) fn fall(address: &str) {
         });
         is_ready.recv().unwrap();
     }
-    // Last: once it listens, the targets do too.
+    // The listener is last: once it listens, the targets listen, too.
     let listener = TcpListener::bind(address).unwrap();
     for order in listener.incoming() {
         let mut order = order.unwrap();
         let mut line = String::new();
         let _ = BufReader::new(&order).read_line(&mut line);
-        // A peer may only check that it listens.
+        // A peer may only check that this machine listens.
         let Ok(milliseconds) = line.trim().parse() else { continue };
         order.write_all(b"down\n").unwrap();
         drop(order);
@@ -97,6 +100,12 @@ fn connect(backend: &str) -> Link {
     }
 }
 
+/// Checks that the target has reported why it cut the link.
+fn says_cut(why: &str) {
+    says(&why, CUT);
+    assert!(CAUSES.iter().any(|cause| why.contains(cause)), "it names no cause: {why}");
+}
+
 pub(crate) fn down(backend: &str) -> Done {
     let counter = library("counter");
     for _ in 0..ROUNDS {
@@ -108,14 +117,14 @@ pub(crate) fn down(backend: &str) -> Done {
         let error = link.inject(&counter, &[1]).unwrap_err();
         drop(link);
         all_answered(&connect(backend), &counter, 4);
-        // If everything sent had arrived, and only replies were missing, no request of this machine went
-        // unacknowledged.
+        // If everything that was sent had arrived, and only replies were missing, no request of this machine lacked
+        // its acknowledgement.
         if !account.why.contains("it closed the link") {
             says(&account.why, &["transport retry counter exceeded (status 12", "the peer did not answer"]);
             says(&error, &["status 12"]);
             return Ok(());
         }
-        says(&account.why, CUT);
+        says_cut(&account.why);
     }
     panic!("the link went down {ROUNDS} times, each time when nothing was on its way to the other machine");
 }
@@ -142,7 +151,7 @@ pub(crate) fn down_for_a_while(backend: &str) -> Done {
     account.balances(account.replied);
     match &*account.why {
         "" => all_answered(&link, &counter, 4),
-        why => says(&why, CUT),
+        why => says_cut(why),
     }
     drop(link);
     all_answered(&connect(backend), &counter, 4);
@@ -154,7 +163,7 @@ pub(crate) fn down_idle(backend: &str) -> Done {
     let link = link(backend, IMPATIENT).connect().unwrap();
     all_answered(&link, &counter, 4);
     order(3 * IMPATIENT);
-    // Nothing is sent, so no device misses an acknowledgement.
+    // Nothing is sent, so no device waits for an acknowledgement.
     let error = loop {
         match link.progress() {
             Ok(()) => thread::sleep(Duration::from_millis(10)),

@@ -1,4 +1,4 @@
-//! Each public trait, and each safe public item with a raw pointer, has its line in the decision about safe Rust.
+//! Each public trait, and each safe public item with a raw pointer, has its line in `docs/design/handshake.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn name(text: &str) -> &str {
 
 #[test]
 fn each_public_trait_is_judged_and_said_to_be_unsafe_where_it_is() {
-    let page = fs::read_to_string(root().join("docs/decisions/safe-rust.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/design/handshake.md")).unwrap();
     let mut missing = Vec::new();
     let mut found = 0;
     for source in published() {
@@ -57,7 +57,7 @@ fn each_public_trait_is_judged_and_said_to_be_unsafe_where_it_is() {
                     _ => continue,
                 };
             let name = name(rest);
-            // In a private module, to keep others from implementing a trait.
+            // The trait is in a private module, so that other crates cannot implement it.
             if name == "Sealed" {
                 continue;
             }
@@ -69,12 +69,12 @@ fn each_public_trait_is_judged_and_said_to_be_unsafe_where_it_is() {
         }
     }
     assert!(found >= 18, "{found} traits");
-    assert_eq!(missing, [""; 0], "docs/decisions/safe-rust.md lacks these rows");
+    assert_eq!(missing, [""; 0], "docs/design/handshake.md lacks these rows");
 }
 
 #[test]
 fn each_safe_function_and_public_field_with_a_raw_pointer_is_judged() {
-    let page = fs::read_to_string(root().join("docs/decisions/safe-rust.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/design/handshake.md")).unwrap();
     let mut missing = Vec::new();
     let mut found = 0;
     for source in published() {
@@ -87,7 +87,7 @@ fn each_safe_function_and_public_field_with_a_raw_pointer_is_judged() {
                     let end = (at..lines.len()).find(|line| lines[*line].ends_with(['{', ';']));
                     (name(rest), lines[at..=end.unwrap_or(at)].join(" "))
                 }
-                // What is unsafe says its conditions, which a lint asks for.
+                // Unsafe items list their conditions, which a lint requires.
                 None if rest.starts_with("unsafe ") => continue,
                 None if rest.starts_with(|c: char| c.is_lowercase()) && rest.contains(": ") => {
                     (name(rest), rest.to_owned())
@@ -104,5 +104,5 @@ fn each_safe_function_and_public_field_with_a_raw_pointer_is_judged() {
         }
     }
     assert!(found > 10, "{found} items");
-    assert_eq!(missing, [""; 0], "docs/decisions/safe-rust.md does not judge these");
+    assert_eq!(missing, [""; 0], "docs/design/handshake.md does not judge these");
 }

@@ -33,7 +33,7 @@ fn subscribers_are_told_of_a_publisher_that_ended_without_finishing_after_all_th
             }
             assert_eq!(fault(subscriber.next(&mut soon()).unwrap_err()), gone);
         }
-        // A publisher that is dropped is told, too, and the others go on.
+        // Subscribers also learn of a dropped publisher, and the others continue.
         drop(reader.publisher("dead", publisher()).unwrap());
         for subscriber in [&mut here, &mut there] {
             let dropped = fault(subscriber.next(&mut soon()).unwrap_err());
@@ -152,7 +152,7 @@ fn an_interrupted_wait_loses_nothing() {
         let mut patience = Patience::of(LONG).checked_by(&mut stop);
         let stopped = publisher.publish_bytes_with("", &[b"number 1"], &mut patience).unwrap_err();
         assert!(matches!(stopped, Error::Interrupted), "{stopped}");
-        // With no time at all an entry that is there comes.
+        // Even with no time at all, an entry that exists comes.
         let item = subscriber.next(&mut Patience::of(Duration::ZERO)).unwrap().unwrap();
         assert_eq!(number_in(&client.get(item.handle()).unwrap()), 0);
         assert!(subscriber.next(&mut Patience::of(Duration::ZERO)).is_err());

@@ -1,8 +1,4 @@
-//! The contents of images, the inputs that they are built from, and the libraries around them.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! The contents of images, the inputs of builds, and the libraries around the images.
 
 use std::ffi::c_void;
 use std::fs;
@@ -12,7 +8,8 @@ use farjump_core::image::{ImageView, Place};
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, Options, build};
 use farjump_tools::all_work;
-use fixture::{Fixture, Target, imports, linkers, sample, works};
+
+use crate::fixture::{Fixture, Target, imports, linkers, sample, works};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
 /// Every feature that needs patching, in both spans, and every kind of import.
@@ -66,7 +63,7 @@ fn run_rich(report: &BuildReport) {
     let mut out = [0_i32; 7];
     target.run(report, &[0], &mut out);
     assert_eq!(out, [13, 3, 4, 21, i32::from(b'o'), 0, 1]);
-    // Its statics keep the values of the first call.
+    // The statics keep the values of the first call.
     target.run(report, &[], &mut out);
     assert_eq!(out, [13, 5, 4, 21, i32::from(b'z'), 0, 2]);
 }
@@ -80,7 +77,7 @@ fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
     for flags in [&["-O0"][..], &["-O2"], &["-Os", "-g"], &["-fplt", "-Os"]] {
         let options = Options {
             cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-            // clang sees which of the data is of no use.
+            // clang would remove the unused data.
             cc: Some("gcc".into()),
             ..fixture.options("rich", &[fixture.write("rich.c", RICH)])
         };
@@ -128,7 +125,7 @@ fn vectors_are_used_where_the_author_lets_the_compiler() {
         );
         let options = Options {
             cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-            // clang uses vectors in small code, too.
+            // clang also uses vectors in small code.
             cc: Some("gcc".into()),
             ..fixture.options("near", &[fixture.write("near.c", &text)])
         };
@@ -272,7 +269,7 @@ FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
     for extension in ["cpp", "cc", "cxx"] {
         let fixture = Fixture::new();
         let source = fixture.write(&format!("t.{extension}"), &text);
-        // Vtables that are never called contain an import; a constructor would be refused.
+        // Unused vtables contain an import; the build would refuse a constructor.
         let report = build(&fixture.options("t", &[source])).unwrap_or_else(|error| panic!("{error}"));
         let mut replies = [0_i32; 2];
         let mut target = Target::offering("__cxa_pure_virtual", offered as *const c_void);
@@ -426,7 +423,7 @@ fn a_failed_build_leaves_the_library_that_was_there() {
     fixture.c("counter", "int counter_main(").unwrap_err();
     assert_eq!(fs::read(&report.library).unwrap(), before);
     let opened = Library::open(&report.library).unwrap();
-    // An open library does not change under its program either.
+    // An open library does not change either.
     let source = fs::read_to_string(sample("c/counter.c")).unwrap().replace("++*", "--*");
     let changed = fixture.c("counter", &source).unwrap();
     assert_ne!(changed.images[0].id, report.images[0].id);

@@ -84,7 +84,7 @@ fn publishers_wait_for_the_slowest_subscriber_and_for_the_first() {
         std::thread::scope(|scope| {
             let publishes = scope.spawn(|| publish_number(&mut publisher, 2).unwrap());
             std::thread::sleep(Duration::from_millis(5));
-            // It has taken the first item when it asks for the second.
+            // The subscriber has taken the first item when it requests the second.
             assert_eq!(
                 number_in(&owner.store.get(slow.next(&mut soon()).unwrap().unwrap().handle()).unwrap()),
                 0
@@ -92,7 +92,7 @@ fn publishers_wait_for_the_slowest_subscriber_and_for_the_first() {
             slow.next(&mut soon()).unwrap().unwrap();
             publishes.join().unwrap();
         });
-        // A subscriber that is gone holds nothing back.
+        // A gone subscriber delays no publisher.
         drop(slow);
         publish_number(&mut publisher, 3).unwrap();
         assert!(fast.next(&mut soon()).unwrap().is_some());
@@ -116,7 +116,7 @@ fn a_publisher_that_does_not_wait_is_refused_or_drops_the_oldest_and_slow_subscr
         for number in 3..10 {
             publish_number(&mut drops, number).unwrap();
         }
-        // The entry that was dropped is this subscriber's still; of the next ones four are lost.
+        // This subscriber still has the dropped entry. Of the next entries, four are lost.
         assert_eq!((number_in(&client.get(first.handle()).unwrap()), first.lost()), (0, 0));
         drop(first);
         let next = slow.next(&mut soon()).unwrap().unwrap();
@@ -147,7 +147,7 @@ fn late_subscribers_get_what_is_kept_or_what_comes_by_choice() {
     assert_eq!(objects(&owner.store), 3);
     let mut oldest = client.subscribe("late", subscriber()).unwrap();
     let mut now = client.subscribe("late", subscriber().from_now()).unwrap();
-    // Kept entries make room for new ones.
+    // New entries replace kept ones.
     for number in 8..13 {
         publish_number(&mut publisher, number).unwrap();
     }

@@ -58,7 +58,8 @@ fn a_resolver_keeps_neither_descriptors_nor_memory_of_owners_that_ended() {
             drop(target);
             found.push(kept());
         }
-        // What the last owner left is let go at the next use, and descriptors of ended links by a thread of farjump's.
+        // The next use closes everything that the last owner left. A thread of farjump's closes the descriptors of
+        // ended links.
         let (descriptors, mapped) = found[1];
         assert!(found.iter().all(|one| one.0 <= descriptors + SOME && one.1 <= mapped), "{found:?}");
     });

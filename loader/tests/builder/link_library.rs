@@ -1,16 +1,13 @@
 //! Libraries of objects that a program compiled itself, linked in memory.
 
-#![cfg(feature = "build")]
-
-mod fixture;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine, Platform};
 use farjump_loader::builder::{LinkError, link_library};
-use fixture::{Fixture, imports};
+
+use crate::fixture::{Fixture, imports};
 
 const MACHINE: Machine = Machine::native().unwrap();
 const BASELINE: Platform = Platform::baseline(MACHINE);

@@ -65,13 +65,13 @@ fn names_capacities_and_numbers_are_bounded() {
     let members: Vec<_> =
         (0..MAX_MEMBERS).map(|_| owner.store.subscribe("one", subscriber()).unwrap()).collect();
     assert_eq!(fault(client.subscribe("one", subscriber()).unwrap_err()), StreamFault::Members);
-    // Each publisher that is gone takes a place until its subscribers have been told.
+    // Each gone publisher takes a place until its subscribers have received its entry.
     for _ in 0..MAX_MEMBERS {
         drop(owner.store.publisher("one", publisher()).unwrap());
     }
     assert_eq!(fault(client.publisher("one", publisher()).unwrap_err()), StreamFault::Members);
     drop(members);
-    // Those wait to be taken out, and are in no one's way.
+    // Their entries wait to be removed, and affect no other publisher.
     client.publisher("one", publisher()).unwrap().finish().unwrap();
     eventually("nothing is left", || owner.store.list(1).used == 0);
 }
@@ -91,7 +91,7 @@ fn a_full_store_refuses_what_is_published_and_topics_and_goes_on_when_there_is_r
     while let Ok(handle) = owner.store.put(&[0; 64]) {
         small.push(handle);
     }
-    // What is left is less than an object takes, and enough for a few topics.
+    // The space left is less than an object takes, and enough for a few topics.
     let mut others = Vec::new();
     let full = loop {
         match client.subscribe(&format!("other {}", others.len()), subscriber()) {
@@ -125,7 +125,7 @@ fn handles_that_are_forged_gone_or_too_long_are_not_published() {
     let far = Store::options().address(format!("unix:/{}", "x".repeat(1000))).build().unwrap();
     let long = publisher_here.publish(&far.put(b"").unwrap()).unwrap_err();
     assert!(matches!(fault(long), StreamFault::LongHandle { len: 1024.. }));
-    // An object that its publisher gave and evicted all the same is passed over.
+    // Subscribers skip an object that its publisher gave and evicted nevertheless.
     let given = client.put(b"given").unwrap();
     publisher_here.give(&given).unwrap();
     client.evict(&given).unwrap();
@@ -156,7 +156,7 @@ fn requests_that_no_client_sends_are_refused_and_hurt_no_other() {
             Err(error) => assert!(error.to_string().contains("malformed"), "{error}"),
         }
     }
-    // One that is too long to be any.
+    // A request that is too long to be valid.
     let long = [vec![65; 10], vec![0; 5000]].concat();
     let error = raw.try_ask(&long).unwrap_err();
     assert!(error.to_string().contains("malformed"), "{error}");

@@ -1,4 +1,4 @@
-//! Owned and counted objects, typed handles, and handles that are resolved without a client at hand.
+//! Owned and counted objects, typed handles, and handles resolved without a client at hand.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn an_owned_object_goes_with_its_owner_in_this_process() {
     let owner = owner();
     let client = owner.client();
     let owned = Owned::new(&client, client.put(b"owned").unwrap());
-    // It is borrowed by all that takes a handle.
+    // Everything that takes a handle borrows it.
     assert_eq!(&*client.get(&owned).unwrap(), b"owned");
     drop(owned);
     let local = Owned::new(&owner.store, owner.store.put(b"local").unwrap());
@@ -135,7 +135,7 @@ fn plain_data_is_read_where_it_lies_and_other_values_are_decoded() {
     assert_eq!(client.get_serde(&of_table).unwrap(), table);
     assert_eq!(owner.store.get_serde(&of_table).unwrap(), table);
 
-    // Handles that came as bytes are what they say they are, or refused.
+    // A handle that came as bytes has the type that it states, or is refused.
     let untyped = Handle::from_bytes(&handle.to_bytes()).unwrap();
     assert_eq!(TypedHandle::<[f32]>::new(untyped.clone()).unwrap(), handle);
     let wrong = TypedHandle::<[f64]>::new(untyped).unwrap_err().to_string();

@@ -1,9 +1,5 @@
-//! Objects and archives made by compilers of other languages, and a distribution's, with the flags of their
-//! own build systems. Each is built into an image and run, and its result compared with one computed here.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! Objects and archives from compilers of other languages and from a distribution, with the flags of their own build
+//! systems. The tests build each into an image, run it, and compare the result with one computed here.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -13,10 +9,11 @@ use farjump_loader::Library;
 use farjump_loader::builder::{BuildError, BuildReport, Options, build};
 use farjump_loader::inspect::inspect;
 use farjump_tools::all_work;
-use fixture::{Fixture, Target, imports, linkers, works};
 use object::LittleEndian;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
+
+use crate::fixture::{Fixture, Target, imports, linkers, works};
 
 /// The payload routines of an ifunc `t`, for any C or C++ compiler.
 const PAYLOAD: &str = "#include <stddef.h>
@@ -54,7 +51,7 @@ const FLAGS: [&str; 6] =
 
 fn build_all(fixture: &Fixture, inputs: &[PathBuf]) -> BuildReport {
     let report = build(&fixture.options("t", inputs)).unwrap_or_else(|error| panic!("{error}"));
-    // The library is an ordinary one, whichever compiler made the objects.
+    // The library is an ordinary library, whichever compiler made the objects.
     Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
     report
 }
@@ -71,7 +68,7 @@ fn object(fixture: &Fixture, compiler: &str, file: &str, text: &str, more: &[&st
 fn hashes(compiler: &str, file: &str, text: &str) {
     let fixture = Fixture::new();
     let report = build_all(&fixture, &[object(&fixture, compiler, file, text, &[])]);
-    // From an object with one section, the payload routines travel along, with their imports.
+    // From an object with one section, the payload routines travel too, with their imports.
     assert_eq!(imports(&report.images[0].bytes), ["memcpy"], "{compiler}");
     for input in INPUTS {
         let mut hash = 0_u64;
@@ -158,7 +155,7 @@ end subroutine
     fixture.run("gfortran", &["-O2", "-g", "-fPIC", "-c", "t.f90", "-o", "t.f90.o"]);
     let payload = object(&fixture, "gcc", "payload.c", PAYLOAD, &[]);
     let report = build_all(&fixture, &[fixture.path("t.f90.o"), payload]);
-    // Whole and half numbers have exact sums in any order.
+    // Integers and halves have exact sums in any order.
     let values: Vec<f64> = (0..101).map(|n| f64::from(n) * 0.5 - 20.0).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut reply = [0_f64; 2];
@@ -213,11 +210,11 @@ pub unsafe extern \"C\" fn t_payload_init(payload: *mut u8, _: usize, args: *con
 fn static_library(file: &str) -> Option<PathBuf> {
     let output = Command::new("cc").arg(format!("-print-file-name={file}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    // The compiler repeats the name of a file that it does not find.
+    // For a file that it does not find, the compiler prints the name itself.
     (path != Path::new(file) && path.is_file()).then_some(path)
 }
 
-/// Stands for the function that is called when a protected stack was overwritten.
+/// Stands for the function that code calls when a protected stack was overwritten.
 extern "C" fn stack_was_overwritten() -> ! {
     std::process::abort()
 }
@@ -272,8 +269,8 @@ fn the_archive_of_a_distribution_is_taken() {
             target.run(&report, block, &mut reply);
             usize::try_from(reply.size).ok().map(|size| reply.bytes[..size].to_vec())
         };
-        // Blocks written by hand from the description of the format: literals alone; then one literal `a` and
-        // a match of 15 + 4 + 255 + 7 bytes at distance 1, which overlaps itself, and five last literals.
+        // Blocks written by hand from the description of the format. The first has only literals. The second has one
+        // literal `a`, a match of 15 + 4 + 255 + 7 bytes at distance 1, which overlaps itself, and five last literals.
         assert_eq!(run(b"\x50hello").as_deref(), Some(&b"hello"[..]), "{linker}");
         let long: Vec<u8> = [&[b'a'; 1 + 15 + 4 + 255 + 7][..], b"bcdef"].concat();
         assert_eq!(run(b"\x1fa\x01\x00\xff\x07\x50bcdef"), Some(long), "{linker}");
@@ -282,8 +279,8 @@ fn the_archive_of_a_distribution_is_taken() {
     }
 }
 
-/// A function whose every byte is checked by sanitizers, and payload routines of its author's, which run where the library
-/// is loaded.
+/// A function that sanitizers check in each byte, and its author's payload routines, which run in processes that load
+/// the library.
 const CHECKED: &str = "#include <stddef.h>
 size_t t_payload_get_max_size(int *args, size_t size) { return size + (size_t)(args[0] / args[1]) * 0; }
 int t_payload_init(int *payload, size_t space, int *args, size_t size)
@@ -292,7 +289,7 @@ void t_main(int *at, size_t size, void *args)
 { (void)args; for (size_t i = 0; i < size; i++) at[i % 4] += at[(i + 1) % 4] / ((int)i - 7); }
 ";
 
-/// Flags that change the link of a driver that is given them, and nothing of a library.
+/// Flags that change a driver's link, but no part of a library.
 const OF_DRIVERS: [&[&str]; 8] = [
     &["-ffast-math"],
     &["-Ofast"],
@@ -314,7 +311,7 @@ const OF_DRIVERS: [&[&str]; 8] = [
     ],
 ];
 
-/// Flags whose code needs a runtime, which is explained: with the cause and its cure.
+/// Flags whose code needs a runtime, with the cause and the cure that messages name.
 const WITH_RUNTIME: [(&str, &str, &str); 14] = [
     ("-fsanitize=address", "AddressSanitizer", "-fsanitize=address"),
     ("-fsanitize=undefined", "UndefinedBehaviorSanitizer", "-fsanitize-trap=undefined"),
@@ -332,7 +329,7 @@ const WITH_RUNTIME: [(&str, &str, &str); 14] = [
     ("-flto", "intermediate code (LTO)", "without -flto"),
 ];
 
-/// The number of functions that run when the library is loaded.
+/// The number of functions that run during loading of the library.
 fn constructors(library: &Path) -> u64 {
     let bytes = std::fs::read(library).unwrap();
     let elf = ElfFile64::<LittleEndian>::parse(&*bytes).unwrap();
@@ -377,12 +374,13 @@ fn a_flag_that_changes_the_link_of_a_driver_adds_nothing_to_a_library_or_is_refu
                 }
                 // Functions that are to run before everything else, and payload routines that need the runtime.
                 Err(error) => error.to_string(),
-                // The runtime is the C library's, or none: the target refuses the image, and the listing says why.
+                // The runtime is the C library's, or none: the target refuses the image, and the listing names the
+                // reason.
                 Ok(report) => {
                     assert_eq!(constructors(&report.library), usual, "{compiler} {flag}");
                     let shown = inspect(&report.library).unwrap().to_string();
                     let note = shown.lines().find_map(|line| line.strip_prefix("  note      "));
-                    // clang's profiles count in variables of the image alone.
+                    // clang's profiles count only in variables of the image.
                     if imports(&report.images[0].bytes).is_empty() {
                         println!("{compiler} {flag}: nothing is wanted of a target");
                         continue;

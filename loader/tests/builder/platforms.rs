@@ -1,9 +1,5 @@
 //! Libraries that carry images for several machines and CPU levels.
 
-#![cfg(feature = "build")]
-
-mod fixture;
-
 use std::path::{Path, PathBuf};
 
 use farjump_core::image::{ImageView, Machine, Platform};
@@ -11,7 +7,8 @@ use farjump_loader::builder::{BuildReport, OWN, Options, build};
 use farjump_loader::inspect::{inspect, symbols};
 use farjump_loader::{Error, Library};
 use farjump_tools::all_work;
-use fixture::{CLANG, Fixture, sample, works};
+
+use crate::fixture::{CLANG, Fixture, sample, works};
 
 const ARM: &str = "aarch64-unknown-linux-gnu";
 const RISCV: &str = "riscv64gc-unknown-linux-gnu";
@@ -28,7 +25,7 @@ fn own() -> Platform {
     Platform::baseline(Machine::native().unwrap())
 }
 
-/// Compilers for all machines, by their options. Those that do not work are named and left out.
+/// Options for each compiler for all machines. Prints and omits compilers that do not work.
 fn compilers() -> Vec<Options> {
     let mut found = Vec::new();
     if CLANG.into_iter().all(works) {
@@ -63,7 +60,7 @@ fn build_for(
     build(&options).unwrap_or_else(|error| panic!("{base:?}: {error}"))
 }
 
-/// Checks that the library at `path` opens here and carries exactly the images of `report`, which are for `targets`.
+/// Checks that the library at `path` opens here and carries exactly the images of `report`, for `targets`.
 fn check(report: &BuildReport, path: &Path, targets: &[&str]) {
     let library = Library::open(path).unwrap();
     let targets = platforms(targets);
@@ -110,7 +107,7 @@ fn the_library_is_for_this_machine_even_if_no_image_is() {
     let base = Options { cc: Some("clang".into()), ..Options::default() };
     let report = build_for(&fixture, &base, &[ARM], "sum", &[sample("c/sum.c")]);
     check(&report, &report.library, &[ARM]);
-    // SAFETY: the sample's routines are as farjump_ifunc.h says.
+    // SAFETY: the sample's routines have the types of farjump_ifunc.h.
     let library = unsafe { Library::load(&report.library) }.unwrap();
     assert_eq!(library.payload_max_size(b"abcd"), 4);
     let error = library.image_for(own()).unwrap_err();
@@ -198,7 +195,7 @@ fn objects_and_archives_go_to_the_images_of_their_machine() {
     let report = build_for(&fixture, &clang, &ALL, "t", &inputs);
     check(&report, &report.library, &ALL);
     for image in &report.images {
-        let imports = fixture::imports(&image.bytes);
+        let imports = crate::fixture::imports(&image.bytes);
         assert_eq!(imports, ["farjump_reply"], "{}: the helper is in the image", image.target);
     }
     // Without a target for it, an object for another machine is a mistake.
@@ -214,7 +211,7 @@ fn images_for_aarch64_are_aligned_as_their_instructions_need() {
         return;
     }
     let fixture = Fixture::new();
-    // lld makes one instruction of the two that compute an address by pages, where it is near.
+    // For a near address, lld replaces the two instructions that compute it by pages by one.
     let alignment = |name: &str, text: &str, cflags: &[&str]| {
         let source = fixture.write(&format!("{name}.c"), text);
         let base = Options {
@@ -244,7 +241,7 @@ fn images_for_aarch64_are_aligned_as_their_instructions_need() {
         "static long n; void c_main(void *p, size_t s, void *t) { (void)p; n += s; *(long *)t = n; }",
     );
     assert_eq!(alignment("c", &statics, &[]), (12, 8));
-    // What the author asks for holds.
+    // The author's flags win.
     assert_eq!(alignment("b", &table, &["-mcmodel=small"]).0, 12);
     // Landing pads are instructions that do nothing elsewhere.
     assert_eq!(alignment("b", &table, &["-mbranch-protection=standard"]), (4, 0));
@@ -258,7 +255,7 @@ fn an_image_has_landing_pads_if_each_of_its_objects_says_so() {
         void t_main(void *p, size_t n, void *t) { (void)p; *(long *)t = help((long)n); }\n";
     fixture.write("t.c", function);
     fixture.write("help.c", "long help(long n) { return n + 1; }\n");
-    // Assemblers make objects that say nothing.
+    // Assemblers make objects without the note.
     fixture.write("silent.s", ".text\n.globl t_silent\nt_silent: .balign 4\n");
     let include = format!("-I{}", concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/include"));
     let mut compilers = ["aarch64-linux-gnu-gcc", CLANG[0]].to_vec();
@@ -276,7 +273,7 @@ fn an_image_has_landing_pads_if_each_of_its_objects_says_so() {
             fixture.path(&output)
         };
         for (linker, version) in [(Some("ld.lld"), "LLD"), (None, "GNU ld"), (Some(OWN), "own")] {
-            // Without one that is named, the cross compiler's own links.
+            // Without a named linker, the cross compiler's own linker links.
             if linker != Some(OWN) && !works(linker.unwrap_or("aarch64-linux-gnu-gcc")) {
                 continue;
             }
@@ -369,7 +366,7 @@ fn refusals_name_the_target_that_they_are_for() {
     assert!(text.contains("does not compile") && text.contains("no_such.h"), "{text}");
 }
 
-/// The file is what people copy about: an image for each of three machines, and one more level, cost little.
+/// Users copy the file, so images for three machines, and for one more level, must cost little.
 #[test]
 fn images_for_three_machines_and_two_levels_make_a_library_less_than_8_kib_longer() {
     let fixture = Fixture::new();

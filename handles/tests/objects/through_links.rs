@@ -1,7 +1,5 @@
 //! Objects of a store, used through links: from this process, and through TCP as from another machine.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,9 +7,10 @@ use std::time::{Duration, Instant};
 use farjump::objects::{ObjectState, Objects, Request};
 use farjump::{Key, Target, TargetThread};
 use farjump_handles::{Client, Error, GoneWhy, Handle, Patience, Service, Store};
-use support::Answering;
 
-/// A store at a target of its own, and how clients reach it.
+use crate::support::Answering;
+
+/// A store at a target of its own, with the address and the key for its clients.
 struct Owner {
     store: Store,
     address: String,
@@ -52,7 +51,7 @@ impl Owner {
     }
 }
 
-/// Every way of bytes: mapped, through frames of shared memory, through a stream.
+/// Every path of bytes: mapped, through frames of shared memory, through a stream.
 fn ways() -> [(Owner, Client); 3] {
     let mapped = Owner::over("shm", 64 << 20);
     let through = Owner::over("shm", 64 << 20);
@@ -429,7 +428,7 @@ fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() 
         let reserved = client.reserve("").unwrap();
         let late = client.wait(&reserved, &mut Patience::of(Duration::from_millis(200))).unwrap_err();
         assert!(matches!(late, Error::TimedOut { .. }), "{offset}: {late}");
-        // It sleeps between two questions, each time for longer: no futex is asked for a word that there cannot be.
+        // The client sleeps between two requests, each time for longer: no futex waits on a word that cannot exist.
         assert!(claims.load(Ordering::Relaxed) < 60, "{offset}: {claims:?}");
         let handle = client.put(&[7; 4096]).unwrap();
         match client.get(&handle) {

@@ -1,8 +1,4 @@
-//! Every sample is built, placed and run, and its result compared with one computed here in another way.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! Builds, places and runs every sample, and compares its result with one computed here in another way.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs;
@@ -13,7 +9,8 @@ use std::time::Duration;
 
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, build};
-use fixture::{FarjumpData, Fixture, Target, imports, sample};
+
+use crate::fixture::{FarjumpData, Fixture, Target, imports, sample};
 
 fn built(file: &str, name: &str) -> BuildReport {
     let fixture = Fixture::new();
@@ -154,7 +151,7 @@ fn grep_counts_every_occurrence_overlapping_ones_too() {
     }
 }
 
-/// Bit by bit, most significant power first, as in the polynomial's definition.
+/// Computes CRC-32 bit by bit, most significant power first, as in the polynomial's definition.
 fn crc32_by_definition(bytes: &[u8]) -> u32 {
     let mut rest = !0_u32;
     for byte in bytes {
@@ -213,7 +210,7 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
 
 static PANICS: Mutex<Option<Sender<String>>> = Mutex::new(None);
 
-/// Ends the call like a target, in that nothing after it runs: the thread never continues.
+/// Ends the call like a target, because no code after it runs: the thread never continues.
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     // SAFETY: injected code passes its own text and its length.
     let text = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), len) };

@@ -1,8 +1,4 @@
-//! Images compiled for one CPU: they use what it has, name that, and run nowhere else.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! Images compiled for one CPU: they use its features, name them, and run nowhere else.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +11,8 @@ use farjump_loader::builder::{BuildError, BuildReport, Options, Supervisor, buil
 use farjump_loader::inspect::{inspect, symbols};
 use farjump_loader::{Arena, Library, Refused, Resolver, Store};
 use farjump_os::cpu::detected;
-use fixture::{Fixture, Target, sample, works};
+
+use crate::fixture::{Fixture, Target, sample, works};
 
 const SUM: &str = "#include <farjump_ifunc.h>
 FARJUMP_COPY_ARGS(sum)
@@ -52,7 +49,7 @@ fn needed(report: &BuildReport) -> &[String] {
     &exact.features
 }
 
-/// Compilers for this machine, as the options say. Those that are not installed are left out.
+/// Options for each compiler for this machine that is installed.
 fn compilers() -> impl Iterator<Item = Options> {
     let of = |cc: &str| Options { cc: Some(cc.to_owned()), ..Options::default() };
     ["cc", "clang"].into_iter().filter(|cc| works(cc)).map(of)
@@ -88,7 +85,7 @@ fn an_image_for_this_cpu_stands_beside_the_baseline_and_runs_here() {
         assert_eq!(library.image_for(cpu.platform()).unwrap().id(), plain.id());
         let lowest = Cpu::of_level(cpu.machine(), Level::BASELINE);
         assert_eq!(library.image_for_cpu(&lowest).unwrap().id(), plain.id());
-        // The family is that of the images for platforms.
+        // The family contains only the images for platforms.
         let manifest = library.manifest().unwrap();
         assert_eq!(manifest.images(), [(CodeKind::Platform(own), plain.id())]);
 
@@ -100,12 +97,12 @@ fn an_image_for_this_cpu_stands_beside_the_baseline_and_runs_here() {
         assert_eq!(labels, [own.to_string(), format!("{own}:exact")]);
 
         if is_rust {
-            // Rust code wants more of a target than these tests offer.
+            // Rust code needs more symbols than these tests offer.
             continue;
         }
         report.images.swap(0, 1);
         let payload: Vec<u8> = [1.5_f32, 2.25, 4.0].into_iter().flat_map(f32::to_le_bytes).collect();
-        let mut sum = fixture::FarjumpData::new(&[]);
+        let mut sum = crate::fixture::FarjumpData::new(&[]);
         let reply = Target::new().run(&report, &payload, &mut sum);
         assert_eq!(reply, 7.75_f32.to_le_bytes());
     }
@@ -138,7 +135,7 @@ fn what_the_compiler_does_not_know_or_would_extend_is_left_out() {
         let fixture = Fixture::new();
         let needed =
             |cpu: &Cpu| needed(&for_cpu(&fixture, cpu, base.clone(), sample("c/sum.c")).unwrap()).to_vec();
-        // No compiler has heard of them, or they are options that turn on no instructions.
+        // No compiler knows them, or they are options that turn on no instructions.
         let words = ["aes", "no-such-feature", "32", "no-red-zone", "no-sse2", "red-zone"];
         // Options for other things, which have macros as features do.
         let with_macros = ["soft-float", "long-double-64", "long-double-128", "pascal-strings", "unicode"];
@@ -148,7 +145,7 @@ fn what_the_compiler_does_not_know_or_would_extend_is_left_out() {
         assert_eq!(needed(&x86(3, "", &["aes", "no-red-zone"])), with_aes.features());
         // Compilers turn on AVX2 with it, which this CPU lacks.
         assert_eq!(needed(&x86(2, "", &["avx512f", "aes"])), x86(2, "", &["aes"]).features());
-        // A known name is for tuning alone.
+        // A known name only affects tuning.
         assert_eq!(needed(&x86(2, "skylake-avx512", &[])), x86(2, "", &[]).features());
         // A CPU without a name, and with nothing beyond its level.
         assert_eq!(needed(&x86(0, "", &[])), x86(0, "", &[]).features());
@@ -170,7 +167,7 @@ fn other_machines_have_exact_images_too() {
         let fixture = Fixture::new();
         let base = Options { target_ccs: vec![(machine, gcc.to_owned())], ..Options::default() };
         let report = for_cpu(&fixture, &cpu, base, sample("c/sum.c")).unwrap();
-        // Beside it stands the baseline of the CPU's machine, not of this one.
+        // The other image is for the baseline of the CPU's machine, not of this one.
         assert_eq!(report.images[0].target, Platform::baseline(machine));
         let needed = needed(&report);
         assert!(

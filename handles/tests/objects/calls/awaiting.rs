@@ -27,7 +27,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end. It is polled when it was woken, and not before. Returns its output, and how often it was.
+/// Runs a future to its end, and polls it only after a wake. Returns its output, and the number of wakes.
 fn block_on<F: Future>(future: F) -> (F::Output, usize) {
     let unpark = Arc::new(Unpark { thread: std::thread::current(), wakes: AtomicUsize::new(0) });
     let waker = Waker::from(Arc::clone(&unpark));
@@ -133,7 +133,7 @@ async fn tasks_of_tokio_await_calls_beside_threads_that_wait() {
             tokio::spawn(async move {
                 for _ in 0..20 {
                     let started = client.start_call(&sum, &handle, &[times]).unwrap();
-                    // One that is dropped disturbs no other.
+                    // A dropped call disturbs no other.
                     let mut dropped = client.start_call(&sum, &handle, &[times]).unwrap();
                     let _ = poll_fn(|cx| Poll::Ready(Pin::new(&mut dropped).poll(cx))).await;
                     drop(dropped);

@@ -1,15 +1,12 @@
 //! Inspecting reports the contents of a built library without loading it.
 
-#![cfg(feature = "build")]
-
-mod fixture;
-
 use std::fs;
 
 use farjump_core::image::Machine;
 use farjump_loader::builder::build;
 use farjump_loader::inspect::{InspectError, inspect};
-use fixture::{Fixture, sample};
+
+use crate::fixture::{Fixture, sample};
 
 #[test]
 fn a_report_says_what_was_built() {

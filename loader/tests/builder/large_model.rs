@@ -1,9 +1,5 @@
-//! Addresses in instructions, as code for the large code model has them: those of an image's own parts are
-//! patched wherever they lie, those of imports are refused wherever they lie.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! Addresses in instructions, as in code for the large code model. At every alignment, those of an image's own parts
+//! are patched, and those of imports refused.
 
 use std::ffi::c_void;
 use std::fs;
@@ -12,13 +8,14 @@ use std::process::Command;
 use farjump_core::image::{ImageView, Place};
 use farjump_loader::builder::{Options, build};
 use farjump_tools::all_work;
-use fixture::{Fixture, Target, imports, linkers, works};
+
+use crate::fixture::{Fixture, Target, imports, linkers, works};
 
 /// Payload routines for a function that assembly defines.
 const ROUTINES: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(t)\n";
 
-/// `t_main` in `.ltext`: stores at its arguments what it reads at the address of `symbol`, which is in an
-/// instruction and `shift` bytes farther than usual.
+/// `t_main` in `.ltext`: stores the word at the address of `symbol` at its arguments. The address is in an instruction,
+/// `shift` bytes farther than usual.
 fn assembly(symbol: &str, shift: usize) -> String {
     format!(
         ".section .ltext,\"axl\",@progbits\n.globl t_main\n.type t_main,@function\nt_main:\n\
@@ -153,8 +150,8 @@ fn a_packed_structure_may_hold_pointers_to_parts_of_the_image_and_to_no_import()
     assert!(text.contains("has the address of `elsewhere`") && text.contains("do not pack"), "{text}");
 }
 
-/// Compiles a function with Numba, whose just-in-time compiler is for the large model, to `f.o`. Its name is
-/// written to standard output.
+/// Compiles a function with Numba, whose just-in-time compiler uses the large model, to `f.o`. Writes its name to
+/// standard output.
 const NUMBA: &str = "
 import numpy, sys
 from numba import njit, types

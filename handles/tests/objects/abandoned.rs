@@ -1,6 +1,4 @@
-//! Requests whose caller gives up before the owner replies leave nothing with the owner.
-
-mod support;
+//! Requests whose caller stops waiting before the owner replies leave nothing with the owner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +9,10 @@ use farjump::objects::{ObjectState, Objects, Request};
 use farjump_handles::{
     Client, Error, Handle, Patience, PublisherOptions, Service, Store, StreamFault, SubscriberOptions,
 };
-use support::Answering;
 
-/// An owner whose target answers only while a test has it polled.
+use crate::support::Answering;
+
+/// An owner whose target replies only while a test polls it.
 struct Owner {
     store: Store,
     target: Target<'static>,
@@ -33,7 +32,7 @@ impl Owner {
         let mut target = Target::listen(&address).objects(wrap(store.service())).build().unwrap();
         let client = polled(&mut target, || {
             let client = Client::builder(&address).mapped(is_mapped).connect().unwrap();
-            // The mapping is made here, with an answer of the target.
+            // Makes the mapping here, with a reply of the target.
             assert_eq!(client.mapping().is_ok(), is_mapped);
             client
         });
@@ -46,7 +45,7 @@ impl Owner {
         polled(&mut self.target, || act(client))
     }
 
-    /// Has the target take all requests that were sent.
+    /// Makes the target take all requests that were sent.
     fn poll(&mut self) {
         while self.target.poll().unwrap() != 0 {}
     }
@@ -70,7 +69,7 @@ fn polled<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T
     })
 }
 
-/// Asks something of a client whose owner is not polled, and gives up.
+/// Makes a request with a client whose owner is not polled, and stops waiting.
 fn give_up<T>(act: impl FnOnce(&mut Patience<'_>) -> Result<T, Error>) {
     let mut stop = || false;
     let mut patience = Patience::of(Duration::from_secs(60)).checked_by(&mut stop);
@@ -120,7 +119,7 @@ fn what_an_abandoned_request_has_made_goes() {
     for is_mapped in [true, false] {
         let mut owner = Owner::new(is_mapped);
         let client = owner.client.clone();
-        // In one request, and in several: of these the first is given up.
+        // In one request, and in several. Of several requests, the first is abandoned.
         for len in [10, 5000] {
             give_up(|patience| client.put_parts("", &[&vec![7; len]], patience));
         }
@@ -137,7 +136,7 @@ fn what_an_abandoned_request_has_made_goes() {
 #[test]
 fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
     let (is_committing, has_given_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    // A commit is answered when its caller has given up.
+    // The owner replies to a commit after its caller has stopped waiting.
     let (committing, given_up) = (Arc::clone(&is_committing), Arc::clone(&has_given_up));
     let answer = move |service: &mut Service, source, request: Request<'_>, reply: &mut Vec<u8>, limit| {
         const COMMIT: u8 = 4;
@@ -165,7 +164,7 @@ fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
                 let outcome = act(client, &reserved, &mut patience);
                 has_given_up.store(true, Ordering::Release);
                 assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
-                // Answered behind all that was sent before.
+                // The reply comes behind the replies to all earlier requests.
                 assert!(client.exists(&reserved).unwrap());
             });
             reserved
@@ -201,7 +200,7 @@ fn publishers_and_subscribers_that_were_given_up_leave_their_topic() {
     owner.poll();
     let in_use = owner.store.discard_topic("topic").unwrap_err();
     assert!(matches!(in_use, Error::Stream { fault: StreamFault::InUse, .. }), "{in_use}");
-    // Its next request has them go, also if its own reply comes too late.
+    // Its next request removes them, even if its own reply comes too late.
     let object = owner.store.put(b"").unwrap();
     let _ = owner.polled(|_| hasty.exists(&object));
     owner.poll();
@@ -221,7 +220,7 @@ fn many_threads_give_up_and_the_others_get_their_own_objects() {
             for (byte, handle) in (0..8_u8).zip(&handles) {
                 scope.spawn(move || {
                     for _ in 0..50 {
-                        // No time at all: given up at once, unless the reply is there.
+                        // With no time at all, the request is abandoned at once, unless the reply is there.
                         if let Ok(view) = client.get_with(handle, &mut Patience::of(Duration::ZERO)) {
                             assert_eq!(*view, [byte; 2000]);
                         }

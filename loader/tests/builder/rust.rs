@@ -1,15 +1,12 @@
 //! Ifuncs in Rust: the attributes of `farjump-ifunc`, in a file and in a crate.
 
-#![cfg(feature = "build")]
-
-mod fixture;
-
 use farjump_loader::builder::build;
 use farjump_loader::inspect::inspect;
 use farjump_loader::{Library, Shape};
-use fixture::{Fixture, Target};
 
-/// An ifunc that uses every attribute, without a word of unsafe code.
+use crate::fixture::{Fixture, Target};
+
+/// An ifunc that uses every attribute, without unsafe code.
 const STORE: &str = "
 use farjump_ifunc::{Plain, ifunc, imports, target_args};
 
@@ -74,7 +71,7 @@ fn an_author_needs_no_unsafe_code_in_a_file_or_in_a_crate_that_only_depends_on_f
     }
 }
 
-/// Whatever its length, a slice is no part of the payload, which another process could write meanwhile.
+/// A slice of any length is no part of the payload, which another process could write during the call.
 #[test]
 fn slices_and_values_are_copies_that_belong_to_the_call() {
     let fixture = Fixture::new();
@@ -97,7 +94,7 @@ use farjump_ifunc::{Plain, ifunc};
         let linked = target.hold(&report);
         let mut payload = vec![7_u8; len];
         let at = payload.as_mut_ptr();
-        let reply = fixture::replied(|| {
+        let reply = crate::fixture::replied(|| {
             // SAFETY: the code takes this payload, and its address.
             unsafe { (linked.main())(at.cast(), len, at.cast()) }
         });
@@ -107,7 +104,7 @@ use farjump_ifunc::{Plain, ifunc};
     }
 }
 
-/// Checks that each code is refused with this text, at this column of its line.
+/// Checks that the build refuses each code with this text, at this column of its line.
 fn refused(cases: &[(&str, &str, usize)]) {
     let fixture = Fixture::new();
     let mut source = String::from("#![no_std]\n");
@@ -147,7 +144,7 @@ fn what_the_attributes_do_not_take_is_refused_at_its_place_with_what_they_do() {
 
 #[test]
 fn types_that_are_no_payload_no_reply_and_no_plain_data_are_refused_with_those_that_are() {
-    // One at a time: some stop the compiler before it comes to others.
+    // One at a time: some errors stop the compiler before it finds others.
     for case in [
         ("#[ifunc] fn t(_a: u64) {}", "`u64` is no type of a payload", 19),
         ("#[ifunc] fn t(_a: &[bool]) {}", "`&[bool]` is no type of a payload", 19),
@@ -155,7 +152,7 @@ fn types_that_are_no_payload_no_reply_and_no_plain_data_are_refused_with_those_t
         ("struct S; #[ifunc] fn t(_: (), _s: &S) {}", "`&S` is no type of a target's arguments", 36),
         ("#[derive(Plain)] #[repr(C)] struct S(&'static u8);", "`&'static u8` is not plain data", 38),
         ("#[derive(Plain)] #[repr(C)] struct S(bool);", "`bool` is not plain data", 38),
-        // It has a size of the machine's.
+        // The size of `usize` depends on the machine.
         ("#[ifunc] fn t(_a: &[usize]) {}", "`&[usize]` is no type of a payload", 19),
         ("#[derive(Plain)] #[repr(C)] struct S(usize);", "`usize` is not plain data", 38),
         ("#[derive(Plain)] #[repr(C)] struct S(u8, u16);", "has padding", 10),

@@ -1,4 +1,4 @@
-//! Owners, their clients, and what the tests share.
+//! Owners, their clients, and helpers that the tests share.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use farjump_handles::{
     SubscriberOptions,
 };
 
-/// A store at a target of its own, and the way of its clients.
+/// A store at a target of its own, and the path of its clients.
 pub(super) struct Owner {
     pub(super) store: Store,
     pub(super) address: String,
@@ -44,7 +44,7 @@ impl Owner {
     }
 }
 
-/// Each way to an owner: mapped, through frames of shared memory, through a stream.
+/// Each path to an owner: mapped, through frames of shared memory, through a stream.
 pub(super) fn owners() -> [Owner; 3] {
     ["mapped", "unmapped", "tcp"].map(|way| Owner::new(way, 16 << 20))
 }
@@ -126,7 +126,7 @@ pub(super) fn numbers(subscriber: &mut Subscriber, get: impl Fn(&Handle) -> Vec<
     all
 }
 
-/// Bytes in use, but for the words of topics.
+/// Number of objects in the store.
 pub(super) fn objects(store: &Store) -> usize {
     store.list(1000).objects.len()
 }

@@ -1,8 +1,4 @@
-//! Libraries that carry their source, and are built again from it.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! Libraries that carry their source, and new builds from it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,9 +8,10 @@ use farjump_loader::builder::{BuildError, BuildReport, Options, build};
 use farjump_loader::inspect::inspect;
 use farjump_os::cpu::detected;
 use farjump_tools::all_work;
-use fixture::{Fixture, sample};
 
-/// A C source, a C++ source and their headers, in folders of their own.
+use crate::fixture::{Fixture, sample};
+
+/// A C source, a C++ source and their headers, in separate folders.
 fn project(fixture: &Fixture) -> Options {
     let header = "#ifdef __cplusplus\nextern \"C\"\n#endif\nlong scaled(long value);\n";
     fixture.write("include/deep/scaled.h", header);
@@ -58,20 +55,20 @@ fn a_library_is_built_again_from_the_source_in_it() {
     fs::remove_dir_all(fixture.path("src")).unwrap();
     fs::remove_dir_all(fixture.path("include")).unwrap();
 
-    // Its name is that of the ifunc, and not of the file.
+    // The image has the name of the ifunc, not of the file.
     let cpu = detected();
     let options = Options { cpu: Some((*cpu).clone()), carry_source: true, ..again(&fixture, &report) };
     let rebuilt = build(&options).unwrap();
     assert_eq!((&*rebuilt.name, &ids(&rebuilt)[0]), ("t", &ids(&report)[0]));
     assert!(!rebuilt.images[1].features.is_empty());
     let mut value = 0_i64;
-    fixture::Target::new().run(&rebuilt, b"abc", &mut value);
+    crate::fixture::Target::new().run(&rebuilt, b"abc", &mut value);
     assert_eq!(value, 15);
-    // Which carries it again.
+    // The new library carries the source again.
     assert_eq!(inspect(&rebuilt.library).unwrap().source, shown.source);
-    // Flags come behind those that it carries.
+    // The options' flags come behind the carried ones.
     let options = Options { cflags: vec!["-UADDED".into(), "-DADDED=9".into()], ..again(&fixture, &report) };
-    fixture::Target::new().run(&build(&options).unwrap(), b"abc", &mut value);
+    crate::fixture::Target::new().run(&build(&options).unwrap(), b"abc", &mut value);
     assert_eq!(value, 36);
     Library::open(&report.library).unwrap();
 }
@@ -134,7 +131,7 @@ fn what_cannot_be_carried_is_refused_by_name() {
     let text = refusal(&[main, fixture.path("help.o")]);
     assert!(text.contains("help.o` is an object or archive: give its source"), "{text}");
 
-    // A module in a file of its own is not carried.
+    // The library does not carry a module in a separate file.
     fixture.write("other.rs", "pub const SEVEN: u64 = 7;\n");
     let rust = fixture.write(
         "t.rs",

@@ -1,15 +1,12 @@
-//! Code that cannot be injected is refused at build time, with its symbol, section and object.
-
-#![cfg(feature = "build")]
-
-mod fixture;
+//! The build refuses code that cannot be injected, with its symbol, section and object.
 
 use std::fs;
 
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildError, Options, build};
 use farjump_tools::all_work;
-use fixture::{Fixture, Target, installed_linkers, works};
+
+use crate::fixture::{Fixture, Target, installed_linkers, works};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
 
@@ -77,7 +74,7 @@ fn both_payload_inits_are_refused() {
 #[test]
 fn thread_local_storage_is_refused_own_and_foreign() {
     let what = ["t.c(.text.t_main) uses thread-local variable `cache`", "Make it an argument"];
-    // Without the attribute clang sees that the variable is of no use.
+    // Without the attribute, clang removes the unused variable.
     let own = "__attribute__((used)) static __thread int cache;";
     refused(&source(own, "*(int *)args = cache++;"), &what);
     refused(&source("extern __thread int cache;", "*(int *)args = cache++;"), &what);
@@ -100,9 +97,9 @@ fn indirect_functions_are_refused() {
     );
 }
 
-/// With each linker that there is, and farjump's own.
+/// As [`refused`], also with farjump's own linker.
 fn refused_by_all(source: &str, needed: &[&str]) {
-    for linker in fixture::linkers() {
+    for linker in crate::fixture::linkers() {
         let fixture = Fixture::new();
         let input = fixture.write("t.c", source);
         let options = Options { linker: Some(linker.into()), ..fixture.options("t", &[input]) };
@@ -128,7 +125,7 @@ fn bounds_of_sections_are_refused_by_each_linker_in_one_sentence() {
                FARJUMP_IFUNC int u_payload_init(void *p, size_t n, void *a, size_t m)\n\
                { (void)p; (void)n; (void)a; (void)m; return 0; }";
     let text = source(own, "*(int *)args = __start_up();").replace("FARJUMP_COPY_ARGS(t)\n", "");
-    for linker in fixture::linkers() {
+    for linker in crate::fixture::linkers() {
         let fixture = Fixture::new();
         let input = fixture.write("u.c", &text.replace("t_main", "u_main"));
         build(&Options { linker: Some(linker.into()), ..fixture.options("u", &[input]) })
@@ -151,17 +148,17 @@ fn objects_that_ask_for_an_executable_stack_are_refused_by_name_and_so_are_libra
     };
     let text = fixture.refusal(make(&format!("{asks}\nint other(void) {{ return 1; }}")));
     assert!(text.contains("libo.a(o.o) asks for an executable stack"), "{text}");
-    // A member that nothing needs does no harm.
+    // An unneeded member does no harm.
     fixture.write("t.c", &source("", ""));
     let built = make(&format!("{asks}\nint other(void) {{ return 1; }}")).unwrap();
     let mut library = fs::read(&built.library).unwrap();
     Library::open(&built.library).unwrap();
-    // The header of the stack says what the dynamic linker does: flag 1 is for execution.
+    // The dynamic linker follows the header of the stack: flag 1 is for execution.
     let header = 0x6474_e551_u32.to_le_bytes();
     let at = library[..4096].windows(4).position(|bytes| bytes == header).unwrap();
     library[at + 4] |= 1;
     fs::write(&built.library, library).unwrap();
-    // SAFETY: a library that was built here, of a function that does nothing.
+    // SAFETY: the library was built here, of a function that does nothing.
     let loaded = unsafe { Library::load(&built.library) };
     for refused in [Library::open(&built.library), loaded] {
         let text = refused.unwrap_err().to_string();
@@ -171,7 +168,7 @@ fn objects_that_ask_for_an_executable_stack_are_refused_by_name_and_so_are_libra
 
 #[test]
 fn relocations_that_no_image_can_have_are_refused() {
-    // A distance to a symbol elsewhere, and half an address.
+    // The distance to a symbol outside the image, and half an address.
     for (word, name) in [(".quad", "R_X86_64_PC64"), (".long", "R_X86_64_32")] {
         let difference = if word == ".quad" { " - ." } else { "" };
         let table = format!(
@@ -284,7 +281,7 @@ fn intermediate_code_of_compilers_is_refused_as_an_empty_image() {
 fn a_main_that_is_no_function_is_refused() {
     let fixture = Fixture::new();
     let text = fixture.refusal(fixture.c("t", &format!("{HEADER}FARJUMP_COPY_ARGS(t)\nint t_main = 7;")));
-    // Objects of clang say more of what they define.
+    // Objects of clang state more about their symbols.
     let says = ["image of `t` is empty", "defines `t_main`, which is not a function"];
     assert!(says.iter().any(|says| text.contains(says)), "{text}");
     let beside =
@@ -388,7 +385,7 @@ fn alignments_that_cannot_be_had_are_refused() {
             fixture.refusal(fixture.c("t", &source(&format!("FARJUMP_PAYLOAD_ALIGN(t, {wish});"), "")));
         assert!(text.contains("power of two from 8 to 4096"), "{text}");
     }
-    // Not by the macro, which the compiler checks.
+    // Not by the macro, whose argument the compiler checks.
     let raw = "static const unsigned align __asm__(\"t_payload_align\")\n\
                __attribute__((used, section(\".farjump.payload_align\"))) = 24;";
     let text = fixture.refusal(fixture.c("t", &source(raw, "")));

@@ -74,7 +74,7 @@ fn a_function_runs_at_the_owner_and_the_object_stays_there() {
     for (byte, outcome) in (0..50).zip(sums) {
         assert_eq!(number(&outcome.unwrap()), byte * 10);
     }
-    // One that is polled, and one whose outcome nobody takes.
+    // One call that is polled, and one whose outcome is not taken.
     drop(client.start_call(&sum, &handle, b"").unwrap());
     let mut polled = client.start_call(&sum, &handle, b"").unwrap();
     let reply = loop {
@@ -115,7 +115,7 @@ fn an_event_loop_sleeps_until_a_started_call_has_an_outcome() {
         }
     }
     assert_eq!(sums, std::array::from_fn(|factor| Some(1000 * factor as u64)));
-    // Other threads' calls of the same client go on while it is armed, and both ends learn of the owner's end.
+    // Other calls of the same client work while it is armed, and `arm` reports the owner's end.
     let _ = owned.client.arm().unwrap();
     assert_eq!(number(&owned.client.call(&sum, &handle, b"").unwrap()), 1000);
     owned.client.disarm().unwrap();
@@ -203,7 +203,7 @@ fn a_function_runs_here_or_there_with_the_same_outcome() {
     let wire = placement.wire(client.address()).unwrap();
     assert!(wire.latency_us >= 0.0 && wire.bytes_per_us > 0.0, "{wire:?}");
 
-    // Over a slow way all goes to the data; and with a processor there that is slow, all comes here.
+    // Over a slow wire all calls go to the data. With a slow processor there, all calls run here.
     let slow = farjump::placement::Wire { latency_us: 1e5, bytes_per_us: 1e-3 };
     let mut far = Placement::new();
     far.set_wire(client.address(), slow);
@@ -251,7 +251,7 @@ fn the_object_of_a_call_comes_from_the_file_before_the_function_starts() {
             assert_eq!(number(&client.call(&sum, handle, b"").unwrap()), byte * LEN as u64);
         }
     }
-    // Many under way, and by a task.
+    // Many calls under way, and a call by a task.
     for (byte, outcome) in (1..).zip(client.map(&sum, &handles, b"")) {
         assert_eq!(number(&outcome.unwrap()), byte * LEN as u64);
     }
@@ -263,7 +263,7 @@ fn the_object_of_a_call_comes_from_the_file_before_the_function_starts() {
     let claims = |store: &Store| store.list(99).objects.iter().map(|object| object.claims).sum::<u64>();
     assert_eq!(claims(&store), 0, "each call has ended its hold");
 
-    // One that the function names besides. The thread of the file may be as fast as the function.
+    // An object that the function names in addition. The thread of the file may be as fast as the function.
     let named = library("named");
     let ask = || number(&client.call(&named, &handles[8], &handles[0].to_bytes()).unwrap()) as i64;
     let last = std::iter::repeat_with(ask).find(|number| *number != -8);
@@ -271,7 +271,7 @@ fn the_object_of_a_call_comes_from_the_file_before_the_function_starts() {
     assert_eq!(claims(&store), 0);
 }
 
-/// The first `derive` in a full store failed, and so did others while the file was written.
+/// Otherwise the first `derive` in a full store would fail, and so would others while the file is written.
 #[test]
 fn an_object_is_made_of_another_one_where_others_have_to_be_written_for_it() {
     const LEN: usize = 300_000;

@@ -1,6 +1,6 @@
-//! Requests that take long at a target, and what others get meanwhile.
+//! Requests that take long at a target, and its service of other sources meanwhile.
 
-#[path = "support/polled.rs"]
+#[path = "../support/polled.rs"]
 mod polled;
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn spilled(owner: &PolledOwner) -> usize {
     objects.iter().filter(|object| object.state == ObjectState::Spilled).count()
 }
 
-/// Whether an object is there.
+/// Returns a request that checks whether an object exists.
 fn exists(handle: &Handle) -> Vec<u8> {
     let bytes = handle.to_bytes();
     // The number, and the key behind number and length.
@@ -53,7 +53,7 @@ fn a_request_that_makes_space_for_long_holds_up_its_own_source_and_no_other() {
         let mut owner = own(transport);
         let (handle, allocate) = filled(&owner);
         let (flood, honest) = (owner.link(), owner.link());
-        // Nothing of the target's own is new to it any more.
+        // After this first request, nothing of the target's own is new to it.
         let mut first = honest.inject(&library, &exists(&handle)).unwrap();
         assert_eq!(owner.reply(&mut first).0, [0, 1]);
         let before = owner.target.stats().frames;
@@ -137,7 +137,7 @@ fn records_and_claims_count_in_the_memory_of_a_source() {
     assert!(matches!(full, Error::SourceFull { .. }), "{full}");
     assert!(full.to_string().contains("max_source_memory"), "{full}");
     assert!((100..3000).contains(&put.len()), "{}", put.len());
-    // Their bytes do not count there.
+    // The bytes of the first client's objects do not count for the second client.
     assert_eq!(fill(&second).0.len(), put.len(), "each has its own");
     assert!(second.evict(&put[0]).unwrap());
     first.put_parts(&name, &[&[7; 1 << 20]], &mut Patience::of(Duration::from_secs(20))).unwrap();

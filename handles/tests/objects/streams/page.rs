@@ -2,7 +2,7 @@
 
 use farjump_handles::{Client, Error, Handle};
 
-use crate::support::Owner;
+use super::support::Owner;
 
 fn calls(client: &Client, handle: &Handle, pixels: &[u8], mut show: impl FnMut(&[u8])) -> Result<(), Error> {
     use std::time::Duration;
