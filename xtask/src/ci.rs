@@ -1,19 +1,17 @@
 //! `cargo xtask ci`: all checks that a change has to pass.
 //!
-//! Steps that wait run beside others: the virtual machines beside building, the suites with another UCX and
-//! without UCX beside the tests. `docs/decisions/ci.md` has the reasons and the times.
+//! Steps that wait run beside others. The virtual machines, and builds with target folders of their own, run beside
+//! the builds of the workspace. The suites with another UCX and without UCX run beside the tests.
+//! `docs/design/tests.md` has the reasons and the times.
 
 use std::thread;
 use std::time::Instant;
 
 use crate::checks::{self, without_ucx};
-use crate::coverage;
-use crate::emulated;
 use crate::guard;
 use crate::install;
 use crate::languages;
 use crate::mpi;
-use crate::package;
 use crate::packages;
 use crate::places;
 use crate::process::{Failed, Interrupt};
@@ -22,7 +20,6 @@ use crate::step::{Verdict, cargo};
 use crate::suite;
 use crate::test;
 use crate::test_report::Tally;
-use crate::tsan;
 use crate::ucx;
 use crate::vm;
 use crate::workspace::Workspace;
@@ -44,8 +41,8 @@ enum Work {
     Tried(fn(&Interrupt) -> Result<(&'static str, String), Failed>),
     /// Counts tests.
     Suite(fn(&Interrupt) -> Result<Tally, Failed>),
-    /// Runs tests that another step counts, in other circumstances: of these, failures alone are counted. `Err` inside
-    /// says why these circumstances cannot be had here.
+    /// Runs tests that another step counts, under other conditions: only its failures count. `Err` inside says why
+    /// this machine cannot have these conditions.
     Again(fn(&Interrupt) -> Result<Result<Tally, String>, Failed>),
 }
 use Work::{Again, Check, Suite, Tried};
@@ -68,23 +65,20 @@ const FIRST: [Step; 10] = [
     ("no native library", Check(checks::no_native_library::check)),
 ];
 
-/// The steps that use all processors, nearly all of them builds. The first four have target folders of their
-/// own, so that the machines' programs are built meanwhile.
-const BUILDING: [Step; 12] = [
-    ("core without std", Tried(checks::no_std::check)),
-    ("models of the protocol (loom)", Suite(test::models)),
-    ("tests of races", Suite(tsan::all)),
-    ("tests for other architectures, emulated", Suite(emulated::all)),
+/// The builds of the workspace, one after the other, as they share a target folder.
+const BUILDING: [Step; 6] = [
+    // It builds with another profile than the other steps, so the programs of the machines are built meanwhile.
+    ("hot path", Tried(hot_path)),
     ("lints", Check(lints)),
     ("documentation", Check(documentation)),
     ("combinations of features", Check(checks::features::check)),
-    ("hot path", Tried(hot_path)),
-    ("reach of the fuzzers", Tried(coverage::check)),
     ("building the tests", Check(test::build)),
     ("Python wheel", Tried(python_wheel)),
-    // After the tests' build, whose dependencies it takes.
-    ("crates from their packages", Check(package::check)),
 ];
+
+/// Builds that have target folders of their own, and the tests in them. Each build of the workspace ends with a crate
+/// that one processor compiles or links, and these use the other processor meanwhile.
+const APART: [Step; 1] = [("core without std", Tried(checks::no_std::check))];
 
 /// The virtual machines, whose devices and programs wait for each other most of the time.
 const MACHINES: [Step; 1] = [(vm::NAME, Suite(vm::all))];
@@ -92,18 +86,28 @@ const MACHINES: [Step; 1] = [(vm::NAME, Suite(vm::all))];
 /// All tests of the workspace, with what this machine has.
 const TESTS: [Step; 2] = [("tests", Suite(tests)), (mpi::NAME, Suite(second_mpi))];
 
-/// Tests that need what the others do without: compilers from wheels, another UCX, or none, another machine, Python.
-/// They take as long as the others.
+/// Tests that need more than the others: compilers from wheels, another UCX or none, another machine, Python. They
+/// take as long as the others.
 const BESIDE: [Step; 6] = [
     ("ifuncs in other languages", Again(languages::check)),
     ("newest UCX", Again(ucx::newest)),
     ("without UCX", Again(without_ucx::check)),
-    ("machines as people have them", Again(places::all)),
+    ("machines as users have them", Again(places::of_users)),
     ("Python package", Suite(python_package)),
     ("ProxyStore's own tests", Suite(proxystore)),
 ];
 
-/// The nice value of [`BUILDING`]: the machines, which have time limits, get the processors first.
+/// The checks for which CI has no time, by the commands that run them.
+const BY_HAND: [&str; 6] = [
+    "cargo xtask test loom",
+    "cargo xtask test tsan",
+    "cargo xtask test emulated (with test long-pages)",
+    "cargo xtask places (odd machines)",
+    "cargo xtask vm-test --whole",
+    "cargo xtask package",
+];
+
+/// The nice value of [`BUILDING`] and [`APART`]: the machines, which have time limits, get the processors first.
 const NICE: i32 = 10;
 
 /// The results of steps.
@@ -166,7 +170,7 @@ impl Report {
     }
 }
 
-/// Runs all steps, also after one that failed; `true` if none did.
+/// Runs all steps, also after one that failed. Returns `true` if none did.
 ///
 /// # Errors
 /// When interrupted.
@@ -178,29 +182,39 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         false => packages::install(&wanted, interrupt)?,
     };
     let mut report = Report::default().run(&FIRST, interrupt)?;
-    report.add(both(&MACHINES, (&BUILDING, NICE), interrupt)?);
-    report.add(both(&TESTS, (&BESIDE, 0), interrupt)?);
+    report.add(together(&MACHINES, &[(&BUILDING, NICE), (&APART, NICE)], interrupt)?);
+    report.add(together(&TESTS, &[(&BESIDE, 0)], interrupt)?);
     let Report { lines, failed, mut tally } = report;
     let unmet = tally.failed.len();
     suite::charge(&mut tally, &lacking);
     say!("\n== all\n{}\nall of it took {} s", lines.join("\n"), begun.elapsed().as_secs());
+    say!("left to runs by hand: {}", BY_HAND.join(", "));
     suite::summarise(&tally, &lacking);
     Ok(!failed && tally.failed.len() == unmet)
 }
 
-/// Runs the steps of both at the same time, the second ones with a nice value.
-fn both(first: &[Step], (second, nice): (&[Step], i32), interrupt: &Interrupt) -> Result<Report, Failed> {
+/// Runs the list `first` and each of the lists `others` at the same time, the others with a nice value.
+fn together(first: &[Step], others: &[(&[Step], i32)], interrupt: &Interrupt) -> Result<Report, Failed> {
     thread::scope(|scope| {
-        let second = scope.spawn(move || {
-            // On Linux the value is that of this thread and of the processes that it starts.
-            rustix::process::nice(nice)
-                .map_err(|error| Failed::Because(format!("a lower priority: {error}")))?;
-            Report::default().run(second, interrupt)
-        });
+        let beside = |&(steps, nice): &(&'_ [Step], i32)| {
+            let steps = steps.to_vec();
+            scope.spawn(move || {
+                // On Linux the value is that of this thread and of the processes that it starts.
+                rustix::process::nice(nice)
+                    .map_err(|error| Failed::Because(format!("a lower priority: {error}")))?;
+                Report::default().run(&steps, interrupt)
+            })
+        };
+        let others: Vec<_> = others.iter().map(beside).collect();
         let first = Report::default().run(first, interrupt);
-        let second = second.join().unwrap_or_else(|_| Err(Failed::Because("a step panicked".to_owned())));
+        let others: Vec<_> = others
+            .into_iter()
+            .map(|other| other.join().unwrap_or_else(|_| Err(Failed::Because("a step panicked".to_owned()))))
+            .collect();
         let mut report = first?;
-        report.add(second?);
+        for other in others {
+            report.add(other?);
+        }
         Ok(report)
     })
 }
@@ -242,7 +256,7 @@ fn formatting(interrupt: &Interrupt) -> Verdict {
 fn lints(interrupt: &Interrupt) -> Verdict {
     let all = ["clippy", "--workspace", "--all-targets"];
     cargo(interrupt, &[&all, packages::features(), &["--", "-D", "warnings"]].concat(), &[])?;
-    // The models are compiled with their flag only.
+    // The models compile only with their flag.
     let target = Workspace::load(false, interrupt)?.target().join("loom");
     let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", &*target.to_string_lossy())];
     let models = ["clippy", "--package", "farjump-core", "--lib", "--tests", "--", "-D", "warnings"];
@@ -265,25 +279,26 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_both_run_at_once_and_only_the_second_with_a_nice_value() {
-        static MEET: Barrier = Barrier::new(2);
+    fn all_lists_run_at_once_and_only_the_others_with_a_nice_value() {
+        static MEET: Barrier = Barrier::new(3);
         const MOST: i32 = 19;
         let nice = |_: &Interrupt| {
             MEET.wait();
             rustix::process::nice(0).map(|value| ("ok", value.to_string())).map_err(|_| Failed::Interrupted)
         };
         let step = [("nice", Tried(nice))];
-        let report = both(&step, (&step, MOST), &Interrupt::install().unwrap()).unwrap();
+        let others = [(&step[..], MOST), (&step, MOST)];
+        let report = together(&step, &others, &Interrupt::install().unwrap()).unwrap();
         assert!(!report.failed);
         let values: Vec<_> = report.lines.iter().map(|line| line.rsplit(": ").next().unwrap()).collect();
         let own = rustix::process::nice(0).unwrap().to_string();
-        assert_eq!(values, [own, MOST.to_string()]);
+        assert_eq!(values, [own, MOST.to_string(), MOST.to_string()]);
     }
 
     #[test]
     fn a_step_that_fails_ends_no_other_and_is_named() {
         let steps = [("first", Check(failing)), ("second", Check(|_| Ok(())))];
-        let report = both(&[], (&steps, 0), &Interrupt::install().unwrap()).unwrap();
+        let report = together(&[], &[(&steps, 0)], &Interrupt::install().unwrap()).unwrap();
         assert!(report.failed);
         let [first, second] = &report.lines[..] else { panic!("{:?}", report.lines) };
         assert!(first.starts_with("FAILED  first (") && first.ends_with(" s): a reason"), "{first}");
@@ -299,7 +314,7 @@ mod tests {
         };
         let nowhere = |_: &Interrupt| Ok(Err("a reason".to_owned()));
         let steps = [("again", Again(again)), ("nowhere", Again(nowhere))];
-        let report = both(&[], (&steps, 0), &Interrupt::install().unwrap()).unwrap();
+        let report = together(&[], &[(&steps, 0)], &Interrupt::install().unwrap()).unwrap();
         assert!(report.failed && report.lines[1].starts_with("skipped"), "{:?}", report.lines);
         assert_eq!((report.tally.passed, report.tally.failed.len()), (0, 1));
         assert_eq!(report.tally.failed[0].name, "one of them");
@@ -308,7 +323,7 @@ mod tests {
     #[test]
     fn an_interrupt_ends_all() {
         let steps = [("first", Check(|_| Err(Failed::Interrupted))), ("second", Check(failing))];
-        let ended = both(&[], (&steps, 0), &Interrupt::install().unwrap());
+        let ended = together(&[], &[(&steps, 0)], &Interrupt::install().unwrap());
         assert!(ended.is_err_and(|error| error.is_interrupt()));
     }
 }

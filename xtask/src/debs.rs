@@ -1,4 +1,4 @@
-//! Packages of the distribution that are downloaded by apt, kept, and unpacked without being installed.
+//! Packages of the distribution: apt downloads them, and they are kept and unpacked without being installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use crate::whole;
 
 /// The keys of Debian's releases.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The release after the one that most machines have: its emulator and its kernels are newer.
+pub(crate) const NEWER_RELEASE: &str = "trixie";
 /// Limit for a download.
 const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
 /// Limit for apt's planning.
@@ -22,11 +24,29 @@ pub(crate) enum Outcome<T> {
     Missing(String),
 }
 
+impl<T> Outcome<T> {
+    /// Maps the value.
+    pub(crate) fn map<U>(self, of: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Here(value) => Outcome::Here(of(value)),
+            Outcome::Missing(why) => Outcome::Missing(why),
+        }
+    }
+
+    /// The value; or, as an error, the reason why it is not available.
+    pub(crate) fn here(self) -> Result<T, String> {
+        match self {
+            Outcome::Here(value) => Ok(value),
+            Outcome::Missing(why) => Err(why),
+        }
+    }
+}
+
 /// A folder of downloads and of their unpacked files.
 #[derive(Debug)]
 pub(crate) struct Store<'i> {
     pub(crate) folder: PathBuf,
-    /// apt's options for lists of packages of the store's own; none for the system's.
+    /// apt's options for the store's own lists of packages; none for the system's.
     view: Vec<String>,
     pub(crate) interrupt: &'i Interrupt,
 }
@@ -38,10 +58,10 @@ impl<'i> Store<'i> {
     }
 
     /// The store in `folder` of packages for another architecture (`arm64`), or, with the text of a `sources.list`,
-    /// of another release. apt's lists of them are kept there, so this takes no privilege.
+    /// of another release. apt keeps their lists there, so this needs no privilege.
     ///
     /// # Errors
-    /// The folder cannot be written.
+    /// When the folder cannot be written.
     pub(crate) fn viewing(
         folder: &Path,
         architecture: Option<&str>,
@@ -64,14 +84,14 @@ impl<'i> Store<'i> {
             fs::write(&list, sources).map_err(|error| failed(&list, error))?;
             settings.push(format!("Dir::Etc::SourceList={}", list.display()));
             settings.push("Dir::Etc::SourceParts=/dev/null".to_owned());
-            // apt looks for the version that is installed, which another release need not have.
+            // apt looks for the installed version, which another release need not have.
             settings.push(format!("Dir::State::status={}", nothing_installed(folder)?.display()));
         }
         let view = settings.into_iter().flat_map(|setting| ["-o".to_owned(), setting]).collect();
         Ok(Store { folder: folder.to_owned(), view, interrupt })
     }
 
-    /// Updates the lists of packages; `false` if this user may not, or that failed.
+    /// Updates the lists of packages. Returns `false` if this user may not, or if that failed.
     fn update(&self) -> Result<bool, Failed> {
         if self.view.is_empty() {
             return packages::update(self.interrupt);
@@ -80,10 +100,10 @@ impl<'i> Store<'i> {
         Ok(apt.limit(DOWNLOAD).quiet().run()?.status.success())
     }
 
-    /// `apt-get install`'s arguments for these packages with all that they depend on, as on an empty system.
+    /// `apt-get install`'s arguments for these packages with all their dependencies, as on an empty system.
     ///
     /// # Errors
-    /// The folder cannot be written.
+    /// When the folder cannot be written.
     pub(crate) fn with_dependencies(&self, packages: &[&str]) -> Result<Vec<String>, Failed> {
         let nothing = nothing_installed(&self.folder)?;
         let status = format!("Dir::State::status={}", nothing.display());
@@ -91,10 +111,20 @@ impl<'i> Store<'i> {
         Ok([&options[..], packages].concat().into_iter().map(str::to_owned).collect())
     }
 
-    /// Downloads the packages of `apt-get ARGUMENTS`, as far as they are missing; or why that fails.
+    /// The dependencies of these packages, in apt's words: lines with `Depends: PACKAGE`. Packages that are missing
+    /// in the present lists have no lines.
     ///
     /// # Errors
-    /// Interrupted, or the folder cannot be written.
+    /// When interrupted, or there is no apt.
+    pub(crate) fn depends(&self, packages: &[&str]) -> Result<String, Failed> {
+        let apt = Run::new("apt-cache", self.interrupt).args(&self.view).args(["depends"]).args(packages);
+        Ok(apt.limit(THINK).quiet().run()?.output)
+    }
+
+    /// Downloads the missing packages of `apt-get ARGUMENTS`. Returns the files, or the reason of a failure.
+    ///
+    /// # Errors
+    /// When interrupted, or the folder cannot be written.
     pub(crate) fn fetch(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let tried = self.fetch_listed(arguments)?;
         match tried {
@@ -104,7 +134,7 @@ impl<'i> Store<'i> {
         }
     }
 
-    /// The same, by the present lists of packages.
+    /// Does the same with the present lists of packages.
     fn fetch_listed(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let folder = self.folder.join("packages");
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
@@ -112,7 +142,7 @@ impl<'i> Store<'i> {
             let run = Run::new("apt-get", self.interrupt).args(&self.view).directory(directory);
             run.env("LC_ALL", "C").quiet()
         };
-        // Elsewhere: apt-get prints nothing for a package whose file exists.
+        // In another folder: apt-get prints nothing for a package whose file exists.
         let listed = apt(&self.folder).args(["--print-uris"]).args(arguments).limit(THINK).run()?;
         let wanted: Vec<_> = listed.output.lines().filter_map(Wanted::read).collect();
         if !listed.status.success() || wanted.is_empty() {
@@ -159,7 +189,7 @@ impl<'i> Store<'i> {
     /// The packages that were unpacked into the folder `name`, one a line.
     ///
     /// # Errors
-    /// None were.
+    /// When there are none.
     pub(crate) fn list(&self, name: &str) -> Result<String, Failed> {
         let list = self.list_of(name);
         fs::read_to_string(&list).map_err(|error| failed(&list, error))
@@ -168,7 +198,7 @@ impl<'i> Store<'i> {
     /// Unpacks packages into a folder of this name, unless it has them already.
     ///
     /// # Errors
-    /// Interrupted, or a package that cannot be unpacked.
+    /// When interrupted, or a package cannot be unpacked.
     pub(crate) fn unpack(&self, name: &str, files: &[PathBuf]) -> Result<PathBuf, Failed> {
         let (root, list) = (self.folder.join(name), self.list_of(name));
         let names: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
@@ -189,6 +219,22 @@ impl<'i> Store<'i> {
         fs::write(&list, names).map_err(|error| failed(&list, error))?;
         whole::note(&root).map_err(|error| failed(&root, error))?;
         Ok(root)
+    }
+
+    /// Unpacks the packages of several `apt-get` commands into one folder of this name. Returns the folder, or the
+    /// reason of a failure.
+    ///
+    /// # Errors
+    /// When interrupted, or a package cannot be unpacked.
+    pub(crate) fn unpacked(&self, name: &str, commands: &[&[&str]]) -> Result<Outcome<PathBuf>, Failed> {
+        let mut files = Vec::new();
+        for command in commands {
+            match self.fetch(command)? {
+                Outcome::Here(more) => files.extend(more),
+                Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
+            }
+        }
+        self.unpack(name, &files).map(Outcome::Here)
     }
 }
 
@@ -242,7 +288,7 @@ struct Wanted<'o> {
 }
 
 impl<'o> Wanted<'o> {
-    /// From a line `'URI' FILE BYTES HASH`.
+    /// Parses a line `'URI' FILE BYTES HASH`.
     fn read(line: &'o str) -> Option<Wanted<'o>> {
         let (_, rest) = line.strip_prefix('\'')?.split_once("' ")?;
         let mut words = rest.split(' ');

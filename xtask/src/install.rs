@@ -6,13 +6,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::artifacts::Artifacts;
+use crate::emulated::{self, Cross, Tools};
 use crate::notices;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};
 
-/// System libraries that the archive needs, from `rustc --print native-static-libs`. From glibc 2.34 on all
-/// but the first and `m` are empty.
+/// System libraries that the archive needs, from `rustc --print native-static-libs`. From glibc 2.34 on all but the
+/// first and `m` are empty.
 const NATIVE: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 
 /// The headers, by their folder. `ucp_ifunc.h` is the papers' API.
@@ -28,9 +29,10 @@ const HEADERS: [(&str, &str); 5] = [
 const LICENCES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/plot/roboto-LICENSE.txt"];
 /// The program that compiles bitcode, and the folder where `bin/farjump` and `lib/libfarjump.so` look for it.
 const COMPILER: &str = "farjump_compiler";
+const COMPILER_FOLDER: &str = "libexec/farjump";
 const PROGRAM: &str = "farjump";
 /// The programs, with their folders.
-const PROGRAMS: [(&str, &str); 2] = [(PROGRAM, "bin"), (COMPILER, "libexec/farjump")];
+const PROGRAMS: [(&str, &str); 2] = [(PROGRAM, "bin"), (COMPILER, COMPILER_FOLDER)];
 /// The folder for licences, and for those of dependencies.
 const DOCUMENTS: &str = "share/doc/farjump";
 
@@ -47,16 +49,51 @@ pub(crate) struct Options {
     /// Builds nothing: takes this archive, which cargo made of farjump-c, and leaves the programs out.
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
+    /// Builds for this platform instead of this machine's: for a card, or a node of another kind, to which the prefix is copied
+    /// then. Compiler, linker and libraries are what the tests for other architectures download (target/emulated).
+    #[arg(long, value_name = "PLATFORM", conflicts_with = "archive",
+        value_parser = clap::builder::PossibleValuesParser::new(emulated::platforms()))]
+    target: Option<String>,
     /// Also builds the module for Redis and Valkey, which becomes lib/farjump-kv.so.
     #[arg(long, conflicts_with = "archive")]
     kv: bool,
 }
 
+impl Options {
+    /// The options with which tests install.
+    fn of_tests(prefix: &Path, kv: bool) -> Options {
+        Options { prefix: prefix.to_owned(), profile: "dev".to_owned(), archive: None, target: None, kv }
+    }
+}
+
 /// Runs the chore.
 ///
 /// # Errors
-/// A build or a write that failed.
+/// When a build or a write fails.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let Some(target) = &options.target else { return install(options, None, interrupt) };
+    let folder = emulated::folder(&Workspace::load(false, interrupt)?);
+    let nowhere = |why| Failed::Because(format!("nothing can be built for {target} here: {why}"));
+    let tools = Tools::get(&folder, interrupt)?.here().map_err(nowhere)?;
+    let cross = Cross::to(target, &tools, &folder, interrupt)?.here().map_err(nowhere)?;
+    install(options, Some(&cross), interrupt)
+}
+
+/// Installs a build for another platform, with the options of tests.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn for_platform(
+    prefix: &Path,
+    cross: &Cross<'_, '_>,
+    interrupt: &Interrupt,
+) -> Result<(), Failed> {
+    let options = Options::of_tests(prefix, false);
+    install(&options, Some(cross), interrupt).map(drop)
+}
+
+/// Builds and installs, for this machine or for another platform.
+fn install(options: &Options, cross: Option<&Cross<'_, '_>>, interrupt: &Interrupt) -> Result<bool, Failed> {
     let workspace = Workspace::load(false, interrupt)?;
     let mut module = None;
     let (archive, programs) = match &options.archive {
@@ -64,11 +101,17 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         None => {
             let kv: &[&str] = if options.kv { &["--package", "farjump-kv"] } else { &[] };
             let chosen = [kv, &["--lib", "--bin", PROGRAM, "--bin", COMPILER]].concat();
-            let built = match options.profile.as_str() {
+            let built = match (options.profile.as_str(), cross) {
                 // The tests' profile uses the tests' own build, so that nothing is built twice.
-                "dev" => built_as_for_tests(&chosen, interrupt)?,
-                profile => {
-                    let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
+                ("dev", None) => built_as_for_tests(&chosen, interrupt)?,
+                (profile, cross) => {
+                    let cargo = match cross {
+                        Some(cross) => cross.cargo(),
+                        None => Run::cargo(interrupt).directory(root()),
+                    };
+                    let target = cross.map(|cross| ["--target", cross.rust()]);
+                    let build =
+                        cargo.args(["build", "--profile", profile]).args(target.into_iter().flatten());
                     let build = build.args(["--package", "farjump-c", "--package", "farjump-cli"]);
                     Artifacts::of(build.args(chosen).limit(BUILDING), "what is to be installed")?
                 }
@@ -81,7 +124,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let package = workspace.packages().find(|package| package.name() == "farjump-c");
     let version = package.map_or("", |package| package.version()).to_owned();
     let prefix = Prefix::new(&options.prefix, version)?;
-    prefix.library(&archive, interrupt)?;
+    let linker = cross.map_or(Path::new("cc"), |cross| cross.c_compiler());
+    prefix.library(&archive, linker, interrupt)?;
     prefix.descriptions()?;
     for (folder, header) in HEADERS {
         let header = root().join(folder).join(header);
@@ -103,6 +147,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let notices = notices::of_dependencies(&workspace, interrupt)?;
     let path = prefix.folder.join(DOCUMENTS).join("THIRD-PARTY.txt");
     fs::write(&path, notices).map_err(failed("writing", &path))?;
+    if let Some(cross) = cross {
+        say!("installed for {} in {1}: copy {1} there", cross.rust(), prefix.folder.display());
+        return Ok(true);
+    }
     say!(
         "installed in {}: pkg-config finds it with PKG_CONFIG_PATH={0}/lib/pkgconfig, cmake with -DCMAKE_PREFIX_PATH={0}",
         prefix.folder.display()
@@ -110,12 +158,12 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     Ok(true)
 }
 
-/// Installs into a folder of cargo's, and has the installed programs print their versions.
+/// Installs into one of cargo's folders, and runs the installed programs, which have to print their versions.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let prefix = Workspace::load(false, interrupt)?.target().join("prefix");
     // Files of an earlier version must not be found.
     drop(fs::remove_dir_all(&prefix));
-    let options = Options { prefix: prefix.clone(), profile: "dev".to_owned(), archive: None, kv: true };
+    let options = Options::of_tests(&prefix, true);
     run(&options, interrupt)?;
     let notices = prefix.join(DOCUMENTS).join("THIRD-PARTY.txt");
     let text = fs::read_to_string(&notices).map_err(failed("reading", &notices))?;
@@ -131,7 +179,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     finds_compiler(&prefix, interrupt)
 }
 
-/// Has a program that uses the installed library make a target that takes bitcode.
+/// Checks that a program that uses the installed library makes a target that takes bitcode.
 fn finds_compiler(prefix: &Path, interrupt: &Interrupt) -> Verdict {
     let [source, program] = ["takes_bitcode.c", "takes_bitcode"].map(|name| prefix.join(name));
     fs::write(&source, include_str!("takes_bitcode.c")).map_err(failed("writing", &source))?;
@@ -146,7 +194,7 @@ fn finds_compiler(prefix: &Path, interrupt: &Interrupt) -> Verdict {
         true => Run::new(&program, interrupt).directory(prefix).env("RUSTC", "rustc").run()?,
         false => built,
     };
-    // A program that is found may lack an LLVM here.
+    // The compile process may be found and lack an LLVM here.
     if !ran.status.success() && !ran.output.contains("there is no LLVM") {
         let text = format!("the installed library makes no target that takes bitcode: {}", ran.output.trim());
         return Err(Failed::Because(text));
@@ -170,7 +218,7 @@ impl Prefix {
         Ok(Prefix { folder, version })
     }
 
-    /// The version numbers within which versions are compatible: before 1.0 the first two.
+    /// The version numbers that compatible versions share: before 1.0 the first two.
     fn series(&self) -> String {
         self.version.split('.').take(2).collect::<Vec<_>>().join(".")
     }
@@ -183,17 +231,17 @@ impl Prefix {
         format!("libfarjump.so.{}", self.version)
     }
 
-    /// Installs the archive, and links the shared library from it. cargo's own linking allows neither the
-    /// name that programs look for nor versions of symbols.
-    fn library(&self, archive: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
+    /// Installs the archive. Then lets `linker`, a C compiler, link the shared library from it. cargo's own linking
+    /// allows neither the name that programs look for nor versions of symbols.
+    fn library(&self, archive: &Path, linker: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
         let lib = self.folder.join("lib");
         let own = lib.join("libfarjump.a");
         replace(archive, &own)?;
         let word = |option: &str, value: &dyn std::fmt::Display| format!("-Wl,{option}{value}");
         let map = root().join("c/packaging/farjump.map");
-        // Linked beside it and then moved there: a running program keeps the old one.
+        // Linked in the same folder and then renamed: a running program keeps the old one.
         let made = lib.join(format!("{}.new", self.shared()));
-        let linked = Run::new("cc", interrupt)
+        let linked = Run::new(linker, interrupt)
             .args(["-shared", "-o"])
             .args([&made])
             .args([word("-soname,", &self.soname()), word("--version-script=", &map.display())])
@@ -208,7 +256,7 @@ impl Prefix {
         fs::rename(&made, &shared).map_err(failed("writing", &shared))?;
         for name in [self.soname(), "libfarjump.so".to_owned()] {
             let link = lib.join(name);
-            // A missing link need not be removed.
+            // There may be no link to remove.
             drop(fs::remove_file(&link));
             symlink(self.shared(), &link).map_err(failed("linking", &link))?;
         }

@@ -8,7 +8,7 @@ use crate::test_programs::TestPrograms;
 use crate::test_report::Tally;
 use crate::wheels::Set;
 
-/// Zig, and Numba with what it needs, for CPython 3.11 on 64-bit x86.
+/// Zig, and Numba with its dependencies, for CPython 3.11 on 64-bit x86.
 const WHEELS: Set<'_> = Set {
     what: "Zig 0.17.1 and Numba 0.68.1",
     name: "languages/1",
@@ -20,7 +20,7 @@ const WHEELS: Set<'_> = Set {
     ],
 };
 
-/// The minor version of CPython 3 that [`numba`] is for.
+/// The minor version of CPython 3 for which [`numba`] is.
 pub(crate) const PYTHON: u32 = 11;
 
 /// The folder of the wheels, Numba among them. `Err` inside says why they are not available.
@@ -43,6 +43,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     let programs = TestPrograms::built_or_build(interrupt)?;
     let words = ["--show-output", "languages::"];
     let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
-    let run = programs.selected(&["--test", "cli"]).given_to(run).shown_as(words.join(" "));
+    let run =
+        programs.selected(&["--test", "cli", "--test", "ucp_ifunc"]).given_to(run).shown_as(words.join(" "));
     suite("Zig and Numba", run.env("PYTHONPATH", folder).mark("languages | "), true).map(Ok)
 }

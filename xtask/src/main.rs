@@ -6,6 +6,7 @@
 mod output;
 
 mod artifacts;
+mod card;
 mod checks;
 mod ci;
 mod coverage;
@@ -82,7 +83,7 @@ enum Chore {
     ///
     /// Sends, polls and round trips over each transport of this machine, built as for release and stepped
     /// through, so that no time is measured. Fails and names the case where more than a few instructions or a
-    /// line were added; also names what decreased. docs/decisions/hot-path-guard.md has more.
+    /// line were added; also names what decreased. docs/design/tests.md has more.
     Guard(guard::Options),
     /// Measures the share of the code within peers' reach that the fuzzers execute, of core, loader, control,
     /// shared memory, TCP, target and link.
@@ -108,7 +109,7 @@ enum Chore {
     /// tools, variables and folders are odd.
     ///
     /// The machines are namespaces and overlays on this one, which root may make. With a NAME, those whose name contains
-    /// it. Part of `ci`.
+    /// it. Those of users are part of `ci`.
     Places(places::Options),
     /// Installs the C library with its headers, the files for pkg-config and CMake, and the program farjump.
     ///
@@ -147,7 +148,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the chore; `true` if nothing failed.
+/// Runs the chore. Returns `true` if nothing failed.
 fn run(chore: &Chore) -> Result<bool, process::Failed> {
     let interrupt = process::Interrupt::install()?;
     let _scratch = scratch::Scratch::make()?;

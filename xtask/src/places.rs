@@ -1,7 +1,7 @@
-//! Machines as people have them: the built tests once more, as a user without privileges on a bare machine, and where
-//! much is odd at once.
+//! Machines as people have them. The built tests run once more as a user without privileges on a bare machine, and on
+//! a machine with many oddities at once.
 //!
-//! A test passes there, or is skipped with its reason. `docs/decisions/places.md` says what is tried and why.
+//! A test passes there, or is skipped with its reason. `docs/design/tests.md` lists the conditions and their reasons.
 
 use std::env;
 use std::fs;
@@ -19,17 +19,17 @@ use crate::workspace::{Workspace, root};
 
 /// A machine.
 struct Place {
-    /// Its name, for people.
+    /// The machine's name in output.
     name: &'static str,
-    /// Whether its user owns the clone and has no privileges.
+    /// True if its user owns the clone and has no privileges.
     is_users: bool,
-    /// Whether UCX is there, if it is on this machine.
+    /// True if the place has UCX, provided that this machine has it.
     has_ucx: bool,
-    /// Programs that are not there, by the beginnings of their names.
+    /// Missing programs, by the beginnings of their names.
     without: &'static [&'static str],
-    /// Programs that are there and do not start.
+    /// Programs that exist and do not start.
     broken: &'static [&'static str],
-    /// Programs that are other ones.
+    /// Names of programs, each with the other program that it starts.
     other: &'static [(&'static str, &'static str)],
     /// Variables. Those without a value are set to nothing.
     variables: &'static [(&'static str, &'static str)],
@@ -39,8 +39,8 @@ struct Place {
     through: &'static [&'static str],
     /// Whether git refuses the clone, as another user's.
     is_git_refused: bool,
-    /// The packages whose tests run, by their folders, with words for the test programs if not all of them do. Each of these
-    /// is one view.
+    /// The packages whose tests run, by their folders. Words for the test programs follow if only some of the tests
+    /// run. Each of these is one view.
     tests: &'static [(&'static [&'static str], &'static [&'static str])],
 }
 
@@ -68,13 +68,10 @@ const USERS: Place = Place {
         "--clear-groups",
     ],
     is_git_refused: false,
-    tests: &[(
-        &["cli", "loader", "control", "transports", "examples/graph", "examples/tokio"],
-        &ALIKE_ANYWHERE,
-    )],
+    tests: &[(&["cli", "control", "transports", "examples/graph", "examples/tokio"], &ALIKE_ANYWHERE)],
 };
 
-/// Leaves out what computes or waits longest and depends on nothing of a place.
+/// Leaves out the tests that compute or wait longest and do not depend on a place.
 const ALIKE_ANYWHERE: [&str; 22] = [
     "--skip",
     "perf_work::",
@@ -169,12 +166,13 @@ pub(crate) struct Options {
     name: Option<String>,
 }
 
-/// Runs the chore; `true` if nothing failed.
+/// Runs the chore. Returns `true` if nothing failed.
 ///
 /// # Errors
-/// As [`all`].
+/// As [`of_users`].
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
-    match chosen(options.name.as_deref().unwrap_or(""), interrupt)? {
+    let name = options.name.as_deref().unwrap_or("");
+    match chosen(|place| place.name.contains(name), interrupt)? {
         Ok(tally) => {
             say!("\n{}{tally}", tally.names());
             Ok(tally.failed.is_empty())
@@ -183,22 +181,26 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     }
 }
 
-/// Runs the tests in each place. `Err` inside says why there are no such places here.
+/// Runs the tests as users of bare machines, for CI, which has no time for the odd ones. `Err` inside says why there are no
+/// such places here.
 ///
 /// # Errors
 /// When interrupted, or the tests were not built.
-pub(crate) fn all(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
-    chosen("", interrupt)
+pub(crate) fn of_users(interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
+    chosen(|place| place.is_users, interrupt)
 }
 
-fn chosen(name: &str, interrupt: &Interrupt) -> Result<Result<Tally, String>, Failed> {
+fn chosen(
+    is_chosen: impl Fn(&Place) -> bool,
+    interrupt: &Interrupt,
+) -> Result<Result<Tally, String>, Failed> {
     if let Some(why) = View::obstacle(interrupt)? {
         return Ok(Err(why));
     }
     let programs = TestPrograms::built_or_build(interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
     let mut tally = Tally::default();
-    for place in PLACES.iter().filter(|place| place.name.contains(name)) {
+    for place in PLACES.iter().filter(|place| is_chosen(place)) {
         let fakes = place.fakes();
         let (view, run_in) = place.view(&target, interrupt)?;
         for (packages, words) in place.tests {
@@ -223,7 +225,7 @@ fn chosen(name: &str, interrupt: &Interrupt) -> Result<Result<Tally, String>, Fa
     Ok(Ok(tally))
 }
 
-/// Where tests run in a place.
+/// The folder for temporary files and the variables of tests in a place.
 struct Inside {
     temporary: PathBuf,
     variables: Vec<(&'static str, PathBuf)>,
@@ -232,7 +234,7 @@ struct Inside {
 impl Place {
     fn fakes(&self) -> Fakes {
         let fakes = Fakes::new().broken(self.broken);
-        // One that is not installed is none in the place either.
+        // A program that is not installed here is missing in the place, too.
         let others = self.other.iter().filter_map(|(name, program)| Some((*name, which(program)?)));
         others.fold(fakes, |fakes, (name, program)| fakes.link(name, &program))
     }
@@ -240,7 +242,7 @@ impl Place {
     fn view<'i>(&self, target: &Path, interrupt: &'i Interrupt) -> Result<(View<'i>, Inside), Failed> {
         let mut view = View::new(self.name, interrupt)?;
         let temporary = view.folder(self.temporary.0, self.temporary.1);
-        // They lie below a home by default, and a place may have another one.
+        // These folders lie below a home by default, and a place may have another one.
         let (cargo, rustup) = (of_home("CARGO_HOME", ".cargo"), of_home("RUSTUP_HOME", ".rustup"));
         let mut variables = vec![("CARGO_HOME", cargo.clone()), ("RUSTUP_HOME", rustup)];
         if self.is_users {
@@ -256,7 +258,7 @@ impl Place {
         Ok((view.without(&ucx).without(&self.hidden()).through(self.through), inside))
     }
 
-    /// The files of the programs that are not there.
+    /// The files of the programs that the place lacks.
     fn hidden(&self) -> Vec<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<_> =

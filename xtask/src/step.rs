@@ -9,23 +9,16 @@ use crate::workspace::root;
 /// Limit for one command of cargo other than a suite of tests, with other steps beside it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Settings of the release profile for programs that need no more than optimised code.
-pub(crate) const QUICKLY_BUILT: [(&str, &str); 3] = [
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
-    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-];
-
 /// Verdict of a step: success, or the failure.
 pub(crate) type Verdict = Result<(), Failed>;
 
 /// Runs cargo to its end.
 ///
 /// # Errors
-/// It failed, and printed the reason itself; or it did not end in time.
+/// When cargo fails, and has printed the reason itself; or when it does not end in time.
 pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) -> Verdict {
     let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
-    // Its lines for each crate built would hide the useful output.
+    // cargo's lines for each crate would hide the useful output.
     let run = env.iter().fold(run.env("CARGO_TERM_QUIET", "true"), |run, (name, value)| run.env(name, value));
     let ended = run.run()?;
     match ended.status.success() {

@@ -2,13 +2,14 @@
 
 use std::env;
 
+use crate::card;
 use crate::emulated;
 use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::python;
 use crate::servers;
-use crate::step::{QUICKLY_BUILT, Verdict};
+use crate::step::Verdict;
 use crate::suite::{self, charge, suite, summarise};
 use crate::test_programs::{EVERY_TEST, TestPrograms};
 use crate::test_report::Tally;
@@ -17,8 +18,9 @@ use crate::ucx;
 use crate::vm;
 use crate::workspace::{Workspace, root};
 
-/// The time of all tests on a machine with Rust and a C compiler alone, in minutes; the share of a first build in it; and
-/// the size of its target folder in gigabytes. Measured on two virtual processors (docs/decisions/ci.md).
+/// The time of all tests on a machine with Rust and a C compiler alone, in minutes. The second number is the share of
+/// a first build in it, and the third the size of its target folder in gigabytes. Measured on two virtual processors
+/// (docs/design/tests.md).
 const MINUTES: u32 = 20;
 const BUILDING: u32 = 4;
 const GIGABYTES: u32 = 4;
@@ -31,6 +33,10 @@ const RACES: &str = "tsan";
 const MACHINES: &str = "vm";
 /// The filter for the tests for other architectures.
 const EMULATED: &str = "emulated";
+/// The filter for the machines with longer pages.
+const LONG_PAGES: &str = vm::pages::NAME;
+/// The filter for a target on a card, under the emulator.
+const CARD: &str = card::NAME;
 /// The filter for the tests of the Python package.
 const PYTHON: &str = "python";
 /// The filter for ProxyStore's own tests.
@@ -51,7 +57,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) vm: bool,
     /// Run the tests for aarch64 and riscv64, too, under an emulator. What they need is downloaded and unpacked.
-    /// The filter `emulated` runs them alone.
+    /// The filter `emulated` runs them alone, `long-pages` those on machines with pages of 16 and
+    /// 64 KiB, and `emulated-card` the page on cards.
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) emulated: bool,
     /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to
@@ -64,7 +71,7 @@ pub(crate) struct Options {
     pub(crate) filters: Vec<String>,
 }
 
-/// Runs the chore; `true` if nothing failed.
+/// Runs the chore. Returns `true` if nothing failed.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
@@ -86,15 +93,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         false => suite::counted(UCX, ucx::run(&options.with, interrupt)).map(|ran| tally.add(ran)),
     };
     charge(&mut tally, &lacking);
-    // Also of what ran before an interrupt.
+    // The summary includes what ran before an interrupt.
     summarise(&tally, &lacking);
     ran.map(|()| tally.failed.is_empty())
 }
 
-/// A sentence on how long all of it takes, and where it builds.
+/// A sentence with the time that all tests take, and the folder in which cargo builds.
 ///
 /// # Errors
-/// cargo's.
+/// When cargo fails.
 fn duration(interrupt: &Interrupt) -> Result<String, Failed> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let target = Workspace::load(false, interrupt)?.target();
@@ -105,12 +112,12 @@ fn duration(interrupt: &Interrupt) -> Result<String, Failed> {
     ))
 }
 
-/// Whether a suite with a filter of its own runs with these filters.
+/// Returns whether a suite with a filter of its own runs with these filters.
 fn chosen(filters: &[String], own: &str) -> bool {
     filters.is_empty() || named_among(filters, own)
 }
 
-/// Whether the filter of a suite is one of these.
+/// Returns whether the filter of a suite is one of these.
 fn named_among(filters: &[String], own: &str) -> bool {
     filters.iter().any(|filter| filter == own)
 }
@@ -121,14 +128,14 @@ fn named_among(filters: &[String], own: &str) -> bool {
 /// When interrupted. A suite that fails, or cannot run, is a failure in the tally.
 fn all(options: &Options, machines: bool, tally: &mut Tally, interrupt: &Interrupt) -> Result<(), Failed> {
     let (filters, device) = (&options.filters[..], options.device.as_deref());
-    let own = [MODELS, RACES, MACHINES, EMULATED, PYTHON, PROXYSTORE];
+    let own = [MODELS, RACES, MACHINES, EMULATED, LONG_PAGES, CARD, PYTHON, PROXYSTORE];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
     let emulated = options.emulated || named_among(filters, EMULATED);
 
     let mut add = |name: &str, ran| suite::counted(name, ran).map(|ran| tally.add(ran));
     if others {
         add("tests", of_workspace(filters, device, interrupt))?;
-        // A device is for the tests of verbs.
+        // The device is for the tests of verbs alone.
         if device.is_none() {
             add(mpi::NAME, mpi::second(filters, interrupt))?;
         }
@@ -147,6 +154,12 @@ fn all(options: &Options, machines: bool, tally: &mut Tally, interrupt: &Interru
     }
     if emulated {
         add(EMULATED, emulated::all(interrupt))?;
+    }
+    if named_among(filters, LONG_PAGES) || emulated && !packages::in_ci() {
+        add(LONG_PAGES, vm::pages::all(interrupt))?;
+    }
+    if named_among(filters, CARD) || emulated && !packages::in_ci() {
+        add(CARD, card::all(interrupt))?;
     }
     match device {
         None if machines => add(vm::NAME, vm::all(interrupt))?,
@@ -173,7 +186,8 @@ pub(crate) fn of_workspace(
     device: Option<&str>,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
-    // First, so that later suites know what was built now, and cargo's words of a failure are its end.
+    // Before all others: later suites get the built programs, and if the build fails, its errors are the end of
+    // cargo's output.
     TestPrograms::built_or_build(interrupt)?;
     let run = cargo(interrupt).args(EVERY_TEST).args(packages::features());
     let run = run.args(["--", "--show-output"]).args(filters);
@@ -192,10 +206,17 @@ pub(crate) fn of_workspace(
     Ok(tally)
 }
 
-/// Builds the tests of the workspace. Those of the documentation are built when they run.
+/// Builds the tests of the workspace. Tests of the documentation are built when they run.
 pub(crate) fn build(interrupt: &Interrupt) -> Verdict {
     TestPrograms::build(interrupt).map(drop)
 }
+
+/// Settings of the release profile for the models, which run as fast without the rest of it.
+const MODELS_BUILT: [(&str, &str); 3] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+];
 
 /// Runs the models of the protocol.
 ///
@@ -208,8 +229,7 @@ pub(crate) fn models(interrupt: &Interrupt) -> Result<Tally, Failed> {
         .args(["--", "--show-output", "loom"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", target);
-    // They run as fast without the rest of the profile, which takes longer to build.
-    let run = QUICKLY_BUILT.into_iter().fold(run, |run, (name, value)| run.env(name, value));
+    let run = MODELS_BUILT.into_iter().fold(run, |run, (name, value)| run.env(name, value));
     suite("models of the protocol (loom)", run, true)
 }
 

@@ -1,8 +1,8 @@
 //! The test programs of the workspace, run without cargo.
 //!
-//! cargo puts the programs of the workspace into its folder anew whenever it runs a test, even if it built
-//! nothing. Where the file system has no hard links it copies them, and then a test that runs beside it cannot
-//! start the program of that moment ("Text file busy"). So runs of tests beside other runs use this.
+//! cargo puts the programs of the workspace into its folder anew whenever it runs a test, even if it built nothing.
+//! Without hard links in the file system it copies them, and a test that runs meanwhile cannot start such a program
+//! ("Text file busy"). So runs of tests beside other runs use this module.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use crate::process::{Failed, Interrupt, Run};
 use crate::step::LIMIT;
 use crate::workspace::root;
 
-/// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests
+/// Without a choice of targets cargo tests all of them, also the documentation, and builds the examples that tests
 /// run.
 pub(crate) const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
-/// Runs the programs of `$PROGRAMS` with these arguments. Each has a line: the folder of its package, what it
-/// tests, and its file, between tabs. `$THROUGH`, if set, is a program that runs a file.
+/// Runs the programs of `$PROGRAMS` with these arguments. Each program has a line with three parts between tabs: the
+/// folder of its package, the tested target, and its file. `$THROUGH`, if set, is a program that runs a file.
 const SCRIPT: &str = r#"
 tab=$(printf '\t')
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$LIBRARIES"
@@ -49,25 +49,25 @@ struct TestProgram {
     file: PathBuf,
 }
 
-/// Every test program of the workspace but those of the documentation.
+/// Every test program of the workspace except those of the documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct TestPrograms {
     programs: Vec<TestProgram>,
-    /// All that was built with them.
+    /// All files that were built with them.
     artifacts: Artifacts,
     /// Folders of libraries that programs of procedural macros load.
     libraries: PathBuf,
 }
 
-/// What [`TestPrograms::build`] built last, or why it failed.
+/// The last result of [`TestPrograms::build`].
 static BUILT: Mutex<Option<Result<TestPrograms, String>>> = Mutex::new(None);
 
 impl TestPrograms {
-    /// Builds them, and all that they start, by cargo's arguments for running every test. A later call of
-    /// [`TestPrograms::built_or_build`] returns the same, or the same error.
+    /// Builds the test programs, and all programs that they start, by cargo's arguments for running every test. A
+    /// later call of [`TestPrograms::built_or_build`] returns the same, or an error if this one failed.
     ///
     /// # Errors
-    /// cargo's.
+    /// When cargo fails.
     pub(crate) fn build(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
         let built = TestPrograms::build_anew(interrupt);
         let known = match &built {
@@ -84,7 +84,7 @@ impl TestPrograms {
         TestPrograms::of_build(run.args(["--no-run"]).limit(LIMIT), "the tests", interrupt)
     }
 
-    /// Those that this cargo builds, which runs none (`test --no-run`).
+    /// The test programs that this cargo command builds. It runs none (`test --no-run`).
     ///
     /// # Errors
     /// As [`Artifacts::of`].
@@ -95,11 +95,11 @@ impl TestPrograms {
         Ok(TestPrograms { programs: programs(&artifacts), artifacts, libraries })
     }
 
-    /// Those that were built before, or those that are built now if none were. What could not be built before is not
-    /// built again, and nothing takes its place.
+    /// The test programs of the last build; builds them if there was none. After a failed build it does not build
+    /// again.
     ///
     /// # Errors
-    /// cargo's, or that of before.
+    /// When cargo fails, or failed before.
     pub(crate) fn built_or_build(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
         let built = BUILT.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match built {
@@ -112,7 +112,7 @@ impl TestPrograms {
     /// The program `name` that tests start, such as `farjump`.
     ///
     /// # Errors
-    /// cargo did not build it with the tests.
+    /// When cargo did not build it with the tests.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf, Failed> {
         self.artifacts.program(name)
     }
@@ -123,7 +123,15 @@ impl TestPrograms {
         files.next()
     }
 
-    /// Those that cargo's options `selection` select: `--lib`, `--bins` and `--test NAME`.
+    /// The names of the test programs, for the units of a package `lib`, and their files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.programs.iter().map(|program| {
+            let is_test = program.kind == "test";
+            (if is_test { program.name.as_str() } else { "lib" }, program.file.as_path())
+        })
+    }
+
+    /// The test programs that cargo's options `selection` select: `--lib`, `--bins` and `--test NAME`.
     pub(crate) fn selected(&self, selection: &[&str]) -> TestPrograms {
         let is_selected = |program: &TestProgram| match program.kind.as_str() {
             "bin" => selection.contains(&"--bins"),
@@ -134,14 +142,14 @@ impl TestPrograms {
         TestPrograms { programs, ..self.clone() }
     }
 
-    /// Those of the packages in these folders, which may be relative to the workspace.
+    /// The test programs of the packages in these folders, which may be relative to the workspace.
     pub(crate) fn of(&self, folders: &[impl AsRef<Path>]) -> TestPrograms {
         let is_of =
             |program: &&TestProgram| folders.iter().any(|folder| program.package == root().join(folder));
         TestPrograms { programs: self.programs.iter().filter(is_of).cloned().collect(), ..self.clone() }
     }
 
-    /// The program that runs the programs which [`TestPrograms::given_to`] gives to it.
+    /// The program that runs the programs which it gets from [`TestPrograms::given_to`].
     pub(crate) const RUNNER: &str = "sh";
 
     /// The runner's arguments, for tests with the arguments `words`.
@@ -165,7 +173,8 @@ impl TestPrograms {
     }
 }
 
-/// The test programs among what cargo built. A program that is named twice, because cargo tests it for two reasons, is one.
+/// The test programs among cargo's files. cargo names a program twice if it tests it for two reasons; it is listed
+/// once.
 fn programs(artifacts: &Artifacts) -> Vec<TestProgram> {
     let text = |value: &Value| value.as_str().map(PathBuf::from);
     let of = |message: &Value| {

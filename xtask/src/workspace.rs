@@ -19,7 +19,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Asks cargo. With `locked` an outdated `Cargo.lock` is an error instead of being updated.
+    /// Runs `cargo metadata`. With `locked` an outdated `Cargo.lock` is an error instead of being updated.
     ///
     /// # Errors
     /// cargo's error.
@@ -60,7 +60,7 @@ impl Workspace {
 
     /// The packages of this workspace that are published.
     pub(crate) fn published(&self) -> impl Iterator<Item = Package<'_>> {
-        // cargo's word for `publish = false` is an empty list of registries.
+        // cargo represents `publish = false` by an empty list of registries.
         self.packages().filter(|package| package.source().is_none() && package.0["publish"].is_null())
     }
 }
@@ -101,12 +101,12 @@ impl<'w> Package<'w> {
         Path::new(self.text("manifest_path").unwrap_or("")).parent().unwrap_or(Path::new(""))
     }
 
-    /// `NAME-VERSION`, as its package is called.
+    /// `NAME-VERSION`, the name of its package file.
     pub(crate) fn file_stem(self) -> String {
         format!("{}-{}", self.name(), self.version())
     }
 
-    /// A field of its description that is a text.
+    /// A text field of its description.
     pub(crate) fn text(self, field: &str) -> Option<&'w str> {
         self.0[field].as_str()
     }
@@ -130,28 +130,30 @@ impl<'w> Package<'w> {
     }
 }
 
-/// Builds parts of the workspace, by cargo's options `chosen`, from what the tests are built from. The choice of packages
-/// decides the features of dependencies, and so does the kind of the chosen targets. cargo takes the features that tests
-/// request into account only where it builds an example or a test. Without them it builds nearly all crates a second
-/// time. The example is one that the tests build too.
+/// Builds parts of the workspace, by cargo's options `chosen`, from the crates that the tests are built from. The
+/// choice of packages decides the features of dependencies, and so does the kind of the chosen targets. cargo counts
+/// the features that tests request only if it builds an example or a test. Without them it builds nearly all crates a
+/// second time. The tests build this example, too.
 ///
 /// # Errors
-/// They do not build.
+/// When they do not build.
 pub(crate) fn built_as_for_tests(chosen: &[&str], interrupt: &Interrupt) -> Result<Artifacts, Failed> {
     let run =
         Run::cargo(interrupt).args(["build", "--workspace", "--example", "store"]).args(packages::features());
     Artifacts::of(run.args(chosen).directory(root()).limit(BUILDING), "the program farjump")
 }
 
-/// Has cargo build into `folder` what an emulator runs. It takes several times as long for code that is not optimised.
+/// Sets cargo's profile and folder for programs that an emulator runs. Code that is not optimised takes several times
+/// as long there. Debug information would be a tenth of the build.
 pub(crate) fn for_emulator<'i>(cargo: Run<'i>, folder: &Path) -> Run<'i> {
-    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_TARGET_DIR", folder)
+    let cargo = cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    cargo.env("CARGO_TARGET_DIR", folder)
 }
 
-/// The names of the files that git tracks, of those that `patterns` match if there are any.
+/// The names of the files that git tracks. With `patterns`, only those that they match.
 ///
 /// # Errors
-/// Git fails, or names none.
+/// When git fails, or names none.
 pub(crate) fn tracked_files(patterns: &[&str], interrupt: &Interrupt) -> Result<Vec<String>, Failed> {
     let ended =
         Run::new("git", interrupt).args(["ls-files"]).args(patterns).directory(root()).quiet().run()?;
@@ -164,7 +166,7 @@ pub(crate) fn tracked_files(patterns: &[&str], interrupt: &Interrupt) -> Result<
 /// The lines of `cargo tree` with these arguments, a crate in each, `crate_of` among them.
 ///
 /// # Errors
-/// Cargo fails, or does not name that crate.
+/// When cargo fails, or does not name that crate.
 pub(crate) fn crate_tree(
     args: &[&str],
     crate_of: &str,

@@ -1,10 +1,10 @@
-//! No part needs UCX: the crate that binds it is built, and farjump tested and used, on this machine with UCX
-//! hidden.
+//! No part needs UCX: on this machine with UCX hidden, the crate that binds it builds, and farjump passes its tests
+//! and works.
 //!
 //! Every command of this step runs in a [view](crate::view) of this machine without UCX's files: library, modules,
 //! headers, descriptions for other build systems. So no process of the step finds UCX: not cargo, not a test, not a
-//! program that a test starts. Programs and tests are those that were built before: if one was linked with UCX, it would
-//! not start here.
+//! program that a test starts. Programs and tests are those of an earlier build: a program that was linked with UCX
+//! would not start here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,9 +20,9 @@ use crate::workspace::{Workspace, root};
 
 /// Limit for building, or testing.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
-/// Builds the crate that binds UCX once more. No other one knows UCX, and build scripts cannot look for it
-/// elsewhere: there are none but those of the guard and of the MPI program. Cargo keeps builds apart by any
-/// difference in a profile; no other step uses this one.
+/// Builds the crate that binds UCX once more. No other crate uses UCX, and no build script looks for it elsewhere:
+/// only the guard and the MPI program have one. Cargo keeps builds apart by any difference in a profile; no other
+/// step uses this one.
 const BINDING: [&str; 5] = [
     "check",
     "--package",
@@ -30,8 +30,10 @@ const BINDING: [&str; 5] = [
     "--config",
     "profile.dev.package.farjump-ucx-sys.codegen-units=15",
 ];
-/// The tests that use UCX, or its absence, but those of the transports and of the program, which run without it in one of
-/// the [places](crate::places). Unrelated tests run with all the others.
+/// The folders of packages whose units use UCX, or its absence.
+const PACKAGES: [&str; 6] = ["benches", "c", "cli", "farjump", "transports", "transports/ucx-sys"];
+/// Their tests, except those of the transports and of the program. Those run without UCX in one of the
+/// [places](crate::places). Unrelated tests run with all the others.
 const TESTS: [&str; 6] = ["--lib", "--bins", "--test", "bindings", "--test", "ucx"];
 /// Arguments of the tests. The skipped ones are unit tests over fakes that repeat no line of UCX, and take long.
 const WORDS: [&str; 3] = ["--show-output", "--skip", "conformance::channels::"];
@@ -69,7 +71,12 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     }
 
     let tests = run(Path::new(TestPrograms::RUNNER), &TestPrograms::args(&WORDS)).shown_as(TESTS.join(" "));
-    let ended = programs.selected(&TESTS).given_to(tests).showing(shown_lines(!packages::in_ci())).run()?;
+    let ended = programs
+        .of(&PACKAGES)
+        .selected(&TESTS)
+        .given_to(tests)
+        .showing(shown_lines(!packages::in_ci()))
+        .run()?;
     let mut tally = Tally::read(&ended.output);
     tally.took("without UCX", begun.elapsed());
     if !ended.status.success() && tally.failed.is_empty() {
@@ -80,7 +87,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Result<Tally, String>, Fail
     Ok(Ok(tally))
 }
 
-/// Counts it as a failure if none of these tests was skipped because UCX is not there.
+/// Adds a failure if none of these tests was skipped for lack of UCX.
 pub(crate) fn is_taken_away(tally: &mut Tally) {
     let names_ucx = |reason: &str| SAID.iter().all(|said| reason.contains(said));
     let count = tally.skipped.iter().filter(|(_, reason)| names_ucx(reason)).count();
@@ -91,7 +98,7 @@ pub(crate) fn is_taken_away(tally: &mut Tally) {
 }
 
 /// # Errors
-/// It failed. Its output was shown.
+/// When the program failed. Its output was shown.
 fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
     match ended.status.success() {
         true => Ok(()),
@@ -99,10 +106,10 @@ fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
     }
 }
 
-/// UCX's files in the folders of libraries and headers. Cargo adds folders below `target` to the path of
-/// libraries: what lies there was built here, as was the test program `ucx`.
+/// UCX's files in the folders of libraries and headers. Cargo adds folders below `target` to the path of libraries.
+/// This project built the files in those, such as the test program `ucx`.
 pub(crate) fn files_of_ucx(target: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
-    // Not every user has it in the path.
+    // Not every user has ldconfig in the path.
     let cache =
         Run::new("sh", interrupt).args(["-c", "PATH=$PATH:/sbin:/usr/sbin ldconfig -p"]).quiet().run()?;
     succeeded(&cache, "ldconfig -p")?;
@@ -126,8 +133,8 @@ pub(crate) fn files_of_ucx(target: &Path, interrupt: &Interrupt) -> Result<Vec<P
         .collect())
 }
 
-/// Whether a file or folder with this name belongs to UCX, in a folder of libraries, headers or descriptions
-/// of packages.
+/// Returns whether a file or folder with this name, in a folder of libraries, headers or descriptions of packages,
+/// belongs to UCX.
 fn is_of_ucx(name: &str) -> bool {
     let own = ["ucm", "ucp", "ucs", "ucs_signal", "uct", "ucx"];
     let stem = name.split(['.', '-']).next().unwrap_or(name);

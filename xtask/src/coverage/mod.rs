@@ -18,11 +18,11 @@ use crate::workspace::{Workspace, root};
 use left_out::LeftOut;
 use tools::Tools;
 
-/// Least share of the lines that must be reached, in percent.
+/// Least share of the lines that the fuzzers must reach, in percent.
 const GOAL: f64 = 75.0;
 /// Limit for building, and for running, with virtual machines beside it.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
-/// Seed of every fuzzer, so that two runs reach the same code but for the effects of time.
+/// Seed of every fuzzer, so that two runs reach the same code except for the effects of time.
 const SEED: &str = "22";
 /// Makes rustc count a crate's executions. Names stay as they are: PyPI's tools are built without zlib.
 const WRAPPER: &str =
@@ -30,11 +30,11 @@ const WRAPPER: &str =
 /// The tests that are the fuzzers.
 const FUZZERS: [&str; 2] = ["fuzz", "conversations"];
 
-/// Parts of the project, each with the folder of its sources and the folders that are not counted.
+/// Parts of the project, each with the folder of its sources and the folders that do not count.
 const PARTS: [Part; 9] = [
     // Models run under loom alone.
     Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
-    // Images are built by their author, from the author's own files.
+    // An image's author builds it, from the author's own files.
     Part { name: "loader", folder: "loader/src/", without: &["loader/src/builder/"] },
     Part { name: "control", folder: "control/src/", without: &[] },
     Part { name: "shm", folder: "transports/src/shm/", without: &[] },
@@ -66,15 +66,15 @@ pub(crate) struct Options {
     unreached: Option<String>,
 }
 
-/// Result of the step.
-pub(crate) enum Seen {
+/// The result.
+enum Seen {
     /// The share reached, in percent.
     Reached(f64),
     /// Nothing can be measured on this machine, with the reason.
     NotHere(String),
 }
 
-/// Measures, for `cargo xtask coverage`; `true` if enough is reached.
+/// Measures, for `cargo xtask coverage`. Returns `true` if the fuzzers reach enough.
 ///
 /// # Errors
 /// A fuzzer failed, the list of exceptions does not match, or nothing can be measured on this machine.
@@ -83,20 +83,6 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         Seen::Reached(percent) => Ok(percent >= GOAL),
         Seen::NotHere(why) => Err(Failed::Because(why)),
     }
-}
-
-/// As [`run`], as a step of `cargo xtask ci`.
-///
-/// # Errors
-/// As for [`run`], and when too little is reached.
-pub(crate) fn check(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
-    Ok(match measure(&Options { unreached: None }, interrupt)? {
-        Seen::Reached(percent) if percent >= GOAL => ("ok", format!("the fuzzers reach {percent:.1} %")),
-        Seen::Reached(percent) => {
-            ("FAILED", format!("the fuzzers reach {percent:.1} %, and {GOAL:.0} % is the least"))
-        }
-        Seen::NotHere(why) => ("skipped", why),
-    })
 }
 
 fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
@@ -118,8 +104,8 @@ fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
 fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(failed)?;
-    // Dependencies have no counters, and are those of the tests: cargo calls this for the crates of the
-    // workspace alone, and keeps what it makes apart.
+    // Dependencies have no counters, and are those of the tests. Cargo calls this wrapper for the crates of the
+    // workspace alone, and keeps its output apart.
     let wrapper = folder.join("rustc");
     fs::write(&wrapper, WRAPPER).map_err(failed)?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(failed)?;
@@ -132,10 +118,11 @@ fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
         .directory(root())
         .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
         .env("CARGO_ENCODED_RUSTFLAGS", "")
-        // Otherwise inlined functions of other crates have counters that the report does not find: of 57 lines of core's
-        // channel/line.rs it has 10 as reached, and 54 of 54 so. CI turns this off for all else.
+        // Otherwise inlined functions of other crates have counters that the report does not find. Of 57 lines of
+        // core's channel/line.rs it counts 10 as reached; with this setting it counts 54 of 54. CI turns this off for
+        // everything else.
         .env("CARGO_INCREMENTAL", "1")
-        // Build scripts and macros of the workspace's own would leave profiles where they ran.
+        // Build scripts and macros of the workspace would otherwise leave profiles in their working folders.
         .env("LLVM_PROFILE_FILE", "/dev/null")
         .limit(LIMIT);
     let built = Artifacts::of(run, "the fuzzers")?;

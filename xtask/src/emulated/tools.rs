@@ -9,12 +9,10 @@ use crate::debs::{self, Outcome, Store, failed};
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 
-/// Debian's release with the emulator.
-const NEWER_RELEASE: &str = "trixie";
 /// The compiler, and its sources.
 const COMPILER: &str = "rustc-web";
 const SOURCES: &str = "rust-web-src";
-/// The linker. That of Debian 12 (`lld`) does not shorten calls as riscv64's libraries ask it to.
+/// The linker. Debian 12's default (`lld`) does not shorten calls as riscv64's libraries require.
 const LINKER: &str = "lld-22";
 const LINKERS_PROGRAM: &str = "usr/bin/ld.lld-22";
 /// The folder of a compiler's standard libraries.
@@ -23,7 +21,7 @@ pub(super) const RUSTLIB: &str = "usr/lib/rustlib";
 const PROGRAMS: [&str; 4] = ["clang", "apt-get", "apt-cache", "dpkg-deb"];
 
 /// The tools for all platforms.
-pub(super) struct Tools<'i> {
+pub(crate) struct Tools<'i> {
     /// Folders of unpacked packages: the emulator, and the compiler with its linker.
     emulator: PathBuf,
     compiler: PathBuf,
@@ -33,15 +31,15 @@ pub(super) struct Tools<'i> {
 
 /// The folders of a platform.
 pub(super) struct Folders {
-    /// That with which programs are linked.
+    /// The folder with which programs are linked.
     pub(super) link: PathBuf,
-    /// That in which the emulator finds a program's libraries.
+    /// The folder in which the emulator finds a program's libraries.
     pub(super) run: PathBuf,
 }
 
 impl<'i> Tools<'i> {
     /// Gets the tools; or the reason why they are not available.
-    pub(super) fn get(folder: &Path, interrupt: &'i Interrupt) -> Result<Outcome<Tools<'i>>, Failed> {
+    pub(crate) fn get(folder: &Path, interrupt: &'i Interrupt) -> Result<Outcome<Tools<'i>>, Failed> {
         if !cfg!(target_arch = "x86_64") {
             return Ok(Outcome::Missing("only on x86-64".to_owned()));
         }
@@ -53,16 +51,16 @@ impl<'i> Tools<'i> {
                 "apt has no mirror of Debian's, from which the emulator comes".to_owned(),
             ));
         };
-        let sources = debs::source(&mirror, NEWER_RELEASE);
+        let sources = debs::source(&mirror, debs::NEWER_RELEASE);
         let newer = Store::viewing(&folder.join("newer"), None, Some(&sources), interrupt)?;
-        let emulator = match unpacked(&newer, "emulator", &[&["download", "qemu-user"]])? {
+        let emulator = match newer.unpacked("emulator", &[&["download", "qemu-user"]])? {
             Outcome::Here(emulator) => emulator,
             Outcome::Missing(why) => return Ok(Outcome::Missing(format!("no emulator: {why}"))),
         };
         let own = Store::new(&folder.join("own"), interrupt);
         let library = own.with_dependencies(&[STANDARD_LIBRARY, LINKER])?;
         let library: Vec<&str> = library.iter().map(String::as_str).collect();
-        let compiler = match unpacked(&own, "compiler", &[&["download", COMPILER], &library])? {
+        let compiler = match own.unpacked("compiler", &[&["download", COMPILER], &library])? {
             Outcome::Here(compiler) => compiler,
             Outcome::Missing(why) => return Ok(Outcome::Missing(format!("no compiler: {why}"))),
         };
@@ -84,7 +82,7 @@ impl<'i> Tools<'i> {
         self.compiler.join(LINKERS_PROGRAM)
     }
 
-    /// Has `run`, of cargo, use the compiler.
+    /// Makes `run`, a run of cargo, use the compiler.
     pub(super) fn with_compiler<'r>(&self, run: Run<'r>) -> Run<'r> {
         let usr = self.compiler();
         run.env("RUSTC", usr.join("bin/rustc"))
@@ -92,8 +90,8 @@ impl<'i> Tools<'i> {
             .env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"))
     }
 
-    /// Gets the libraries of `platform`; or the reason why they are not available. Puts its standard library where
-    /// the compiler looks for it.
+    /// Gets the libraries of `platform`; or the reason why they are not available. Puts its standard library into the
+    /// folder where the compiler looks for it.
     pub(super) fn libraries(
         &self,
         platform: &Platform,
@@ -103,11 +101,11 @@ impl<'i> Tools<'i> {
         let link = match platform.packages {
             Packages::OfPlatform { architecture, names } => {
                 let store = Store::viewing(&folder.join(architecture), Some(architecture), None, interrupt)?;
-                unpacked(&store, "libraries", &[&[&["download"], names].concat()])?
+                store.unpacked("libraries", &[&[&["download"], names].concat()])?
             }
             Packages::Cross { names, .. } => {
                 let name = format!("libraries-{}", platform.architecture());
-                unpacked(&self.own, &name, &[&[&["download"], names].concat()])?
+                self.own.unpacked(&name, &[&[&["download"], names].concat()])?
             }
         };
         let link = match link {
@@ -129,9 +127,10 @@ impl<'i> Tools<'i> {
         Ok(Outcome::Here(Folders { link, run }))
     }
 
-    /// The compiler's sources, put where the compiler looks for them; or the reason why they are not available.
+    /// The compiler's sources, put into the folder where the compiler looks for them; or the reason why they are not
+    /// available.
     pub(super) fn sources(&self) -> Result<Outcome<PathBuf>, Failed> {
-        let sources = unpacked(&self.own, "sources", &[&["download", SOURCES]])?;
+        let sources = self.own.unpacked("sources", &[&["download", SOURCES]])?;
         if let Outcome::Here(sources) = &sources {
             self.add_to_compiler(sources, "src")?;
         }
@@ -157,27 +156,15 @@ impl<'i> Tools<'i> {
         standard_library::built(platform, self, &sources, &version, &folder, interrupt).map(Outcome::Here)
     }
 
-    /// Adds `name`, a folder of the compiler's that lies in another package, to the compiler's own.
+    /// Adds `name`, one of the compiler's folders that lies in another package, to the compiler's own folder.
     fn add_to_compiler(&self, package: &Path, name: &str) -> Result<(), Failed> {
         let (from, to) = (package.join(RUSTLIB).join(name), self.compiler.join(RUSTLIB).join(name));
         match fs::read_link(&to) {
             Ok(linked) if linked == from => return Ok(()),
-            // Of a folder that was moved or copied.
+            // This link is left from before the folder was moved or copied.
             Ok(_) => fs::remove_file(&to).map_err(|error| failed(&to, error))?,
             Err(_) => {}
         }
         std::os::unix::fs::symlink(&from, &to).map_err(|error| failed(&to, error))
     }
-}
-
-/// Unpacks the packages of several `apt-get` commands into one folder.
-fn unpacked(store: &Store<'_>, name: &str, commands: &[&[&str]]) -> Result<Outcome<PathBuf>, Failed> {
-    let mut files = Vec::new();
-    for command in commands {
-        match store.fetch(command)? {
-            Outcome::Here(more) => files.extend(more),
-            Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
-        }
-    }
-    store.unpack(name, &files).map(Outcome::Here)
 }

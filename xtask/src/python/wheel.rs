@@ -14,7 +14,7 @@ use crate::workspace::{Workspace, root};
 /// Limit for a release build on a slow or busy machine.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// Limit for a look into the wheel, or a link.
+/// Limit for reading the wheel, or making a link.
 const SHORT: Duration = Duration::from_secs(60);
 
 /// maturin, for 64-bit x86.
@@ -34,7 +34,7 @@ const ZIG: Set<'_> = Set {
 /// The oldest glibc that Rust supports.
 const OLDEST: &str = "2_17";
 
-/// Prints the newest version of glibc that a wheel's module asks for.
+/// Prints the newest version of glibc that a wheel's module requires.
 const NEWEST_GLIBC: &str = "
 import re, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel:
@@ -43,7 +43,7 @@ versions = re.findall(rb'\\bGLIBC_(\\d+)\\.(\\d+)', module)
 print('.'.join(map(str, max(tuple(map(int, version)) for version in versions))))
 ";
 
-/// Calls a target of its own by the installed package.
+/// Makes a link to a target in the same process, with the installed package.
 const TRIED: &str = "
 import farjump, sys, threading
 with farjump.Target('unix:' + sys.argv[1]) as target:
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     manylinux: Option<Glibc>,
 }
 
-/// The glibc that a wheel is for.
+/// The glibc for which a wheel is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Glibc {
     /// This machine's.
@@ -91,10 +91,10 @@ fn parse_glibc(text: &str) -> Result<Glibc, String> {
 /// When interrupted, or maturin is not available or fails.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let glibc = options.manylinux.clone().unwrap_or(Glibc::From(OLDEST.to_owned()));
-    let wheel = match built(&options.out, &glibc, &[], interrupt)? {
+    let wheel = match built(&options.out, &glibc, Profile::Release, interrupt)? {
         Err(why) if options.manylinux.is_none() => {
             say!("{why}\nThis machine's glibc is taken.");
-            built(&options.out, &Glibc::System, &[], interrupt)?
+            built(&options.out, &Glibc::System, Profile::Release, interrupt)?
         }
         built => built,
     };
@@ -112,7 +112,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     tried(&wheel, interrupt)
 }
 
-/// Installs the wheel in a new environment of each interpreter, and makes a link with it. Returns whether all did.
+/// Installs the wheel in a new environment of each interpreter, and makes a link with it. Returns whether all
+/// succeeded.
 fn tried(wheel: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
     let folder = Workspace::load(false, interrupt)?.target().join("python");
     let made = tempfile::tempdir_in(&folder).map_err(failed(&folder))?;
@@ -141,15 +142,23 @@ fn tried(wheel: &Path, interrupt: &Interrupt) -> Result<bool, Failed> {
     Ok(all)
 }
 
-/// Builds the wheel into `out`, with these settings of cargo's, and returns its path. `Err` inside says why maturin or
-/// Zig is not available.
+/// A profile of cargo's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Profile {
+    /// For users.
+    Release,
+    /// For tests: it takes the crates of others that the other tests take, too.
+    Dev,
+}
+
+/// Builds the wheel into `out`, and returns its path. `Err` inside says why maturin or Zig is not available.
 ///
 /// # Errors
 /// When interrupted, or maturin fails.
 pub(super) fn built(
     out: &Path,
     glibc: &Glibc,
-    settings: &[(&str, &str)],
+    profile: Profile,
     interrupt: &Interrupt,
 ) -> Result<Result<PathBuf, String>, Failed> {
     let maturin = match MATURIN.folder(|_| Ok(()), interrupt)? {
@@ -165,12 +174,12 @@ pub(super) fn built(
     };
     let folder = Workspace::load(false, interrupt)?.target().join("python");
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
-    // A folder of its own shows the name of what was built.
+    // A folder of its own shows the name of the built wheel.
     let made = tempfile::tempdir_in(&folder).map_err(failed(&folder))?;
     let run = Run::new(maturin, interrupt).directory(root()).limit(LIMIT);
-    let run = run.args(["build", "--release", "--locked", "--manifest-path", "python/Cargo.toml", "--out"]);
-    let run = settings.iter().fold(run, |run, (name, value)| run.env(name, value));
-    let run = run.args([made.path()]).env("CARGO_TERM_QUIET", "true");
+    let run = run.args(["build", "--locked", "--manifest-path", "python/Cargo.toml"]);
+    let run = if profile == Profile::Release { run.args(["--release"]) } else { run };
+    let run = run.args(["--out"]).args([made.path()]).env("CARGO_TERM_QUIET", "true");
     let run = match (glibc, zig) {
         (Glibc::From(version), Some(zig)) => {
             let run = run.args(["--zig", "--compatibility", &format!("manylinux_{version}")]);

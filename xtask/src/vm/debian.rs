@@ -1,10 +1,9 @@
 //! Contents of the virtual machines: packages of the distribution.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::debs::{Outcome, Store};
-use crate::process::{Failed, Run};
+use crate::process::Failed;
 
 /// Packages of a machine, besides their dependencies. Debian 12's names.
 const USERLAND: [&str; 10] = [
@@ -23,9 +22,6 @@ const USERLAND: [&str; 10] = [
 /// Packages that depend on the newest kernel of a series; any of them will do.
 const KERNELS: [&str; 3] = ["linux-image-amd64", "linux-image-6.1-amd64", "linux-image-6.12-amd64"];
 
-/// Limit for apt's planning.
-const THINK: Duration = Duration::from_secs(60);
-
 /// A kernel, unpacked.
 #[derive(Debug)]
 pub(super) struct Kernel {
@@ -38,49 +34,46 @@ pub(super) struct Kernel {
 }
 
 impl Store<'_> {
-    /// The root file system of the machines; or why there is none.
+    /// The root file system of the machines; or the reason why there is none.
     ///
     /// # Errors
-    /// Interrupted, or a package that cannot be unpacked.
+    /// When interrupted, or a package cannot be unpacked.
     pub(super) fn userland(&self) -> Result<Outcome<PathBuf>, Failed> {
         let arguments = self.with_dependencies(&USERLAND)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let files = match self.fetch(&arguments)? {
-            Outcome::Here(files) => files,
-            Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
-        };
-        self.unpack("userland", &files).map(Outcome::Here)
+        self.unpacked("userland", &[&arguments])
     }
 
-    /// The newest kernel of a series (`6.1`); or why there is none.
+    /// The newest kernel of a series (`6.1`); or the reason why there is none.
     ///
     /// # Errors
-    /// Interrupted, or a package that cannot be unpacked.
+    /// When interrupted, or a package cannot be unpacked.
     pub(super) fn kernel(&self, series: &str) -> Result<Outcome<Kernel>, Failed> {
-        let ended = Run::new("apt-cache", self.interrupt)
-            .args(["depends"])
-            .args(KERNELS)
-            .limit(THINK)
-            .quiet()
-            .run()?;
-        let Some(package) = kernel_of(series, &ended.output) else {
+        let depends = self.depends(&KERNELS)?;
+        let Some(package) = kernel_of(series, &depends) else {
             let names = KERNELS.join(" nor ");
             return Ok(Outcome::Missing(format!(
                 "apt knows no kernel {series}: neither {names} depends on one (apt-get update may help, as root)"
             )));
         };
-        let files = match self.fetch(&["download", package])? {
-            Outcome::Here(files) => files,
+        let root = match self.unpacked(&format!("kernel-{series}"), &[&["download", package]])? {
+            Outcome::Here(root) => root,
             Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
         };
-        let root = self.unpack(&format!("kernel-{series}"), &files)?;
         let release = package.trim_start_matches("linux-image-").to_owned();
         Ok(Outcome::Here(Kernel { series: series.to_owned(), release, root }))
     }
 }
 
+impl Kernel {
+    /// The kernel's file, still packed.
+    pub(super) fn file(&self) -> PathBuf {
+        self.root.join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+}
+
 /// The kernel of a series on which one of the packages in the output of `apt-cache depends` depends.
-fn kernel_of<'o>(series: &str, output: &'o str) -> Option<&'o str> {
+pub(super) fn kernel_of<'o>(series: &str, output: &'o str) -> Option<&'o str> {
     let begins = format!("linux-image-{series}.");
     output
         .lines()

@@ -12,17 +12,18 @@ use crate::workspace::{Workspace, root};
 /// The beginning of the record's rows over RDMA devices.
 const OF_DEVICES: &str = "{\"transport\":\"verbs-";
 
-/// Counts, and compares or records; `true` on success.
+/// Counts, and compares or records. Returns `true` on success.
 ///
 /// # Errors
 /// When interrupted, or a part of the project cannot be built.
 pub(crate) fn run(records: bool, interrupt: &Interrupt) -> Result<bool, Failed> {
     let (kernel, only) = (Some(KERNELS[1].to_owned()), Some(HOT_PATH.to_owned()));
-    let counted = super::run(&Options { kernel, only, ..Options::default() }, interrupt)?;
+    // Over both transports.
+    let counted = super::run(&Options { kernel, only, whole: true, ..Options::default() }, interrupt)?;
     if records { record(interrupt) } else { Ok(counted) }
 }
 
-/// Writes the rows that a machine has counted into the record. `false` if it has counted none.
+/// Writes the rows that a machine has counted into the record. Returns `false` if it has counted none.
 fn record(interrupt: &Interrupt) -> Result<bool, Failed> {
     let file = root().join(guard::RECORD);
     let failed = |file: &Path| {
@@ -61,7 +62,7 @@ fn with_rows(record: &str, counted: &[&str]) -> String {
 /// The console of the last machine with the kernel on which this counts.
 ///
 /// # Errors
-/// None was started.
+/// When none was started.
 fn log(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
     let folder = Workspace::load(false, interrupt)?.target().join("vm");
     let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));

@@ -93,26 +93,29 @@ done
 here=$(told vm.here) there=$(told vm.there) device=$(told vm.device)
 export HERE="$here" THERE="${there:-$here}"
 ip link set lo up
-if [ -z "$there" ]; then
-    ip link add "$device" type dummy
-else
-    # The cable. Its driver may still be at work.
-    for _ in $(seq 60); do
-        [ -e "/sys/class/net/$device" ] && break
-        sleep 1
-    done
-fi
-[ -e "/sys/class/net/$device" ] || lacks "$device"
-# An interface without IPv6 addresses that are still being tried.
-echo 0 >"/proc/sys/net/ipv6/conf/$device/accept_dad"
-ip addr add "$here/24" dev "$device"
-ip link set "$device" up
-rdma link add rxe0 type rxe netdev "$device" || lacks rxe0
-chmod 666 /dev/infiniband/*
-if [ -n "$there" ]; then
-    # Whether the cable carries anything, both ways.
-    hear
-    tell 0 90 && await 0 30 || lacks "other machine"
+# A machine of aarch64 has none (pages.rs).
+if [ -n "$device" ]; then
+    if [ -z "$there" ]; then
+        ip link add "$device" type dummy
+    else
+        # The cable. Its driver may still be at work.
+        for _ in $(seq 60); do
+            [ -e "/sys/class/net/$device" ] && break
+            sleep 1
+        done
+    fi
+    [ -e "/sys/class/net/$device" ] || lacks "$device"
+    # An interface without IPv6 addresses that are still being tried.
+    echo 0 >"/proc/sys/net/ipv6/conf/$device/accept_dad"
+    ip addr add "$here/24" dev "$device"
+    ip link set "$device" up
+    rdma link add rxe0 type rxe netdev "$device" || lacks rxe0
+    chmod 666 /dev/infiniband/*
+    if [ -n "$there" ]; then
+        # Whether the cable carries anything, both ways.
+        hear
+        tell 0 90 && await 0 30 || lacks "other machine"
+    fi
 fi
 # The kernel was booted with one processor (machine.rs). Its first connections change its code too.
 echo 1 >/sys/devices/system/cpu/cpu1/online || lacks "second processor"

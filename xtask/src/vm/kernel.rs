@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::debian::Kernel;
 use crate::process::{Failed, Interrupt, Run};
 
-/// Modules that are loaded, after their dependencies; built-in ones are missing. rdma_rxe requests crc32 by
-/// name when a device is made, which no module's list shows.
+/// Modules that are loaded, after their dependencies; built-in ones are missing. rdma_rxe requests crc32 by name when
+/// a device is made, which no module's list shows.
 const MODULES: [&str; 7] =
     ["virtio_pci", "virtio_net", "dummy", "veth", "crc32_generic", "crc32_pclmul", "rdma_rxe"];
 
@@ -25,13 +25,12 @@ pub(super) struct Module {
 }
 
 impl Kernel {
-    /// Writes the kernel to `into` as an ELF file, which QEMU boots at once: self-extraction would cost it
-    /// seconds.
+    /// Writes the kernel to `into` as an ELF file, which QEMU boots at once: self-extraction would cost it seconds.
     ///
     /// # Errors
-    /// Its compression is unknown, or the file cannot be written.
+    /// When its compression is unknown, or the file cannot be written.
     pub(super) fn unpack(&self, into: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
-        let path = self.root.join("boot").join(format!("vmlinuz-{}", self.release));
+        let path = self.file();
         let packed = read(&path)?;
         for (magic, program) in COMPRESSIONS {
             let begins = packed.windows(magic.len()).enumerate().filter(|(_, bytes)| bytes == &magic);
@@ -48,7 +47,7 @@ impl Kernel {
     /// The modules in loading order.
     ///
     /// # Errors
-    /// A requested one is missing, or cannot be read.
+    /// When a requested module is missing, or cannot be read.
     pub(super) fn modules(&self, interrupt: &Interrupt) -> Result<Vec<Module>, Failed> {
         let folder = self.root.join("lib/modules").join(&self.release);
         let folder = if folder.is_dir() {
@@ -71,7 +70,7 @@ impl Kernel {
     }
 }
 
-/// Modules being put in order.
+/// Modules while they are put in order.
 struct Order<'i> {
     files: HashMap<String, PathBuf>,
     interrupt: &'i Interrupt,
@@ -122,7 +121,7 @@ fn module_of(path: &Path) -> Option<String> {
     matches!(rest, "" | ".xz" | ".zst").then(|| name.replace('-', "_"))
 }
 
-/// Notes the files of all modules below `folder`.
+/// Records the files of all modules below `folder`.
 fn find(folder: &Path, files: &mut HashMap<String, PathBuf>) -> Result<(), Failed> {
     let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -136,7 +135,7 @@ fn find(folder: &Path, files: &mut HashMap<String, PathBuf>) -> Result<(), Faile
     Ok(())
 }
 
-/// The output of `program` for these bytes. Bytes behind the packed part make it complain, which does not
+/// The output of `program` for these bytes. The program complains of bytes behind the packed part, which does not
 /// matter.
 fn unpack(packed: &[u8], program: &[&str], interrupt: &Interrupt) -> Result<Vec<u8>, Failed> {
     let folder =
@@ -144,7 +143,7 @@ fn unpack(packed: &[u8], program: &[&str], interrupt: &Interrupt) -> Result<Vec<
     let (from, into) = (folder.path().join("packed"), folder.path().join("unpacked"));
     write(&from, packed)?;
     let line = format!("{} <packed >unpacked 2>/dev/null", program.join(" "));
-    // It writes its result, and then complains: its status has no meaning.
+    // The program writes its result, and then complains: its status has no meaning.
     Run::new("sh", interrupt).args(["-c", &line]).directory(folder.path()).quiet().run()?;
     read(&into)
 }

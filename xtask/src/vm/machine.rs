@@ -1,4 +1,4 @@
-//! One virtual machine: QEMU without KVM, because a machine that is itself virtual may have none that works.
+//! One virtual machine: QEMU without KVM, because a machine that is itself virtual may have no KVM that works.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,51 +11,61 @@ use crate::process::{Failed, Interrupt, Run};
 /// QEMU.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
+/// The hardware of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hardware<'a> {
+    /// A PC with an RDMA device.
+    Pc,
+    /// A machine of aarch64 without devices, and QEMU's program for it.
+    Arm(&'a Path),
+}
+
 /// Parts of a machine.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
-    /// The kernel, an ELF file.
+    pub(super) hardware: Hardware<'a>,
+    /// The kernel: of a PC, an ELF file.
     pub(super) kernel: &'a Path,
     /// Its file system.
     pub(super) initramfs: &'a Path,
     /// File for its console.
     pub(super) log: &'a Path,
-    /// Prefix of each line of it that is shown.
+    /// Prefix of each shown line of the console.
     pub(super) mark: &'a str,
-    /// The part of it that is shown.
+    /// The part of the output that is shown.
     pub(super) shown: Shown,
-    /// The cable to another machine, this machine's side, and whether either has ended before all was done.
+    /// The cable to another machine, this machine's part, and whether either has ended before all was done.
     pub(super) pair: Option<(OwnedFd, Side, &'a AtomicBool)>,
     /// Time limit once it is up.
     pub(super) limit: Duration,
 }
 
-/// Time limit until it is up. It takes three seconds, ten under load, and waits for its cable and for the other
-/// machine within.
+/// Time limit until the machine is up. It takes three seconds, ten under load. Within this time it also waits for its
+/// cable and for the other machine.
 const BOOT: Duration = Duration::from_secs(180);
 
 /// The part of a machine's output that is shown while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Shown {
-    /// Its console, from its own first line on.
+    /// The console, from the machine's first own line on.
     Console,
-    /// Its commands as they end, with these names by their numbers.
+    /// The commands as they end, with these names by their numbers.
     Commands(Vec<String>),
     /// Nothing.
     Nothing,
 }
 
-/// Which of two machines.
+/// One of two machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
-    /// The one that makes requests.
+    /// The machine that makes requests.
     Asks,
-    /// The one that serves.
+    /// The machine that serves.
     Serves,
 }
 
 impl Side {
-    /// Its name in output.
+    /// The machine's name in output.
     pub(super) fn word(self) -> &'static str {
         match self {
             Side::Asks => "asks",
@@ -78,26 +88,39 @@ impl Side {
     }
 }
 
-/// The processor. Without SMAP: with it QEMU before 9.1 rejects the `iretq` by which farjump serialises. With
-/// four levels of page tables, which take less walking. Without fast string instructions: QEMU executes
-/// `rep movsb` byte by byte; if the processor does not announce it, the kernel, and with it the device,
-/// copies eight bytes at a time.
+/// The processor. Without SMAP: with it QEMU before 9.1 rejects the `iretq` by which farjump serialises. With four
+/// levels of page tables, which take less walking. Without fast string instructions: QEMU executes `rep movsb` byte
+/// by byte. If the processor does not announce it, the kernel, and with it the device, copies eight bytes at a time.
 const PROCESSOR: &str = "max,la57=off,smap=off,erms=off,fsrm=off";
 
 impl Machine<'_> {
-    /// Boots it, and waits until it is off.
+    /// Boots the machine, and waits until it is off.
     ///
     /// # Errors
-    /// Interrupted, or there is no QEMU. The log shows a machine that does not finish.
+    /// When interrupted, or there is no QEMU. If the machine does not finish, the log shows it.
     pub(super) fn run(self, interrupt: &Interrupt) -> Result<Log, Failed> {
         let log = self.log.display();
-        let mut options = format!(
-            "-machine q35 -accel tcg,thread=multi -cpu {PROCESSOR} -smp 2 -m 1536 -nodefaults -no-user-config \
-             -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=0x04 -serial chardev:console"
-        );
-        let own = match &self.pair {
-            None => "vm.here=10.9.0.1 vm.device=dummy0".to_owned(),
-            Some((_, side, _)) => {
+        let mut options =
+            "-accel tcg,thread=multi -smp 2 -nodefaults -no-user-config -display none -no-reboot \
+                           -serial chardev:console"
+                .to_owned();
+        // The status with which QEMU ends if all is done: a PC writes the value 0 to a port, which QEMU shifts, and adds 1.
+        let (program, done) = match self.hardware {
+            Hardware::Pc => {
+                options += &format!(
+                    " -machine q35 -cpu {PROCESSOR} -m 1536 -device isa-debug-exit,iobase=0xf4,iosize=0x04"
+                );
+                (Path::new(QEMU), 1)
+            }
+            Hardware::Arm(program) => {
+                options += " -machine virt -cpu max -m 3072";
+                (program, 0)
+            }
+        };
+        let own = match (&self.pair, self.hardware) {
+            (None, Hardware::Arm(_)) => "console=ttyAMA0".to_owned(),
+            (None, Hardware::Pc) => "console=ttyS0 vm.here=10.9.0.1 vm.device=dummy0".to_owned(),
+            (Some((_, side, _)), _) => {
                 let there = if *side == Side::Asks { Side::Serves } else { Side::Asks };
                 let serves = if *side == Side::Serves { "yes" } else { "no" };
                 // The cable is standard input: the only descriptor that a child inherits without unsafe code.
@@ -106,20 +129,20 @@ impl Machine<'_> {
                     side.number()
                 );
                 let (here, there) = (side.address(), there.address());
-                format!("vm.here={here} vm.there={there} vm.serves={serves} vm.device=eth0")
+                format!("console=ttyS0 vm.here={here} vm.there={there} vm.serves={serves} vm.device=eth0")
             }
         };
-        // The frequency: an emulated machine measures a wrong one when this one is busy, and its clock then
-        // runs fast. One processor: a kernel patches its own code while it boots and makes devices, and QEMU
-        // before 8.1 may keep a translation of the breakpoint in between if another processor runs meanwhile.
-        // The kernel then panics ("Oops: int3") or stands still. init.sh starts the second processor.
-        // Not `quiet`: the messages show where a kernel stands still.
+        // The frequency: an emulated machine measures a wrong one when this one is busy, and its clock then runs
+        // fast. One processor: a kernel patches its own code while it boots and makes devices. If another processor
+        // runs meanwhile, QEMU before 8.1 may keep a translation of the breakpoint in between. The kernel then panics
+        // ("Oops: int3") or stands still. init.sh starts the second processor. Not `quiet`: the messages show where a
+        // kernel stands still.
         let append = format!(
-            "console=ttyS0 maxcpus=1 panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
+            "maxcpus=1 panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
              random.trust_cpu=on {own}",
             kilohertz()
         );
-        let run = Run::new(QEMU, interrupt)
+        let run = Run::new(program, interrupt)
             .args(options.split_whitespace())
             .args(["-chardev", &format!("file,id=console,path=/dev/stdout,logfile={log}")])
             .args([
@@ -137,7 +160,7 @@ impl Machine<'_> {
             Shown::Commands(names) => run.showing(naming(self.mark.to_owned(), names)),
             Shown::Nothing => run.quiet(),
         };
-        // An earlier machine's console would be read as this one's if QEMU did not get that far.
+        // If QEMU fails early, an earlier machine's console would be read as this one's.
         if let Err(error) = std::fs::remove_file(self.log)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -149,14 +172,13 @@ impl Machine<'_> {
         };
         let read = match run.run() {
             Ok(ended) => {
-                // The value 0 written to the port: QEMU shifts it and adds 1.
                 let why =
-                    (ended.status.code() != Some(1)).then(|| format!("QEMU ended with {}", ended.status));
+                    (ended.status.code() != Some(done)).then(|| format!("QEMU ended with {}", ended.status));
                 Log::read(&ended.output, why)
             }
             Err(Failed::Because(why)) => {
                 let text = std::fs::read(self.log).unwrap_or_default();
-                // Without its arguments, which are shown above.
+                // Without QEMU's arguments, which are shown above.
                 let why = why.rsplit_once("` ").map_or(why.clone(), |(_, how)| format!("QEMU {how}"));
                 Log::read(&String::from_utf8_lossy(&text), Some(why))
             }
@@ -165,14 +187,14 @@ impl Machine<'_> {
         if let Some(why) = &read.broke {
             let mark = self.mark;
             say!("{mark}{why}; the end of its console:\n{}", read.last_lines(mark));
-            // The other one would wait for it.
+            // Otherwise the other machine would wait for this one.
             other.iter().for_each(|other| other.store(true, Ordering::Relaxed));
         }
         Ok(read)
     }
 }
 
-/// Shows all but what the kernel prints before the machine has a word.
+/// Shows all lines except the kernel's before the machine's own first line.
 fn from_own_lines() -> impl FnMut(&str) -> bool + 'static {
     let mut has_begun = false;
     move |line| {
@@ -201,7 +223,7 @@ fn naming(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'stati
     }
 }
 
-/// The frequency of this machine's time stamp counter, which an emulated machine has too, in kHz.
+/// The frequency of this machine's time stamp counter in kHz. An emulated machine has this counter, too.
 #[cfg(target_arch = "x86_64")]
 fn kilohertz() -> u128 {
     let now = || {

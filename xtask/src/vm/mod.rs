@@ -1,17 +1,19 @@
 //! `cargo xtask vm-test`: virtual machines with an RDMA device in software (Linux's Soft-RoCE), and the tests
 //! in them.
 //!
-//! `debian.rs` gets packages, `kernel.rs` and `initramfs.rs` make bootable files of them, `machine.rs` boots
-//! them, `init.sh` is the machine's first process, `table.rs` has its commands and `setting.sh` their common
-//! beginning, and `log.rs` reads its output. `docs/vm-test.md` describes it for people.
+//! `debian.rs` gets packages, and `kernel.rs` and `initramfs.rs` make bootable files of them. `machine.rs` boots
+//! these. `init.sh` is the machine's first process. `table.rs` has its commands, and `setting.sh` their common
+//! beginning. `log.rs` reads its output. `docs/vm-test.md` describes all of it for people.
 
 mod debian;
 pub(crate) mod hot_path;
 mod initramfs;
 mod kernel;
 mod log;
+mod long_pages;
 mod machine;
 mod newer;
+pub(crate) mod pages;
 mod table;
 
 use std::fs;
@@ -32,16 +34,16 @@ use crate::workspace::{Workspace, built_as_for_tests, root};
 use debian::Kernel;
 use initramfs::Archive;
 use log::{Log, Verdict};
-use machine::{Machine, QEMU, Shown, Side};
+use machine::{Hardware, Machine, QEMU, Shown, Side};
 use table::{Command, KERNELS};
 
-/// The programs that it needs, besides apt.
+/// The programs that the chore needs, besides apt.
 const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
 
 /// The programs of this workspace that machines run.
 const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
 
-/// Their name in counts.
+/// The machines' name in counts.
 pub(crate) const NAME: &str = "virtual machines";
 
 /// Limit for ending a machine, besides its commands.
@@ -79,7 +81,7 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// Runs the chore; `true` if nothing failed.
+/// Runs the chore. Returns `true` if nothing failed.
 ///
 /// # Errors
 /// When interrupted, or a part of the project cannot be built.
@@ -117,7 +119,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     };
     let newer = match newer::get(interrupt)? {
         Ok(newer) => Some(newer),
-        // Tests that need it report that they are skipped; the reason is here.
+        // Tests that need it report that they are skipped; the reason is reported here.
         Err(why) => {
             tally.skipped.push(("virtual machines, a newer UCX".to_owned(), why));
             None
@@ -168,7 +170,7 @@ fn impossible() -> Option<String> {
 struct Job {
     /// The files, and their names in the machine.
     files: Vec<(String, PathBuf)>,
-    /// Folder of the files that were made for this.
+    /// Folder of the files that were made for these machines.
     _made: tempfile::TempDir,
 }
 
@@ -191,10 +193,13 @@ impl Job {
         let built = built_as_for_tests(&chosen, interrupt)?;
         let mut programs =
             BUILT.iter().map(|program| built.program(program)).collect::<Result<Vec<_>, _>>()?;
-        programs.push(guard::build(interrupt)?);
+        // This program takes longer to build than the others, and only the table of all tests has its line.
+        if options.whole {
+            programs.push(guard::build(interrupt)?);
+        }
         for program in &programs {
             let name = program.file_name().unwrap_or_default();
-            // Nine tenths of it are for debuggers.
+            // Nine tenths of the program are debug information.
             let stripped = made.path().join(name);
             let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
             succeed(strip.quiet(), "strip failed")?;
@@ -236,8 +241,8 @@ struct Bench<'i> {
 }
 
 impl Bench<'_> {
-    /// Runs a machine for each kernel, at the same time, because each alone leaves a processor of this
-    /// machine idle. One after the other for a user's own command, which may be a measurement.
+    /// Runs a machine for each kernel. They run at the same time, because each alone leaves a processor of this
+    /// machine idle. With a user's own command, which may be a measurement, they run one after the other.
     fn each(&self, kernels: &[Kernel], options: &Options) -> Vec<Result<Tally, Failed>> {
         if kernels.len() < 2 || !options.command.is_empty() {
             return kernels.iter().map(|kernel| self.alone(kernel, "", options)).collect();
@@ -249,7 +254,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs a machine, with `mark` before each line of it that is shown.
+    /// Runs a machine, with `mark` before each of its shown lines.
     fn alone(&self, kernel: &Kernel, mark: &str, options: &Options) -> Result<Tally, Failed> {
         let name = format!("virtual machine, {}", kernel.release);
         let commands =
@@ -266,6 +271,7 @@ impl Bench<'_> {
             |read: &Log| again(&[read]),
             || {
                 let machine = Machine {
+                    hardware: Hardware::Pc,
                     kernel: &parts.kernel,
                     initramfs: &parts.initramfs,
                     log: &log,
@@ -300,11 +306,12 @@ impl Bench<'_> {
             let machine = |at: usize, end: UnixStream| {
                 let side = sides[at].1;
                 let machine = Machine {
+                    hardware: Hardware::Pc,
                     kernel: &parts[at].kernel,
                     initramfs: &parts[at].initramfs,
                     log: &logs[at],
                     mark: &format!("{:6} | ", side.word()),
-                    // The other side's output is the same on success.
+                    // On success the other machine's output is the same.
                     shown: if side == Side::Asks { options.shown(&commands) } else { Shown::Nothing },
                     pair: Some((OwnedFd::from(end), side, &broke)),
                     limit: limit(&commands),
@@ -365,14 +372,14 @@ impl Bench<'_> {
     }
 }
 
-/// Why machines are to be booted once more: their failure says nothing of farjump. A test that failed is never
-/// run again.
+/// The reason for booting machines once more, if their failure has no cause in farjump. A failed test never runs
+/// again.
 fn again(machines: &[&Log]) -> Option<String> {
     if machines.iter().all(|log| !log.has_come_up()) {
         return Some("not up, and no line of farjump's has run".to_owned());
     }
-    // A program cannot make a kernel panic unless the kernel, or the processor that QEMU plays, has a defect.
-    // Seen once, of 6.12 while it allocated a packet: with flags that no processor can hold.
+    // A program cannot make a kernel panic unless the kernel, or QEMU's emulated processor, has a defect. Seen with
+    // 6.12 while it allocated a packet: flags that no processor can hold.
     let panic = machines.iter().find_map(|log| log.panic.as_deref())?;
     Some(format!("the kernel fell ({panic}), as the console's end above says"))
 }
