@@ -4,6 +4,8 @@
 mod bitcode;
 mod broken_tools;
 mod build;
+#[cfg(all(feature = "tcp", feature = "bitcode"))]
+mod cards;
 #[cfg(feature = "tcp")]
 mod clear;
 mod compile_for_peer;

@@ -1,4 +1,4 @@
-//! A target's end: starts the program, hands it jobs, and takes what it made. Never waits for it.
+//! The target's part: starts the program, hands it jobs, and takes the results. Never waits for the program.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,11 +18,11 @@ use rustix::net::{
 };
 
 use crate::find::{self, NotFound, Program};
-use crate::protocol::{self, Job, MAX_PACKET, Reply, Tier, Times};
+use crate::protocol::{self, Fault, Job, MAX_PACKET, Reply, Tier, Times};
 
 /// Time for which the program may be silent, besides the limit of a job.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Time after which a program that could not compile is started again.
+/// Time after which the target restarts a program that could not compile.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Most jobs that wait or are under way.
 pub const MAX_JOBS: usize = 256;
@@ -35,18 +35,20 @@ const END: Duration = Duration::from_millis(500);
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The program. `None`: the one in `FARJUMP_COMPILER`; otherwise `farjump_compiler` beside the running program, or in
-    /// `../libexec/farjump` from the folder of the library or program that farjump is in. One that was not named is run
-    /// only if it and its folder belong to root, this user or the owner of that library, and others cannot write them.
+    /// The program. `None`: the one in `FARJUMP_COMPILER`; otherwise `farjump_compiler` beside the running
+    /// program, or in `../libexec/farjump` from the folder of the library or program that farjump is in. A
+    /// program that was not named runs only under two conditions: it and its folder belong to root, this user
+    /// or the owner of that library, and no other user can write them.
     pub program: Option<PathBuf>,
     /// The library of LLVM. `None`: the one in `FARJUMP_LIBLLVM`; otherwise the newest that the dynamic linker finds, and
     /// if `RUSTC` names a compiler of Rust, that of its toolchain.
     pub llvm: Option<PathBuf>,
-    /// A folder of this user's alone in which images are kept for later runs. `None`: they are kept in memory alone.
+    /// A folder of this user alone, which keeps images for later runs. `None`: images are kept in memory
+    /// alone.
     pub cache: Option<PathBuf>,
     /// Time limit of a job.
     pub deadline: Duration,
-    /// Memory limit of a job, in bytes, besides what LLVM takes before it.
+    /// Memory limit of a job, in bytes, besides the memory that LLVM takes before it.
     pub memory: u64,
 }
 
@@ -69,26 +71,26 @@ pub struct Done {
 /// The reason why a job has failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// Whether the same job would fail again: it does not if only time, memory or the program were missing.
-    pub lasting: bool,
+    /// The kind of fault.
+    pub fault: Fault,
     /// The reason: a clause.
     pub text: String,
 }
 
 impl Failed {
     fn once(text: String) -> Failed {
-        Failed { lasting: false, text }
+        Failed { fault: Fault::Means, text }
     }
 }
 
 /// An image that was compiled.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Its bytes, which nothing has checked.
+    /// Bytes of the image, which nothing has checked.
     pub image: Vec<u8>,
-    /// Whether it is optimised.
+    /// Whether the image is optimised.
     pub optimised: bool,
-    /// Whether it was kept from an earlier job.
+    /// True if the image was kept from an earlier job.
     pub kept: bool,
     /// Durations of the job's steps.
     pub times: Times,
@@ -99,14 +101,14 @@ pub struct Compiled {
 pub struct Compiler {
     options: Options,
     running: Option<Running>,
-    /// When and why the program could not compile.
+    /// The time and the reason of the program's failure to compile.
     unable: Option<(Instant, String)>,
     /// The LLVM of the program, once it was started.
     llvm: Option<(u16, String)>,
     next: u64,
-    /// How often the program was started.
+    /// Number of starts of the program.
     starts: u64,
-    /// The process that it was made in.
+    /// The process that made this value.
     process: u32,
 }
 
@@ -117,7 +119,7 @@ struct Running {
     /// Bytes of the bitcode of jobs that have not ended, by their numbers.
     jobs: HashMap<u64, usize>,
     unsent: VecDeque<(Vec<u8>, OwnedFd)>,
-    /// When it was last heard of, or had nothing to do.
+    /// The time of the program's last message, or at which it last had nothing to do.
     heard: Instant,
 }
 
@@ -135,7 +137,7 @@ impl Compiler {
         }
     }
 
-    /// Its choices.
+    /// The choices of this compiler.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -143,7 +145,7 @@ impl Compiler {
     /// The program that is started.
     ///
     /// # Errors
-    /// There is none, or others could have put it there.
+    /// There is no program, or other users could have put it there.
     pub fn program(&self) -> Result<Program, NotFound> {
         find::program(self.options.program.as_deref())
     }
@@ -166,7 +168,7 @@ impl Compiler {
     /// Starts the program, and waits until it takes jobs, for `limit` at most. Without this the first job starts it.
     ///
     /// # Errors
-    /// The reason why it cannot compile: a clause.
+    /// The reason why the program cannot compile: a clause.
     pub fn start(&mut self, limit: Duration) -> Result<(), String> {
         let begun = Instant::now();
         self.run()?;
@@ -189,7 +191,7 @@ impl Compiler {
     /// Begins a job, and returns its number. Its result comes from [`Compiler::poll`].
     ///
     /// # Errors
-    /// The reason why it is not begun: a clause.
+    /// The reason why the job is not begun: a clause.
     pub fn submit(&mut self, tier: Tier, id: CodeId, cpu: &Cpu, bitcode: &[u8]) -> Result<u64, String> {
         if let Some((when, why)) = &self.unable {
             if when.elapsed() < AGAIN {
@@ -217,7 +219,7 @@ impl Compiler {
         }
         running.jobs.insert(number, bitcode.len());
         running.unsent.push_back((job.encode(), contents));
-        // An error shows when the program's end is read.
+        // An error shows when the end of the connection is read.
         running.send();
         Ok(number)
     }
@@ -243,9 +245,9 @@ impl Compiler {
                     self.unable = Some((Instant::now(), text.clone()));
                     break Some(text);
                 }
-                Ok(Some((Reply::Refused { number, lasting, text }, _))) => {
+                Ok(Some((Reply::Refused { number, fault, text }, _))) => {
                     running.jobs.remove(&number);
-                    done.push(Done { number, result: Err(Failed { lasting, text }) });
+                    done.push(Done { number, result: Err(Failed { fault, text }) });
                 }
                 Ok(Some((Reply::Image { number, optimised, kept, times }, contents))) => {
                     running.jobs.remove(&number);
@@ -273,8 +275,8 @@ impl Compiler {
         done
     }
 
-    /// The descriptor that becomes readable when results are here, and its number among those that this compiler had: a
-    /// program that is started again has another one. `None` while no program runs.
+    /// The descriptor that becomes readable when results are here, and its number among the descriptors that
+    /// this compiler had: a restarted program has another one. `None` while no program runs.
     pub fn descriptor(&self) -> Option<(BorrowedFd<'_>, u64)> {
         self.running.as_ref().map(|running| (running.socket.as_fd(), self.starts))
     }
@@ -282,7 +284,7 @@ impl Compiler {
 
 impl Drop for Compiler {
     fn drop(&mut self) {
-        // A forked child has a copy of what is its parent's.
+        // A forked child has a copy of its parent's value.
         if self.process != std::process::id()
             && let Some(running) = self.running.take()
         {
@@ -293,7 +295,7 @@ impl Drop for Compiler {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // That is the sign for it to end.
+        // The shutdown is the sign for the program to end.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
         let begun = Instant::now();
         while begun.elapsed() < END {
@@ -314,7 +316,7 @@ fn start(options: &Options) -> Result<Running, String> {
         || rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (own, other) = socket().map_err(|error| format!("no socket for the compiler: {error}"))?;
     let mut command = program.command();
-    // It runs in another folder. A bare name of a library is for the dynamic linker to find.
+    // It runs in another folder. The dynamic linker finds a library with a bare name.
     let from_here = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     if let Some(llvm) = &options.llvm {
         let is_bare = llvm.components().count() == 1;
@@ -345,7 +347,7 @@ impl Running {
             match rustix::net::sendmsg(&self.socket, &[IoSlice::new(packet)], &mut ancillary, flags) {
                 Ok(_) => drop(self.unsent.pop_front()),
                 Err(Errno::INTR) => {}
-                // Later, or never: then the end of the program is read.
+                // The rest is sent later, or never: then the end of the connection is read.
                 Err(_) => return,
             }
         }
@@ -374,7 +376,7 @@ impl Running {
         Ok(Some((Reply::decode(&packet[..len]).ok_or_else(other)?, contents)))
     }
 
-    /// How the program ended, whose end of the socket is closed.
+    /// Describes the end of the program, whose end of the socket is closed.
     fn end(&mut self) -> String {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(20) {

@@ -1,7 +1,7 @@
 //! Messages between a target and its compiler: packets over a socket (`SOCK_SEQPACKET`). Long contents travel beside
 //! them, in sealed memory (`memfd_create(2)`).
 //!
-//! Both ends are farjump's own programs, of one version: the first message says which.
+//! Both processes run farjump's own code, of one version: the first message names the version.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use farjump_core::image::CodeId;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 /// Version of these messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest packet, in bytes.
 pub const MAX_PACKET: usize = 16 << 10;
 /// Longest text in a packet, in bytes.
@@ -28,6 +28,38 @@ pub enum Tier {
     First,
     /// All of it, for the CPU.
     Optimised,
+}
+
+/// The kind of fault for which a job has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fault {
+    /// Time, memory, or the program itself: the same job may be done later.
+    Means,
+    /// The bitcode: it is damaged, or code that images cannot have.
+    Code,
+    /// The bitcode, which does not define `NAME_main`.
+    Main,
+    /// LLVM, which does not know the machine.
+    Machine,
+}
+
+impl Fault {
+    const ALL: [Fault; 4] = [Fault::Means, Fault::Code, Fault::Main, Fault::Machine];
+
+    /// Returns whether the same job would fail again.
+    pub fn is_lasting(self) -> bool {
+        self != Fault::Means
+    }
+
+    /// One byte.
+    pub(crate) fn encode(self) -> u8 {
+        self as u8
+    }
+
+    /// Decodes the result of [`Fault::encode`]; `None` for other bytes.
+    pub(crate) fn decode(byte: u8) -> Option<Fault> {
+        Fault::ALL.into_iter().find(|fault| fault.encode() == byte)
+    }
 }
 
 /// A job of the compiler. The bitcode travels beside it.
@@ -65,12 +97,12 @@ impl Times {
         [&mut self.fork, &mut self.parse, &mut self.compile, &mut self.link]
     }
 
-    /// Their sum.
+    /// The sum of the durations.
     pub fn total(mut self) -> Duration {
         self.all().iter().map(|time| **time).sum()
     }
 
-    /// 16 bytes: a word of microseconds each.
+    /// Encodes the durations as 16 bytes: a word of microseconds each.
     pub fn encode(mut self) -> [u8; 16] {
         let mut bytes = [0; 16];
         for (chunk, time) in bytes.chunks_exact_mut(4).zip(self.all()) {
@@ -79,7 +111,7 @@ impl Times {
         bytes
     }
 
-    /// What [`Times::encode`] gave.
+    /// Decodes the result of [`Times::encode`].
     pub fn decode(bytes: [u8; 16]) -> Times {
         let mut times = Times::default();
         for (chunk, time) in bytes.as_chunks::<4>().0.iter().zip(times.all()) {
@@ -92,22 +124,23 @@ impl Times {
 /// A message of the compiler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The first: it takes jobs. The version of its LLVM, as numbers and as a text that names the file.
+    /// The first message: the compiler takes jobs. Has the version of its LLVM, as a number and as a text
+    /// that names the file.
     Ready {
         /// Major version.
         llvm: u16,
         /// For people.
         text: String,
     },
-    /// In place of the first: it cannot compile, for this reason.
+    /// In place of [`Reply::Ready`]: the compiler cannot compile, for this reason.
     Unable(String),
     /// A job is done. The image travels beside it.
     Image {
         /// The job's number.
         number: u64,
-        /// Whether it is optimised.
+        /// Whether the image is optimised.
         optimised: bool,
-        /// Whether it was kept from an earlier job.
+        /// True if the image was kept from an earlier job.
         kept: bool,
         /// Durations.
         times: Times,
@@ -116,15 +149,15 @@ pub enum Reply {
     Refused {
         /// The job's number.
         number: u64,
-        /// Whether the same job would fail again.
-        lasting: bool,
+        /// The kind of fault.
+        fault: Fault,
         /// The reason, as a clause.
         text: String,
     },
 }
 
 impl Job {
-    /// The packet.
+    /// Encodes the job as a packet.
     pub fn encode(&self) -> Vec<u8> {
         let mut packet = vec![u8::from(self.tier == Tier::Optimised)];
         packet.extend(self.number.to_le_bytes());
@@ -135,7 +168,7 @@ impl Job {
         packet
     }
 
-    /// What [`Job::encode`] gave; `None` for other bytes.
+    /// Decodes the result of [`Job::encode`]; `None` for other bytes.
     pub fn decode(packet: &[u8]) -> Option<Job> {
         let (&[tier], rest) = packet.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
@@ -157,7 +190,7 @@ impl Job {
 const _: () = assert!(1 + 8 + 16 + 8 + 8 + cpu::MAX_LEN <= MAX_PACKET);
 
 impl Reply {
-    /// The packet.
+    /// Encodes the message as a packet.
     pub fn encode(&self) -> Vec<u8> {
         let short = |text: &str| text.bytes().take(MAX_TEXT).collect::<Vec<u8>>();
         match self {
@@ -169,13 +202,13 @@ impl Reply {
                 [&[2][..], &number.to_le_bytes(), &[(*optimised).into(), (*kept).into()], &times.encode()]
                     .concat()
             }
-            Reply::Refused { number, lasting, text } => {
-                [&[3][..], &number.to_le_bytes(), &[(*lasting).into()], &short(text)].concat()
+            Reply::Refused { number, fault, text } => {
+                [&[3][..], &number.to_le_bytes(), &[fault.encode()], &short(text)].concat()
             }
         }
     }
 
-    /// What [`Reply::encode`] gave; `None` for other bytes, also those of another version.
+    /// Decodes the result of [`Reply::encode`]; `None` for other bytes, also those of another version.
     pub fn decode(packet: &[u8]) -> Option<Reply> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (&kind, rest) = packet.split_first()?;
@@ -198,19 +231,16 @@ impl Reply {
             }
             3 => {
                 let (number, rest) = rest.split_first_chunk()?;
-                let (&lasting, rest) = rest.split_first()?;
-                Reply::Refused {
-                    number: u64::from_le_bytes(*number),
-                    lasting: lasting != 0,
-                    text: text(rest),
-                }
+                let (&fault, rest) = rest.split_first()?;
+                let number = u64::from_le_bytes(*number);
+                Reply::Refused { number, fault: Fault::decode(fault)?, text: text(rest) }
             }
             _ => return None,
         })
     }
 }
 
-/// Puts contents into memory that nobody can change any more.
+/// Puts contents into memory that no process can change any more.
 ///
 /// # Errors
 /// The system's.
@@ -234,7 +264,7 @@ pub fn unseal(fd: OwnedFd) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("contents of {len} bytes")));
     }
     let mut contents = vec![0; len as usize];
-    // By offsets: the position is shared with whoever wrote it.
+    // Reads by offsets: the position is shared with the process that wrote it.
     let mut at = 0;
     while at < contents.len() {
         match rustix::io::pread(&file, &mut contents[at..], at as u64)? {
@@ -267,10 +297,12 @@ mod tests {
             Reply::Ready { llvm: 19, text: text.clone() },
             Reply::Unable(text.clone()),
             Reply::Image { number: 1 << 40, optimised: true, kept: false, times },
-            Reply::Refused { number: 3, lasting: true, text },
+            Reply::Refused { number: 3, fault: Fault::Main, text },
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
+        assert_eq!(Fault::ALL.map(|fault| Fault::decode(fault.encode())), Fault::ALL.map(Some));
+        assert_eq!(Fault::decode(4), None);
         assert_eq!(times.total(), Duration::from_micros(3005));
         let mut other = Reply::Ready { llvm: 19, text: String::new() }.encode();
         other[1] = 9;

@@ -1,10 +1,11 @@
 //! Fresh code that was written through a second mapping, by this process or another one, thousands of times.
 
 //!
-//! QEMU translates code once, and keeps it until it is told of fresh code: on aarch64 by `ic ivau`, as a processor may.
-//! On riscv64 it ignores `fence.i` and `riscv_flush_icache`, so there these tests protect the memory anew besides, for
-//! which any emulator translates again. Then they show that the code goes the right way between mappings and
-//! processes, and that the system takes the call; not that the flush does anything.
+//! QEMU translates code once, and keeps the translation until it is notified of fresh code, as a processor
+//! may: on aarch64 by `ic ivau`. On riscv64 it ignores `fence.i` and `riscv_flush_icache`. There these tests
+//! also protect the memory anew, after which any emulator translates again. Then they show that the code goes
+//! the right way between mappings and processes, and that the system accepts the call, but not that the flush
+//! has an effect.
 
 #![cfg(all(
     target_os = "linux",
@@ -21,7 +22,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::sched_yield;
 
-const PAGE: usize = 4096;
+/// The longest page of any system.
+const PAGE: usize = 64 << 10;
 /// Offset of the code: not at the start of a line of any length.
 const AT: usize = 1000 / 8 * 8;
 /// Offset of the word by which two processes take turns, in the second page.
@@ -29,10 +31,10 @@ const TURN: usize = PAGE;
 const ROUNDS: u32 = 5000;
 /// Longest turn of the other process.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Set where an emulator runs these tests that keeps stale code until it is told.
+/// Set if an emulator runs these tests that keeps stale code until it is notified.
 #[cfg(not(target_arch = "x86_64"))]
 const KEEPS_STALE_CODE: &str = "FARJUMP_TEST_KEEPS_STALE_CODE";
-/// Set where an emulator is told of fresh code by protecting its memory anew, and by nothing else.
+/// Set if an emulator is notified of fresh code by a new protection of its memory, and by nothing else.
 const PROTECTED_ANEW: &str = "FARJUMP_TEST_PROTECTED_ANEW";
 
 /// The same two pages, writable and executable.
@@ -84,7 +86,7 @@ impl Twice {
 
     /// Runs the function.
     fn run(&self) -> u16 {
-        // SAFETY: it has this signature, whichever value is there, and nothing writes to it now.
+        // SAFETY: the function has this signature, whichever value is there, and nothing writes to it now.
         unsafe {
             let function: extern "C" fn() -> u32 = std::mem::transmute(self.executable.add(AT));
             function() as u16

@@ -1,4 +1,4 @@
-//! The programs in README.md are the examples, and work as it says.
+//! The programs in the README and in `docs/start` are the examples, and work as the pages say.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,20 +20,21 @@ fn example(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_readme_shows_the_examples_as_they_are() {
-    let readmes = ["../README.md", "README.md"];
-    let readmes = readmes.map(|path| (path, fs::read_to_string(package().join(path)).unwrap()));
-    for name in ["store.rs", "sum.rs", "ifunc/sum.rs", "sum.c"] {
+fn the_pages_show_the_examples_as_they_are() {
+    const OF_RUST: [&str; 2] = ["../README.md", "README.md"];
+    const OF_C: [&str; 1] = ["../docs/start/c.md"];
+    let examples =
+        [("store.rs", &OF_RUST[..]), ("sum.rs", &OF_RUST), ("ifunc/sum.rs", &OF_RUST), ("sum.c", &OF_C)];
+    for (name, pages) in examples {
         let text = fs::read_to_string(package().join("examples").join(name)).unwrap();
         let code: String = text
             .lines()
             .skip_while(|line| line.starts_with("//!") || line.is_empty())
             .fold(String::new(), |code, line| code + line + "\n");
         assert!(code.lines().count() > 8, "{name} is empty");
-        for (path, readme) in &readmes {
-            // The page of the crate shows the functions of one language.
-            let shows = readme.contains(&code) || (*path == "README.md" && name == "sum.c");
-            assert!(shows, "{path} does not show examples/{name} as it is");
+        for page in pages {
+            let shown = fs::read_to_string(package().join(page)).unwrap();
+            assert!(shown.contains(&code), "{page} does not show examples/{name} as it is");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a store: a memfd that its owner makes, and that readers of the same machine map once.
+//! The memory of a store: a memfd that its owner makes, and that readers on the same machine map once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,8 +14,11 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// Length of a page in bytes.
-const PAGE: u64 = 4096;
+/// Length of a page of the system, in bytes: both processes of a region have pages of the same length.
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 /// Most bytes of a region.
 pub(crate) const MAX_LEN: u64 = 1 << 46;
 
@@ -26,12 +29,12 @@ pub(crate) struct Region {
     is_writable: bool,
 }
 
-/// A region of this process's own, with its descriptors.
+/// A region that this process owns, with its descriptors.
 #[derive(Debug)]
 pub(crate) struct OwnRegion {
     pub(crate) region: Region,
     memfd: OwnedFd,
-    /// The same, open for reading alone; `None` where the system has no `/proc`.
+    /// The same memfd, open for reading alone. `None` where the system has no `/proc`.
     read_only: Option<OwnedFd>,
 }
 
@@ -47,7 +50,7 @@ impl OwnRegion {
         if len > MAX_LEN {
             return Err(failed("sizing", "ftruncate", Errno::FBIG));
         }
-        let len = len.max(1).next_multiple_of(PAGE);
+        let len = len.max(1).next_multiple_of(page());
         // Sizing it would end this process (SIGXFSZ).
         if let Some(advice) = limits::too_long(len) {
             return Err(Error::Memory {
@@ -64,7 +67,7 @@ impl OwnRegion {
             made => made,
         }
         .map_err(|errno| failed("making", "memfd_create", errno))?;
-        // A process of another user that gets it for reading cannot open it for writing by its link in /proc.
+        // Another user's process that gets the memfd for reading cannot open it for writing by its link in /proc.
         fchmod(&memfd, Mode::RUSR | Mode::WUSR).map_err(|errno| failed("restricting", "fchmod", errno))?;
         ftruncate(&memfd, len).map_err(|errno| failed("sizing", "ftruncate", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
@@ -91,16 +94,16 @@ impl Region {
         Ok(Region { map, is_writable })
     }
 
-    /// Maps the region of an owner, which claims that it has `len` bytes. Trusts nothing about it.
+    /// Maps the region of an owner, which states a length of `len` bytes. Trusts nothing about the region.
     ///
     /// # Errors
-    /// A sentence.
+    /// A message with the reason.
     pub(crate) fn of_owner(memfd: BorrowedFd<'_>, len: u64, may_write: bool) -> Result<Region, String> {
-        if len == 0 || len > MAX_LEN || !len.is_multiple_of(PAGE) {
+        if len == 0 || len > MAX_LEN || !len.is_multiple_of(page()) {
             return Err(format!("the owner's memory has an impossible length of {len} bytes"));
         }
-        // The seals first: only a memfd has them, and asking blocks on no descriptor. Behind the seal against shrinking the
-        // length stays true.
+        // The seals first: only a memfd has them, and the query blocks on no descriptor. Behind the seal against
+        // shrinking the length stays true.
         let seals = match fcntl_get_seals(memfd) {
             Ok(seals) => seals,
             Err(Errno::INVAL | Errno::BADF) => return Err("the owner's memory is no memfd".to_owned()),
@@ -119,7 +122,7 @@ impl Region {
             return Err(format!("the owner's memory is stated to have {len} bytes and has {}", stat.st_size));
         }
         let mapped = match Region::map(memfd, len, may_write) {
-            // It was handed out for reading alone.
+            // The owner sent it for reading alone.
             Err(Errno::ACCESS | Errno::PERM) if may_write => Region::map(memfd, len, false),
             mapped => mapped,
         };
@@ -131,7 +134,7 @@ impl Region {
         })
     }
 
-    /// Whether this process may write there.
+    /// Returns whether this process may write to the region.
     pub(crate) fn is_writable(&self) -> bool {
         self.is_writable
     }
@@ -141,7 +144,7 @@ impl Region {
         self.map.len() as u64
     }
 
-    /// The `len` bytes from `offset` on; `None` if they are not all inside.
+    /// The `len` bytes from `offset` on. `None` if not all of them lie inside the region.
     pub(crate) fn at(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
         if offset.checked_add(len)? > self.len() {
             return None;
@@ -163,36 +166,42 @@ mod tests {
 
     #[test]
     fn a_region_is_seen_by_its_readers_and_written_by_no_reader() {
-        let own = OwnRegion::create(PAGE).unwrap();
+        let own = OwnRegion::create(page()).unwrap();
         let bytes = own.region.at(64, 5).unwrap();
         // SAFETY: the region has a page, and only this thread writes it.
         unsafe { bytes.copy_from_nonoverlapping(NonNull::from(b"bytes").cast(), 5) };
-        let reader = Region::of_owner(own.descriptor(false).unwrap(), PAGE, true).unwrap();
+        let reader = Region::of_owner(own.descriptor(false).unwrap(), page(), true).unwrap();
         assert!(!reader.is_writable());
         // SAFETY: as above.
         let seen = unsafe { std::slice::from_raw_parts(reader.at(64, 5).unwrap().as_ptr(), 5) };
         assert_eq!(seen, b"bytes");
-        assert!(Region::of_owner(own.descriptor(true).unwrap(), PAGE, true).unwrap().is_writable());
+        assert!(Region::of_owner(own.descriptor(true).unwrap(), page(), true).unwrap().is_writable());
         assert_eq!(ftruncate(&own.memfd, 0), Err(Errno::PERM));
         assert!(
-            reader.at(PAGE, 1).is_none() && reader.at(1, PAGE).is_none() && reader.at(u64::MAX, 2).is_none()
+            reader.at(page(), 1).is_none()
+                && reader.at(1, page()).is_none()
+                && reader.at(u64::MAX, 2).is_none()
         );
-        assert!(reader.at(PAGE, 0).is_some());
+        assert!(reader.at(page(), 0).is_some());
     }
 
     #[test]
     fn what_is_no_sealed_memory_of_the_stated_length_is_refused_in_words() {
         let refused = |fd: &OwnedFd, len| Region::of_owner(fd.as_fd(), len, false).unwrap_err();
-        assert!(refused(&memfd(PAGE, SealFlags::GROW), PAGE).contains("shrink"));
-        assert!(refused(&memfd(PAGE, SealFlags::SHRINK), 2 * PAGE).contains("8192 bytes and has 4096"));
-        for len in [0, 1, MAX_LEN + PAGE] {
-            assert!(refused(&memfd(PAGE, SealFlags::SHRINK), len).contains("impossible"), "{len}");
+        assert!(refused(&memfd(page(), SealFlags::GROW), page()).contains("shrink"));
+        assert!(refused(&memfd(page(), SealFlags::SHRINK), 2 * page()).contains(&format!(
+            "{} bytes and has {}",
+            2 * page(),
+            page()
+        )));
+        for len in [0, 1, MAX_LEN + page()] {
+            assert!(refused(&memfd(page(), SealFlags::SHRINK), len).contains("impossible"), "{len}");
         }
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        assert!(refused(&reader, PAGE).contains("no memfd"));
+        assert!(refused(&reader, page()).contains("no memfd"));
     }
 
-    /// Refused because of its type: memory from a pool that may be empty when a page that was given back is read.
+    /// Refused because of its type: the pool of such memory may be empty when a page is read that was given back.
     #[test]
     fn memory_in_pages_of_hugetlbfs_is_refused() {
         const HUGE: u64 = 2 << 20;

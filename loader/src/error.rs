@@ -13,8 +13,8 @@ use crate::bundle::BundleError;
 use crate::manifest::ManifestError;
 use crate::signature::Shape;
 
-/// Failures in opening a library, calling its routines, and making or using an arena. Code that a target
-/// refuses has causes of its own, see [`crate::Refused`].
+/// Failures in opening a library, calling its routines, and making or using an arena. For the causes of refused code,
+/// see [`crate::Refused`].
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -99,7 +99,7 @@ pub enum Error {
         /// Longest file that is read, in bytes.
         max: u64,
     },
-    /// A library with payload routines of its author's, which was only opened: that runs none of its code.
+    /// A library with its author's payload routines that was opened, not loaded: opening runs none of its code.
     #[error(
         "`{name}` (`{}`) has payload routines of its own, which run in this process: if you trust their author, load the library, by `unsafe {{ Library::load(..) }}` in place of `Library::open`, in C by `farjump_library_load()`",
         path.display()
@@ -129,6 +129,19 @@ pub enum Error {
         path: PathBuf,
         /// The damage.
         source: BundleError,
+    },
+    /// An image in memory without a name.
+    #[error(
+        "an image does not say the name of its function: give the name with it, or the library that it is from"
+    )]
+    NoName,
+    /// Bytes in memory that state another name than the given one.
+    #[error("these bytes are the function `{found}` and not `{given}`: give its own name, or none")]
+    OtherName {
+        /// The name as given.
+        given: String,
+        /// The name that the bytes state.
+        found: String,
     },
     /// A damaged image.
     #[error("`{}`, image {index}: {source}", path.display())]
@@ -164,7 +177,7 @@ pub enum Error {
         /// The reason.
         source: ManifestError,
     },
-    /// Images that ask for different alignments of the payload, which is made before the target is chosen.
+    /// Images that require different alignments of the payload, which exists before the target is chosen.
     #[error(
         "`{}`: the images for {} and {} ask for different alignments of the payload: build the library again",
         path.display(), platforms[0], platforms[1]
@@ -172,7 +185,7 @@ pub enum Error {
     PayloadAlignments {
         /// The path as given.
         path: PathBuf,
-        /// The platforms of the two images; `exact` in place of a level for one compiled for one CPU.
+        /// The platforms of the two images; `exact` instead of a level for an image that was compiled for one CPU.
         platforms: [String; 2],
     },
     /// The library has no image that the target's CPU runs.
@@ -185,7 +198,7 @@ pub enum Error {
         name: String,
         /// The machine and level of the target's CPU.
         target: Platform,
-        /// What its images are for.
+        /// The platforms of its images.
         offered: String,
         /// Another remedy, and the sign before the first.
         hint: &'static str,
@@ -278,6 +291,8 @@ debug_in_words!(Error {
     NotLoaded { name, path },
     NoBundle { path },
     Bundle { path, source },
+    NoName,
+    OtherName { given, found },
     Image { path, index, source },
     MissingRoutine { path, routine },
     TwoInits { path, name },
@@ -308,9 +323,9 @@ pub struct OtherType {
     pub text: String,
     /// Arguments or reply.
     pub part: TypedPart,
-    /// The function's own.
+    /// The shape that the function declares.
     pub stated: Shape,
-    /// The program's.
+    /// The shape that the program passes.
     pub passed: Shape,
     /// The program's type.
     pub type_name: &'static str,
@@ -319,9 +334,9 @@ pub struct OtherType {
 worded! {
     /// A part of a typed call.
     TypedPart {
-        /// What the call passes.
+        /// The arguments that the call passes.
         Arguments = "arguments are",
-        /// What the call gives.
+        /// The reply that the call returns.
         Reply = "reply is",
     }
 }
@@ -361,7 +376,7 @@ worded! {
         MapData = "mapping data",
         /// Exclude the memory from forked processes.
         KeepFromChildren = "keeping it from forked children",
-        /// Have the system provide its pages.
+        /// Make the system provide its pages.
         Populate = "backing it with memory",
     }
 }
@@ -378,13 +393,13 @@ impl ArenaStep {
     }
 }
 
-/// Whether a call failed because the process may not make it: it is no lack of memory.
+/// Returns whether a call failed because the process may not make it, not for lack of memory.
 fn is_forbidden(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }
 
-/// Says what to do where an arena of `len` bytes gets no memory, or no addresses of those that are limited (the limit, and
-/// the part in use), or the system forbids the call.
+/// The remedy if an arena of `len` bytes gets no memory or no addresses, or if the system forbids the call. `limited`
+/// is the limit of addresses, and the part in use.
 fn arena_advice(len: usize, step: ArenaStep, error: &io::Error, limited: Option<(u64, u64)>) -> String {
     if is_forbidden(error) {
         return limits::behind_call(step.call(), error);
@@ -400,7 +415,7 @@ fn memory_advice(len: usize, step: ArenaStep, limited: Option<(u64, u64)>) -> St
         return format!("free memory, or {SMALLER}");
     };
     let asked = arena_layout::addresses(len) as u64;
-    // Other threads may have had more in use a moment before, up to the limit.
+    // At the failure, other threads may have used more addresses, up to the limit.
     let enough = limit.max(used) + asked;
     let text = format!(
         "the limit of address space is {} KiB, of which {} are in use, and an arena takes twice its length and 1 GiB \
@@ -409,6 +424,6 @@ fn memory_advice(len: usize, step: ArenaStep, limited: Option<(u64, u64)>) -> St
         used / 1024,
         enough.div_ceil(1024)
     );
-    // A smaller arena helps only where there is space for the part that all have.
+    // A smaller arena helps only if there is space for the part that every arena has.
     if used + arena_layout::addresses(1) as u64 <= limit { format!("{text}, or {SMALLER}") } else { text }
 }

@@ -2,14 +2,13 @@
 //!
 //! # Modules
 //! Source: [`library`] (routines and images), [`bundle`] (their bytes), [`manifest`] (the images of all platforms).
-//! Target: [`resolve`] (imports),
-//! [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox), [`address_map`] (code
-//! at an address, for signal handlers), [`debugger`] (code as debuggers see it), [`arena`] (memory for code). Authors: `builder`, `inspect` (feature
-//! `build`).
+//! Target: [`resolve`] (imports), [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox),
+//! [`address_map`] (code at an address, for signal handlers), [`debugger`] (code as debuggers see it), [`arena`]
+//! (memory for code). Authors: `builder`, `inspect` (feature `build`).
 //!
-//! Native code in a process is trusted code: loading a library runs its author's code, and so does calling
-//! placed code; opening only reads. This crate guarantees that bytes are checked before they are used, that
-//! placed code is exactly the code of its id, and that only offered symbols are linked to it.
+//! Native code in a process is trusted code: loading a library runs its author's code, and so does calling placed code;
+//! opening only reads. This crate guarantees that it checks bytes before it uses them, that placed code is exactly the
+//! code of its id, and that it links only offered symbols to it.
 
 #![deny(missing_docs)]
 
@@ -54,7 +53,7 @@ pub use domain::{CodeKey, Domain};
 pub use error::{ArenaStep, Error, FileKind, OtherType, TypedPart};
 pub use import_causes::{ImportCause, MissingImports, Names, import_causes};
 pub use in_place::InPlace;
-pub use library::{Library, LibraryIdentity, LibraryImage};
+pub use library::{Library, LibraryIdentity, LibraryImage, PayloadRoutines};
 pub use manifest::{Manifest, ManifestError};
 pub use resolve::{Exports, Resolver};
 pub use signature::{Shape, Signature};

@@ -17,8 +17,8 @@ use crate::carried_source::CarriedSource;
 use crate::dynamic_symbols::LoadedTables;
 use crate::sealed::{self, LibraryFile, said};
 
-/// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So naming
-/// a library in a policy offers that library, and not all of libc with it.
+/// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So a library named
+/// in a policy does not offer all of libc with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded(Arc<Opened>);
 
@@ -31,10 +31,10 @@ struct Opened {
     source: Option<CarriedSource>,
 }
 
-/// Where the dynamic linker put a library.
+/// The addresses at which the dynamic linker loaded a library.
 #[derive(Debug)]
 struct LoadAddress {
-    /// What the dynamic linker added to the addresses in the file.
+    /// The load bias: the difference from the addresses in the file.
     bias: usize,
     /// Address of its dynamic section.
     dynamic: usize,
@@ -50,8 +50,8 @@ struct ByPath {
     opened: Weak<Opened>,
 }
 
-/// The libraries that were opened by their paths, and some that are closed. The dynamic linker knows a library
-/// by its path, and would take the old one for a file that was rebuilt.
+/// The libraries opened by their paths, and some that are closed. The dynamic linker identifies a library by its path,
+/// and would return the old library for a rebuilt file.
 static BY_PATH: Mutex<Vec<ByPath>> = Mutex::new(Vec::new());
 
 fn by_path() -> MutexGuard<'static, Vec<ByPath>> {
@@ -82,25 +82,25 @@ impl Opened {
 static KEPT: PerProcess<Mutex<Vec<Loaded>>> = PerProcess::new();
 
 impl Loaded {
-    /// Keeps it loaded until the process ends.
+    /// Keeps it loaded until the process ends. A library that is already kept gets no second handle.
     pub(crate) fn keep(&self) {
         // Nothing panics while it holds the lock.
         let mut kept = KEPT.get().lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.iter().any(|other| Arc::ptr_eq(&other.0, &self.0)) {
+        if !kept.iter().any(|other| other.0.place.dynamic == self.0.place.dynamic) {
             kept.push(self.clone());
         }
     }
 
-    /// Opens a library, with all symbols bound at once and none offered to other libraries. Runs its
-    /// constructors. A name with a slash is a path, and a sealed copy of the file is loaded ([`sealed`]); one
-    /// without is searched for in the system as `dlopen` does.
+    /// Opens a library, with all symbols bound at once and none offered to other libraries. Runs its constructors. For
+    /// a name with a slash, a path, this loads a sealed copy of the file ([`sealed`]). For a name without, `dlopen`
+    /// searches the system.
     ///
     /// # Errors
     /// The reason, or the dynamic linker's message.
     ///
     /// # Safety
-    /// The constructors of the library and its dependencies must be sound to run now, and its destructors
-    /// when the last handle on it goes.
+    /// The constructors of the library and its dependencies must be sound to run now, and its destructors when the last
+    /// handle on it is dropped.
     pub(crate) unsafe fn open(name: &OsStr) -> Result<Loaded, String> {
         if name.as_encoded_bytes().contains(&b'/') {
             // SAFETY: the caller trusts the library (see Safety).
@@ -153,10 +153,13 @@ impl Loaded {
     pub(crate) unsafe fn open_bytes(name: &str, bytes: &[u8]) -> Result<(Loaded, File), String> {
         // SAFETY: the caller trusts the library (see Safety).
         let (library, file) = unsafe { sealed::load_bytes(name, bytes) }?;
-        Ok((Loaded(Arc::new(Opened::of(library)?)), file))
+        let opened = Opened::of(library)?;
+        #[cfg(feature = "build")]
+        let opened = Opened { source: sealed::source_in(bytes, Path::new(name)), ..opened };
+        Ok((Loaded(Arc::new(opened)), file))
     }
 
-    /// The source that its file carried when it was opened by its path.
+    /// The source that it carried when it was opened by its path, or from memory.
     #[cfg(feature = "build")]
     pub(crate) fn source(&self) -> Option<&CarriedSource> {
         self.0.source.as_ref()
@@ -173,12 +176,12 @@ impl Loaded {
         find(&self.0.library, name)
     }
 
-    /// The names of the symbols that this library defines itself. [`Loaded::symbol`] finds few of them not:
-    /// variables of threads.
+    /// The names of the symbols that this library defines itself. [`Loaded::symbol`] does not find the thread-local
+    /// variables among them.
     pub(crate) fn defined_names(&self) -> BTreeSet<&str> {
         let LoadAddress { bias, dynamic, segments } = &self.0.place;
-        // SAFETY: the dynamic linker named these segments of this library, which `self` keeps loaded. It wrote
-        // to these tables while it loaded the library, and reads them without a lock since.
+        // SAFETY: the dynamic linker named these segments of this library, which `self` keeps loaded. It wrote to these
+        // tables only while it loaded the library, and since then reads them without a lock.
         unsafe { LoadedTables::new(*bias, *dynamic, segments) }.defined_names()
     }
 
@@ -208,7 +211,7 @@ struct LinkMap {
     dynamic: *const c_void,
 }
 
-/// Where the library with this handle lies.
+/// The addresses of the library with this handle.
 fn address_of(handle: *mut c_void) -> Option<LoadAddress> {
     let mut map: *const LinkMap = std::ptr::null();
     // SAFETY: `handle` is an open library, and RTLD_DI_LINKMAP stores one pointer where the third argument
@@ -221,7 +224,7 @@ fn address_of(handle: *mut c_void) -> Option<LoadAddress> {
     // open.
     let (bias, dynamic) = unsafe { ((*map).bias, (*map).dynamic.expose_provenance()) };
     let mut search = Search { address: dynamic, found: None };
-    // SAFETY: `visit` takes its third argument for a `Search`, which `search` is until the call returns.
+    // SAFETY: `visit` uses its third argument as a `Search`, which `search` is until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     Some(LoadAddress { bias, dynamic, segments: search.found? })
 }
@@ -278,7 +281,7 @@ mod tests {
         for name in ["log2", "cbrt", "signgam"] {
             assert!(names.contains(name) && libm.symbol(name).is_some(), "{name}");
         }
-        // It imports one, and the other is its dependency's.
+        // libm imports one, and its dependency defines the other.
         assert!(!names.contains("fputs") && !names.contains("getpid"));
         assert!(names.iter().filter(|name| libm.symbol(name).is_some()).count() > 100, "{names:?}");
     }
@@ -291,6 +294,19 @@ mod tests {
         let behind = libm.bytes_from(log2);
         assert!(libm.0.place.segments.iter().any(|segment| log2.addr().get() + behind == segment.end));
         assert!(behind > 0);
+    }
+
+    #[test]
+    fn a_library_that_is_opened_again_is_kept_once() {
+        let kept = || KEPT.get().lock().unwrap().len();
+        // SAFETY: a library of the system.
+        let open = || unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
+        open().keep();
+        let before = kept();
+        for _ in 0..10 {
+            open().keep();
+        }
+        assert_eq!(kept(), before);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{exception, guarded, raise};
 
-/// An ifunc library, `libNAME.so`, as `farjump build` makes it. It is read, and nothing of it runs here.
+/// An ifunc library, `libNAME.so`, as `farjump build` makes it. This process reads it, and runs none of its code.
 #[pyclass(frozen, module = "farjump", weakref)]
 pub(crate) struct Library {
     pub(crate) library: farjump::Library,
@@ -26,13 +26,25 @@ impl Library {
         })
     }
 
+    /// Takes a library from memory: the contents of a library's file, or an image, which needs the name of its
+    /// function.
+    #[staticmethod]
+    #[pyo3(signature = (data, name=None))]
+    fn from_bytes(py: Python<'_>, data: &[u8], name: Option<&str>) -> PyResult<Library> {
+        guarded(py, || {
+            let opened = py.detach(|| farjump::Library::from_bytes(name, data));
+            let library = opened.map_err(|error| exception(py, &error.into()))?;
+            Ok(Library { library })
+        })
+    }
+
     /// The name of its function.
     #[getter]
     fn name(&self) -> &str {
         self.library.name()
     }
 
-    /// The path that it was read from.
+    /// The path of its file; `<memory>` if it has none.
     #[getter]
     fn path(&self) -> PathBuf {
         self.library.path().to_owned()
@@ -49,7 +61,7 @@ impl Library {
     }
 }
 
-/// Links a library for this machine by farjump's own linker: an image for each level of its CPUs, of the code that
+/// Links a library for this machine by farjump's own linker. Makes an image for each CPU level, of the code that
 /// `NAME_main` reaches in its object. `origin` is the path of its source. Runs no program, and writes no file.
 #[pyfunction]
 pub(crate) fn link_library(

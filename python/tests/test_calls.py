@@ -145,6 +145,18 @@ class Errors(WithTarget):
         with self.assertRaisesRegex(farjump.LibraryError, "no-such-file"):
             farjump.Library("no-such-file.so")
 
+    def test_a_library_needs_no_file(self):
+        echo = library("echo")
+        contents = echo.path.read_bytes()
+        taken = farjump.Library.from_bytes(contents)
+        self.assertEqual((taken.name, str(taken.path), taken.identity), ("echo", "<memory>", echo.identity))
+        with farjump.Link(self.address) as link:
+            self.assertEqual(link.call(taken, b"a call"), b"a call")
+        with self.assertRaisesRegex(farjump.LibraryError, "`echo` and not `other`"):
+            farjump.Library.from_bytes(contents, "other")
+        with self.assertRaisesRegex(farjump.LibraryError, "<memory>"):
+            farjump.Library.from_bytes(contents[:999])
+
     def test_a_closed_link_says_so(self):
         echo = library("echo")
         with farjump.Link(self.address) as link:

@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"there is no Numba ({error})")
 
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 SERVICES = {
     "farjump_reply": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
     "farjump_panic": ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t),

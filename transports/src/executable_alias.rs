@@ -1,10 +1,10 @@
-//! The executable alias: a second mapping of shared memory, which can be executed and not written.
+//! The executable alias: a second mapping of shared memory, which can be executed but not written.
 //!
-//! `mremap` with an old size of 0 maps the same memory once more, whatever its kind and without its
-//! descriptor. Where that is refused (valgrind knows no such size), memory with a descriptor is mapped by it. `mprotect` then makes the copy executable. A memfd made with `MFD_NOEXEC_SEAL` can never be
-//! executed as a *file* but can be mapped like this: the seal concerns the mode of the file
-//! (memfd_create(2)), and execve and mmap are different rights. The two mappings have different addresses, so
-//! no page is writable and executable at one address.
+//! `mremap` with an old size of 0 maps the same memory once more, whatever its kind and without its descriptor. If that
+//! is refused (valgrind knows no such size), the alias maps memory that has a descriptor by the descriptor. `mprotect`
+//! then makes the copy executable. A memfd made with `MFD_NOEXEC_SEAL` can never be executed as a *file* but can be
+//! mapped like this: the seal concerns the mode of the file (memfd_create(2)), and execve and mmap are different
+//! rights. The two mappings have different addresses, so no page is writable and executable at one address.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
@@ -21,7 +21,7 @@ pub(crate) struct ExecutableAlias {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and the value only stores its address and length.
+// SAFETY: the mapping belongs only to this value, and the value only stores its address and length.
 unsafe impl Send for ExecutableAlias {}
 
 impl ExecutableAlias {
@@ -105,9 +105,9 @@ mod tests {
 
     use rustix::mm::mmap_anonymous;
 
-    use super::*;
+    use rustix::param::page_size;
 
-    const PAGE: usize = 4096;
+    use super::*;
 
     /// Maps shared memory, for the lifetime of the process.
     fn shared(len: usize) -> NonNull<u8> {
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
-        let region = shared(4 * PAGE);
+        let region = shared(4 * page_size());
         // SAFETY: these are all pages of the mapping from `shared`.
-        let alias = unsafe { ExecutableAlias::of(region, 4 * PAGE, None) }.unwrap();
+        let alias = unsafe { ExecutableAlias::of(region, 4 * page_size(), None) }.unwrap();
         assert_eq!(protection(region).as_deref(), Some("rw-s"));
         assert_eq!(protection(alias.start()).as_deref(), Some("r-xs"));
-        let at = 3 * PAGE + 64;
+        let at = 3 * page_size() + 64;
         for add in [1, 2] {
             let code = adding(add);
             // SAFETY: `at` is inside the region, which only this test uses, and a multiple of the length of an
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn the_twin_goes_with_its_owner_and_leaves_the_memory() {
-        let region = shared(PAGE);
+        let region = shared(page_size());
         // SAFETY: this is the only page of the mapping from `shared`.
-        let alias = unsafe { ExecutableAlias::of(region, PAGE, None) }.unwrap();
+        let alias = unsafe { ExecutableAlias::of(region, page_size(), None) }.unwrap();
         let start = alias.start();
         assert_eq!(protection(start).as_deref(), Some("r-xs"));
         drop(alias);

@@ -1,8 +1,8 @@
-//! What a forked child has of its parent's links: nothing that it does with them reaches a peer.
+//! The links of a parent in a forked child: no use of them reaches a peer.
 //!
-//! A child has its parent's memory and descriptors, and so its links. It must take no part in them, and no check of that
-//! kind is made where frames move. So a fork changes what the child has, before the child runs: each item of
-//! [`Inherited`] becomes one that is the child's alone, and on which sending fails. `docs/decisions/forks.md` has the
+//! A child has its parent's memory and descriptors, and so its links. It must not use them, but the code that moves
+//! frames does not check that. So a fork changes the child's memory and descriptors before the child runs: each item of
+//! [`Inherited`] becomes one that belongs only to the child, and on which sending fails. `docs/design/store.md` has the
 //! reasons.
 
 use std::cell::RefCell;
@@ -22,48 +22,47 @@ use farjump_core::mailbox::FORKED_STATE;
 #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 use farjump_core::transport::Cause;
 use farjump_os::PerProcess;
+#[cfg(feature = "ucx")]
+use rustix::mm::MremapFlags;
 #[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// The items of this process, by number.
 static ITEMS: PerProcess<Mutex<Vec<(u64, Inherited)>>> = PerProcess::new();
-/// Times that the lock is tried before a fork. It is held for less than a microsecond at a time; but a signal
-/// handler that forks may have interrupted its holder.
+/// Attempts to take the lock before a fork. A holder keeps it for less than a microsecond, but a signal handler that
+/// forks may have interrupted the holder.
 const TRIES: usize = 1000;
-/// Length of a page, in bytes: the control page of a mailbox.
-#[cfg(feature = "ucx")]
-const PAGE: usize = 4096;
 
 thread_local! {
     /// The items at the fork that this thread makes.
     static AT_FORK: RefCell<Vec<(u64, Inherited)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Something of a link, and what a fork makes of it in the child.
+/// A resource of a link, and its replacement in a forked child.
 #[derive(Clone, Copy)]
 pub(crate) enum Inherited {
     /// A region of shared memory, mapped from a memfd: becomes a private mapping of the same bytes. A function that forked
-    /// may still read its payload there. The state of the peer in this process's own region becomes
-    /// [`FORKED_STATE`], so that the first frame that is sent in the child asks to wake the peer, which fails.
+    /// may still read its payload there. The state of the peer in this process's own region becomes [`FORKED_STATE`],
+    /// so that sending the first frame in the child wakes the peer, which fails.
     #[cfg(feature = "shm")]
     Region { start: usize, len: usize, memfd: RawFd, is_own: bool },
-    /// A region of this process without a descriptor: its control page becomes a private copy, with
-    /// [`FORKED_STATE`]. The ring stays shared memory, which only the peer writes.
+    /// A region of this process without a descriptor, from the start of a page of the system: the page with its control page
+    /// becomes a private copy, with [`FORKED_STATE`]. The ring behind stays shared memory, which only the peer writes.
     #[cfg(feature = "ucx")]
     ControlPage { start: usize },
-    /// Memory that this process writes for its peers: becomes private zeros.
+    /// Memory that this process writes for its peers: becomes private zeroes.
     #[cfg(any(feature = "ucx", feature = "verbs"))]
     Written { start: usize, len: usize },
-    /// Memory that may be kept from children (`MADV_DONTFORK`, by `ibv_fork_init`): zeros where there is none.
+    /// Memory that children may lack (`MADV_DONTFORK`, by `ibv_fork_init`): becomes zeroes where it is missing.
     #[cfg(feature = "verbs")]
     PerhapsMissing { start: usize, len: usize },
     /// A stream socket: becomes one without a peer.
     #[cfg(feature = "tcp")]
     Stream { socket: RawFd },
-    /// UCX, whose functions do nothing from then on.
+    /// UCX, whose functions then do nothing.
     #[cfg(feature = "ucx")]
     Ucx(&'static farjump_ucx_sys::Ucx),
-    /// An open RDMA device, whose queues do nothing from then on.
+    /// An open RDMA device, whose queues then do nothing.
     #[cfg(feature = "verbs")]
     Device { context: usize },
 }
@@ -76,8 +75,8 @@ impl Listed {
     pub(crate) fn new(item: Inherited) -> Listed {
         static WATCH: Once = Once::new();
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // SAFETY: the functions stay as long as this library, which takes them off when it is unloaded. Without
-        // memory for them, a child shares the items, and must leave them alone.
+        // SAFETY: the functions exist as long as this library, whose unloading unregisters them. Without memory for
+        // their registration, a child shares the items, and must not use them.
         WATCH.call_once(|| unsafe {
             libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child));
         });
@@ -89,7 +88,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        // A child's list has only what it made itself.
+        // A child's list has only its own items.
         let mut items = ITEMS.get().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = items.iter().position(|(number, _)| *number == self.0) {
             items.swap_remove(index);
@@ -97,7 +96,7 @@ impl Drop for Listed {
     }
 }
 
-/// Notes the items. Runs on the thread that forks, in the parent.
+/// Records the items. Runs on the thread that forks, in the parent.
 extern "C" fn before() {
     for _ in 0..TRIES {
         let items = match ITEMS.get().try_lock() {
@@ -108,7 +107,7 @@ extern "C" fn before() {
                 continue;
             }
         };
-        // A thread that is ending has no thread-local variables any more.
+        // An ending thread may have dropped its thread-local variables.
         let _ = AT_FORK.try_with(|noted| noted.replace(items));
         return;
     }
@@ -120,14 +119,14 @@ extern "C" fn after_in_parent() {
 
 extern "C" fn after_in_child() {
     for (_, item) in AT_FORK.try_with(RefCell::take).unwrap_or_default() {
-        // SAFETY: the item was listed at the fork, so in this child all of it is as it was. The child has one thread,
+        // SAFETY: the item was listed at the fork, so all of it is unchanged in this child. The child has one thread,
         // which is here.
         unsafe { item.make_own() };
     }
 }
 
 impl Inherited {
-    /// Makes it this child's own.
+    /// Gives this child its own copy of the item.
     ///
     /// # Safety
     /// It is inherited as it was at the fork, and this is the child's only thread.
@@ -143,22 +142,25 @@ impl Inherited {
                     rustix::mm::mmap(address(start), len, READ_WRITE, flags, memfd, 0)
                 };
                 if is_own && mapped.is_ok() {
-                    // SAFETY: the page is this child's now.
+                    // SAFETY: the page is this child's: the mapping above replaced it.
                     unsafe { mark_forked(start) };
                 }
             }
             #[cfg(feature = "ucx")]
             Inherited::ControlPage { start } => {
-                let mut copy = [0_u8; PAGE];
-                // SAFETY: the page is mapped. The peer may write at the same time, and no byte is relied on.
-                unsafe { std::ptr::copy_nonoverlapping(address(start).cast(), copy.as_mut_ptr(), PAGE) };
-                // SAFETY: the page is mapped, and the child's only thread uses nothing in it.
-                if unsafe { zeros(start, PAGE, MapFlags::FIXED) } {
-                    // SAFETY: the page is this child's now.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(copy.as_ptr(), address(start).cast(), PAGE);
-                        mark_forked(start);
-                    }
+                let page = rustix::param::page_size();
+                // SAFETY: the system chooses an unused address.
+                let copy = unsafe {
+                    rustix::mm::mmap_anonymous(std::ptr::null_mut(), page, READ_WRITE, MapFlags::PRIVATE)
+                };
+                let Ok(copy) = copy else { return };
+                // SAFETY: both pages are mapped. The peer may write to its page at the same time, and nothing relies on
+                // any byte. The copy then replaces the page, which the child's only thread does not use, and belongs to
+                // this child.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(address(start).cast::<u8>(), copy.cast(), page);
+                    mark_forked(copy.expose_provenance());
+                    let _ = rustix::mm::mremap_fixed(copy, page, page, MremapFlags::MAYMOVE, address(start));
                 }
             }
             #[cfg(any(feature = "ucx", feature = "verbs"))]
@@ -178,7 +180,7 @@ impl Inherited {
                 // SAFETY: the number is that of the inherited socket, whose owner keeps it: it is not closed here, and stays
                 // open, as another one.
                 let mut socket = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(socket) });
-                // Without it the child still sends nothing (`Outbound::is_copy`).
+                // If this fails, the child still sends nothing (`Outbound::is_copy`).
                 let _ = rustix::io::dup3(&dead, &mut socket, rustix::io::DupFlags::CLOEXEC);
             }
             #[cfg(feature = "ucx")]
@@ -198,7 +200,7 @@ impl Inherited {
     }
 }
 
-/// The cause for refusing a forked child the use of its parent's link.
+/// The cause of a failed use of a parent's link in a forked child.
 #[cfg(any(feature = "shm", feature = "tcp", feature = "verbs"))]
 #[cold]
 pub(crate) fn refused() -> Cause {
@@ -213,14 +215,14 @@ fn address(start: usize) -> *mut std::ffi::c_void {
     std::ptr::with_exposed_provenance_mut(start)
 }
 
-/// Maps private zeros, and returns whether it has.
+/// Maps private zeroes. If the system has no memory, the earlier mapping stays.
 ///
 /// # Safety
-/// Nothing refers to memory that the flags have it replace.
+/// Nothing refers to memory that the flags make this call replace.
 #[cfg(any(feature = "ucx", feature = "verbs"))]
-unsafe fn zeros(start: usize, len: usize, flags: MapFlags) -> bool {
+unsafe fn zeros(start: usize, len: usize, flags: MapFlags) {
     // SAFETY: the caller's (see Safety).
-    unsafe { rustix::mm::mmap_anonymous(address(start), len, READ_WRITE, MapFlags::PRIVATE | flags) }.is_ok()
+    let _ = unsafe { rustix::mm::mmap_anonymous(address(start), len, READ_WRITE, MapFlags::PRIVATE | flags) };
 }
 
 /// Writes [`FORKED_STATE`] into the control page at `start`.

@@ -14,6 +14,8 @@ mod fork;
 mod membarrier;
 #[cfg(any(feature = "ucx", feature = "verbs"))]
 mod read_memory;
+#[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
+mod region_len;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;

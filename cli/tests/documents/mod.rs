@@ -1,5 +1,5 @@
-//! Each fenced block of the documents is run as it stands, in a clean clone, or is part of a file that is
-//! compiled and run, or says why it is neither.
+//! Each fenced block of the documents is run as it stands, in a clean clone, or is part of a file that is compiled and
+//! run. Other blocks say the reason why they are neither.
 
 mod blocks;
 mod files;
@@ -16,19 +16,24 @@ use blocks::Block;
 use session::Session;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 15] = [
+const WITH_COMMANDS: [&str; 20] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
+    "docs/cards.md",
+    "docs/command-line.md",
     "docs/operations.md",
     "docs/perf.md",
     "docs/redis.md",
     "docs/from-lua.md",
+    "docs/start/c.md",
+    "docs/start/rust.md",
     "docs/ucp-ifunc.md",
     "docs/vm-test.md",
     "docs/writing-a-transport.md",
     "docs/writing-ifuncs.md",
     "examples/graph/README.md",
+    "examples/scan/README.md",
     "fuzz/README.md",
     "kv/README.md",
     "kv/benches/README.md",
@@ -39,9 +44,9 @@ const WRITTEN_BY_FIGURES: [&str; 2] = ["benches/RESULTS.md", "benches/SCALING.md
 
 /// Blocks that another test reads: the document, the first word behind the fence, and the test.
 const READ_ELSEWHERE: [(&str, &str, &str); 11] = [
+    ("README.md", "python", "python/tests/proxystore_suite/test_documents.py"),
     ("docs/dask.md", "python", "python/tests/proxystore_suite/test_dask.py"),
     ("docs/dask.md", "text", "python/tests/proxystore_suite/test_dask.py"),
-    ("docs/decisions/kv-commands.md", "text", "kv/tests/servers/tables.rs"),
     ("docs/protocol.md", "hex", "integration-tests/tests/documents/protocol.rs"),
     ("docs/proxystore.md", "python", "python/tests/proxystore_suite/test_documents.py"),
     ("docs/python-functions.md", "python", "python/tests/test_documents.py"),
@@ -56,10 +61,10 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Needs of blocks that are tried on a line of input: that they are there does not mean that they work.
+/// Needs of blocks that are tried on a line of input: an installed program may not work.
 const COMPILERS: [&str; 6] = ["cc", "clang", "gfortran", "pkg-config", "python3", "rustc"];
 
-/// Why a block cannot run on this machine.
+/// Returns the reason why a block cannot run on this machine.
 fn lacks(block: &Block) -> Option<String> {
     let needs = block.mark("needs")?.split(',').map(str::trim);
     needs.filter(|word| !word.is_empty()).find_map(|word| {
@@ -87,8 +92,8 @@ fn lacks(block: &Block) -> Option<String> {
     })
 }
 
-/// Runs the blocks of a document in their order, in one shell. What a command prints is compared where the
-/// document shows something.
+/// Runs the blocks of a document in their order, in one shell. Compares a command's output where the document shows
+/// one.
 fn run(document: &str) {
     let (mut session, mut wrong) = (None, String::new());
     for block in blocks::of(document) {
@@ -129,7 +134,7 @@ fn run(document: &str) {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// A command without a comment at its end.
+/// Returns a command without a comment at its end.
 fn without_comment(command: &str) -> &str {
     command.split(" #").next().unwrap_or(command)
 }
@@ -192,7 +197,7 @@ fn every_block_of_the_documents_is_run_or_compiled_or_says_why_not() {
     assert_eq!(with_commands, WITH_COMMANDS.map(str::to_owned).into());
 }
 
-/// Whether rustdoc compiles the block: Rust in a README that is the front page of its crate's documentation.
+/// Returns whether rustdoc compiles the block: Rust in a README that is the front page of its crate's documentation.
 fn is_doctest(block: &Block) -> bool {
     let Some(folder) = block.document.strip_suffix("/README.md") else { return false };
     let library = fs::read_to_string(root().join(folder).join("src/lib.rs")).unwrap_or_default();
@@ -200,7 +205,7 @@ fn is_doctest(block: &Block) -> bool {
         && (block.info == "rust" || block.info == "rust,no_run")
 }
 
-/// The text without indentation.
+/// Returns the text without indentation.
 fn bare(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }

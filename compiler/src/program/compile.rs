@@ -5,19 +5,16 @@ use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::time::Instant;
 
-use farjump_core::bitcode::BitcodeView;
+use farjump_core::bitcode::{BitcodeView, is_llvm_module};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine};
 use farjump_loader::builder::{Linked, ObjectsOf, link_objects};
 use farjump_os::cpu::detected;
 
 use super::llvm::{Llvm, Ref};
-use crate::protocol::{Tier, Times};
+use crate::protocol::{Fault, Tier, Times};
 
-/// The first bytes of a file of bitcode, and of one in a wrapper.
-const BITCODE_MAGIC: [[u8; 4]; 2] = [*b"BC\xc0\xde", [0xde, 0xc0, 0x17, 0x0b]];
-
-/// Something to compile so that LLVM's tables and code are in memory before the first fork.
+/// A module whose compilation brings LLVM's tables and code into memory before the first fork.
 const WARM: &str = "\
 define float @warm_main(ptr %p, i64 %n, ptr %a) {
   br label %loop
@@ -62,10 +59,24 @@ mod value {
     pub(super) const FUNCTION: u32 = u32::MAX;
 }
 
-/// Attributes of functions by which compilers fix the CPU. They would win over that of the target.
+/// Attributes of functions by which compilers fix the CPU. These attributes would override the target's CPU.
 const OF_THE_AUTHORS_CPU: [&CStr; 4] = [c"target-cpu", c"target-features", c"tune-cpu", c"probe-stack"];
 
-/// An image, and how it was made.
+/// The reason why there is no image.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) fault: Fault,
+    /// The fault, as a clause.
+    pub(super) text: String,
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        Refusal { fault: Fault::Code, text }
+    }
+}
+
+/// An image, and facts about its compilation.
 pub(super) struct Made {
     pub(super) linked: Linked,
     pub(super) optimised: bool,
@@ -73,15 +84,15 @@ pub(super) struct Made {
 }
 
 thread_local! {
-    /// What LLVM said of its first error.
+    /// LLVM's text for its first error.
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Compiles something, so that LLVM is warm.
+/// Compiles a module, so that LLVM is warm.
 ///
 /// # Errors
-/// This LLVM does not work here.
-pub(super) fn warm(llvm: &Llvm) -> Result<(), String> {
+/// When this LLVM does not work here.
+pub(super) fn warm(llvm: &Llvm) -> Result<(), Refusal> {
     for tier in [Tier::First, Tier::Optimised] {
         let context = Context::new(llvm);
         let module = context.parse_text(WARM.as_bytes())?;
@@ -98,8 +109,13 @@ pub(super) fn warm(llvm: &Llvm) -> Result<(), String> {
 /// Compiles `bitcode` for `cpu`.
 ///
 /// # Errors
-/// A clause that says what was wrong with it.
-pub(super) fn compile(llvm: &Llvm, bitcode: &BitcodeView<'_>, cpu: &Cpu, tier: Tier) -> Result<Made, String> {
+/// The fault of the bitcode.
+pub(super) fn compile(
+    llvm: &Llvm,
+    bitcode: &BitcodeView<'_>,
+    cpu: &Cpu,
+    tier: Tier,
+) -> Result<Made, Refusal> {
     let begun = Instant::now();
     let context = Context::new(llvm);
     let module = context.read(bitcode)?;
@@ -111,7 +127,8 @@ pub(super) fn compile(llvm: &Llvm, bitcode: &BitcodeView<'_>, cpu: &Cpu, tier: T
     made.parse = parse;
     made.link = linking.elapsed();
     if tier == Tier::First && linked.has_statics {
-        // It could not be exchanged for an optimised one later. The module has been changed: it is read again.
+        // Such code could not be exchanged for optimised code later. The module has been changed, so it is
+        // read again.
         let context = Context::new(llvm);
         let module = context.read(bitcode)?;
         let (times, object) = context.make(&module, bitcode, cpu, Tier::Optimised)?;
@@ -144,13 +161,13 @@ extern "C" fn diagnosed(info: Ref, llvm: Ref) {
     }
 }
 
-/// What LLVM said, or that it said nothing.
+/// Returns LLVM's text, or a text that LLVM gave none.
 fn said() -> String {
     let said = SAID.take();
     if said.is_empty() { "LLVM does not say why".to_owned() } else { said }
 }
 
-/// A context of LLVM's. It and what is made in it stay until the process ends, which is soon.
+/// An LLVM context. It and all objects made in it stay until the process ends, which is soon.
 struct Context<'l> {
     llvm: &'l Llvm,
     context: Ref,
@@ -166,12 +183,13 @@ struct TargetMachine {
 }
 
 impl TargetMachine {
-    fn new(llvm: &Llvm, cpu: &Cpu, tier: Tier) -> Result<TargetMachine, String> {
+    fn new(llvm: &Llvm, cpu: &Cpu, tier: Tier) -> Result<TargetMachine, Refusal> {
+        let unknown = |text| Refusal { fault: Fault::Machine, text };
         let (arch, model) = match cpu.machine() {
             Machine::X86_64 => ("x86_64", value::DEFAULT_MODEL),
             Machine::AARCH64 => ("aarch64", value::SMALL_MODEL),
             Machine::RISCV => ("riscv64", value::MEDIUM_MODEL),
-            other => return Err(format!("it is for {other}, which is not known")),
+            other => return Err(unknown(format!("it is for {other}, which is not known"))),
         };
         let triple = text(format!("{arch}-unknown-linux-gnu"));
         let (name, features) = cpu_of(llvm, cpu);
@@ -185,7 +203,7 @@ impl TargetMachine {
         // LLVM's own, which stay.
         unsafe {
             if (functions.LLVMGetTargetFromTriple)(triple.as_ptr(), &raw mut target, &raw mut problem) != 0 {
-                return Err(CStr::from_ptr(problem).to_string_lossy().into_owned());
+                return Err(unknown(CStr::from_ptr(problem).to_string_lossy().into_owned()));
             }
             let machine = (functions.LLVMCreateTargetMachine)(
                 target,
@@ -197,7 +215,7 @@ impl TargetMachine {
                 model,
             );
             if machine.is_null() {
-                return Err(format!("LLVM has no {arch} with the CPU {}", name.to_string_lossy()));
+                return Err(unknown(format!("LLVM has no {arch} with the CPU {}", name.to_string_lossy())));
             }
             let layout = (functions.LLVMCreateTargetDataLayout)(machine);
             let layout = CStr::from_ptr((functions.LLVMCopyStringRepOfTargetData)(layout)).to_owned();
@@ -206,7 +224,8 @@ impl TargetMachine {
     }
 }
 
-/// Name and features of a CPU, in LLVM's words: exactly this machine's, or what the CPU's level guarantees.
+/// Name and features of a CPU, in LLVM's words: exactly this machine's, or those that the CPU's level
+/// guarantees.
 fn cpu_of(llvm: &Llvm, cpu: &Cpu) -> (CString, CString) {
     let own = detected();
     if own.features() == cpu.features() && own.platform() == cpu.platform() {
@@ -260,8 +279,8 @@ impl<'l> Context<'l> {
     fn parse_bitcode(&self, bytes: &[u8]) -> Result<Module, String> {
         let functions = &self.llvm.functions;
         let mut module = ptr::null_mut();
-        // SAFETY: the buffer is a copy of the bytes; the result has space. What the bytes do to LLVM ends this process
-        // at worst.
+        // SAFETY: the buffer is a copy of the bytes; the result has space. At worst the bytes make LLVM end
+        // this process.
         let failed = unsafe {
             let start = bytes.as_ptr().cast::<c_char>();
             let buffer = (functions.LLVMCreateMemoryBufferWithMemoryRangeCopy)(
@@ -274,15 +293,16 @@ impl<'l> Context<'l> {
         if failed { Err(format!("LLVM cannot read it: {}", said())) } else { Ok(Module(module)) }
     }
 
-    /// Reads all modules, and makes one of them.
+    /// Reads all modules, and links them into one.
     fn read(&self, bitcode: &BitcodeView<'_>) -> Result<Module, String> {
         let functions = &self.llvm.functions;
         let mut whole: Option<Module> = None;
         for bytes in bitcode.modules() {
-            // Text is for functions that write code.
-            let has_magic = BITCODE_MAGIC.iter().any(|magic| bytes.starts_with(magic));
-            let is_text =
-                !has_magic && !bytes.is_empty() && !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok();
+            // Text is allowed for functions that write code.
+            let is_text = !is_llvm_module(bytes)
+                && !bytes.is_empty()
+                && !bytes.contains(&0)
+                && std::str::from_utf8(bytes).is_ok();
             let module = if is_text { self.parse_text(bytes) } else { self.parse_bitcode(bytes) }?;
             let Some(first) = &whole else {
                 whole = Some(module);
@@ -299,7 +319,7 @@ impl<'l> Context<'l> {
         let is_broken =
             unsafe { (functions.LLVMVerifyModule)(module.0, value::RETURN_STATUS, &raw mut problem) } != 0;
         if is_broken {
-            // SAFETY: it is a string then.
+            // SAFETY: after a failure `problem` is a string.
             let problem = unsafe { CStr::from_ptr(problem) };
             return Err(format!("it is no valid code: {}", problem.to_string_lossy().trim_end()));
         }
@@ -313,11 +333,11 @@ impl<'l> Context<'l> {
         bitcode: &BitcodeView<'_>,
         cpu: &Cpu,
         tier: Tier,
-    ) -> Result<(Times, Vec<u8>), String> {
+    ) -> Result<(Times, Vec<u8>), Refusal> {
         let begun = Instant::now();
         let target = TargetMachine::new(self.llvm, cpu, tier)?;
         let functions = &self.llvm.functions;
-        // SAFETY: both are strings of the module's.
+        // SAFETY: both are strings of the module.
         let (triple, layout) = unsafe {
             let triple = CStr::from_ptr((functions.LLVMGetTarget)(module.0));
             (
@@ -326,7 +346,7 @@ impl<'l> Context<'l> {
             )
         };
         if triple.is_empty() && layout.is_empty() {
-            // Text need not say for which machine it is: the bitcode's header does.
+            // Text need not name its machine: the bitcode's header does.
             // SAFETY: the module is whole, and both texts are strings.
             unsafe {
                 (functions.LLVMSetTarget)(module.0, target.triple.as_ptr());
@@ -338,14 +358,17 @@ impl<'l> Context<'l> {
         let arch = |triple: &str| triple.split('-').next().unwrap_or("").to_owned();
         let own = target.triple.to_string_lossy();
         if arch(&triple) != arch(&own) {
-            return Err(format!("it says that it is for {}, and its code is for `{triple}`", cpu.machine()));
+            return Err(
+                format!("it says that it is for {}, and its code is for `{triple}`", cpu.machine()).into()
+            );
         }
         if layout != &*target.layout {
             return Err(format!(
                 "its data are laid out otherwise ({}) than on this machine ({})",
                 layout.to_string_lossy(),
                 target.layout.to_string_lossy()
-            ));
+            )
+            .into());
         }
         // SAFETY: the module is whole, and the text is a string.
         unsafe { (functions.LLVMSetTarget)(module.0, target.triple.as_ptr()) };
@@ -360,7 +383,7 @@ impl<'l> Context<'l> {
         target: &TargetMachine,
         name: &str,
         tier: Tier,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Refusal> {
         self.make_own(module, &format!("{name}_main"))?;
         let functions = &self.llvm.functions;
         let passes = match tier {
@@ -373,9 +396,9 @@ impl<'l> Context<'l> {
             (functions.LLVMRunPasses)(module.0, passes.as_ptr(), target.machine, options)
         };
         if !error.is_null() {
-            // SAFETY: it is an error, which becomes a string.
+            // SAFETY: `error` is an error, which becomes a string.
             let text = unsafe { CStr::from_ptr((functions.LLVMGetErrorMessage)(error)) };
-            return Err(format!("LLVM cannot optimise it: {}", text.to_string_lossy()));
+            return Err(format!("LLVM cannot optimise it: {}", text.to_string_lossy()).into());
         }
         let (mut problem, mut buffer) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: module and machine are whole, and both results have space.
@@ -389,15 +412,15 @@ impl<'l> Context<'l> {
             ) != 0
         };
         if failed {
-            // SAFETY: it is a string then.
+            // SAFETY: after a failure `problem` is a string.
             let problem = unsafe { CStr::from_ptr(problem) };
-            return Err(format!("LLVM makes no machine code of it: {}", problem.to_string_lossy()));
+            return Err(format!("LLVM makes no machine code of it: {}", problem.to_string_lossy()).into());
         }
         let error = SAID.take();
         if !error.is_empty() {
-            return Err(format!("LLVM makes no machine code of it: {error}"));
+            return Err(format!("LLVM makes no machine code of it: {error}").into());
         }
-        // SAFETY: the buffer has so many bytes at its start.
+        // SAFETY: the buffer has `len` bytes at `start`.
         let object = unsafe {
             let (start, len) =
                 ((functions.LLVMGetBufferStart)(buffer), (functions.LLVMGetBufferSize)(buffer));
@@ -406,13 +429,14 @@ impl<'l> Context<'l> {
         Ok(object.to_vec())
     }
 
-    /// Removes the author's CPU from all functions, and hides everything but `main` from other modules: what is not
-    /// needed is dropped, and what is called once can be put into its caller.
-    fn make_own(&self, module: &Module, main: &str) -> Result<(), String> {
+    /// Removes the author's CPU from all functions, and hides everything but `main` from other modules: LLVM
+    /// then drops unneeded functions, and can inline functions that are called once.
+    fn make_own(&self, module: &Module, main: &str) -> Result<(), Refusal> {
         let functions = &self.llvm.functions;
         let mut has_main = false;
         let mut hide = |value: Ref| {
-            // SAFETY: `value` is a function, a variable or an alias of the module, and its name has so many bytes.
+            // SAFETY: `value` is a function, a variable or an alias of the module, and its name has `len`
+            // bytes.
             unsafe {
                 let mut len = 0;
                 let start = (functions.LLVMGetValueName2)(value, &raw mut len);
@@ -443,7 +467,7 @@ impl<'l> Context<'l> {
                 (functions.LLVMSetLinkage)(value, value::INTERNAL);
             }
         };
-        // SAFETY: these walk the lists of the module, of which nothing is removed meanwhile.
+        // SAFETY: these calls walk the lists of the module, and nothing is removed from them meanwhile.
         unsafe {
             let mut function = (functions.LLVMGetFirstFunction)(module.0);
             while !function.is_null() {
@@ -470,11 +494,12 @@ impl<'l> Context<'l> {
                 alias = (functions.LLVMGetNextGlobalAlias)(alias);
             }
         }
-        if has_main { Ok(()) } else { Err(format!("it has no function `{main}`")) }
+        let missing = || Refusal { fault: Fault::Main, text: format!("it has no function `{main}`") };
+        if has_main { Ok(()) } else { Err(missing()) }
     }
 }
 
-/// Has LLVM's fatal errors told by `handler`, which does not return.
+/// Makes LLVM report fatal errors to `handler`, which does not return.
 pub(super) fn on_fatal_error(llvm: &Llvm, handler: extern "C" fn(*const c_char)) {
     // SAFETY: the handler stays as long as this program.
     unsafe { (llvm.functions.LLVMInstallFatalErrorHandler)(Some(handler)) };

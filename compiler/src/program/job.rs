@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use farjump_core::bitcode::BitcodeView;
 use rustix::pipe::PipeFlags;
 
-use super::compile::{self, Made};
+use super::compile::{self, Made, Refusal};
 use super::limits;
 use super::llvm::Llvm;
-use crate::protocol::{Job, MAX_CONTENTS, Times};
+use crate::protocol::{Fault, Job, MAX_CONTENTS, Times};
 
-/// First byte of what a child writes: an image, or the reason why there is none.
+/// First byte of a child's output: an image follows, or the fault and the reason.
 const IMAGE: u8 = 1;
 const REFUSED: u8 = 2;
-/// Bytes before the image: the kind, whether it is optimised, and the times.
+/// Bytes before the image: the kind, a byte that is 1 for an optimised image, and the times.
 const HEAD: usize = 2 + 16;
 
 /// A child at work.
@@ -30,7 +30,7 @@ pub(super) struct Working {
     begun: Instant,
 }
 
-/// What a child has made.
+/// The image that a child has made.
 pub(super) struct Result {
     pub(super) optimised: bool,
     pub(super) times: Times,
@@ -57,17 +57,17 @@ impl Working {
         }
     }
 
-    /// Its pipe.
+    /// The pipe from the child.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
 
-    /// Time that it may still take.
+    /// The time left for the job.
     pub(super) fn left(&self) -> Duration {
         self.job.deadline.saturating_sub(self.begun.elapsed())
     }
 
-    /// Reads what it has written. `true` if that is all, or too much.
+    /// Reads the child's output so far. Returns `true` if that is all, or too much.
     pub(super) fn read(&mut self) -> bool {
         let mut part = [0; 64 << 10];
         loop {
@@ -84,19 +84,21 @@ impl Working {
         }
     }
 
-    /// Ends it, and returns what it has made, or why it has made nothing and whether it never would.
-    pub(super) fn end(self) -> std::result::Result<Result, (String, bool)> {
+    /// Ends the child, and returns its image, or the reason why there is none.
+    pub(super) fn end(self) -> std::result::Result<Result, Refusal> {
         let is_late = self.left().is_zero();
         let status = self.kill();
         let exited = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        let means = |text| Err(Refusal { fault: Fault::Means, text });
+        if let Some((&[REFUSED, fault], text)) = self.said.split_first_chunk() {
+            let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned();
+            return Err(Refusal { fault: Fault::decode(fault).unwrap_or(Fault::Code), text });
+        }
         match self.said.split_first_chunk::<HEAD>() {
             Some((&[IMAGE, optimised, ref times @ ..], image)) if exited && !image.is_empty() => {
                 Ok(Result { optimised: optimised != 0, times: Times::decode(*times), image: image.to_vec() })
             }
-            _ if self.said.first() == Some(&REFUSED) => {
-                Err((String::from_utf8_lossy(&self.said[1..self.said.len().min(4096)]).into_owned(), true))
-            }
-            _ if is_late => Err((format!("compiling it took longer than {:?}", self.job.deadline), false)),
+            _ if is_late => means(format!("compiling it took longer than {:?}", self.job.deadline)),
             _ if libc::WIFSIGNALED(status) => {
                 let signal = libc::WTERMSIG(status);
                 let text = format!(
@@ -104,18 +106,19 @@ impl Working {
                     signal_name(signal),
                     self.job.memory >> 20
                 );
-                Err((text, signal != libc::SIGKILL))
+                let fault = if signal == libc::SIGKILL { Fault::Means } else { Fault::Code };
+                Err(Refusal { fault, text })
             }
-            _ => Err(("the compiler ended without a word".to_owned(), false)),
+            _ => means("the compiler ended without a word".to_owned()),
         }
     }
 
-    /// Kills it if it is still there, and returns its status.
+    /// Kills the child if it still runs, and returns its status.
     fn kill(&self) -> i32 {
         let mut status = 0;
-        // SAFETY: it is a child of this process that nothing has waited for.
+        // SAFETY: `self.child` is a child of this process that nothing has waited for.
         unsafe {
-            // It has closed its pipe when it is done, a moment before it ends.
+            // A child that is done has closed its pipe, a moment before it ends.
             if !self.said_all() {
                 libc::kill(self.child, libc::SIGKILL);
             }
@@ -126,7 +129,7 @@ impl Working {
         status
     }
 
-    /// Whether its end of the pipe is closed, as it is only when the child ends.
+    /// Returns whether the child's end of the pipe is closed, as it is only when the child ends.
     fn said_all(&self) -> bool {
         let mut part = [0; 1];
         self.said.len() <= MAX_CONTENTS && matches!((&self.pipe).read(&mut part), Ok(0))
@@ -150,11 +153,13 @@ fn work(llvm: &Llvm, job: &Job, bitcode: &[u8], pipe: OwnedFd, begun: Instant) -
     use std::os::fd::AsRawFd;
     PIPE.store(pipe.as_raw_fd(), Ordering::Relaxed);
     compile::on_fatal_error(llvm, fatal);
-    // A panic is a defect of this program's, and the job's end, not the child's return into the server.
+    // A panic is a defect of this program. It ends the job, and must not return the child into the server.
     let mut fork = Duration::ZERO;
     let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         // SAFETY: this is a forked child, and uses the pipe alone from here on.
-        unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs().saturating_add(1)) }?;
+        let confined =
+            unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs().saturating_add(1)) };
+        confined.map_err(|text| Refusal { fault: Fault::Means, text })?;
         fork = begun.elapsed();
         let view = BitcodeView::new_checked(bitcode).map_err(|error| error.to_string())?;
         compile::compile(llvm, &view, &job.cpu, job.tier)
@@ -166,26 +171,26 @@ fn work(llvm: &Llvm, job: &Job, bitcode: &[u8], pipe: OwnedFd, begun: Instant) -
             let mut pipe = File::from(pipe);
             pipe.write_all(&head).and_then(|()| pipe.write_all(&linked.image)).is_ok()
         }
-        Ok(Err(why)) => refuse(&why),
-        Err(_) => refuse("the compiler panicked over it"),
+        Ok(Err(Refusal { fault, text })) => refuse(fault, &text),
+        Err(_) => refuse(Fault::Code, "the compiler panicked over it"),
     };
-    // SAFETY: nothing of the parent's is to be flushed or released here.
+    // SAFETY: nothing of the parent has to be flushed or released here.
     unsafe { libc::_exit(i32::from(!written)) }
 }
 
 /// Writes a refusal.
-fn refuse(why: &str) -> bool {
+fn refuse(fault: Fault, why: &str) -> bool {
     let pipe: RawFd = PIPE.load(Ordering::Relaxed);
     // SAFETY: the child's pipe is open until it ends; the file is not closed here.
     let mut pipe = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(pipe) });
-    pipe.write_all(&[&[REFUSED], why.as_bytes()].concat()).is_ok()
+    pipe.write_all(&[&[REFUSED, fault.encode()], why.as_bytes()].concat()).is_ok()
 }
 
 /// Called for an error over which LLVM would end the process.
 extern "C" fn fatal(why: *const c_char) {
     // SAFETY: LLVM passes a string.
     let why = unsafe { CStr::from_ptr(why) };
-    refuse(&format!("LLVM gives up over it: {}", why.to_string_lossy()));
+    refuse(Fault::Code, &format!("LLVM gives up over it: {}", why.to_string_lossy()));
     // SAFETY: as in `work`.
     unsafe { libc::_exit(1) }
 }

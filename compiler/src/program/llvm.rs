@@ -10,8 +10,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// The environment variable that names the library.
 const VARIABLE: &str = "FARJUMP_LIBLLVM";
-/// The environment variable that names a compiler of Rust, beside which there is an LLVM. None is looked for: `PATH` may
-/// lead to anybody's.
+/// The environment variable that names a compiler of Rust, beside which there is an LLVM. No compiler is
+/// searched: `PATH` may lead to any user's.
 const RUST: &str = "RUSTC";
 /// Names of the library, the newest version first: it reads the bitcode of all others.
 const NAMES: [&str; 7] = [
@@ -23,14 +23,14 @@ const NAMES: [&str; 7] = [
     "libLLVM.so.18.1",
     "libLLVM-17.so.1",
 ];
-/// The oldest LLVM that is used: before it, passes and targets were asked for in other ways.
+/// The oldest LLVM that is used: older versions have another interface for passes and targets.
 const OLDEST: c_uint = 17;
 
-/// An opaque object of LLVM's.
+/// An opaque LLVM object.
 pub(super) type Ref = *mut c_void;
 type Bool = c_int;
 
-/// Defines a table of functions by their names, and how to fill it.
+/// Defines a table of functions by their names, and the function that fills it.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions, by their names in C.
@@ -103,18 +103,18 @@ pub(super) struct Llvm {
     pub(super) functions: Functions,
     major: u16,
     text: String,
-    /// This machine's CPU as LLVM knows it: name, and features with their signs.
+    /// This machine's CPU as LLVM describes it: name, and features with their signs.
     pub(super) host: (CString, CString),
-    /// LLVM stays as long as the process.
+    /// The library, which stays open as long as the process lives.
     _library: std::mem::ManuallyDrop<Library>,
 }
 
 impl Llvm {
-    /// Opens the named library, that in `FARJUMP_LIBLLVM`, or the newest that can be used of those which the dynamic linker
-    /// finds and that of the toolchain of `RUSTC`.
+    /// Opens the named library, or the one in `FARJUMP_LIBLLVM`. Without either, opens the newest usable one
+    /// among those that the dynamic linker finds and the one of the toolchain of `RUSTC`.
     ///
     /// # Errors
-    /// There is none, as a clause that says what to install.
+    /// The lack of a usable library, as a clause that says what to install.
     pub(super) fn open(named: Option<&Path>) -> Result<Llvm, String> {
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
         if let Some(named) = named.map(Path::to_path_buf).or_else(|| variable(VARIABLE).map(PathBuf::from)) {
@@ -122,14 +122,15 @@ impl Llvm {
         }
         let of_rust = variable(RUST).map(|_| rust_llvms()).unwrap_or_default();
         let mut all: Vec<_> = NAMES.iter().map(PathBuf::from).chain(of_rust).collect();
-        // Of one version the system's first. Only one is opened that can be used: two may share their symbols.
+        // Among libraries of one version the system's comes first. Only one usable library is opened: two may
+        // share their symbols.
         all.sort_by_key(|path| std::cmp::Reverse(major_in(path)));
         let mut problem = None;
         for path in all {
             match Llvm::open_at(&path) {
                 Ok(llvm) => return Ok(llvm),
                 Err(other) => {
-                    // A library that is not there tells less than one that is no use.
+                    // A missing library explains less than an unusable one.
                     if path.is_absolute() {
                         problem.get_or_insert_with(|| format!("; `{}` {other}", path.display()));
                     }
@@ -144,7 +145,7 @@ impl Llvm {
     }
 
     fn open_at(path: &Path) -> Result<Llvm, String> {
-        // SAFETY: it is LLVM, or what the operator names as that; its constructors set up LLVM alone.
+        // SAFETY: the library is LLVM, or the operator names it as LLVM; its constructors set up LLVM alone.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|error| format!("cannot be opened: {}", whole(&error)))?;
         // SAFETY: LLVM's C interface is stable: a function of a name keeps its type.
@@ -153,7 +154,7 @@ impl Llvm {
             .map_err(|error| format!("is no LLVM of version {OLDEST} or newer: {}", whole(&error)))?;
         let mut version = [0; 3];
         let [major, minor, patch] = &mut version;
-        // SAFETY: it writes three numbers.
+        // SAFETY: the function writes three numbers.
         unsafe { (functions.LLVMGetVersion)(major, minor, patch) };
         if version[0] < OLDEST {
             return Err(format!("is LLVM {}: {OLDEST} or newer is needed", version[0]));
@@ -169,12 +170,12 @@ impl Llvm {
         Ok(Llvm { functions, major, text, host, _library: std::mem::ManuallyDrop::new(library) })
     }
 
-    /// Its major version.
+    /// The major version of LLVM.
     pub(super) fn major(&self) -> u16 {
         self.major
     }
 
-    /// Its version and file, for people.
+    /// The version and file of LLVM, for people.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -191,19 +192,31 @@ fn major_in(path: &Path) -> u32 {
         .unwrap_or(0)
 }
 
-/// What the dynamic linker says.
+/// The dynamic linker's text for the error.
 fn whole(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Sets up the target of this machine.
+/// The names of LLVM's targets for the machines that farjump knows.
+const TARGETS: [(Machine, &str); 3] =
+    [(Machine::X86_64, "X86"), (Machine::AARCH64, "AArch64"), (Machine::RISCV, "RISCV")];
+
+/// Sets up the target of this machine, and those of others that this LLVM has: a target's program may
+/// register code for them.
 fn initialise(library: &Library) -> Result<(), String> {
-    let target = match Machine::native() {
-        Some(Machine::X86_64) => "X86",
-        Some(Machine::AARCH64) => "AArch64",
-        Some(Machine::RISCV) => "RISCV",
-        _ => return Err("has no target for this machine".to_owned()),
-    };
+    let mut has_own = false;
+    for (machine, target) in TARGETS {
+        let is_own = Some(machine) == Machine::native();
+        match initialise_target(library, target) {
+            Ok(()) => has_own |= is_own,
+            Err(why) if is_own => return Err(why),
+            Err(_) => {}
+        }
+    }
+    if has_own { Ok(()) } else { Err("has no target for this machine".to_owned()) }
+}
+
+fn initialise_target(library: &Library, target: &str) -> Result<(), String> {
     for part in ["TargetInfo", "Target", "TargetMC", "AsmPrinter", "AsmParser"] {
         let name = format!("LLVMInitialize{target}{part}\0");
         // SAFETY: LLVM's functions of these names take and return nothing, and register a target once.

@@ -1,6 +1,7 @@
 //! The program `farjump_compiler`: a server that opens LLVM, warms it, and forks for each job.
 //!
-//! It is single-threaded, so that a forked child can do what it likes. Its standard input is a socket of a target.
+//! It is single-threaded, so that a forked child may call any function. Its standard input is a socket of a
+//! target.
 
 mod cache;
 mod compile;
@@ -17,7 +18,7 @@ use llvm::Llvm;
 
 use crate::protocol::Reply;
 
-/// What `--help` shows.
+/// The text of `--help`.
 const HELP: &str = "\
 farjump_compiler compiles bitcode for a farjump target, which starts it. There is nothing for people to do with it, except:
 
@@ -29,7 +30,7 @@ farjump_compiler compiles bitcode for a farjump target, which starts it. There i
   --version       show the version
 ";
 
-/// What the program was asked for.
+/// The arguments of the program.
 #[derive(Default)]
 struct Arguments {
     llvm: Option<PathBuf>,
@@ -37,7 +38,7 @@ struct Arguments {
     check: bool,
 }
 
-/// The program. To be called by `main`, before anything else has run or opened a file.
+/// The program. `main` must call this before anything else has run or opened a file.
 pub fn main() -> ExitCode {
     let arguments = match parse(std::env::args_os().skip(1)) {
         Ok(Some(arguments)) => arguments,
@@ -59,7 +60,7 @@ pub fn main() -> ExitCode {
             }
         };
     }
-    // Run by a descriptor, it would be called by that one's number.
+    // A program that is run by a descriptor would otherwise have the descriptor's number as its name.
     let _ = rustix::thread::set_name(c"farjump_compile");
     limits::ignore_signals_of_terminals();
     match limits::leave_parents_descriptors().and_then(|()| open(&arguments)) {
@@ -78,11 +79,11 @@ pub fn main() -> ExitCode {
 fn open(arguments: &Arguments) -> Result<Llvm, String> {
     limits::try_to_confine()?;
     let llvm = Llvm::open(arguments.llvm.as_deref())?;
-    compile::warm(&llvm)?;
+    compile::warm(&llvm).map_err(|refusal| refusal.text)?;
     Ok(llvm)
 }
 
-/// Reads the command line; `None` if all is said.
+/// Reads the command line; `None` if nothing is left to do.
 fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Option<Arguments>, String> {
     let mut arguments = Arguments::default();
     while let Some(word) = words.next() {

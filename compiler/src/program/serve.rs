@@ -1,4 +1,4 @@
-//! The server: takes jobs, and has them done in children, the first images before optimised ones.
+//! The server: takes jobs, and runs them in children, first images before optimised ones.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -16,12 +16,13 @@ use rustix::net::{
 };
 
 use super::cache::{Cache, key};
+use super::compile::Refusal;
 use super::job::Working;
 use super::limits;
 use super::llvm::Llvm;
-use crate::protocol::{self, Job, MAX_PACKET, Reply, Tier};
+use crate::protocol::{self, Fault, Job, MAX_PACKET, Reply, Tier};
 
-/// Jobs that are done at the same time.
+/// Most jobs that run at the same time.
 const AT_ONCE: usize = 2;
 
 /// The target's end of the connection.
@@ -130,18 +131,18 @@ impl Server<'_> {
             _ => None,
         });
         let contents = fds.flatten().last();
-        // The target's end is closed, or is another program's.
+        // The target has closed its end, or another program has that end.
         let Some(job) = Job::decode(&packet[..len]) else { return false };
         let contents = contents.ok_or_else(|| "it came without its bitcode".to_owned());
         let contents = contents.and_then(|fd| protocol::unseal(fd).map_err(|error| error.to_string()));
         match contents.and_then(|contents| self.check(&contents).map(|()| contents)) {
             Ok(contents) => self.accept(job, contents),
-            Err(text) => return tell(&Reply::Refused { number: job.number, lasting: true, text }),
+            Err(text) => return tell(&Reply::Refused { number: job.number, fault: Fault::Code, text }),
         }
         true
     }
 
-    /// Checks what can be checked without LLVM.
+    /// Makes the checks that need no LLVM.
     fn check(&self, contents: &[u8]) -> Result<(), String> {
         let bitcode = BitcodeView::new_checked(contents).map_err(|error| error.to_string())?;
         if bitcode.llvm() > self.llvm.major() {
@@ -166,14 +167,14 @@ impl Server<'_> {
         }
     }
 
-    /// The best image for a job that is kept: an optimised one serves for a first one too.
+    /// The best kept image for a job: an optimised one serves for a first one too.
     fn kept(&mut self, job: &Job) -> Option<super::cache::Kept> {
         let optimised = Job { tier: Tier::Optimised, ..job.clone() };
         let keys = [&optimised, job].map(|job| key(job, self.llvm.text(), &self.host));
         keys.iter().find_map(|key| self.cache.get(key))
     }
 
-    /// Begins as many jobs as may be done at the same time; one child is kept free for first images.
+    /// Begins as many jobs as may run at the same time, but keeps one child free for first images.
     fn begin(&mut self) {
         while self.working.len() < AT_ONCE
             && let Some((job, _)) = self.waiting.front()
@@ -185,7 +186,7 @@ impl Server<'_> {
                 Ok(working) => self.working.push(working),
                 Err(error) => {
                     let text = format!("the compiler cannot begin: {error}");
-                    tell(&Reply::Refused { number, lasting: false, text });
+                    tell(&Reply::Refused { number, fault: Fault::Means, text });
                 }
             }
         }
@@ -201,8 +202,8 @@ impl Server<'_> {
                 self.done(&job, result.optimised, false, result.times, &result.image);
                 self.cache.add(key, (result.optimised, result.image));
             }
-            Err((text, lasting)) => {
-                tell(&Reply::Refused { number: job.number, lasting, text });
+            Err(Refusal { fault, text }) => {
+                tell(&Reply::Refused { number: job.number, fault, text });
             }
         }
     }
@@ -213,7 +214,7 @@ impl Server<'_> {
             Ok(contents) => send(&Reply::Image { number, optimised, kept, times }, Some(&contents)),
             Err(error) => {
                 let text = format!("no memory for its image: {error}");
-                tell(&Reply::Refused { number, lasting: false, text })
+                tell(&Reply::Refused { number, fault: Fault::Means, text })
             }
         };
     }

@@ -22,8 +22,14 @@ impl Control {
 }
 
 impl Control {
+    /// Ends a handshake that failed with `error`. Returns the peer's rejection if it has come: a transport or a socket that
+    /// reports the peer's end does not have its reason. Otherwise sends the peer the reason, unless it ended the handshake.
+    pub(crate) fn fail(mut self, error: HandshakeError) -> HandshakeError {
+        self.take_rejection().unwrap_or_else(|| send_reason(self, error))
+    }
+
     /// Returns the peer's rejection if it has come. Messages before it are dropped: for a handshake that has failed.
-    pub(crate) fn take_rejection(&mut self) -> Option<HandshakeError> {
+    fn take_rejection(&mut self) -> Option<HandshakeError> {
         for _ in 0..MESSAGES {
             if let (Message::Reject { cause, text }, _) = self.recv().ok()?? {
                 return Some(rejected(self, cause, &text));

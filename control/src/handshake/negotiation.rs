@@ -14,7 +14,7 @@ use farjump_os::scrubbed;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::connection::message::EndpointInfo;
-use crate::connection::{Control, Role, send_reason};
+use crate::connection::{Control, Role};
 use crate::error::system;
 use crate::handshake::stream::Joining;
 use crate::limits::Limits;
@@ -72,7 +72,7 @@ pub struct Direction {
     pub key: LinkKey,
     /// Largest frame in bytes, all included.
     pub max_frame: usize,
-    /// Both transports place an aligned line whole: a frame of one line needs no trailer.
+    /// True if both transports place an aligned line whole: a frame of one line needs no trailer.
     pub line_whole: bool,
     /// One-sided: bytes of the region that the receiver reads, perhaps less than all. Two-sided: a hint.
     pub region_len: usize,
@@ -83,7 +83,7 @@ pub(crate) struct LocalEndpoint {
     opening: Box<dyn UnconnectedEndpoint>,
     transport: String,
     capabilities: Capabilities,
-    /// Those of `capabilities`, or fewer once the peer's endpoint is known.
+    /// The arrival rules of `capabilities`, or fewer once the peer's endpoint is known.
     rules: ArrivalRules,
     key: [u8; LinkKey::LEN],
     max_frame: u32,
@@ -248,11 +248,12 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// Connects. On failure the peer gets the reason, unless it has given one: a transport that reports the end of a peer does
-    /// not know why that ended.
+    /// Connects. On failure the peer gets the reason, unless it has sent one itself: a transport that reports
+    /// the end of a peer does not know the cause.
     pub(crate) fn run(self, mut control: Control) -> Result<Handshake, HandshakeError> {
         let transport = self.own_endpoint.transport.clone();
-        // Open until the reason is sent: the peer has that when it sees the stream's end. Without one more descriptor it may not.
+        // Stays open until the reason is sent, so that the peer has the reason when it sees the stream's end.
+        // Without one more descriptor, the end may come first.
         let stream = self.stream.as_ref().and_then(|stream| stream.descriptor.try_clone().ok());
         let joined = self.own_endpoint.join(
             control.peer(),
@@ -265,10 +266,7 @@ impl Connect {
         let joined = match joined {
             Ok(joined) => joined,
             Err(error) => {
-                let reason = match control.take_rejection() {
-                    Some(rejection) => rejection,
-                    None => send_reason(control, error),
-                };
+                let reason = control.fail(error);
                 drop(stream);
                 return Err(reason);
             }
@@ -313,8 +311,8 @@ fn reach(
     }
 }
 
-/// Decodes the CPU that `peer` claims to have. Refuses one whose memory may be laid out differently: frames are
-/// little-endian, and injected code and its payload take addresses of 64 bits for granted.
+/// Decodes the CPU that `peer` claims to have. Refuses one whose memory may be laid out differently: frames
+/// are little-endian, and injected code and its payload rely on addresses of 64 bits.
 pub(crate) fn peer_cpu(peer: &PeerIdentity, cpu: &[u8]) -> Result<Cpu, HandshakeError> {
     let fault = match Cpu::decode(cpu) {
         Ok(cpu) if cpu.machine().is_known() => return Ok(cpu),

@@ -8,7 +8,7 @@ use farjump_os::deferred_close::DeferredFd;
 
 use crate::address::PeerAddress;
 use crate::connection::message::{MAX_TRANSPORTS, Message};
-use crate::connection::{Control, Role, out_of_order, rejected, send_reason};
+use crate::connection::{Control, Role, out_of_order, rejected};
 use crate::error::system;
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, peer_cpu};
 use crate::handshake::stream;
@@ -36,9 +36,9 @@ impl SourceOptions {
     }
 }
 
-/// Connects to the target at `address`, over the first of `transports` that it also has and that works. After
-/// one fails, it connects once more with the others ([`Handshake::passed_over`]). Returns once frames may
-/// flow.
+/// Connects to the target at `address`, over the first of `transports` that the target also has and that
+/// works. After one fails, it connects once more with the others ([`Handshake::passed_over`]). Returns once
+/// frames may flow.
 ///
 /// # Errors
 /// If none works, the error of the last, with the others' reasons. At `deadline`
@@ -103,7 +103,7 @@ fn meet_once(
     let mut control = Control::connect_with(address, &options.tcp, deadline)?;
     let connect = match agree(&mut control, address, transports, names, options, deadline, chosen) {
         Ok(connect) => connect,
-        Err(error) => return Err(send_reason(control, error)),
+        Err(error) => return Err(control.fail(error)),
     };
     let stream = connect.stream.as_ref().map(|stream| stream.descriptor.try_clone()).transpose();
     let stream = stream.map_err(|error| system(Operation::Duplicate, "", error))?;

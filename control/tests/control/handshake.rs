@@ -239,7 +239,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
     assert!(target.to_string().contains("no memory for a region"), "{target}");
 }
 
-/// The source said no more than that the target had ended.
+/// The source must report more than the end of the target.
 #[test]
 fn a_side_whose_transport_fails_because_the_other_has_ended_says_why_that_has() {
     let failing =
@@ -263,6 +263,31 @@ fn a_side_whose_transport_fails_because_the_other_has_ended_says_why_that_has() 
     let source = source.join().unwrap().unwrap_err();
     let expected = matches!(source, HandshakeError::Refused { cause: RejectCause::TransportFailed, .. });
     assert!(expected && source.to_string().contains("no memory for a mailbox"), "{source}");
+}
+
+/// The source cannot send the message that the target awaits, and must report more than the target's end.
+#[test]
+fn a_source_whose_endpoint_opens_too_late_reports_why_the_target_has_ended() {
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    // Its address is sent when the target has ended.
+    let late = Altered::new(Shm).stating(move |_| {
+        ended.lock().unwrap().recv().unwrap_err();
+    });
+    let place = Place::new();
+    let (listener, address) = (place.listener(), place.address());
+    let source =
+        thread::spawn(move || connect_target(&address, &mut [late.boxed()], &source_options(), far()));
+    let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
+    while !arrival.is_source() {
+        assert!(matches!(arrival.advance(&mut shm()), Ok(Progress::Pending)));
+        thread::yield_now();
+    }
+    arrival.reject("it takes too long");
+    drop(end);
+    let error = source.join().unwrap().unwrap_err();
+    assert!(matches!(error, HandshakeError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("it takes too long"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The mailbox protocol: frames in a ring that the peer writes one-sided. `docs/protocol.md` has the reasons.
+//! The mailbox protocol: frames in a ring that the peer writes one-sided. `docs/design/mailbox.md` has the reasons.
 //!
 //! | offset in the region | bytes | what |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | 64 | 8 | processor that the writer runs on, plus one; 0 if unknown |
 //! | 4096 | a power of two | the ring of frames from the writer to the owner |
 //!
-//! Each peer owns one region, which only the other one writes. `Outbound` and `Inbound` are the halves of a
+//! Each peer owns one region, which only the other peer writes. `Outbound` and `Inbound` are the halves of a
 //! ring.
 
 #[cfg(all(test, loom))]
@@ -25,8 +25,8 @@ pub(crate) use sleep::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 pub const CONTROL_LEN: usize = SMALLEST;
 /// Smallest ring, in bytes.
 pub const MIN_RING: usize = SMALLEST;
-/// A page. In models, which try every order, a line.
-const SMALLEST: usize = if cfg!(loom) { crate::frame::LINE } else { 4096 };
+/// The unit of regions. In models, which try every order, a line.
+const SMALLEST: usize = if cfg!(loom) { crate::frame::LINE } else { crate::transport::REGION_UNIT };
 /// Offset of the consumed position in the credit line.
 ///
 /// A *position* counts the bytes of all frames since the link was made. Its offset in the ring is the
@@ -37,9 +37,9 @@ pub(crate) const CONSUMED_AT: usize = 0;
 /// Offset of the state in the credit line. The low half counts falling asleep and waking up, odd while
 /// asleep. The high half counts notices. `Waker` and `Sleeper` are the two roles in going to sleep.
 pub(crate) const STATE_AT: usize = 8;
-/// Offset in a region of the state of the peer, and a state that no peer writes: asleep, in its last sleep. For the regions of
-/// a forked child, which are copies of its parent's: the first frame that is sent there asks the transport to wake the
-/// peer, and the transport refuses that to a child.
+/// Offset in a region of the state of the peer, and a state that no peer writes: asleep, in its last sleep.
+/// For the regions of a forked child, which are copies of its parent's. The first frame sent there makes the
+/// sender request a wake-up from the transport, and the transport refuses that to a child.
 pub const FORKED_STATE: (usize, u64) = (STATE_AT, u64::MAX);
 /// Offset of the writer's processor in the control page, in a line of its own: the credit line is hot.
 pub(crate) const PROCESSOR_AT: usize = 64;

@@ -17,9 +17,9 @@
 //! Each peer calls [`Transport::open`], sends [`UnconnectedEndpoint::address`] to the other over the control
 //! connection (a Unix or TCP socket that farjump owns), and makes an endpoint from the other's address with
 //! [`UnconnectedEndpoint::connect`]. Only the backend reads the bytes of an address. File descriptors travel
-//! with it if the control connection can carry them. If a backend's frames travel on a stream, farjump
-//! connects one for it ([`Stream`]). An address comes from another process and is *untrusted*: check its
-//! length and every number in it.
+//! with the address if the control connection can carry them. If a backend's frames travel on a stream,
+//! farjump connects one for it ([`Stream`]). An address comes from another process and is *untrusted*: check
+//! its length and every number in it.
 //!
 //! # Ownership of buffers
 //! | memory | owner | written by | until |
@@ -37,12 +37,12 @@
 //! # Errors
 //! Every operation can fail. A [`TransportError`] names peer, operation and cause. An error about a frame
 //! that was already accepted carries that frame's position, and surfaces at the next call on the link. After
-//! any error but a refused `open`, core closes the endpoint: no link works by halves.
+//! any error but a refused `open`, core closes the endpoint, so that no link works only in part.
 //!
 //! # Threads
 //! One thread at a time uses an endpoint, which may move between threads (`Send`, not `Sync`). Different
 //! endpoints may be used by different threads at the same time: a backend whose library does not allow that
-//! locks.
+//! must lock.
 
 mod arrival;
 mod capabilities;
@@ -68,11 +68,17 @@ pub use one_sided::{LocalMemory, RemoteMemory};
 pub use passed_over::PassedOver;
 pub use stream::{Secret, Side, Stream};
 
+/// Unit of one-sided regions, in bytes: their starts and their lengths are multiples of it. It is the same on
+/// all machines, because the two endpoints of a channel may have pages of different lengths. It is at most a
+/// page of any system that farjump runs on (x86-64 has pages of 4 KiB; aarch64 of 4, 16 or 64). Code that
+/// depends on the system's page queries the system.
+pub const REGION_UNIT: usize = 4096;
+
 /// The requirements for a new endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OpenRequest {
-    /// One-sided: bytes of the local region, a multiple of 4096. Two-sided: bytes of undelivered messages
+    /// One-sided: bytes of the local region, a multiple of [`REGION_UNIT`]. Two-sided: bytes of undelivered messages
     /// that the receiver should be able to hold; a hint. A frame may be longer (`max_frame`): it must be
     /// accepted at least when nothing else is under way.
     pub region_len: usize,
@@ -82,8 +88,8 @@ pub struct OpenRequest {
     /// memory as it is used, if the backend can do that. This bounds the cost of opening a region whose
     /// length a peer chose. All of it unless set.
     pub at_once: usize,
-    /// The endpoint belongs to a link that already has connected endpoints. What both sides learnt about
-    /// each other for those need not be learnt again. Both sides set it alike.
+    /// True if the endpoint belongs to a link that already has connected endpoints. Facts about the peer that
+    /// were learnt for those need not be learnt again. Both peers set the same value.
     pub is_second: bool,
 }
 
@@ -168,10 +174,10 @@ pub trait UnconnectedEndpoint: Send {
     fn address(&self) -> LocalAddress<'_>;
 
     /// The arrival rules that hold between this endpoint and the one with the address `peer`, if more is
-    /// known than [`Capabilities::arrival`] says: a peer on another machine cannot be mapped here, whatever
-    /// both support. Called at most once, before [`UnconnectedEndpoint::connect`], by the peer that learns
-    /// the other's address before it sends its own. That peer then offers no other rules. All rules by
-    /// default. May take as long as `connect`.
+    /// known than [`Capabilities::arrival`] says. For example, a peer on another machine cannot be mapped
+    /// here, whatever both support. Called at most once, before [`UnconnectedEndpoint::connect`], by the peer
+    /// that learns the other's address before it sends its own. That peer then offers no other rules. By
+    /// default returns all rules. May take as long as `connect`.
     ///
     /// # Errors
     /// Those of [`UnconnectedEndpoint::connect`].
@@ -181,9 +187,9 @@ pub trait UnconnectedEndpoint: Send {
     }
 
     /// Connects to the peer. Bounded in time: a backend that waits for the network, or for the peer's own
-    /// `connect`, takes at most `deadline_ms`. Both sides connect at the same time, so one thread must not
-    /// connect one endpoint after the other. Endpoints with [`OpenRequest::is_second`] wait for no peer,
-    /// which may be busy with frames of the first.
+    /// `connect`, takes at most `deadline_ms`. Both peers connect at the same time, so one thread must not
+    /// connect one endpoint after the other. An endpoint with [`OpenRequest::is_second`] does not wait for
+    /// its peer, which may be busy with frames of the first endpoint.
     ///
     /// # Errors
     /// When `peer` (untrusted) is invalid, is of another kind or version, or cannot be reached.

@@ -4,29 +4,29 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 #[cfg(doc)]
-use super::{ArrivalRules, Capabilities};
+use super::{ArrivalRules, Capabilities, REGION_UNIT};
 use super::{BorrowedFd, Cause, Lender, Operation, PathInfo, Reads, TransportError};
 
 /// The peer's region, as seen by the process that writes it.
 ///
 /// # Safety
-/// Core writes through the pointer that [`RemoteMemory::mapped`] returns without asking again. Until the
-/// value is dropped, an implementation guarantees that this pointer is valid for reads and writes of
-/// [`RemoteMemory::len`] bytes and aligned to 4096 bytes. It points to memory that other processes may write
-/// but that does not vanish (a mapped file must be sealed against shrinking). [`RemoteMemory::staging`]
+/// Core keeps the pointer that [`RemoteMemory::mapped`] returns, and writes through it. Until the value is
+/// dropped, an implementation guarantees that this pointer is valid for reads and writes of
+/// [`RemoteMemory::len`] bytes and aligned to [`REGION_UNIT`]. It points to memory that other processes may
+/// write but that does not vanish (a mapped file must be sealed against shrinking). [`RemoteMemory::staging`]
 /// returns memory as its documentation states.
 pub unsafe trait RemoteMemory: Send {
     /// Length of the peer's region in bytes.
     fn len(&self) -> usize;
 
-    /// Whether the region has no bytes; never true of a connected one.
+    /// Returns whether the region has no bytes; never true of a connected one.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Address of the region in this process, if it is mapped. Then core writes it with plain stores under
     /// [`ArrivalRules::STORES`], and uses only [`RemoteMemory::wake_peer`] and
-    /// [`RemoteMemory::store_load_ordered`] of this trait. Under the other rules it does not ask for the
+    /// [`RemoteMemory::store_load_ordered`] of this trait. Under the other rules core does not request the
     /// mapping, and puts carry the bytes.
     fn mapped(&self) -> Option<NonNull<u8>> {
         None
@@ -86,8 +86,9 @@ pub unsafe trait RemoteMemory: Send {
 
     /// Wakes the peer's receiver if it sleeps on [`LocalMemory::descriptor`]. Called after a frame only if
     /// the peer said that it sleeps, and once for each sleep. A wake-up does not overtake the puts before it,
-    /// unless the peer's [`LocalMemory::before_sleep`] returns `false`: a sleeper that discards a wake-up
-    /// whose frame has not arrived would sleep through that frame. Does nothing without a wake source.
+    /// unless the peer's [`LocalMemory::before_sleep`] returns `false`. Otherwise a sleeper that discards a
+    /// wake-up whose frame has not arrived would sleep through that frame. Does nothing without a wake
+    /// source.
     ///
     /// # Errors
     /// Final for the link.
@@ -95,8 +96,8 @@ pub unsafe trait RemoteMemory: Send {
         Ok(())
     }
 
-    /// Whether the peer's sleeper orders this endpoint's earlier stores before its later loads by its own
-    /// means (`membarrier`). This endpoint then needs no fence between "store a frame" and "is the peer
+    /// Returns whether the peer's sleeper orders this endpoint's earlier stores before its later loads by its
+    /// own means (`membarrier`). This endpoint then needs no fence between "store a frame" and "is the peer
     /// asleep?".
     fn store_load_ordered(&self) -> bool {
         false
@@ -107,11 +108,12 @@ pub unsafe trait RemoteMemory: Send {
         PathInfo::default()
     }
 
-    /// Staging of `len` bytes, a multiple of 4096, for a backend that wants frames in memory of its own, such
-    /// as memory registered with a device. Core lays out frames there and puts them from there. Aligned to
-    /// 4096 bytes, zero, valid for core's reads and writes until this value is dropped. Core asks once, when
-    /// the link is made and the peer's memory is not written by plain stores. Puts from other memory must be
-    /// carried out too. `None`: core uses ordinary memory.
+    /// Staging of `len` bytes, a multiple of [`REGION_UNIT`], for a backend that wants frames in memory of
+    /// its own, such as memory registered with a device. Core lays out frames there and puts them from there.
+    /// Aligned to that unit, zero, valid for core's reads and writes until this value is dropped. Core
+    /// requests it once, when it makes a link over which it does not write the peer's memory by plain stores.
+    /// The backend must carry out puts from other memory too. If the result is `None`, core uses ordinary
+    /// memory.
     ///
     /// # Errors
     /// When the backend wants staging and there is not enough memory. Final for the link.
@@ -120,7 +122,8 @@ pub unsafe trait RemoteMemory: Send {
         Ok(None)
     }
 
-    /// Reads memory that the peer lent by [`LocalMemory::lender`]; `None` if this backend does not, or not of this peer.
+    /// Returns the reader of memory that the peer lent by [`LocalMemory::lender`]; `None` if this backend
+    /// reads none, or none of this peer.
     fn reads(&mut self) -> Option<&mut dyn Reads> {
         None
     }
@@ -129,19 +132,19 @@ pub unsafe trait RemoteMemory: Send {
 /// This endpoint's region, which the peer writes into.
 ///
 /// # Safety
-/// Core reads and the injected function writes through [`LocalMemory::base`] without asking again. An
-/// implementation guarantees that the pointer is valid for reads and writes of [`LocalMemory::len`] bytes and
-/// aligned to 4096 bytes until the value is dropped. The bytes were zero when the endpoint was opened, and
-/// only the peer writes to them besides core. [`LocalMemory::executable`] maps the same bytes, with the same
-/// length and alignment, until the value is dropped.
+/// Core and the injected function keep the pointer that [`LocalMemory::base`] returns: core reads and the
+/// function writes through it. An implementation guarantees that the pointer is valid for reads and writes of
+/// [`LocalMemory::len`] bytes and aligned to [`REGION_UNIT`] until the value is dropped. The bytes were zero
+/// when the endpoint was opened, and only the peer writes to them besides core. [`LocalMemory::executable`]
+/// maps the same bytes, with the same length and alignment, until the value is dropped.
 pub unsafe trait LocalMemory: Send {
     /// Start of the region.
     fn base(&self) -> NonNull<u8>;
 
-    /// Length in bytes, a multiple of 4096, at least the requested one.
+    /// Length in bytes, a multiple of [`REGION_UNIT`], at least the requested one.
     fn len(&self) -> usize;
 
-    /// Whether the region has no bytes; never true of an opened one.
+    /// Returns whether the region has no bytes; never true of an opened one.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -176,9 +179,9 @@ pub unsafe trait LocalMemory: Send {
         None
     }
 
-    /// Whether the descriptor, while this endpoint says that it sleeps, becomes readable by each wake-up, without another
-    /// call of this value and whatever its process does meanwhile. Then an endpoint that is idle may stay asleep while its
-    /// process works.
+    /// Returns whether each wake-up makes the descriptor readable while this endpoint says that it sleeps,
+    /// without another call of this value and whatever its process does meanwhile. If so, an idle endpoint
+    /// may stay asleep while its process works.
     fn stays_armed(&self) -> bool {
         false
     }
@@ -202,7 +205,8 @@ pub unsafe trait LocalMemory: Send {
         Ok(())
     }
 
-    /// Lends other memory to the peer; `None` if this backend does not, or not to this peer.
+    /// Returns the lender of other memory to the peer; `None` if this backend lends none, or none to this
+    /// peer.
     fn lender(&self) -> Option<Box<dyn Lender>> {
         None
     }

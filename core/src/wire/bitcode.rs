@@ -1,6 +1,6 @@
 //! Bitcode: the code that `NAME_main` reaches as LLVM's intermediate code, which a target compiles for its CPU.
 //!
-//! The bytes, all little-endian (`docs/protocol.md` has the same table):
+//! The bytes, all little-endian (as in `docs/protocol.md`):
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -16,8 +16,8 @@
 //! | | | NAME of the routines, then names of wanted libraries, ascending; each ends with a zero byte |
 //! | | | modules, each at the next multiple of 4 with zeroes in between, as LLVM writes them to files |
 //!
-//! A [`BitcodeView`] vouches for these lengths and names. What is in a module only LLVM can read, and it may crash over a
-//! damaged one (`docs/security.md`).
+//! A [`BitcodeView`] vouches for these lengths and names. Only LLVM can read the contents of a module, and it
+//! may crash over a damaged one (`docs/security.md`).
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -30,10 +30,21 @@ pub const HEADER_LEN: usize = 16;
 /// Most modules.
 pub const MAX_MODULES: usize = 255;
 
+/// The first bytes of an LLVM module in a file.
+pub const LLVM_MAGIC: [u8; 4] = *b"BC\xc0\xde";
+/// The first bytes of a wrapped module, as compilers for Darwin write it. Four words follow: version, offset,
+/// length, CPU.
+pub const LLVM_WRAPPER: [u8; 4] = *b"\xde\xc0\x17\x0b";
+
 const MAGIC: [u8; 4] = *b"FJL\x01";
 const ABI_LINUX: u8 = 1;
 /// Alignment of a module, in bytes: that of its words.
 const ALIGN: usize = 4;
+
+/// Returns whether the bytes start like an LLVM module, as LLVM's tools write it to files.
+pub fn is_llvm_module(bytes: &[u8]) -> bool {
+    bytes.starts_with(&LLVM_MAGIC) || bytes.starts_with(&LLVM_WRAPPER)
+}
 
 /// The parts of bitcode, to be encoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,7 +120,7 @@ impl BitcodeParts<'_> {
     /// The bytes that travel.
     ///
     /// # Errors
-    /// The parts' fault.
+    /// When the parts make no valid bitcode.
     pub fn encode(&self) -> Result<Vec<u8>, BitcodeError> {
         let modules =
             u8::try_from(self.modules.len()).map_err(|_| BitcodeError::Modules(self.modules.len()))?;
@@ -141,7 +152,7 @@ fn len_word(len: usize) -> Result<[u8; 4], BitcodeError> {
 }
 
 impl<'a> BitcodeView<'a> {
-    /// Whether bytes say that they are bitcode.
+    /// Returns whether the bytes start like bitcode.
     pub fn is_bitcode(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC[..3])
     }
@@ -238,7 +249,7 @@ impl<'a> BitcodeView<'a> {
         })
     }
 
-    /// The machine that it says its modules are for.
+    /// The machine that the modules are for, as the bitcode states.
     pub fn machine(&self) -> Machine {
         Machine(u16::from_le_bytes([self.bytes[4], self.bytes[5]]))
     }

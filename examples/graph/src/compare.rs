@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use farjump::placement::Wire;
+use farjump_example_figures::{Panel, median, spread};
 
 use crate::Failed;
 use crate::bfs::{self, Search};
@@ -16,7 +17,7 @@ use crate::work::Strategy;
 /// Runs of a strategy before it is measured. Costs are those of the quickest one, which was disturbed least.
 const WARM_UPS: usize = 3;
 
-/// An algorithm, with what it begins with.
+/// An algorithm, with its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Algorithm {
     /// Breadth-first search from this vertex.
@@ -43,12 +44,12 @@ pub struct Run {
     pub us: f64,
     /// Its hops.
     pub hops: usize,
-    /// Those of them that ran at the data.
+    /// The hops that ran at the data.
     pub at_data: usize,
     samples: Samples,
 }
 
-/// The wires, and how often each is measured.
+/// The wires, and the number of measurements of each.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// Latencies one way, in microseconds.
@@ -86,7 +87,7 @@ pub struct Comparison {
 }
 
 impl Settings {
-    /// Runs of an algorithm.
+    /// Returns the number of runs of an algorithm.
     pub fn runs(&self) -> usize {
         2 * WARM_UPS + self.rounds * self.wires.len() * Strategy::ALL.len()
     }
@@ -192,25 +193,38 @@ pub fn compare(
 }
 
 impl Measured {
-    /// Median time of a strategy in microseconds.
+    /// Returns the median time of a strategy in microseconds.
     pub fn median(&self, strategy: Strategy) -> f64 {
         median(&self.us[strategy as usize])
     }
 
-    /// How many times as long the better of the two fixed strategies takes as the chosen places: the median of all rounds,
+    /// Returns the ratio of the better fixed strategy's time to that of the chosen places: the median of all rounds,
     /// the least and the most.
     pub fn gain(&self) -> [f64; 3] {
         let [fetch, call, choose] = &self.us;
         let better = fetch.iter().zip(call).map(|(fetch, call)| fetch.min(*call));
         let gains: Vec<f64> = better.zip(choose).map(|(better, choose)| better / choose).collect();
-        let least = gains.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = gains.iter().copied().fold(0.0, f64::max);
-        [median(&gains), least, most]
+        spread(&gains)
     }
 }
 
 impl Comparison {
-    /// The latencies at which fetching and calling take equally long, between those measured.
+    /// Returns the median times by the latency of the wire.
+    pub fn panel(&self) -> Panel {
+        let title = match self.algorithm {
+            Algorithm::Search(_) => "Breadth-first search",
+            Algorithm::Triangles => "Triangle counting",
+        };
+        let times = |strategy| self.wires.iter().map(|one| one.median(strategy) / 1e3).collect();
+        Panel {
+            title: title.to_owned(),
+            axis: "latency of the wire one way, us".to_owned(),
+            points: self.wires.iter().map(|one| one.wire.to_string()).collect(),
+            curves: Strategy::ALL.map(|strategy| (strategy.name().to_owned(), times(strategy))).to_vec(),
+        }
+    }
+
+    /// Returns the latencies at which fetching and calling take equally long, between those measured.
     pub fn crossings(&self) -> Vec<f64> {
         let lead = |one: &Measured| one.median(Strategy::Fetch) - one.median(Strategy::Call);
         let between = |two: &[Measured]| {
@@ -219,15 +233,6 @@ impl Comparison {
             is_crossed.then(|| two[0].wire + (two[1].wire - two[0].wire) * first / (first - second))
         };
         self.wires.windows(2).filter_map(between).collect()
-    }
-}
-
-fn median(times: &[f64]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        len => (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0,
     }
 }
 
@@ -251,6 +256,5 @@ mod tests {
         };
         assert_eq!(comparison.crossings(), [1.5]);
         assert_eq!(comparison.wires[2].gain(), [2.0; 3]);
-        assert_eq!(median(&[3.0, 1.0, 2.0, 10.0]), 2.5);
     }
 }

@@ -1,8 +1,8 @@
 //! Breadth-first search and triangle counting over a graph in several targets. Each hop runs at the data, or here on a
 //! fetched list: always here, always there, or where [`farjump::placement`] chooses.
 //!
-//! [`graph`] makes the graph, [`shard`] serves its parts, [`work`] says what a hop is, and [`bfs`] and [`triangles`] which
-//! there are. [`compare`] measures the three strategies.
+//! [`graph`] makes the graph, [`shard`] serves its parts, [`work`] defines hops, and [`bfs`] and [`triangles`] are the
+//! algorithms. [`compare`] measures the three strategies.
 
 #![deny(missing_docs)]
 
@@ -13,7 +13,6 @@ mod driver;
 pub mod functions;
 pub mod graph;
 pub mod options;
-pub mod plot;
 pub mod processors;
 pub mod report;
 pub mod shard;

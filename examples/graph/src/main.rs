@@ -4,11 +4,11 @@ use std::fs::File;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use farjump_example_figures::draw;
 use farjump_graph_example::Failed;
 use farjump_graph_example::compare::{Algorithm, Settings, compare};
 use farjump_graph_example::graph::{Graph, rmat};
 use farjump_graph_example::options::{Options, Which};
-use farjump_graph_example::plot::draw;
 use farjump_graph_example::source::Source;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: &Options) -> Result<(), Failed> {
-    // Known before minutes have passed.
+    // Checked before the measurement, which takes minutes.
     if let Some(path) = &options.plot {
         File::options()
             .create(true)
@@ -68,7 +68,8 @@ fn measure(options: &Options) -> Result<(), Failed> {
     }
     bar.finish_and_clear();
     if let Some(path) = &options.plot {
-        draw(path, &comparisons).map_err(|error| format!("--plot {}: {error}", path.display()))?;
+        let panels: Vec<_> = comparisons.iter().map(|comparison| comparison.panel()).collect();
+        draw(path, &panels).map_err(|error| format!("--plot {}: {error}", path.display()))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use farjump_example_figures::svg_path;
 
 /// Searches a graph and counts its triangles: on fetched lists, at their shards, and where each hop is done sooner.
 #[derive(Parser, Clone, PartialEq, Debug)]
@@ -36,7 +37,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_rounds)]
     pub rounds: usize,
     /// Draw the times as an SVG
-    #[arg(long, value_name = "FILE.svg", value_parser = parse_plot)]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_path)]
     pub plot: Option<PathBuf>,
 }
 
@@ -79,14 +80,5 @@ fn number(text: &str, what: &str, least: usize, most: usize) -> Result<usize, St
     match text.parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => Err(format!("`{text}` is no {what}: write one from {least} to {most}")),
-    }
-}
-
-fn parse_plot(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if path.extension().is_some_and(|ending| ending == "svg") {
-        Ok(path)
-    } else {
-        Err("the picture is an SVG: end the name with .svg".to_owned())
     }
 }

@@ -1,4 +1,4 @@
-//! Bitcode on its way to linked code: jobs of the compiler, and what comes of them.
+//! Bitcode on its way to linked code: jobs of the compiler, and their results.
 //!
 //! Code that came as bitcode is missing until its first image is here; sessions wait for it as they wait for code of
 //! their source. The optimised image replaces the first one between two calls.
@@ -18,29 +18,29 @@ use super::Executor;
 use super::code_table::{Binding, Callable, CodeTable, Unbound};
 use crate::refusal::Refusal;
 
-/// Refusals that are kept for bitcode that comes again.
+/// Most refusals kept for bitcode that comes again.
 const REFUSALS: usize = 64;
 
-/// Whether a target that takes bitcode takes it for want of an image, or rather than one.
+/// The libraries of which a target takes bitcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BitcodeUse {
-    /// Of libraries that have no image for its CPU.
+    /// Libraries that have no image for its CPU.
     Fallback,
-    /// Of all libraries that have any.
+    /// All libraries that have bitcode.
     Preferred,
 }
 
-/// The bitcode that an executor has compiled.
+/// The compilation jobs of an executor.
 #[derive(Debug, Default)]
 pub(super) struct BitcodeJobs {
     compiler: Option<Compiler>,
     /// The code that waits for its first image.
     firsts: HashMap<CodeKey, First>,
-    /// What jobs are for, by their numbers.
+    /// The code of each job, by the job's number.
     numbers: HashMap<u64, CodeKey>,
-    /// The number of the compiler's descriptor that is watched; 0 if none is.
+    /// The number of the compiler's watched descriptor; 0 if none is watched.
     watched: u64,
-    /// Code that was refused last, for sessions that wait for it.
+    /// The code refused last, for sessions that wait for it.
     refused: VecDeque<Refused>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct BitcodeJobs {
 struct Refused {
     key: CodeKey,
     refusal: Refusal,
-    /// Whether it is refused without another try when it comes again.
+    /// True if the code is refused without another try when it comes again.
     lasting: bool,
 }
 
@@ -59,24 +59,24 @@ struct First {
     origin: Arc<str>,
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(crate) enum Finished {
-    /// This code is here, or is refused: sessions may go on that wait for it.
+    /// This code is in the store, or refused: sessions that wait for it may continue.
     Settled(CodeKey),
-    /// This code replaces what has its key.
+    /// This code replaces the code with its key.
     Exchanged(Arc<LinkedImage>),
-    /// Other code must go first; then the job is to be finished again.
+    /// Other code must go first; then finish the job again.
     Crowded(Need, Box<Done>),
     /// Nothing more.
     Nothing,
 }
 
-/// How a session goes on that waited for code.
+/// The state of code for which a session waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Settled {
-    /// It is compiled still.
+    /// The compiler is still at work on it.
     Waits,
-    /// The code is bound, or refused, or is to be asked for again.
+    /// The code is bound or refused, or the session must request it again.
     GoesOn,
 }
 
@@ -99,23 +99,23 @@ impl BitcodeJobs {
 }
 
 impl Executor {
-    /// Whether jobs are under way.
+    /// Returns whether jobs are under way.
     #[inline]
     pub(crate) fn is_compiling(&self) -> bool {
         !self.bitcode.numbers.is_empty()
     }
 
-    /// Whether this code waits for its first image.
+    /// Returns whether this code waits for its first image.
     pub(super) fn awaits(&self, key: &CodeKey) -> bool {
         self.bitcode.firsts.contains_key(key)
     }
 
-    /// Why this code was refused last, if it was bitcode.
+    /// Returns the last refusal of this code, if it was bitcode.
     pub(super) fn refusal_of(&self, key: &CodeKey) -> Option<&Refusal> {
         self.bitcode.refusal(key).map(|refused| &refused.refusal)
     }
 
-    /// Has `watch` watch the descriptor by which the compiler reports, if it is not the one that was watched last.
+    /// Passes the compiler's descriptor to `watch`, unless it is the one that was watched last.
     pub(crate) fn watch_compiler<E>(
         &mut self,
         watch: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
@@ -129,7 +129,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Takes bitcode that a source brought: it is here, or has to be compiled.
+    /// Takes bitcode that a source brought. Returns its code if the store has it; otherwise submits a job to the
+    /// compiler.
     #[cold]
     pub(super) fn bring_bitcode(
         &mut self,
@@ -185,7 +186,7 @@ impl Executor {
         self.bitcode.compiler.as_mut().map_or_else(Vec::new, Compiler::poll)
     }
 
-    /// Links what a job has made.
+    /// Links the result of a job.
     #[cold]
     pub(crate) fn finish(&mut self, done: Done) -> Finished {
         let space_was_made = std::mem::take(&mut self.space_was_made);
@@ -221,12 +222,12 @@ impl Executor {
                     let need = Need::of_compiled(len, &compiled.image);
                     return need.map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
                 }
-                // Exports and capacity may be others by the next time.
+                // Exports and capacity may differ at the next try.
                 Err(unbound) => (unbound.into(), false),
             },
-            Err(Failed { lasting, text }) => {
+            Err(Failed { fault, text }) => {
                 let text = format!("the target refused `{name}`, whose bitcode it could not compile: {text}");
-                (Refusal { cause: RefusalCause::BadImage, text }, *lasting)
+                (Refusal { cause: RefusalCause::BadImage, text }, fault.is_lasting())
             }
         };
         self.bitcode.numbers.remove(&number);
@@ -237,7 +238,7 @@ impl Executor {
 
     fn finish_optimised(&mut self, key: CodeKey, done: Done, space_was_made: bool) -> Finished {
         let (number, id) = (done.number, key.id);
-        // It may have been dropped, or have come again, meanwhile.
+        // The code may have been dropped, or have come again, meanwhile.
         let held = self.store.get(key).filter(|held| held.compilation().is_some_and(|made| !made.optimised));
         let (Some(held), Ok(compiled)) = (held.cloned(), &done.result) else {
             self.bitcode.numbers.remove(&number);
@@ -296,7 +297,7 @@ impl Executor {
         self.show(linked);
     }
 
-    /// Has the optimised image made of code that has its first one.
+    /// Submits the job for the optimised image of code that has its first image.
     fn optimise(&mut self, linked: &LinkedImage) {
         let cpu = Arc::clone(self.store.cpu());
         let Some(compiler) = &mut self.bitcode.compiler else { return };
@@ -306,7 +307,8 @@ impl Executor {
         }
     }
 
-    /// Binds code that a table waits for, if it is compiled now. If it is refused, so are the calls of its indexes.
+    /// Binds code that a table waits for, if its job has ended. If the code is refused, so are the calls of its
+    /// indexes.
     pub(crate) fn settle(&mut self, table: &mut CodeTable, id: &CodeId) -> Settled {
         let key = table.domain().key(*id);
         if self.bitcode.firsts.contains_key(&key) {

@@ -1,10 +1,11 @@
-//! Code that commands call: in memory, and in an ordinary key.
+//! Code that commands call, in memory and in an ordinary key.
 //!
 //! The key [`KEY`](crate::code_key::KEY), or one in a slot of each node of a cluster, is a hash with two fields for each
-//! name: `c:NAME` has the library, `s:NAME` its seal, or that of its deletion. Whoever may write keys may write these. So code in
-//! it runs only if the seal is one of the module's own key and the newest of its name that this server has seen, or if its id
-//! is on the list of ids that may come in. Such a key is lost by commands that are about data. So the server keeps what is sealed
-//! in memory, too, and writes it again: only FJ.DELETE ends it ([`restore`]).
+//! name: `c:NAME` has the library, `s:NAME` its seal, or that of its deletion. Any client that may write keys may write
+//! these. So code in it runs if its seal is made with the module's own key, and is the newest of its name that this
+//! server has seen. Otherwise it runs only if its id is on the list of permitted ids. Commands about data can remove
+//! such a key. So the server also keeps sealed code in memory, and writes it again: only FJ.DELETE ends it
+//! ([`restore`]).
 
 mod restore;
 mod seals;
@@ -12,15 +13,12 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::mem::take;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
 
 use farjump::{CodeId, Cpu, Library};
-use farjump_os::limits;
-use rustix::fs::{MemfdFlags, memfd_create};
 
 pub(crate) use self::restore::Happened;
 use self::seals::{Content, Named, Newest, PURPOSE, Seal};
@@ -28,9 +26,9 @@ use self::store::{LEAST_BETWEEN, Place, Store, field, present, refuse_together, 
 use crate::api::{self, Context, Key, Str};
 use crate::causes::with_causes;
 
-/// Least bytes of that file.
+/// Least number of bytes of that file.
 const LEAST_KEY: usize = 16;
-/// Most bytes of it that count.
+/// Maximum number of bytes of that file that count.
 const MOST_KEY: u64 = 4096;
 
 /// Loaded code.
@@ -40,15 +38,15 @@ pub(crate) struct Code {
     key: Option<[u8; 32]>,
     newest: Newest,
     store: Store,
-    /// What [`Code::look`] is to do, and when it did, by the server's clock.
+    /// The checks that [`Code::look`] is to make, and the time of its last one, by the server's clock.
     wants_check: bool,
     wants_all: bool,
     checked: Option<u64>,
-    /// The name for which all keys were last looked at.
+    /// The name for which all keys were last searched.
     sought: Option<Vec<u8>>,
-    /// What keys with code have met.
+    /// The events of keys with code.
     happened: Rc<Happened>,
-    /// When keys were last written again, by the server's clock, and whether the log says that this failed.
+    /// The time of the last writing of keys, by the server's clock, and whether the log reports that this failed.
     restored: Option<u64>,
     has_complained: bool,
     loaded: BTreeMap<Vec<u8>, Loaded>,
@@ -57,16 +55,16 @@ pub(crate) struct Code {
 /// A library, ready to be called.
 pub(crate) struct Loaded {
     pub(crate) library: Library,
-    /// The key that it is in; `None` if it is in memory alone.
+    /// The key that has the library. `None` if it is only in memory.
     origin: Option<Origin>,
     pub(crate) figures: Figures,
 }
 
 /// The key that has a library.
 struct Origin {
-    /// The seal in it; `None` for code that runs because its id is on the list.
+    /// The seal in the key. `None` for code that runs because its id is on the list.
     seal: Option<Seal>,
-    /// Whether a newer one was seen.
+    /// Whether a newer seal was seen.
     is_old: bool,
     database: i32,
     place: Place,
@@ -80,13 +78,13 @@ pub(crate) struct Figures {
     pub(crate) microseconds: u64,
 }
 
-/// Where loaded code is.
+/// The place of loaded code.
 pub(crate) enum Kept {
     /// In the key of this name.
     Key(Vec<u8>),
     /// In memory.
     Memory,
-    /// In memory, as the node of a cluster has no slot.
+    /// In memory, because the node of a cluster has no slot.
     Node,
 }
 
@@ -103,10 +101,10 @@ impl Origin {
 }
 
 impl Code {
-    /// No code yet. Its seals are made with the key in `file`.
+    /// Makes a `Code` without code. Its seals are made with the key in `file`.
     ///
     /// # Errors
-    /// Why the file has no key.
+    /// The reason why the file has no key.
     pub(crate) fn new(file: Option<&Path>) -> Result<Code, String> {
         let Some(file) = file else { return Ok(Code::default()) };
         let mut contents = Vec::new();
@@ -133,15 +131,15 @@ impl Code {
         self.loaded.iter().map(|(name, loaded)| (&name[..], loaded))
     }
 
-    /// Whether code in keys is sealed.
+    /// Returns whether code in keys is sealed.
     pub(crate) fn has_seals(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Takes a library under this name, for this CPU. Returns its code id, and where it is.
+    /// Loads a library under this name, for this CPU. Returns its code id, and its place.
     ///
     /// # Errors
-    /// Why it is not taken.
+    /// The reason why it is not loaded.
     pub(crate) fn load(
         &mut self,
         context: &Context<'_>,
@@ -162,7 +160,7 @@ impl Code {
                 let seal = Seal::new(&key, &of, self.newest.next(&of), Some(bytes));
                 place.put(context, name, bytes, &seal.to_bytes())?;
                 self.newest.note(of, seal, Content::Library(bytes.into()));
-                // Of code that came with slots of other nodes, this is the only one of the name from now on.
+                // If code of this name has come with slots of other nodes, this replaces it.
                 for other in places.into_iter().filter(|other| *other != place) {
                     other.remove(context, name)?;
                 }
@@ -174,10 +172,10 @@ impl Code {
         Ok((id, kept))
     }
 
-    /// Removes the code of this name; `false` if there is none.
+    /// Removes the code of this name. Returns `false` if there is none.
     ///
     /// # Errors
-    /// Why it stays.
+    /// The reason why it stays.
     pub(crate) fn delete(&mut self, context: &Context<'_>, name: &[u8]) -> Result<bool, String> {
         refuse_together(context)?;
         let mut deleted = false;
@@ -190,7 +188,7 @@ impl Code {
                 places.into_iter().filter(|place| place.has(context, name)).collect();
             deleted = !places.is_empty() || self.newest.library(&of).is_some();
             if places.is_empty() && self.newest.knows(&of) {
-                // What is in no key just now may be written into one.
+                // Code that is in no key at present may later be written into one.
                 places.extend(self.store.writable(context));
             }
             for place in &places {
@@ -207,23 +205,23 @@ impl Code {
     pub(crate) fn names(&mut self, context: &Context<'_>) -> Vec<Vec<u8>> {
         let mut places = self.all(context);
         if self.happened.has_swapped(context.database()) {
-            // They have the code of another database.
+            // The keys have the code of another database.
             places.clear();
         }
         let mut names: Vec<Vec<u8>> = places.into_iter().flat_map(|place| place.names(context)).collect();
         let in_memory = self.iter().filter(|(_, loaded)| loaded.origin.is_none()).map(|(name, _)| name);
-        // What is sealed is here also where no key has it just now.
+        // Sealed code also counts when no key has it at present.
         names.extend(in_memory.chain(self.newest.names(context.database())).map(<[u8]>::to_vec));
         names.sort();
         names.dedup();
         names
     }
 
-    /// The library to run for this name; `None` if there is none. What is in the key counts, not what was there. In a cluster
-    /// it is the library in memory: [`Code::look`] compares it with the keys.
+    /// Returns the library to run for this name. `None` if there is none. The present contents of the key count, and
+    /// not earlier ones. In a cluster it is the library in memory: [`Code::look`] compares it with the keys.
     ///
     /// # Errors
-    /// Why the code in the key is not run.
+    /// The reason why the code in the key does not run.
     pub(crate) fn find(
         &mut self,
         context: &Context<'_>,
@@ -246,8 +244,8 @@ impl Code {
         Ok(self.loaded.get_mut(name))
     }
 
-    /// Compares code in memory with the keys of a cluster's node, if a call has asked for that, and mends keys. For the hooks:
-    /// inside a command with keys Valkey looks for all keys where those of the command's slot are.
+    /// Compares code in memory with the keys of a cluster's node, if a call has requested that, and repairs keys. Only
+    /// for the hooks: inside a command with keys, Valkey looks for every key in the slot of the command's keys.
     pub(crate) fn look(&mut self, context: &Context<'_>, cpu: &Cpu, allowed: &[CodeId]) {
         let (wants_check, wants_all) = (take(&mut self.wants_check), take(&mut self.wants_all));
         if (wants_check || wants_all) && context.in_cluster() {
@@ -264,7 +262,7 @@ impl Code {
         if wants_all {
             let places = self.all(context);
             names.extend(places.into_iter().flat_map(|place| place.names(context)));
-            // A replica runs no HKEYS for itself.
+            // A replica does not run HKEYS for itself.
             names.extend(self.sought.clone());
         }
         for name in names {
@@ -274,13 +272,13 @@ impl Code {
         }
     }
 
-    /// Has all keys looked at: those of a server that has started are not known.
+    /// Requests a look at all keys, because those of a server that has started are not known.
     pub(crate) fn want_all(&mut self) {
         self.wants_all = self.key.is_some();
     }
 
-    /// Notes the seals in all keys with code, of all databases: those of a server that has started, or taken over the data of
-    /// another, are not known. Code that was not among these data is gone.
+    /// Notes the seals in all keys with code, of all databases. A server that has started, or taken over the data of
+    /// another server, does not know them. Code that was not among these data is gone.
     pub(crate) fn learn_all(&mut self, context: &Context<'_>) {
         if self.key.is_none() {
             return;
@@ -294,7 +292,7 @@ impl Code {
         }
     }
 
-    /// Notes the seals in a key with code, which others have written.
+    /// Notes the seals in a key with code that other clients or servers have written.
     pub(crate) fn learn(&mut self, context: &Context<'_>, key: &[u8]) {
         if let Some(place) = Place::of_key(key).filter(|_| context.in_cluster()) {
             self.happened.arrived(place);
@@ -331,14 +329,14 @@ impl Code {
         let is_older = |origin: &&mut Origin| origin.seal.is_some_and(|older| older != seal);
         if let Some(origin) = origin.filter(|origin| is_older(origin) && origin.database == of.0) {
             origin.is_old = true;
-            // Code that was replaced runs on until the next look at the keys of a cluster.
+            // Replaced code still runs until the next look at the keys of a cluster.
             if is_deleted {
                 self.loaded.remove(name);
             }
         }
     }
 
-    /// Has the library in memory be that of the key.
+    /// Makes the library in memory that of the key.
     fn refresh(
         &mut self,
         context: &Context<'_>,
@@ -374,7 +372,7 @@ impl Code {
         refused
     }
 
-    /// Whether the library in memory is the one to run.
+    /// Returns whether the library in memory is the one to run.
     fn is_current(&self, context: &Context<'_>, name: &[u8]) -> bool {
         let Some(loaded) = self.loaded.get(name) else { return false };
         let Some(origin) = &loaded.origin else { return true };
@@ -384,7 +382,8 @@ impl Code {
             && origin.seal == origin.place.seal(context, name)
     }
 
-    /// Whether the first of these keys has the library in memory, and not the one that had it. Notes that.
+    /// Returns whether the first of these keys has the library in memory, instead of its earlier key. If so, notes the
+    /// new key.
     fn is_now_in(&mut self, context: &Context<'_>, name: &[u8], places: &[Place]) -> bool {
         let origin = self.loaded.get_mut(name).and_then(|loaded| loaded.origin.as_mut());
         let (Some(origin), Some(place)) = (origin, places.first()) else { return false };
@@ -396,7 +395,7 @@ impl Code {
         true
     }
 
-    /// Has the library in memory be this one, which no key has just now.
+    /// Makes this library, which no key has at present, the one in memory.
     fn keep(
         &mut self,
         context: &Context<'_>,
@@ -415,7 +414,7 @@ impl Code {
         Ok(())
     }
 
-    /// The library that a key has under this name.
+    /// Takes the library that a key has under this name.
     fn take(
         &mut self,
         context: &Context<'_>,
@@ -458,25 +457,18 @@ fn named(context: &Context<'_>, name: &[u8]) -> Named {
     (context.database(), name.to_vec())
 }
 
-/// Opens a library, and finds its image for this CPU. Nothing of it runs.
+/// Opens a library, and finds its image for this CPU. No code of the library runs.
 fn open(bytes: &[u8], cpu: &Cpu) -> Result<(Library, CodeId), String> {
-    let failed =
-        |error: std::io::Error| format!("no memory for the library: {error}{}", limits::behind(&error));
-    let memory = memfd_create("farjump-kv", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-    let mut file = File::from(memory);
-    file.write_all(bytes).map_err(failed)?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let library = Library::open(&path).map_err(|error| {
-        let text = with_causes(&error).replace(&path, "the library");
-        format!("{text}: load what `farjump build` has made")
-    })?;
+    let named = |error: &dyn std::error::Error| with_causes(error).replace("<memory>", "the library");
+    let library = Library::from_bytes(None, bytes);
+    let library =
+        library.map_err(|error| format!("{}: load what `farjump build` has made", named(&error)))?;
     if !library.payload_is_args() {
         return Err(format!(
             "the library {} has payload routines, which would have to run in the server: use FARJUMP_COPY_ARGS",
             library.name()
         ));
     }
-    let id =
-        library.image_for_cpu(cpu).map_err(|error| with_causes(&error).replace(&path, "the library"))?.id();
+    let id = library.image_for_cpu(cpu).map_err(|error| named(&error))?.id();
     Ok((library, id))
 }

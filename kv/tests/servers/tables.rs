@@ -1,14 +1,12 @@
-//! The servers' tables of commands, as `docs/decisions/kv-commands.md` judges them.
+//! The servers' tables of commands, compared with `commands.toml`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::fs;
-use std::path::Path;
 
 use crate::resp::Value;
 use crate::server::{Start, on_each, run_ops};
 
-/// What a list says of the keys of its commands.
+/// The statement of a list about the keys of its commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Keys {
     /// Some have names that no argument has.
@@ -21,16 +19,16 @@ enum Keys {
     None,
 }
 
-/// The lists by their headings.
+/// The lists of `[keys]`, by name.
 const LISTS: [(&str, Keys); 5] = [
-    ("Keys that the command does not name", Keys::Beyond),
-    ("Keys among the arguments", Keys::Arguments),
-    ("Channels among the arguments", Keys::Channels),
-    ("Keys at large", Keys::None),
-    ("No keys", Keys::None),
+    ("beyond", Keys::Beyond),
+    ("arguments", Keys::Arguments),
+    ("channels", Keys::Channels),
+    ("at-large", Keys::None),
+    ("none", Keys::None),
 ];
 
-/// What a command of a client does for a function.
+/// The effect of a client's command for a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OfClient {
     Selects,
@@ -38,22 +36,18 @@ enum OfClient {
     Answers,
 }
 
-/// The lists of commands of a client.
-const OF_CLIENTS: [(&str, OfClient); 3] = [
-    ("As in a script", OfClient::Selects),
-    ("Refused, with what to do instead", OfClient::Refused),
-    ("Answers alone", OfClient::Answers),
-];
+/// The lists of `[client]`, by name.
+const OF_CLIENTS: [(&str, OfClient); 3] =
+    [("selects", OfClient::Selects), ("refused", OfClient::Refused), ("answers", OfClient::Answers)];
 
-/// All names of these lists of the page.
-fn listed<K: Copy + PartialEq + Debug>(lists: &[(&str, K)]) -> BTreeMap<String, K> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/decisions/kv-commands.md");
-    let page = fs::read_to_string(page).expect("the page is there");
+/// All names in these lists of a table of `commands.toml`.
+fn listed<K: Copy + PartialEq + Debug>(table: &str, lists: &[(&str, K)]) -> BTreeMap<String, K> {
+    let tables: BTreeMap<String, BTreeMap<String, String>> =
+        toml::from_str(include_str!("commands.toml")).expect("tables of lists");
+    assert_eq!(tables[table].len(), lists.len(), "a list of {table} is not read");
     let mut names = BTreeMap::new();
-    for (heading, kind) in lists {
-        let part = page.split(&format!("\n## {heading}\n")).nth(1).expect("the page has the heading");
-        let list = part.split("```text\n").nth(1).and_then(|list| list.split("```").next());
-        for name in list.expect("a list follows").split_whitespace() {
+    for (list, kind) in lists {
+        for name in tables[table][*list].split_whitespace() {
             assert_eq!(names.insert(name.to_owned(), *kind), None, "{name} is listed twice");
         }
     }
@@ -66,7 +60,7 @@ fn field<'v>(fields: &'v Value, name: &str) -> &'v Value {
     &pairs.find(|pair| pair[0].text() == name).expect("there is such a field")[1]
 }
 
-/// What the server says of a command's keys.
+/// Returns the server's statement about a command's keys.
 fn keys_of(specs: &[Value]) -> Keys {
     let has = |spec: &Value, flag: &str| field(spec, "flags").elements().iter().any(|one| one.text() == flag);
     let is_unknown = |spec: &Value| {
@@ -104,14 +98,14 @@ fn check(lists: &BTreeMap<String, Keys>, command: &Value, wrong: &mut Vec<String
 
 #[test]
 fn each_command_of_a_server_is_judged_by_the_keys_that_it_reaches() {
-    let lists = listed(&LISTS);
+    let lists = listed("keys", &LISTS);
     on_each(|program| {
         let server = Start::new(program).run();
         let table = server.client().say("COMMAND");
         assert!(table.elements().len() > 200, "the table is short");
         let mut wrong = Vec::new();
         table.elements().iter().for_each(|command| check(&lists, command, &mut wrong));
-        assert!(wrong.is_empty(), "judge them in docs/decisions/kv-commands.md:\n{}", wrong.join("\n"));
+        assert!(wrong.is_empty(), "judge them in commands.toml:\n{}", wrong.join("\n"));
         drop(server.shut_down());
     });
 }
@@ -130,7 +124,7 @@ fn of_clients(command: &Value, found: &mut impl FnMut(String, usize, bool)) {
 
 #[test]
 fn each_command_that_acts_on_a_client_works_as_in_a_script_or_is_refused_in_words() {
-    let lists = listed(&OF_CLIENTS);
+    let lists = listed("client", &OF_CLIENTS);
     on_each(|program| {
         let server = Start::new(program).run();
         let (table, link) = (server.client().say("COMMAND"), server.link());
@@ -143,7 +137,7 @@ fn each_command_that_acts_on_a_client_works_as_in_a_script_or_is_refused_in_word
             assert_eq!(told[2..], ["0", " v0"], "{name}");
             let text = &told[1];
             match (is_for_scripts, lists.get(&name)) {
-                (true, None) => panic!("judge {name} in docs/decisions/kv-commands.md: it acts on a client"),
+                (true, None) => panic!("judge {name} in commands.toml: it acts on a client"),
                 (true, Some(OfClient::Selects)) => assert_eq!(told[0], "0 OK0", "{name}: {text}"),
                 (_, Some(OfClient::Refused)) => {
                     let names_it = text.contains(&format!("cannot run \"{name}\": it acts on a client"));

@@ -25,7 +25,7 @@ const OURS: u8 = 1;
 const COPIED: u8 = 2;
 const WRITABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::WRITE);
 const EXECUTABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::EXEC);
-/// Executable code that indirect branches enter at landing pads alone.
+/// Protection of executable code that indirect branches enter only at landing pads.
 #[cfg(target_arch = "aarch64")]
 const GUARDED: MprotectFlags = EXECUTABLE.union(MprotectFlags::BTI);
 #[cfg(not(target_arch = "aarch64"))]
@@ -40,7 +40,7 @@ pub(super) struct Memory {
     pub(super) len: usize,
     /// Unit of protection, in bytes.
     page: usize,
-    /// Whether the processor checks landing pads, and the system lets a process ask for it.
+    /// True if the processor checks landing pads and the system lets a process request that.
     checks_landing_pads: bool,
     pub(super) free: Mutex<FreeList>,
 }
@@ -112,13 +112,13 @@ impl Memory {
             reservation: ManuallyDrop::new(reservation),
             writable_alias: writable_alias.map(ManuallyDrop::new),
             len,
-            page: page_len(),
+            page: rustix::param::page_size(),
             checks_landing_pads: checks_landing_pads(),
             free: Mutex::new(FreeList::new(len)),
         })
     }
 
-    /// Length and alignment to request of the list of gaps for an image. In private memory and for guarded code,
+    /// The length and alignment to request from the list of gaps for an image. In private memory and for guarded code,
     /// the range is then whole pages, with the line behind it.
     pub(super) fn unit(&self, need: &Need) -> (usize, usize) {
         let Need { span, align, .. } = *need;
@@ -130,12 +130,12 @@ impl Memory {
         (whole - LINE, align.max(self.page))
     }
 
-    /// Whether the code of an image is guarded: indirect branches enter it at landing pads alone.
+    /// Returns whether the code of an image is guarded: indirect branches enter it only at landing pads.
     pub(super) fn guards(&self, need: &Need) -> bool {
         need.landing_pads && self.checks_landing_pads
     }
 
-    /// Whether the code is private memory.
+    /// Returns whether the code is private memory.
     pub(super) fn is_private(&self) -> bool {
         self.writable_alias.is_none()
     }
@@ -154,7 +154,7 @@ impl Memory {
     /// cannot be executed until [`Memory::make_executable`].
     ///
     /// # Errors
-    /// The system's, for private memory alone. The code is as it was then.
+    /// The system's, only for private memory. The code is then unchanged.
     ///
     /// # Safety
     /// No code runs in `range`, which was taken from the list of gaps and not given back.
@@ -177,22 +177,22 @@ impl Memory {
         self.writable_alias.as_ref().map_or_else(|| self.code(at), |alias| alias.at(at))
     }
 
-    /// Ends what [`Memory::make_writable`] began, for an image that is `guarded` or not.
+    /// Makes code executable again after [`Memory::make_writable`], with landing pads checked if `guarded`.
     ///
     /// # Errors
-    /// The system's, for private memory and guarded code alone. Private memory stays writable and cannot run then.
+    /// The system's, only for private memory and guarded code. Private memory then stays writable and cannot run.
     ///
     /// # Safety
-    /// As for [`Memory::make_writable`], and no reference into the range exists. It is that of an image for which
-    /// [`Memory::guards`] returned `guarded`.
+    /// As for [`Memory::make_writable`], and no reference into the range exists. The range is that of an image for
+    /// which [`Memory::guards`] returned `guarded`.
     pub(super) unsafe fn make_executable(&self, range: &Range<usize>, guarded: bool) -> Result<(), Error> {
         let protection = if guarded { GUARDED } else { EXECUTABLE };
         // SAFETY: the caller guarantees the same.
         unsafe { self.protect_code(range, guarded, protection) }
     }
 
-    /// Ends what [`Memory::make_writable`] began, for an image that is dropped: its pages may be those of any other
-    /// next.
+    /// Makes the pages of a dropped image executable again after [`Memory::make_writable`], unguarded: any other image
+    /// may get them next.
     ///
     /// # Errors
     /// Those of [`Memory::make_executable`].
@@ -235,7 +235,7 @@ impl Memory {
         self.reservation.at(DISTANCE + self.len)
     }
 
-    /// Whether this is the process that mapped the arena.
+    /// Returns whether this is the process that mapped the arena.
     pub(super) fn is_ours(&self) -> bool {
         self.read_mark() == OURS
     }
@@ -329,27 +329,19 @@ fn map_file(alias: &Mapping, code: NonNull<u8>) -> Result<(), Errno> {
     rustix::fs::ftruncate(&file, len as u64)?;
     for start in [alias.start, code] {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: `alias` owns the one range, and the other is the start of the reservation of `Memory::map`. Nothing uses
+        // SAFETY: `alias` owns one range, and the other is the start of the reservation of `Memory::map`. Nothing uses
         // either yet.
         unsafe { rustix::mm::mmap(address(start), len, protection, flags, &file, 0) }?;
     }
     Ok(())
 }
 
-/// The error where an arena of `len` bytes gets no memory.
+/// The error for an arena of `len` bytes that gets no memory.
 fn no_memory(len: usize, step: ArenaStep, errno: Errno) -> Error {
     Error::ArenaMemory { len, step, addresses: address_space(), source: errno.into() }
 }
 
-/// Length of a page of the system's, in bytes.
-fn page_len() -> usize {
-    // SAFETY: it may always be called, and reads a constant of the process's.
-    let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    // Otherwise the largest that there is; a multiple of pages will do too.
-    usize::try_from(len).ok().filter(|len| len.is_power_of_two() && *len <= GRANULE).unwrap_or(GRANULE)
-}
-
-/// Whether the processor checks landing pads of pages that ask for it (`PROT_BTI`, HWCAP2_BTI).
+/// Returns whether the processor checks landing pads of pages that request it (`PROT_BTI`, HWCAP2_BTI).
 fn checks_landing_pads() -> bool {
     #[cfg(target_arch = "aarch64")]
     return std::arch::is_aarch64_feature_detected!("bti");

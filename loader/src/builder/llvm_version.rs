@@ -1,10 +1,7 @@
 //! The version of the LLVM that wrote a bitcode file, which stands in its first block (LLVM Bitcode File Format,
 //! `IDENTIFICATION_BLOCK`; LLVM Bitstream Format).
 
-/// Start of a bitcode file.
-pub(super) const MAGIC: [u8; 4] = *b"BC\xc0\xde";
-/// Start of a file that wraps one, as compilers for Darwin write; then follow four words: version, offset, length, CPU.
-pub(super) const WRAPPER: [u8; 4] = *b"\xde\xc0\x17\x0b";
+use farjump_core::bitcode::{LLVM_MAGIC as MAGIC, LLVM_WRAPPER as WRAPPER};
 
 const IDENTIFICATION_BLOCK: u64 = 13;
 const IDENTIFICATION_STRING: u64 = 1;
@@ -26,7 +23,8 @@ pub(super) fn unwrapped(file: &[u8]) -> Option<&[u8]> {
     (file.starts_with(&WRAPPER) && inner.starts_with(&MAGIC)).then_some(inner)
 }
 
-/// The major version of the LLVM that wrote `bitcode`, which begins with [`MAGIC`]; `None` if it does not say.
+/// The major version of the LLVM that wrote `bitcode`, which begins with [`LLVM_MAGIC`](MAGIC); `None` if it states
+/// none.
 pub(super) fn major(bitcode: &[u8]) -> Option<u16> {
     let text = identification(bitcode)?;
     let digits = text.strip_prefix("LLVM")?;
@@ -52,7 +50,7 @@ fn identification(bitcode: &[u8]) -> Option<String> {
     bits.align();
     bits.fixed(32)?;
     let mut abbreviations: Vec<Vec<Operand>> = Vec::new();
-    // Every round takes bits, of which there is an end.
+    // Every round takes bits, and the bits end.
     loop {
         let record = match bits.fixed(width)? {
             END_BLOCK | ENTER_SUBBLOCK => return None,
@@ -90,7 +88,7 @@ impl Bits<'_> {
         Some(value)
     }
 
-    /// A number in groups of `width` bits, of which the highest says that another one follows.
+    /// A number in groups of `width` bits, the highest bit of each says that another group follows.
     fn vbr(&mut self, width: u32) -> Option<u64> {
         let (mut value, mut shift) = (0_u64, 0);
         loop {
@@ -104,7 +102,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Goes to the next multiple of 32.
+    /// Skips to the next multiple of 32 bits.
     fn align(&mut self) {
         self.at = self.at.next_multiple_of(32);
     }

@@ -1,8 +1,8 @@
 //! The objects of a link: the symbols they define, and those that the injected function reaches through them.
 //!
-//! The linker decides the contents of an image. farjump's own one takes its objects from here; of others this module
-//! only explains errors. When the linker or its image is refused, [`Objects::uses`] and [`Objects::initialisers`] find
-//! the object, section and symbol.
+//! The linker decides the contents of an image. farjump's own linker takes its objects from here; for others this
+//! module only explains errors. After a refusal of the linker or of its image, [`Objects::uses`] and
+//! [`Objects::initialisers`] find the object, section and symbol.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -14,10 +14,10 @@ use object::read::archive::ArchiveFile;
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader, Sym};
 use object::read::{SectionIndex, SymbolIndex};
 
+use farjump_core::bitcode::is_llvm_module;
 use farjump_core::image::Machine;
 
 use super::error::{BuildError, Site};
-use super::llvm_version;
 use super::rules::{Rules, is_absolute};
 
 pub(super) type Elf<'a> = ElfFile64<'a, LittleEndian>;
@@ -27,9 +27,9 @@ pub(super) const LITTLE: LittleEndian = LittleEndian;
 #[derive(Clone, Debug)]
 pub(super) struct Linkable {
     pub(super) path: PathBuf,
-    /// Its name for people.
+    /// Its name in messages.
     pub(super) label: String,
-    /// Whether it is an archive, which contributes only needed members.
+    /// True for an archive, which contributes only needed members.
     pub(super) archive: bool,
 }
 
@@ -109,7 +109,7 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Takes objects that are in memory, each with its name for people.
+    /// Takes objects that are in memory, each with its name in messages.
     ///
     /// # Errors
     /// As [`Objects::read`].
@@ -227,7 +227,7 @@ impl Objects {
         })
     }
 
-    /// Names of the symbols that this object needs of others.
+    /// Names of the symbols that this object needs from others.
     pub(super) fn undefined(&self, object: &str) -> Vec<String> {
         let parsed = self.parsed().filter(|(member, _)| member.label == object);
         let names = parsed.flat_map(|(_, elf)| {
@@ -276,7 +276,7 @@ impl Objects {
 }
 
 impl Member {
-    /// Its name for people.
+    /// Its name in messages.
     pub(super) fn label(&self) -> &str {
         &self.label
     }
@@ -335,7 +335,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
 
 /// LLVM bitcode, bare or wrapped, or a GCC object with intermediate code and no machine code.
 fn is_intermediate(bytes: &[u8]) -> bool {
-    if bytes.starts_with(&llvm_version::MAGIC) || bytes.starts_with(&llvm_version::WRAPPER) {
+    if is_llvm_module(bytes) {
         return true;
     }
     let Ok(elf) = Elf::parse(bytes) else { return false };
@@ -346,8 +346,8 @@ fn is_intermediate(bytes: &[u8]) -> bool {
     !machine_code && sections.enumerate().any(|(index, _)| section_name(&elf, index).starts_with(".gnu.lto_"))
 }
 
-/// Whether a section holds addresses that the startup code or the dynamic linker would call; the script has
-/// the same list.
+/// Returns whether a section holds addresses that the startup code or the dynamic linker would call; the script has the
+/// same list.
 fn is_initialiser(section: &str) -> bool {
     [".preinit_array", ".init_array", ".fini_array", ".ctors", ".dtors"]
         .iter()
@@ -413,7 +413,7 @@ fn function_at(elf: &Elf<'_>, symbol: SymbolIndex, addend: i64) -> String {
 }
 
 type Parsed<'a> = [(&'a Member, Elf<'a>)];
-/// Whether the definition is in an archive, and whether it is weak: smaller wins.
+/// True if the definition is in an archive, and true if it is weak: smaller wins.
 type Rank = (bool, bool);
 
 /// The definition of each name: explicit objects before archive members, strong before weak, the first before

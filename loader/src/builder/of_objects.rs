@@ -1,5 +1,5 @@
 //! Images of objects in memory, by farjump's own linker: for a target that has compiled bitcode, and for programs that
-//! compile functions themselves. No file is touched.
+//! compile functions themselves. Reads and writes no file.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,12 @@ use crate::bundle;
 use crate::error::Error;
 use crate::library::{Library, LibraryImage};
 
-/// Objects to be linked, and what they are for.
+/// Objects to be linked, and their CPU.
 #[derive(Clone, Debug)]
 pub struct ObjectsOf<'a> {
     /// NAME of the routines.
     pub name: &'a str,
-    /// Relocatable ELF files for the machine of [`ObjectsOf::cpu`], each with its name for people.
+    /// Relocatable ELF files for the machine of [`ObjectsOf::cpu`], each with its name in messages.
     pub objects: Vec<(String, Vec<u8>)>,
     /// The CPU whose features the code may use, all of them.
     pub cpu: &'a Cpu,
@@ -41,7 +41,7 @@ pub struct Linked {
 /// Links the code that `NAME_main` reaches in `objects`.
 ///
 /// # Errors
-/// As [`build`](super::build)'s of farjump's own linker: code that images cannot have, and damaged objects.
+/// Those of [`build`](super::build) with farjump's own linker: code that images cannot have, and damaged objects.
 pub fn link_objects(objects: ObjectsOf<'_>) -> Result<Linked, BuildError> {
     let extracted = extracted(objects)?;
     let has_statics = extracted.sizes.data != 0 || extracted.sizes.bss != 0;
@@ -62,7 +62,7 @@ fn extracted(objects: ObjectsOf<'_>) -> Result<Extracted, BuildError> {
     extract::extract(&linked, name, needs, rules, |_| Ok(wanted)).map_err(named)
 }
 
-/// Reasons for which no library is made of objects.
+/// The reasons why no library was made of objects.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -80,7 +80,7 @@ pub enum LinkError {
 /// `origin` is the path of the source, which [`Library::path`] returns. Errors name it.
 ///
 /// # Errors
-/// Those of [`link_objects`], names that no ifunc has, and images that do not belong together.
+/// Those of [`link_objects`], names that no ifunc can have, and images that do not belong together.
 pub fn link_library(
     name: &str,
     origin: PathBuf,
@@ -101,5 +101,5 @@ pub fn link_library(
     if images.is_empty() {
         return Err(BuildError::NoInput.into());
     }
-    Ok(Library::of_images(name.to_owned(), origin, images)?)
+    Ok(Library::of_images(name.to_owned(), origin, images, None)?)
 }

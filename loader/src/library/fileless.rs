@@ -1,12 +1,11 @@
-//! Libraries without a file: of images that were linked in this process, or of a name alone.
+//! Libraries without a file: of images only, or of a name only.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-#[cfg(feature = "build")]
 use super::image::{check_alignments, manifest_of};
-use super::routines::{Init, no_routine};
-use super::{Library, LibraryImage, Opened};
+use super::routines::{Init, MaxSizeRoutine, no_routine};
+use super::{Library, LibraryImage, Opened, PayloadRoutines};
 use crate::bundle::{self, BundleError};
 use crate::error::Error;
 use crate::manifest::Manifest;
@@ -22,22 +21,22 @@ impl Library {
         if !bundle::is_name(name) {
             return Err(Error::Bundle { path, source: BundleError::Name });
         }
-        Ok(Library::fileless(name.to_owned(), path, Vec::new(), None))
+        Ok(Library::fileless(name.to_owned(), path, Vec::new(), None, None))
     }
 
-    /// Makes a library whose payloads are the arguments. It has no routines, and `origin` in place of its path.
+    /// Makes a library with these routines; without any, payloads are the arguments. `origin` stands for its path.
     ///
     /// # Errors
     /// [`Error::PayloadAlignments`] and [`Error::Manifest`] for images that do not belong together.
-    #[cfg(feature = "build")]
     pub(crate) fn of_images(
         name: String,
         origin: PathBuf,
         images: Vec<LibraryImage>,
+        routines: Option<PayloadRoutines>,
     ) -> Result<Library, Error> {
         check_alignments(&images, &origin)?;
         let manifest = manifest_of(&images, &origin)?;
-        Ok(Library::fileless(name, origin, images, manifest))
+        Ok(Library::fileless(name, origin, images, manifest, routines))
     }
 
     fn fileless(
@@ -45,20 +44,26 @@ impl Library {
         path: PathBuf,
         images: Vec<LibraryImage>,
         manifest: Option<Arc<Manifest>>,
+        routines: Option<PayloadRoutines>,
     ) -> Library {
+        let is_args = routines.is_none();
+        let (max_size, init, owner) = match routines {
+            Some(PayloadRoutines { max_size, init, owner }) => (max_size, init, Some(owner)),
+            None => (no_routine as MaxSizeRoutine, Init::Missing, None),
+        };
         Library(Arc::new(Opened {
             #[cfg(feature = "build")]
             source: None,
             name,
             path,
-            is_args: true,
-            max_size: no_routine,
-            init: Init::Missing,
+            is_args,
+            max_size,
+            init,
             main: None,
             images,
             manifest,
             signature: None,
-            _loaded: None,
+            _owner: owner,
         }))
     }
 }

@@ -2,18 +2,20 @@
 
 mod fileless;
 mod image;
+mod in_memory;
 mod read;
 mod routines;
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
 use farjump_core::code::CodeKind;
 use farjump_core::cpu::{Cpu, Forms};
-use farjump_core::image::Platform;
+use farjump_core::image::{Machine, Platform};
 
 use crate::bundle::{self, Bundle, BundleError};
 #[cfg(feature = "build")]
@@ -28,18 +30,18 @@ pub use image::LibraryImage;
 use image::{check_images, manifest_of};
 pub(crate) use read::read_whole;
 use read::{MAX_FILE, check_elf, copy_bundle, copy_signature, in_folder, read_any_elf, whole_bundle};
-pub use routines::MainRoutine;
-use routines::{Init, MaxSizeRoutine, check_routines, find_routines, no_routine};
+use routines::{Init, MaxSizeRoutine, Owner, check_routines, find_main, find_routines, no_routine};
+pub use routines::{MainRoutine, PayloadRoutines};
 
 /// An ifunc library built by `farjump build`: its images, and the routines for its payloads.
 ///
-/// [`Library::open`] reads the file and runs none of its code. Payloads are then the arguments, byte for
-/// byte, as most libraries request (`FARJUMP_COPY_ARGS`, `#[ifunc]` without `payload`). Payload routines of
-/// the author's run only if the library is loaded into this process, by [`Library::load`]. If such a library
-/// was only opened, calls of its function are refused with [`Error::NotLoaded`].
+/// [`Library::open`] reads the file and runs none of its code. Payloads are then the arguments, byte for byte, as most
+/// libraries request (`FARJUMP_COPY_ARGS`, `#[ifunc]` without `payload`). The author's payload routines run only after
+/// [`Library::load`] has loaded the library into this process. If such a library was only opened, calls of its function
+/// fail with [`Error::NotLoaded`].
 ///
-/// A clone is another handle on the same library. When the last one goes, everything is released, and a
-/// loaded library is unloaded.
+/// A clone is another handle on the same library. Dropping the last handle releases everything, and unloads a loaded
+/// library.
 #[derive(Clone)]
 pub struct Library(Arc<Opened>);
 
@@ -47,18 +49,18 @@ pub struct Library(Arc<Opened>);
 #[derive(Clone)]
 pub struct LibraryIdentity {
     address: usize,
-    /// Keeps the address from becoming that of another library, but keeps nothing of the library open.
+    /// Reserves the address, so that no other library gets it, but keeps nothing of the library open.
     reserved: Weak<Opened>,
 }
 
 impl LibraryIdentity {
-    /// Whether this is the identity of `library` or a clone of it.
+    /// Returns whether this is the identity of `library` or a clone of it.
     #[inline(always)]
     pub fn is(&self, library: &Library) -> bool {
         self.address == library.address()
     }
 
-    /// Whether a handle on the library is left.
+    /// Returns whether a handle on the library still exists.
     pub fn is_open(&self) -> bool {
         self.reserved.strong_count() != 0
     }
@@ -84,32 +86,38 @@ struct Opened {
     signature: Option<Signature>,
     #[cfg(feature = "build")]
     source: Option<CarriedSource>,
-    /// Last, so that it is unloaded after everything that points into it is gone.
-    _loaded: Option<Loaded>,
+    /// Keeps the owner of the routines, and the file in memory from which gdb reads it. The last field, so that it is
+    /// dropped after all pointers into it.
+    _owner: Option<Owner>,
 }
 
 impl Library {
-    /// Reads the library at `path` and checks its images. The file is read once, into memory of this process.
-    /// Nothing is mapped, and none of its code runs.
+    /// Reads the library at `path` and checks its images. Reads the file once, into memory of this process. Maps
+    /// nothing, and runs none of its code.
     ///
-    /// A path without a slash is a file of the current directory. The library may be one that was built on another
-    /// machine, if its payloads are the arguments: then it has no routine that would have to run here.
+    /// A path without a slash is a file of the current directory. The library may come from another machine if its
+    /// payloads are the arguments: then no routine of it has to run here.
     ///
     /// # Errors
-    /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`],
-    /// [`Error::TooLong`] and [`Error::ForeignLibrary`] for files that are no libraries of this machine, or of another
-    /// one whose payloads are the arguments.
-    /// [`Error::NoBundle`], [`Error::Bundle`] (also for a name that is no ifunc's), [`Error::Image`],
-    /// [`Error::Manifest`], [`Error::PayloadAlignments`],
-    /// [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries that `farjump build` would not make.
-    /// [`Error::Load`] for one that asks for an executable stack.
+    /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`], [`Error::TooLong`]
+    /// and [`Error::ForeignLibrary`] for files that are no libraries of this machine, nor of another machine with the
+    /// arguments as payloads. [`Error::NoBundle`], [`Error::Bundle`] (also for a name that no ifunc can have),
+    /// [`Error::Image`], [`Error::Manifest`], [`Error::PayloadAlignments`], [`Error::MissingRoutine`] and
+    /// [`Error::TwoInits`] for libraries that `farjump build` would not make. [`Error::Load`] for a library that
+    /// requests an executable stack.
     pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
         let (file, foreign) = read_any_elf(&path, MAX_FILE + 1)?;
+        Library::of_contents(path, &file, foreign)
+    }
+
+    /// Makes a library of a file's contents, whose start was checked. `foreign` is the library's machine, if that is
+    /// not this one. Errors name `path`.
+    fn of_contents(path: PathBuf, file: &[u8], foreign: Option<Machine>) -> Result<Library, Error> {
         let malformed = |problem| Error::Malformed { path: path.clone(), problem };
-        check_complete(&file).map_err(malformed)?;
-        check_stack(&file).map_err(|message| Error::Load { path: path.clone(), message })?;
-        let carrier = Carrier::parse(&file).map_err(malformed)?;
+        check_complete(file).map_err(malformed)?;
+        check_stack(file).map_err(|message| Error::Load { path: path.clone(), message })?;
+        let carrier = Carrier::parse(file).map_err(malformed)?;
         let carried = carrier.bundle().map_err(malformed)?;
         let carried = carried.ok_or_else(|| Error::NoBundle { path: path.clone() })?;
         let damaged = |source| Error::Bundle { path: path.clone(), source };
@@ -137,19 +145,19 @@ impl Library {
             images,
             manifest,
             signature,
-            _loaded: None,
+            _owner: None,
         })))
     }
 
     /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other
     /// libraries), finds its routines and checks its images. This runs the library's constructors.
     ///
-    /// A sealed copy in memory is loaded, and copies of the libraries that it needs and that its RUNPATH leads
-    /// to: nothing that happens to the files changes what is loaded. The copy has the file's path as its name.
+    /// Loads a sealed copy in memory, and copies of the needed libraries to which its RUNPATH leads: no change of the
+    /// files affects the loaded code. The copy has the file's path as its name.
     ///
-    /// A path without a slash is a file of the current directory: unlike `dlopen`, nothing is searched for.
-    /// Loading a file again that did not change gives the same library, and runs no constructor. A file that
-    /// was rebuilt is another library, with its own variables, also while the old one is still loaded.
+    /// A path without a slash is a file of the current directory: unlike `dlopen`, this searches no folders. Loading a
+    /// file again that did not change gives the same library, and runs no constructor. A file that was rebuilt is
+    /// another library, with its own variables, also while the old one is still loaded.
     ///
     /// # Errors
     /// Those of [`Library::open`], and [`Error::Load`] if the dynamic linker refuses the file.
@@ -171,6 +179,15 @@ impl Library {
         // SAFETY: the caller trusts the library (see Safety).
         let loaded = unsafe { Loaded::open(path.as_os_str()) };
         let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;
+        // SAFETY: the caller trusts the library's routines (see Safety).
+        unsafe { Library::of_built(loaded, path, None) }
+    }
+
+    /// Makes a library of a loaded one that `farjump build` made. `memory` is its file in memory, if it has one.
+    ///
+    /// # Safety
+    /// The routines must meet the conditions of [`Library::load`].
+    unsafe fn of_built(loaded: Loaded, path: PathBuf, memory: Option<File>) -> Result<Library, Error> {
         let damaged = |source| Error::Bundle { path: path.clone(), source };
         let carried = copy_bundle(&loaded).map_err(damaged)?;
         let carried = carried.ok_or_else(|| Error::NoBundle { path: path.clone() })?;
@@ -178,13 +195,13 @@ impl Library {
         let images = check_images(&bundle, &path)?;
         let name = bundle.name.to_owned();
         // SAFETY: the caller trusts the library's routines (see Safety).
-        unsafe { Library::of_loaded(loaded, name, path, images) }
+        unsafe { Library::of_loaded(loaded, name, path, images, memory) }
     }
 
-    /// Loads the shared library at `path` as that of the ifunc `name`, whoever built it. A library without
-    /// images, or with those of another ifunc, has none here ([`Library::images`] is empty): its function
-    /// runs only where the library is installed. For the papers' interface, whose libraries any compiler
-    /// makes. Otherwise like [`Library::load`].
+    /// Loads the shared library at `path` as that of the ifunc `name`, whichever compiler built it. For a library
+    /// without images, or with those of another ifunc, [`Library::images`] is empty: its function runs only where the
+    /// library is installed. For the papers' interface, whose libraries any compiler can make. Otherwise like
+    /// [`Library::load`].
     ///
     /// # Errors
     /// Those of [`Library::load`], except [`Error::NoBundle`].
@@ -207,7 +224,7 @@ impl Library {
             _ => Vec::new(),
         };
         // SAFETY: the caller trusts the library's routines (see Safety).
-        unsafe { Library::of_loaded(loaded, name.to_owned(), path, images) }
+        unsafe { Library::of_loaded(loaded, name.to_owned(), path, images, None) }
     }
 
     /// Makes a library from a loaded one.
@@ -219,10 +236,13 @@ impl Library {
         name: String,
         path: PathBuf,
         images: Vec<LibraryImage>,
+        memory: Option<File>,
     ) -> Result<Library, Error> {
         // SAFETY: the caller trusts the library's routines (see Safety).
-        let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
-        let (is_args, main) = (loaded.symbol(&format!("{name}{IS_ARGS}")).is_some(), Some(main));
+        let (max_size, init) = unsafe { find_routines(&name, &path, |routine| loaded.symbol(routine)) }?;
+        // SAFETY: as above.
+        let main = unsafe { find_main(&loaded, &name) };
+        let is_args = loaded.symbol(&format!("{name}{IS_ARGS}")).is_some();
         let signature = copy_signature(&loaded, &name);
         let manifest = manifest_of(&images, &path)?;
         Ok(Library(Arc::new(Opened {
@@ -237,11 +257,11 @@ impl Library {
             images,
             manifest,
             signature,
-            _loaded: Some(loaded),
+            _owner: Some(Arc::new((loaded, memory))),
         })))
     }
 
-    /// NAME of the ifunc: that of its routines, whatever the file is called.
+    /// NAME of the ifunc: that of its routines, which may differ from the file's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -251,7 +271,7 @@ impl Library {
         &self.0.path
     }
 
-    /// The images in it, one for each platform or CPU that it was built for.
+    /// Its images, one for each platform or CPU that it was built for.
     pub fn images(&self) -> &[LibraryImage] {
         &self.0.images
     }
@@ -262,8 +282,8 @@ impl Library {
     }
 
     /// The best code for a target with this CPU: of images compiled for one CPU the first that it runs, otherwise the
-    /// image of the highest level that it runs. Bitcode if the target takes that, and there is no image or it would rather
-    /// have bitcode.
+    /// image of the highest level that it runs. Bitcode if the target accepts that, and there is no image or the target
+    /// prefers bitcode.
     ///
     /// # Errors
     /// [`Error::NoImage`].
@@ -278,7 +298,7 @@ impl Library {
             .ok_or_else(|| self.no_image(cpu.platform(), cpu.forms()))
     }
 
-    /// As [`Library::image_for_cpu`], for a process that takes images alone, whatever the CPU says.
+    /// As [`Library::image_for_cpu`], for a process that accepts only images, whatever `cpu` states.
     ///
     /// # Errors
     /// [`Error::NoImage`].
@@ -288,8 +308,8 @@ impl Library {
         exact.find(|image| image.runs_on(cpu)).map_or_else(|| self.image_for(cpu.platform()), Ok)
     }
 
-    /// The best image for a target whose CPU is of this platform: the one of the highest level that it runs.
-    /// Images compiled for one CPU are left out, and so is bitcode.
+    /// The best image for a target whose CPU is of this platform: the one of the highest level that it runs. Does not
+    /// consider images compiled for one CPU, or bitcode.
     ///
     /// # Errors
     /// [`Error::NoImage`].
@@ -322,7 +342,7 @@ impl Library {
         self.0.source.as_ref()
     }
 
-    /// Size and alignment of its arguments and its reply, if the library states them: those built from Rust by
+    /// Size and alignment of its arguments and its reply, if the library states them: libraries built from Rust with
     /// the attribute of `farjump-ifunc` do. [`Library::typed`] compares them.
     pub fn signature(&self) -> Option<&Signature> {
         self.0.signature.as_ref()
@@ -346,7 +366,7 @@ impl Library {
         }
     }
 
-    /// Whether this is `other` or a clone of it; another library with the same code is not.
+    /// Returns whether this is `other` or a clone of it; another library with the same code is not.
     #[inline(always)]
     pub fn is(&self, other: &Library) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -357,7 +377,7 @@ impl Library {
         LibraryIdentity { address: self.address(), reserved: Arc::downgrade(&self.0) }
     }
 
-    /// The most bytes that a payload made of `args` can need: their length, or the result of
+    /// The maximum length of a payload made of `args`, in bytes: their length, or the result of
     /// `NAME_payload_get_max_size` or `NAME_payload_bound`. `usize::MAX` if the routine is not loaded
     /// ([`Library::check_payload`]). Allocates and locks nothing.
     #[inline]
@@ -366,14 +386,14 @@ impl Library {
         unsafe { self.payload_max_size_of(args.as_ptr().cast_mut().cast(), args.len()) }
     }
 
-    /// An address that this library and its clones have, and no other library while a handle or a
-    /// [`LibraryIdentity`] of this one is left. Never 0.
+    /// An address that this library and its clones share. No other library has it while a handle or a
+    /// [`LibraryIdentity`] of this one exists. Never 0.
     #[inline(always)]
     pub fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Whether payloads are the arguments, byte for byte, made by no routine.
+    /// Returns whether payloads are the arguments, byte for byte, without a routine.
     #[inline]
     pub fn payload_is_args(&self) -> bool {
         self.0.is_args
@@ -397,14 +417,14 @@ impl Library {
 
     /// Makes the payload of `args` in `space`, and returns its length in bytes. Either copies the arguments,
     /// or calls `NAME_payload_init` or `NAME_payload_init_shrink`. The length is that of the arguments, `max`
-    /// after `payload_init`, or the routine's result after `payload_init_shrink` and after a `payload_init`
-    /// beside `payload_bound`. Allocates and locks nothing unless it fails. The error is boxed so that the
-    /// length travels in a register.
+    /// after `payload_init`, or the routine's result after `payload_init_shrink` and after a `payload_init` beside
+    /// `payload_bound`. Allocates and locks nothing unless it fails. The error is boxed so that the length is returned
+    /// in a register.
     ///
     /// # Errors
-    /// [`Error::NotLoaded`] if the routine is not loaded, [`Error::PayloadInit`] with a returned value other
-    /// than 0, and [`Error::PayloadOverrun`] for a returned length above `max`. `space` then holds garbage. A
-    /// routine that writes past `space` without saying so is not detected.
+    /// [`Error::NotLoaded`] if the routine is not loaded, [`Error::PayloadInit`] with a returned value other than 0,
+    /// and [`Error::PayloadOverrun`] for a returned length above `max`. `space` then holds garbage. A routine that
+    /// writes past `space` without reporting it is not detected.
     ///
     /// # Safety
     /// `space` must be valid for reads and writes of `max` bytes, which nothing else uses during the call.

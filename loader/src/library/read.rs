@@ -38,8 +38,8 @@ pub(super) fn check_elf(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Reads the first `most` bytes of the file at `path`, and checks its start. With [`HEAD_LEN`], reads only
-/// the start. Also returns its machine, if that is another one than this.
+/// Reads the first `most` bytes of the file at `path`, and checks its start. With [`HEAD_LEN`], reads only the start.
+/// Also returns the file's machine, if that is not this one.
 pub(super) fn read_any_elf(path: &Path, most: u64) -> Result<(Vec<u8>, Option<Machine>), Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Error::NoSuchFile { path: path.to_path_buf() },
@@ -47,20 +47,26 @@ pub(super) fn read_any_elf(path: &Path, most: u64) -> Result<(Vec<u8>, Option<Ma
     };
     let other = |found| Error::NotALibrary { path: path.to_path_buf(), found };
     let file = elf_file::open(path).map_err(failed)?.ok_or_else(|| other(FileKind::NoFile))?;
-    let too_long = || Error::TooLong { path: path.to_path_buf(), max: MAX_FILE };
     if file.metadata().map_err(failed)?.len() > MAX_FILE {
-        return Err(too_long());
+        return Err(Error::TooLong { path: path.to_path_buf(), max: MAX_FILE });
     }
     let mut bytes = Vec::new();
-    // The file may grow or shrink meanwhile: only the bytes read count.
+    // The file may grow or shrink during the read: only the bytes read count.
     file.take(most).read_to_end(&mut bytes).map_err(failed)?;
+    let foreign = check_contents(path, &bytes)?;
+    Ok((bytes, foreign))
+}
+
+/// Checks the start of a file's contents, and their length. Returns the file's machine, if that is not this one. Errors
+/// name `path`.
+pub(super) fn check_contents(path: &Path, bytes: &[u8]) -> Result<Option<Machine>, Error> {
     if bytes.len() as u64 > MAX_FILE {
-        return Err(too_long());
+        return Err(Error::TooLong { path: path.to_path_buf(), max: MAX_FILE });
     }
-    match elf_file::check_head(&bytes) {
-        Ok(()) => Ok((bytes, None)),
-        Err(NoLibrary::Foreign(machine)) if machine.is_known() => Ok((bytes, Some(machine))),
-        Err(NoLibrary::Kind(found)) => Err(other(found)),
+    match elf_file::check_head(bytes) {
+        Ok(()) => Ok(None),
+        Err(NoLibrary::Foreign(machine)) if machine.is_known() => Ok(Some(machine)),
+        Err(NoLibrary::Kind(found)) => Err(Error::NotALibrary { path: path.to_path_buf(), found }),
         Err(NoLibrary::Foreign(machine)) => Err(Error::ForeignLibrary { path: path.to_path_buf(), machine }),
     }
 }

@@ -1,5 +1,5 @@
-//! Resolution of imports. The order: symbols that were interposed while the target ran; exports; libraries
-//! and symbols that the target's policy adds; at last, libraries that an image wants and the target opens.
+//! Resolution of imports. The order: symbols that were interposed while the target ran; exports; libraries and symbols
+//! that the target's policy adds; last, libraries that an image wants and the target opens.
 
 mod exports;
 mod libraries;
@@ -19,19 +19,19 @@ use libraries::{Allowed, Interposed, Wanted, exposed};
 
 /// Least similarity of a suggested name (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;
-/// The same for what every target offers, which is less likely meant.
+/// The same for names that every target offers, which are less likely to be meant.
 const LIKENESS_OF_ALWAYS: f64 = 0.6;
 /// Most names in a message.
 const LISTED: usize = 12;
 
-/// Prefix of the services that every target offers (`farjump_reply`): only the exports are searched for them.
+/// Prefix of the services that every target offers (`farjump_reply`): the resolver searches only the exports for them.
 const SERVICES: &str = "farjump_";
-/// Symbols that the linker makes in every library that it builds: they are nobody's functions or data.
+/// Symbols that the linker makes in every library that it builds: they are no functions or data of the library.
 const LINKER_SYMBOLS: [&str; 5] = ["_init", "_fini", "_edata", "_end", "__bss_start"];
 
-/// Resolves imports. Searches interposed symbols, the latest first; the exports; each allowed library, in the
-/// order of permission; if allowed, the symbols of the whole process; and at last the libraries that the
-/// image wants ([`Resolver::allow_wanted`]).
+/// Resolves imports. Searches interposed symbols, the latest first; then the exports; then each allowed library, in the
+/// order of permission. After these it searches, if allowed, the symbols of the whole process, and last the libraries
+/// that the image wants ([`Resolver::allow_wanted`]).
 #[derive(Debug, Default)]
 pub struct Resolver {
     /// Oldest first.
@@ -40,7 +40,7 @@ pub struct Resolver {
     libraries: Vec<Allowed>,
     process: Option<unix::Library>,
     wanted: Vec<Wanted>,
-    /// Addresses in libraries and the process, and those given in their place.
+    /// Addresses in libraries and the process, and their replacements.
     substitutes: Vec<(u64, u64)>,
 }
 
@@ -48,13 +48,13 @@ pub struct Resolver {
 #[derive(Debug)]
 pub(crate) struct Offer<'a> {
     resolver: &'a Resolver,
-    /// The libraries that the image wants, if it needs them.
+    /// The libraries that the image wants, if its imports need them.
     wanted: Vec<&'a Allowed>,
 }
 
-/// Whether the C library defines this name.
+/// Returns whether the C library defines this name.
 fn is_of_libc(name: &str) -> bool {
-    // SAFETY: each process has its C library open, so that `Loaded::open` loads nothing and runs no constructor.
+    // SAFETY: each process has its C library open, so `Loaded::open` loads nothing and runs no constructor.
     let libc = unsafe { Loaded::open(OsStr::new("libc.so.6")) };
     libc.is_ok_and(|libc| libc.symbol(name).is_some())
 }
@@ -65,7 +65,7 @@ impl Offer<'_> {
         self.resolver.resolve(import).or_else(|| self.resolve_wanted(import.name))
     }
 
-    /// The refusal of an image of which this offers an import not.
+    /// The refusal of an image that imports a symbol not offered here.
     #[cold]
     pub(crate) fn refuse(&self, image: &ImageView<'_>, ifunc: String) -> Refused {
         let missing: Vec<_> = image
@@ -108,12 +108,12 @@ impl Resolver {
         &mut self.exports
     }
 
-    /// Allows imports of symbols that this shared library defines *itself*, not those of its dependencies. A
-    /// name with a slash is a path; one without is searched for as the dynamic linker does (`libm.so.6`). The
-    /// library is loaded now, which runs its constructors, and stays loaded until the process ends.
+    /// Allows imports of symbols that this shared library defines *itself*, not those of its dependencies. A name with
+    /// a slash is a path; for one without, the dynamic linker searches (`libm.so.6`). This call loads the library,
+    /// which runs its constructors. The library stays loaded until the process ends.
     ///
-    /// Functions that a library takes from the kernel's vDSO instead of defining them (`time` and
-    /// `gettimeofday` of glibc) are not found this way; export them.
+    /// Functions that a library takes from the kernel's vDSO instead of defining them (`time` and `gettimeofday` of
+    /// glibc) are not allowed this way; export them.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -142,9 +142,9 @@ impl Resolver {
         Ok(())
     }
 
-    /// Allows images to want the library with this soname. It is opened for the first image that wants it and
-    /// imports a symbol that is not offered otherwise, and stays open until the process ends. Only such
-    /// images then find the symbols that it defines *itself*, after everything else that is offered.
+    /// Allows images to want the library with this soname. The first image that wants it and imports a symbol not
+    /// offered otherwise opens it. It stays open until the process ends. Only such images then find the symbols that it
+    /// defines *itself*, after all other offers.
     ///
     /// # Errors
     /// [`Error::Soname`] for a path, and for other names that are no sonames.
@@ -161,12 +161,21 @@ impl Resolver {
         Ok(())
     }
 
-    /// The offer to this image, called `ifunc`. Opens the libraries that it wants, if it imports a symbol
-    /// that is not offered otherwise.
+    /// Opens the libraries that images may want and that are not open. Their constructors run during this call; without
+    /// it, they run while an image is linked.
     ///
     /// # Errors
-    /// [`Refused::WantedLibraries`] if such an import is in no library that is opened, and the image wants
-    /// others. [`Refused::WantedUnopened`] if one of the permitted libraries cannot be opened.
+    /// [`Error::Load`] for the first one that cannot be opened.
+    pub fn open_wanted(&self) -> Result<(), Error> {
+        self.wanted.iter().try_for_each(|wanted| wanted.open().map(drop))
+    }
+
+    /// The offer to this image of `ifunc`. Opens the libraries that the image wants, if it imports a symbol not offered
+    /// otherwise.
+    ///
+    /// # Errors
+    /// [`Refused::WantedLibraries`] if no opened library has such an import, and the image wants others.
+    /// [`Refused::WantedUnopened`] if one of the permitted libraries cannot be opened.
     #[inline]
     pub(crate) fn offer(&self, image: &ImageView<'_>, ifunc: &str) -> Result<Offer<'_>, Refused> {
         match image.wants_libraries() {
@@ -211,8 +220,8 @@ impl Resolver {
     /// offered until now, except the services of every target (`farjump_reply` and others). Code placed
     /// before keeps its addresses. Otherwise like [`Resolver::allow_library`].
     ///
-    /// Returns the names that are replaced, in alphabetical order: those that were found elsewhere until now,
-    /// in the exports or in libraries that were allowed or interposed earlier.
+    /// Returns the replaced names, in alphabetical order: those that were in the exports, or in libraries allowed or
+    /// interposed earlier.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -226,12 +235,12 @@ impl Resolver {
         Ok(self.interposed(library))
     }
 
-    /// [`Resolver::interpose_library`] for a library that is no file: its `bytes` are copied into memory that
-    /// stays, with a descriptor, as long as the process. Messages call it `name`.
+    /// [`Resolver::interpose_library`] for a library without a file: copies its `bytes` into memory that stays, with a
+    /// descriptor, until the process ends. Messages call it `name`.
     ///
     /// # Errors
-    /// [`Error::Load`]; also if the system makes no file in memory, or `/proc` is not mounted to load it
-    /// from.
+    /// [`Error::Load`]; also if the system makes no file in memory, or if `/proc`, from which it is loaded, is not
+    /// mounted.
     ///
     /// # Safety
     /// The conditions of [`Resolver::allow_library`].
@@ -248,7 +257,7 @@ impl Resolver {
         replaced
     }
 
-    /// Whether `library`, once it is interposed, changes what is found by `name`.
+    /// Returns whether interposing `library` changes the address of `name`.
     fn is_replaced_by(&self, library: &Allowed, name: &str) -> bool {
         if name.starts_with(SERVICES) || LINKER_SYMBOLS.contains(&name) {
             return false;
@@ -267,18 +276,17 @@ impl Resolver {
         self.interposed.push(Interposed::Symbol(name.into(), address.expose_provenance() as u64));
     }
 
-    /// Gives the address `instead` to imports that are found at `function` in an allowed library or in the
-    /// process, whatever their name. Exports and interposed symbols are not replaced.
+    /// Gives the address `instead` to imports whose address in an allowed library or in the process is `function`,
+    /// whatever their name. Does not replace exports and interposed symbols.
     ///
     /// # Safety
-    /// `instead` must be usable wherever `function` is, for as long as code that is linked from now on.
+    /// `instead` must be usable wherever `function` is, as long as code exists that is linked from now on.
     pub unsafe fn substitute(&mut self, function: *const c_void, instead: *const c_void) {
         self.substitutes.push((function.expose_provenance() as u64, instead.expose_provenance() as u64));
     }
 
-    /// Allows imports of every symbol that the program and its loaded libraries export, including all of
-    /// libc. The program's own functions are found if it was linked with `-rdynamic` (`-C
-    /// link-args=-rdynamic`).
+    /// Allows imports of every symbol that the program and its loaded libraries export, including all of libc. Imports
+    /// find the program's own functions if it was linked with `-rdynamic` (`-C link-args=-rdynamic`).
     pub fn allow_process_symbols(&mut self) {
         self.process = Some(unix::Library::this());
     }

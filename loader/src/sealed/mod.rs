@@ -1,13 +1,13 @@
-//! Loading a shared library that nothing can shorten or change meanwhile: a sealed copy in memory.
+//! Loading a shared library from a sealed copy in memory, which nothing can shorten or change.
 //!
-//! The dynamic linker maps a library's file. When another process cuts the file, the pages behind its new end
-//! are gone, in this process too, and the next use of them ends it (`SIGBUS`). A copy that was checked and
-//! sealed has no such end. The same holds for the libraries that it needs, where its RUNPATH or RPATH leads to
-//! them. The libraries of the system and of `LD_LIBRARY_PATH` are left to the dynamic linker.
+//! The dynamic linker maps a library's file. When another process truncates the file, the pages behind its new end
+//! disappear in this process too, and their next use ends it (`SIGBUS`). A checked and sealed copy cannot be truncated.
+//! The loader also copies needed libraries to which the RUNPATH or RPATH leads. It leaves the libraries of the system
+//! and of `LD_LIBRARY_PATH` to the dynamic linker.
 //!
-//! A copy has no folder. So `$ORIGIN` in its RUNPATH is replaced by the folder of the file, and the names of
-//! needed libraries by the paths of their copies. After loading, each copy gets its file's path as its name:
-//! in dladdr(3), gdb, core dumps, and for the next `dlopen` of that path (`docs/decisions/sealed-library.md`).
+//! A copy has no folder. So the loader replaces `$ORIGIN` in its RUNPATH by the folder of the file, and the names of
+//! needed libraries by the paths of their copies. After loading, each copy gets its file's path as its name: in
+//! dladdr(3), gdb, core dumps, and for the next `dlopen` of that path (`docs/design/images.md`).
 
 mod object;
 mod search;
@@ -39,10 +39,10 @@ use search::{Folders, absolute, expand, replace_origin};
 
 /// Bound all at once, and none offered to other libraries.
 const FLAGS: c_int = unix::RTLD_NOW | unix::RTLD_LOCAL;
-/// Most copies of one loading: no library needs as many of its own.
+/// Maximum number of copies for one library: none needs so many of its own.
 const MOST: usize = 512;
 
-/// A library's file, as it was read.
+/// A library's file after reading.
 pub(crate) struct LibraryFile {
     file: File,
     /// From the root.
@@ -63,7 +63,7 @@ impl LibraryFile {
         let file = elf_file::open(&path).map_err(said)?;
         let file = file.ok_or("it is a directory, a device or a pipe")?;
         let mut bytes = Vec::new();
-        // The file may grow or shrink meanwhile: only the bytes read count.
+        // The file may grow or shrink during the read: only the bytes read count.
         (&file).read_to_end(&mut bytes).map_err(said)?;
         let id = code_id(&bytes);
         Ok(LibraryFile { file, path, bytes, id })
@@ -77,11 +77,11 @@ impl LibraryFile {
     /// The source that it carries, if it is an ifunc library.
     #[cfg(feature = "build")]
     pub(crate) fn source(&self) -> Option<CarriedSource> {
-        CarriedSource::of(Carrier::parse(&self.bytes).ok()?.elf(), &self.path)
+        source_in(&self.bytes, &self.path)
     }
 
-    /// Loads the library. If it is loaded already, by anything in the process, returns another handle on
-    /// that, except if a copy must be made: the one that is loaded has other contents.
+    /// Loads the library. If the process has it loaded, returns another handle on that. With `must_copy`, the loaded
+    /// library has other contents, so this makes a copy.
     ///
     /// # Errors
     /// The reason, with `it` for the library.
@@ -105,8 +105,14 @@ impl LibraryFile {
     }
 }
 
-/// Loads the library of these bytes. Messages and `/proc/PID/maps` call it `name`. Returns its file too: as
-/// long as it is open, gdb can read the library.
+/// The source that the library of these bytes carries, if it is an ifunc library.
+#[cfg(feature = "build")]
+pub(crate) fn source_in(bytes: &[u8], path: &Path) -> Option<CarriedSource> {
+    CarriedSource::of(Carrier::parse(bytes).ok()?.elf(), path)
+}
+
+/// Loads the library of these bytes. Messages and `/proc/PID/maps` call it `name`. Also returns its file: as long as
+/// that is open, gdb can read the library.
 ///
 /// # Errors
 /// The reason, with `it` for the library.
@@ -132,11 +138,11 @@ struct Source {
 struct SealedCopy {
     object: Object,
     memory: File,
-    /// The path at which the dynamic linker finds it: no other copy of this process ever has the same.
+    /// The path at which the dynamic linker finds it, which no other copy of this process ever has.
     at: String,
     /// The path of its file, and the file's device and inode number.
     origin: Option<(PathBuf, (u64, u64))>,
-    /// For each needed library that has a copy, or is loaded: its name here, and the path to use instead.
+    /// For each needed library that has a copy or is loaded: its name in this library, and the path to use instead.
     renamed: Vec<(String, String)>,
 }
 
@@ -150,12 +156,14 @@ impl SealedCopy {
 #[derive(Default)]
 struct Copies {
     all: Vec<SealedCopy>,
-    /// Handles on needed libraries that were loaded before, and their files: they stay until this is loaded.
+    /// Handles on needed libraries that were loaded before, and their files: they stay open until this library is
+    /// loaded.
     held: Vec<(unix::Library, Option<File>)>,
 }
 
 impl Copies {
-    /// Adds the copy of a file that `parent` needs, and those of its needs. Returns its position.
+    /// Adds the copy of a file that `parent` needs, and the copies of the libraries that the file needs. Returns its
+    /// position.
     fn add(&mut self, source: Source, parent: Option<&Folders>) -> Result<usize, String> {
         let metadata = source.file.metadata().map_err(|error| error.to_string())?;
         let identity = (metadata.dev(), metadata.ino());
@@ -164,7 +172,7 @@ impl Copies {
             return Ok(index);
         }
         let mut bytes = Vec::new();
-        // The file may grow or shrink meanwhile: only the bytes read count.
+        // The file may grow or shrink during the read: only the bytes read count.
         (&source.file).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         let name = source.path.file_name().unwrap_or_default().to_owned();
         self.add_bytes(bytes, &name, Some((source.path, identity)), parent)
@@ -212,8 +220,8 @@ impl Copies {
         Ok(index)
     }
 
-    /// The path to use for a library that the copy at `index` needs; `None` if the dynamic linker is to find
-    /// it in the system's folders, or finds it loaded by this name.
+    /// The path to use for a library that the copy at `index` needs; `None` if the dynamic linker should find it in the
+    /// system's folders, or finds it loaded by this name.
     fn copy_of_needed(
         &mut self,
         name: &str,
@@ -237,7 +245,7 @@ impl Copies {
         for path in paths.iter().filter_map(|path| absolute(path)) {
             let Ok(Some(file)) = elf_file::open(&path) else { continue };
             let problem = |problem: String| format!("it needs `{}`: {problem}", path.display());
-            // The dynamic linker searches on behind libraries for other machines.
+            // The dynamic linker skips libraries for other machines.
             let mut head = [0; elf_file::HEAD_LEN as usize];
             let is_foreign = std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0).is_ok()
                 && matches!(elf_file::check_head(&head), Err(elf_file::NoLibrary::Foreign(_)));
@@ -265,7 +273,7 @@ impl Copies {
         let library = unsafe { unix::Library::open(Some(&self.all[0].at), FLAGS) };
         let library = library.map_err(|error| {
             let message = said(error);
-            // The dynamic linker names the copies, and the user knows the files.
+            // The dynamic linker's message names the copies, but the user knows the files.
             self.all.iter().fold(message, |message, copy| match &copy.origin {
                 Some((path, _)) => message.replace(&copy.at, &path.display().to_string()),
                 None => message.replace(&format!("{}: ", copy.at), ""),
@@ -288,7 +296,7 @@ pub(crate) fn said(error: libloading::Error) -> String {
     }
 }
 
-/// Gives each loaded object with the first name of a pair the second, which is not longer.
+/// Renames each loaded object with the first name of a pair to the second, which is not longer.
 fn rename(names: &Vec<(CString, CString)>) {
     // SAFETY: `visit` takes its second argument for these names, which live until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(visit), ptr_of(names)) };
@@ -298,10 +306,10 @@ fn ptr_of(names: &Vec<(CString, CString)>) -> *mut c_void {
     std::ptr::from_ref(names).cast_mut().cast()
 }
 
-/// Renames one object: the dynamic linker keeps the path of `dlopen` in memory of its own, and shows it to
-/// debuggers and dladdr(3).
+/// Renames one object: the dynamic linker keeps the path of `dlopen` in its own memory, and shows it to debuggers and
+/// dladdr(3).
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, names: *mut c_void) -> c_int {
-    // SAFETY: `rename` passes these names, which nothing changes meanwhile; dl_iterate_phdr(3) passes a valid
+    // SAFETY: `rename` passes these names, which nothing changes during the call; dl_iterate_phdr(3) passes a valid
     // description, whose name is a C string or null.
     let (names, at) = unsafe { (&*names.cast::<Vec<(CString, CString)>>(), (*info).dlpi_name) };
     if at.is_null() {
@@ -325,12 +333,12 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, names: *
 /// it.
 ///
 /// # Errors
-/// When `/proc` is not mounted.
+/// `/proc` is not mounted.
 ///
 /// # Safety
 /// It loads nothing.
 unsafe fn loaded_already(path: &Path, file: &File) -> Result<Option<(unix::Library, String)>, String> {
-    // Asked by the path only if an object has it: then the dynamic linker compares names, and opens no file.
+    // Looks up the path only if an object has it: then the dynamic linker compares names, and opens no file.
     if is_loaded(path)
         && let Some(text) = path.to_str()
         // SAFETY: this loads nothing.
@@ -352,7 +360,7 @@ unsafe fn handle_if_loaded(name: &OsStr) -> Option<unix::Library> {
     unsafe { unix::Library::open(Some(name), FLAGS | libc::RTLD_NOLOAD) }.ok()
 }
 
-/// Whether an object with this name is loaded.
+/// Returns whether an object with this name is loaded.
 fn is_loaded(path: &Path) -> bool {
     unsafe extern "C" fn compare(info: *mut libc::dl_phdr_info, _size: usize, name: *mut c_void) -> c_int {
         // SAFETY: `is_loaded` passes a C string; the object's name is a C string or null, and stays while this
@@ -375,7 +383,7 @@ fn no_memory(len: usize, error: &std::io::Error) -> String {
 fn memory_file(name: &OsStr) -> Result<File, String> {
     let name: Vec<u8> = name.as_bytes().iter().copied().filter(|&byte| byte != 0).take(240).collect();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // A policy on memfds may ask for this flag, and kernels before 6.3 do not know it.
+    // A policy on memfds may require this flag, and kernels before 6.3 do not know it.
     let memory = match memfd_create(&*name, flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create(&*name, flags),
         other => other,
@@ -383,14 +391,13 @@ fn memory_file(name: &OsStr) -> Result<File, String> {
     Ok(File::from(memory.map_err(|error| format!("no file in memory can be made for its copy: {error}"))?))
 }
 
-/// A path of this open file that the process never had before, and with at least `len` bytes.
+/// A path of this open file that the process never used before, with at least `len` bytes.
 ///
-/// The dynamic linker takes paths that it has seen for the library that it found there, and descriptors are
-/// used again.
+/// For a path that it has seen, the dynamic linker returns the library that it found there, and descriptors are reused.
 fn unique_path(file: &File, len: usize) -> Result<String, String> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // The process's number as others see it that share this `/proc`: gdb reads the file by this path.
+    // The process's number as seen by other processes with this `/proc`: gdb reads the file by this path.
     let process = fs::read_link("/proc/self");
     let process =
         process.map_err(|error| format!("`/proc/self`, which loading needs, cannot be read: {error}"))?;

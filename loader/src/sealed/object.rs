@@ -1,16 +1,18 @@
-//! The bytes of a shared library as far as the dynamic linker follows them: checked, and edited.
+//! Checks and edits the bytes of a shared library that the dynamic linker follows.
 //!
-//! The dynamic linker maps what the program headers claim and reads there without a check: bytes that the
-//! file lacks are a fault of the process. So a copy is checked against its own length before it is loaded.
+//! The dynamic linker maps what the program headers claim and reads there without a check: missing bytes of the file
+//! cause a fault of the process. So the loader checks a copy against its own length before it loads the copy.
 
 use std::ops::Range;
+
+use rustix::param::page_size;
 
 /// Alignment of an added segment in the file and in memory: the largest page on the machines that farjump
 /// supports.
 const PAGE: u64 = 64 << 10;
 const HEADER: u64 = 64;
 const PROGRAM_HEADER: u64 = 56;
-/// Addresses above are not a process's own.
+/// Addresses from here on do not belong to processes.
 const TOP: u64 = 1 << 47;
 
 // Types of segments (elf.h).
@@ -36,7 +38,7 @@ const DT_VERNEEDNUM: u64 = 0x6fff_ffff;
 /// Tags whose values are addresses that the dynamic linker reads: hash tables, strings, symbols, relocations,
 /// constructors and versions.
 const ADDRESSES: [u64; 12] = [4, DT_STRTAB, 6, 7, 17, 23, 25, 26, 36, 0x6fff_fef5, 0x6fff_fff0, DT_VERNEED];
-/// Tags of an address, and of the length in bytes that starts there.
+/// Pairs of tags: of an address, and of the length in bytes of the table there.
 const TABLES: [(u64, u64); 6] = [(DT_STRTAB, DT_STRSZ), (7, 8), (23, 2), (25, 27), (26, 28), (36, 35)];
 
 #[derive(Clone, Copy, Debug)]
@@ -93,10 +95,10 @@ pub(crate) fn check_complete(bytes: &[u8]) -> Result<(), String> {
     segments(bytes).map(drop)
 }
 
-/// Checks that a library does not have the dynamic linker make the stacks of the process executable.
+/// Checks that loading the library does not make the stacks of the process executable.
 ///
 /// # Errors
-/// It does: a sentence, with `it` for the library.
+/// The library requests an executable stack: a sentence, with `it` for the library.
 pub(crate) fn check_stack(bytes: &[u8]) -> Result<(), String> {
     match segments(bytes)?.iter().any(|segment| segment.kind == PT_GNU_STACK && segment.is_executable) {
         false => Ok(()),
@@ -164,7 +166,9 @@ impl Object {
             let (Some(top), true) = (top, segment.address >= end && segment.len >= segment.file_len) else {
                 return Err(damaged("its segments overlap, or lie at no address"));
             };
-            if !segment.align.max(1).is_power_of_two() || (segment.address ^ segment.offset) & 0xfff != 0 {
+            if !segment.align.max(1).is_power_of_two()
+                || !(segment.address ^ segment.offset).is_multiple_of(page_size() as u64)
+            {
                 return Err(damaged("its segments cannot be mapped"));
             }
             end = top;
@@ -235,8 +239,8 @@ impl Object {
         self.strings_of(DT_RPATH).next()
     }
 
-    /// Replaces names of needed libraries, also where the object wants versions of them, and the lists of
-    /// folders to search, by `replace`. Leaves the bytes unchanged if it replaces nothing.
+    /// Replaces names of needed libraries, also in the list of required versions, and the lists of folders to search,
+    /// by `replace`. Leaves the bytes unchanged if it replaces nothing.
     pub(crate) fn replace_strings(&mut self, replace: impl Fn(Role, &str) -> Option<Vec<u8>>) {
         let mut strings = self.strings().unwrap_or_default().to_vec();
         let before = strings.len();
@@ -280,8 +284,8 @@ impl Object {
         }
     }
 
-    /// Adds a segment with the program headers, which it makes one more, and `contents`. Returns the address
-    /// of the contents.
+    /// Adds a segment with `contents`, and with the program headers, which gain an entry for it. Returns the address of
+    /// the contents.
     fn add_segment(&mut self, contents: &[u8]) -> u64 {
         let loaded = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
         let top = loaded.map(|segment| segment.memory().end).max().unwrap_or_default();
@@ -336,19 +340,20 @@ impl Object {
         self.segments.iter().find(holds).map(|segment| segment.offset + (address - segment.address))
     }
 
-    /// Whether `len` bytes at this address are in one loaded segment.
+    /// Returns whether `len` bytes at this address are in one loaded segment.
     fn is_loaded(&self, address: u64, len: u64) -> bool {
         let Some(end) = address.checked_add(len) else { return false };
         let holds = |segment: &Segment| segment.memory().start <= address && end <= segment.memory().end;
         self.segments.iter().any(|segment| segment.kind == PT_LOAD && holds(segment))
     }
 
-    /// Whether this range, which the dynamic linker makes read-only, is in one loaded segment or in the rest of
+    /// Returns whether this range, which the dynamic linker makes read-only, is in one loaded segment or in the rest of
     /// its last page.
     fn is_in_pages(&self, range: &Segment) -> bool {
         let Some(end) = range.address.checked_add(range.len) else { return false };
         let holds = |segment: &Segment| {
-            segment.memory().contains(&range.address) && end <= segment.memory().end.next_multiple_of(4096)
+            segment.memory().contains(&range.address)
+                && end <= segment.memory().end.next_multiple_of(page_size() as u64)
         };
         self.segments.iter().any(|segment| segment.kind == PT_LOAD && holds(segment))
     }
@@ -374,7 +379,7 @@ impl Object {
         entries.filter_map(|&(_, _, value)| self.string(value))
     }
 
-    /// Offsets in the file of the names of libraries of which the object wants versions.
+    /// Offsets in the file of the library names in the object's list of required versions.
     fn version_files(&self) -> Vec<u64> {
         let (Some(mut address), Some(count)) = (self.value(DT_VERNEED), self.value(DT_VERNEEDNUM)) else {
             return Vec::new();
@@ -397,6 +402,6 @@ impl Object {
 pub(crate) enum Role {
     /// The name of a needed library.
     Needed,
-    /// The folders in which needed libraries are searched for.
+    /// The folders to search for needed libraries.
     Folders,
 }

@@ -47,13 +47,18 @@ class WithFolder(unittest.TestCase):
         self.address = f"unix:{self.folder}/store"
         self.addCleanup(self.ends_all)
 
-    def ends_all(self):
-        """Waits until all owners have ended, and kills those that do not."""
+    def wait_for_owners(self):
+        """Waits until all owners have ended, and returns those that do not."""
         for _ in range(2000):
             left = owners_of(self.folder)
             if not left:
                 break
             time.sleep(0.01)
+        return left
+
+    def ends_all(self):
+        """Waits until all owners have ended, and kills those that do not."""
+        left = self.wait_for_owners()
         for owner in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(owner, 9)

@@ -16,10 +16,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use farjump_core::frame::MAX_FRAME;
+use farjump_core::mailbox::CONTROL_LEN;
 use farjump_core::shared::copy_in;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
-    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
+    Operation, REGION_UNIT, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_os::Owner;
 use farjump_os::deferred_close::DeferredFd;
@@ -33,10 +34,8 @@ use crate::membarrier::{self, Barriers};
 
 /// The backend's name.
 pub const NAME: &str = "shm";
-/// Alignment of a region in bytes; its length is a multiple of it too.
-pub const PAGE: usize = 4096;
 /// Longest region, in bytes: a control page, and a ring of the longest frame that the format can express.
-pub const MAX_REGION: usize = PAGE + MAX_FRAME;
+pub const MAX_REGION: usize = CONTROL_LEN + MAX_FRAME;
 
 const ADDRESS_VERSION: u16 = 2;
 const ADDRESS_LEN: usize = 16;
@@ -51,14 +50,18 @@ impl Shm {
         Shm
     }
 
-    /// The backend's capabilities on this machine, or the reason why it does not work and a remedy.
+    /// The backend's capabilities on this machine.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence with the reason why it does not work, and a remedy.
     pub fn usable() -> Result<Capabilities, String> {
-        Region::create(PAGE, PAGE, Pages::Ordinary).map(|_| Shm.capabilities()).map_err(|cause| {
-            format!("{cause}: it needs Linux 3.17 or later and a sandbox that allows memfd_create and mmap")
-        })
+        Region::create(REGION_UNIT, REGION_UNIT, Pages::Ordinary).map(|_| Shm.capabilities()).map_err(
+            |cause| {
+                format!(
+                    "{cause}: it needs Linux 3.17 or later and a sandbox that allows memfd_create and mmap"
+                )
+            },
+        )
     }
 }
 
@@ -228,7 +231,7 @@ struct ShmLocal {
     alias: Option<ExecutableAlias>,
     region: Region,
     doorbell: Doorbell,
-    /// Whether the peer has no fence between storing a frame and checking whether this process sleeps.
+    /// True if the peer has no fence between storing a frame and checking whether this process sleeps.
     peer_has_no_fence: bool,
 }
 

@@ -13,32 +13,33 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{MAX_REGION, PAGE};
+use super::MAX_REGION;
 use crate::fork::{Inherited, Listed};
+use crate::region_len;
 
-/// Length in bytes from which a region is worth huge pages.
+/// Length in bytes from which huge pages pay for a region.
 const HUGE: usize = 2 * 1024 * 1024;
-/// Says `2` where the system promises no memory that it might not have (proc_sys_vm(5)).
+/// Contains `2` if the system does not overcommit memory (proc_sys_vm(5)).
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 /// Unit of `st_blocks`, in bytes (stat(3type)).
 const BLOCK: u64 = 512;
-/// Most bytes of a region that are mapped page by page during a handshake: this takes well under a
-/// millisecond. The pages behind are mapped as they are used.
+/// Maximum length of a region that is mapped page by page during a handshake, in bytes: this takes well under a
+/// millisecond. The pages behind are mapped at first use.
 const POPULATED: usize = 8 << 20;
-/// Bytes at the start of a region that have memory when it is handed over.
+/// Bytes at the start of a region that have memory before the peer gets it.
 pub(super) const ALLOCATED: usize = 64 << 10;
 
-/// The pages of a region, if the system lets its user choose.
+/// The pages of a region, where the system permits the choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pages {
-    /// Ordinary ones: the region takes memory as it is used.
+    /// Ordinary pages: the region takes memory as it is used.
     Ordinary,
-    /// Huge ones where they pay: the region is used as a whole.
+    /// Huge pages where they pay: the region is used as a whole.
     Huge,
 }
 
-/// Whether a page without memory may find none when it is used, which ends the process by a signal: where the system
-/// counts what it promises. Elsewhere it takes memory from another process, as it does for all that allocates.
+/// Returns whether the first use of a page may find no memory, which ends the process by a signal. That is so if the
+/// system does not overcommit memory. Otherwise it takes memory from another process, as for any allocation.
 fn may_lack_pages() -> bool {
     static STRICT: OnceLock<bool> = OnceLock::new();
     *STRICT.get_or_init(|| std::fs::read(OVERCOMMIT).is_ok_and(|policy| policy.first() == Some(&b'2')))
@@ -54,16 +55,16 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Makes a zeroed region of `len` bytes, with memory for the first `at_once` bytes: a lack of memory is
-    /// an error now, and not a signal that kills the process at the first write. The rest gets memory as it is used. Of
-    /// ordinary pages all have memory at once where the system may have none left for one that is used later.
+    /// Makes a zeroed region of `len` bytes, with memory for the first `at_once` bytes: a lack of memory is then an
+    /// error here, not a signal at the first write, which kills the process. The rest gets memory as it is used.
+    /// Ordinary pages all get memory at once if the system may have none left for a later use.
     pub(super) fn create(len: usize, at_once: usize, pages: Pages) -> Result<Region, Cause> {
         check_len(len)?;
         let grows = pages == Pages::Huge || !may_lack_pages();
         let at_once = if grows { at_once.max(ALLOCATED).min(len) } else { len };
         let failed =
             |what: &str, call, errno| system(&format!("{what} shared memory of {len} bytes"), call, errno);
-        // Sizing it would end this process (SIGXFSZ).
+        // Setting the length would end this process (SIGXFSZ).
         if let Some(advice) = limits::too_long(len as u64) {
             return Err(Cause::System(format!("shared memory of {len} bytes is not allowed: {advice}")));
         }
@@ -80,7 +81,7 @@ impl Region {
         Ok(Region { _listed: listed(&map, memfd.as_fd(), true), map, memfd: memfd.into() })
     }
 
-    /// Maps a region of a peer, whose length it claims to be `len` bytes. Trusts nothing about it.
+    /// Maps a peer's region, with the claimed length of `len` bytes. Trusts nothing about it.
     pub(super) fn of_peer(memfd: DeferredFd, len: usize, pages: Pages) -> Result<Region, Cause> {
         let allocated = check_peers(memfd.as_fd(), len, || ())?;
         let map = map(memfd.as_fd(), len)?;
@@ -115,21 +116,17 @@ pub(super) fn check_len(len: usize) -> Result<(), Cause> {
     if len > MAX_REGION {
         return Err(Cause::TooLarge { len, max: MAX_REGION });
     }
-    if len == 0 || !len.is_multiple_of(PAGE) {
-        let what = format!("a region of {len} bytes is not a positive number of pages of {PAGE} bytes");
-        return Err(Cause::System(what));
-    }
-    Ok(())
+    region_len::check(len)
 }
 
-/// Checks that `memfd` is a memfd, has `len` bytes and keeps them. Returns how many bytes have memory. Its
-/// owner may change it at the same time; tests use `between` at the places where that matters.
+/// Checks that `memfd` is a memfd, has `len` bytes and keeps them. Returns the number of bytes that have memory. The
+/// owner may change the memfd at the same time; tests use `between` at the places where that matters.
 fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> Result<usize, Cause> {
     let wrong = |what: String| Cause::Address(format!("its region {what}"));
     check_len(len).map_err(|cause| wrong(format!("has an impossible length: {cause}")))?;
     between();
-    // The seals first. Only a memfd has them, and asking for them blocks on no descriptor, unlike asking a
-    // network or FUSE file for its length. After the seal against shrinking, the checked facts stay true.
+    // Seals first. Only a memfd has them, and querying them blocks on no descriptor, unlike querying the length of a
+    // network or FUSE file. After the seal against shrinking, the checked facts stay true.
     let seals = match fcntl_get_seals(memfd) {
         Ok(seals) => seals,
         Err(Errno::INVAL | Errno::BADF) => return Err(wrong("is no memfd".to_owned())),
@@ -151,8 +148,8 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
     if u64::try_from(stat.st_size) != Ok(len as u64) {
         return Err(wrong(format!("is stated to be {len} bytes long and is {}", stat.st_size)));
     }
-    // This finds honest mistakes. A peer can give pages back later (fallocate, punching holes): they then
-    // read as zeros, in memory that the system provides at the next access.
+    // This finds honest mistakes. A peer can give pages back later (fallocate, punching holes): they then read as
+    // zeroes, in memory that the system provides at the next access.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
     let needed = len.min(ALLOCATED) as u64;
     if allocated < needed {
@@ -171,9 +168,8 @@ fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
     })
 }
 
-/// Maps the pages of the first `len` bytes now instead of at first touch, [`POPULATED`] at most; large pages
-/// if they pay. If the system supports neither (Linux before 5.14), only the first lap is slower, so errors
-/// are ignored.
+/// Maps the pages of the first `len` bytes at once instead of at first touch, [`POPULATED`] at most; huge pages if they
+/// pay. If the system supports neither (Linux before 5.14), only the first lap is slower, so errors are ignored.
 fn advise(map: &MmapRaw, len: usize, populate: Advice, pages: Pages) {
     if map.len() >= HUGE && pages == Pages::Huge {
         let _ = map.advise(Advice::HugePage);
@@ -190,6 +186,9 @@ mod tests {
     use std::fs;
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+    use farjump_core::transport::REGION_UNIT;
+    use rustix::param::page_size;
 
     use super::*;
 
@@ -232,40 +231,44 @@ mod tests {
 
     #[test]
     fn a_region_cannot_change_its_length_and_has_all_its_memory() {
-        let region = create(16 * PAGE);
-        assert_eq!(region.len(), 16 * PAGE);
-        assert_eq!(region.base().as_ptr() as usize % PAGE, 0);
-        for len in [0, 15 * PAGE, 17 * PAGE] {
+        let region = create(16 * page_size());
+        assert_eq!(region.len(), 16 * page_size());
+        assert_eq!(region.base().as_ptr() as usize % page_size(), 0);
+        for len in [0, 15 * page_size(), 17 * page_size()] {
             assert_eq!(ftruncate(region.memfd(), len as u64), Err(Errno::PERM));
         }
         assert_eq!(fcntl_add_seals(region.memfd(), SealFlags::WRITE), Err(Errno::PERM));
-        assert_eq!(bytes_allocated(&region), 16 * PAGE);
+        assert_eq!(bytes_allocated(&region), 16 * page_size());
     }
 
     #[test]
     fn two_mappings_of_a_region_show_the_same_bytes() {
-        let ours = create(PAGE);
+        let ours = create(page_size());
         let theirs =
-            Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), PAGE, Pages::Huge).unwrap();
+            Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), page_size(), Pages::Huge)
+                .unwrap();
         assert_ne!(ours.base(), theirs.base());
         // SAFETY: both mappings are a page long, and only this thread uses them.
         unsafe {
-            assert_eq!(ours.base().add(PAGE - 1).read(), 0);
-            theirs.base().add(PAGE - 1).write(7);
-            assert_eq!(ours.base().add(PAGE - 1).read_volatile(), 7);
+            assert_eq!(ours.base().add(page_size() - 1).read(), 0);
+            theirs.base().add(page_size() - 1).write(7);
+            assert_eq!(ours.base().add(page_size() - 1).read_volatile(), 7);
         }
     }
 
     #[test]
     fn a_region_of_another_length_than_stated_is_refused() {
-        let stated_longer = refused(memfd(PAGE, true, SealFlags::SHRINK), 2 * PAGE);
-        assert!(stated_longer.contains("8192") && stated_longer.contains("4096"), "{stated_longer}");
-        refused(memfd(2 * PAGE, true, SealFlags::SHRINK), PAGE);
+        let stated_longer = refused(memfd(page_size(), true, SealFlags::SHRINK), 2 * page_size());
+        assert!(
+            [page_size(), 2 * page_size()].iter().all(|len| stated_longer.contains(&len.to_string())),
+            "{stated_longer}"
+        );
+        refused(memfd(2 * page_size(), true, SealFlags::SHRINK), page_size());
     }
 
     #[test]
     fn a_region_that_could_shrink_is_refused() {
-        let what = refused(memfd(PAGE, true, SealFlags::GROW), PAGE);
+        let what = refused(memfd(page_size(), true, SealFlags::GROW), page_size());
         assert!(what.contains("shrinking"), "{what}");
     }
 
@@ -278,25 +281,26 @@ mod tests {
     #[test]
     fn what_is_no_memfd_is_refused_as_such() {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(PAGE as u64).unwrap();
-        refused(file, PAGE);
+        file.set_len(page_size() as u64).unwrap();
+        refused(file, page_size());
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        assert_eq!(refused(reader, PAGE), "its region is no memfd");
-        refused(writer, PAGE);
-        refused(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(), PAGE);
-        refused(std::os::unix::net::UnixStream::pair().unwrap().0, PAGE);
-        refused(std::fs::File::open("/dev/zero").unwrap(), PAGE);
+        assert_eq!(refused(reader, page_size()), "its region is no memfd");
+        refused(writer, page_size());
+        refused(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(), page_size());
+        refused(std::os::unix::net::UnixStream::pair().unwrap().0, page_size());
+        refused(std::fs::File::open("/dev/zero").unwrap(), page_size());
     }
 
     #[test]
     fn a_region_that_may_not_be_written_is_refused_in_words() {
         for seal in [SealFlags::WRITE, SealFlags::FUTURE_WRITE] {
-            let what = refused(memfd(PAGE, true, SealFlags::SHRINK | seal), PAGE);
+            let what = refused(memfd(page_size(), true, SealFlags::SHRINK | seal), page_size());
             assert!(what.contains("sealed against writing"), "{what}");
         }
     }
 
-    /// Refused because of its type: memory from a pool that may be empty at the next touch of a page.
+    /// Such a region is refused because of its type: its memory comes from a pool that may be empty at the next touch
+    /// of a page.
     #[test]
     fn a_region_in_pages_of_hugetlbfs_is_refused() {
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
@@ -304,9 +308,11 @@ mod tests {
             Ok(memfd) => memfd,
             Err(errno) => return println!("skipped: this system makes no memfd in huge pages: {errno}"),
         };
-        ftruncate(&memfd, HUGE as u64).unwrap();
+        // The length of one of its pages (hugetlbfs's `st_blksize`), which differs among systems.
+        let page = rustix::fs::fstat(&memfd).unwrap().st_blksize as usize;
+        ftruncate(&memfd, page as u64).unwrap();
         fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
-        assert_eq!(refused(memfd, HUGE), "its region is no memfd of ordinary pages");
+        assert_eq!(refused(memfd, page), "its region is no memfd of ordinary pages");
     }
 
     #[test]
@@ -314,18 +320,18 @@ mod tests {
         let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
             return println!("skipped: no file can be made in /dev/shm");
         };
-        file.set_len(PAGE as u64).unwrap();
-        assert!(refused(file, PAGE).contains("not sealed against shrinking"));
+        file.set_len(page_size() as u64).unwrap();
+        assert!(refused(file, page_size()).contains("not sealed against shrinking"));
     }
 
-    /// Whenever its owner shortens a memfd and then seals it: an accepted memfd has the stated length.
+    /// An accepted memfd has the stated length, whenever its owner shortens and then seals it.
     #[test]
     fn a_length_that_changes_between_two_looks_is_never_taken() {
         const LOOKS: usize = 4;
         for before in 0..LOOKS {
-            let shrinking = memfd(PAGE, true, SealFlags::empty());
+            let shrinking = memfd(page_size(), true, SealFlags::empty());
             let mut look = 0;
-            let checked = check_peers(shrinking.as_fd(), PAGE, || {
+            let checked = check_peers(shrinking.as_fd(), page_size(), || {
                 if look == before {
                     ftruncate(&shrinking, 0).unwrap();
                     fcntl_add_seals(&shrinking, SealFlags::SHRINK).unwrap();
@@ -334,9 +340,9 @@ mod tests {
             });
             assert!(checked.is_err(), "shortened before look {before}, and taken");
             // The reverse: once it is sealed, nothing makes it shorter between checks.
-            let sealed = memfd(PAGE, true, SealFlags::SHRINK);
+            let sealed = memfd(page_size(), true, SealFlags::SHRINK);
             let shorten = || assert_eq!(ftruncate(&sealed, 0), Err(Errno::PERM));
-            check_peers(sealed.as_fd(), PAGE, shorten).unwrap();
+            check_peers(sealed.as_fd(), page_size(), shorten).unwrap();
         }
     }
 
@@ -344,18 +350,19 @@ mod tests {
     #[test]
     fn a_region_that_is_shortened_while_it_is_looked_at_is_never_taken_short() {
         const ROUNDS: usize = 30;
-        // One of them is open for each try of a round.
+        // One descriptor is open for each try of a round.
         const TRIES: usize = 100;
         for _ in 0..ROUNDS {
             let turn = AtomicUsize::new(0);
-            let memfds: [OwnedFd; TRIES] = std::array::from_fn(|_| memfd(PAGE, true, SealFlags::empty()));
+            let memfds: [OwnedFd; TRIES] =
+                std::array::from_fn(|_| memfd(page_size(), true, SealFlags::empty()));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     for (number, memfd) in memfds.iter().enumerate() {
                         while turn.load(Ordering::Acquire) < number {
                             std::hint::spin_loop();
                         }
-                        // Later from try to try, to reach each point between the checks.
+                        // The delay grows from try to try, to reach each point between the checks.
                         for _ in 0..2 * number {
                             std::hint::spin_loop();
                         }
@@ -365,9 +372,12 @@ mod tests {
                 });
                 for (number, memfd) in memfds.iter().enumerate() {
                     turn.store(number, Ordering::Release);
-                    let taken = check_peers(memfd.as_fd(), PAGE, || ());
+                    let taken = check_peers(memfd.as_fd(), page_size(), || ());
                     let len = fstat(memfd).unwrap().st_size;
-                    assert!(taken.is_err() || len == PAGE as i64, "taken with {len} bytes at try {number}");
+                    assert!(
+                        taken.is_err() || len == page_size() as i64,
+                        "taken with {len} bytes at try {number}"
+                    );
                 }
                 turn.store(TRIES, Ordering::Release);
             });
@@ -377,15 +387,15 @@ mod tests {
     /// A page that its owner gives back reads as zero, and can be written.
     #[test]
     fn a_hole_that_the_peer_makes_later_reads_as_zeros() {
-        let ours = create(4 * PAGE);
+        let ours = create(4 * page_size());
         let theirs =
-            Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), 4 * PAGE, Pages::Huge)
+            Region::of_peer(ours.memfd().try_clone_to_owned().unwrap().into(), 4 * page_size(), Pages::Huge)
                 .unwrap();
-        let last = 4 * PAGE - 1;
+        let last = 4 * page_size() - 1;
         // SAFETY: inside both mappings, which only this thread uses.
         unsafe { theirs.base().add(last).write_volatile(7) };
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(ours.memfd(), hole, 0, 4 * PAGE as u64).unwrap();
+        fallocate(ours.memfd(), hole, 0, 4 * page_size() as u64).unwrap();
         assert_eq!(bytes_allocated(&ours), 0);
         // SAFETY: inside both mappings, which only this thread uses.
         unsafe {
@@ -397,7 +407,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_bounded_part_of_a_peers_region_is_populated_when_it_connects() {
-        for len in [PAGE, 4 << 20, POPULATED, 256 << 20] {
+        for len in [page_size(), 4 << 20, POPULATED, 256 << 20] {
             let memfd = memfd(len, true, SealFlags::SHRINK);
             let region = Region::of_peer(memfd.into(), len, Pages::Huge).unwrap();
             let mapped = bytes_mapped(&region);
@@ -443,28 +453,31 @@ mod tests {
             // SAFETY: inside the mapping, which only this thread uses.
             unsafe { theirs.base().add(used).write_volatile(7) };
         }
-        // Where the system gives huge pages to all that can have them, the pages are larger.
+        // The pages are larger if the system gives huge pages to all memory that can have them.
         let most = 2 * ALLOCATED + 2 * HUGE;
-        assert!((2 * ALLOCATED + 2 * PAGE..=most).contains(&bytes_allocated(&region)));
+        assert!((2 * ALLOCATED + 2 * page_size()..=most).contains(&bytes_allocated(&region)));
     }
 
     #[test]
     fn lengths_that_no_region_can_have_are_refused() {
-        for len in [0, 1, PAGE - 1, PAGE + 1] {
+        for len in [0, 1, REGION_UNIT - 1, REGION_UNIT + 1] {
             assert!(matches!(Region::create(len, len, Pages::Huge), Err(Cause::System(_))), "{len}");
         }
         assert!(matches!(
-            Region::create(MAX_REGION + PAGE, 0, Pages::Huge),
+            Region::create(MAX_REGION + REGION_UNIT, 0, Pages::Huge),
             Err(Cause::TooLarge { max: MAX_REGION, .. })
         ));
     }
 
     #[test]
     fn what_a_forked_child_writes_reaches_no_peer() {
-        let region = create(2 * PAGE);
-        let peers =
-            Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), 2 * PAGE, Pages::Huge)
-                .unwrap();
+        let region = create(2 * page_size());
+        let peers = Region::of_peer(
+            region.memfd().try_clone_to_owned().unwrap().into(),
+            2 * page_size(),
+            Pages::Huge,
+        )
+        .unwrap();
         let byte = |region: &Region| {
             // SAFETY: the region is mapped; nothing else uses it.
             unsafe { AtomicU8::from_ptr(region.base().as_ptr()) }.load(Ordering::SeqCst)

@@ -1,4 +1,4 @@
-//! Questions about single mappings of this process (`PROCMAP_QUERY`, from Linux 6.11 on): reading the list of all takes a
+//! Queries of single mappings of this process (`PROCMAP_QUERY`, from Linux 6.11 on): reading the list of all takes a
 //! millisecond in a process with hundreds of mappings.
 
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 const PROCMAP_QUERY: u32 = 0xC068_6611;
 /// Readable, writable and shared.
 const SHARED: u64 = 1 | 2 | 8;
-/// The answer may be the next mapping above the address.
+/// The result may be the next mapping above the address.
 const COVERING_OR_NEXT: u64 = 0x10;
 
 /// `struct procmap_query`.
@@ -39,12 +39,12 @@ const _: () = assert!(size_of::<ProcmapQuery>() == 0x68);
 pub(super) struct MappingQuery(File);
 
 impl MappingQuery {
-    /// Opens them. `None` without /proc or descriptors; an older kernel fails each question.
+    /// Opens the mappings. `None` without /proc or descriptors; an older kernel fails each query.
     pub(super) fn open() -> Option<MappingQuery> {
         File::open("/proc/self/maps").ok().map(MappingQuery)
     }
 
-    /// Returns whether nothing is mapped in `range`. `None`: the system does not answer.
+    /// Returns whether nothing is mapped in `range`. `None` if the query fails.
     pub(super) fn is_free(&self, range: &Range<usize>) -> Option<bool> {
         match self.ask(range.start, COVERING_OR_NEXT)? {
             Some(next) => Some(next.vma_start >= range.end as u64),
@@ -52,7 +52,7 @@ impl MappingQuery {
         }
     }
 
-    /// Returns whether all of `range` lies in one piece of one shared segment. `None`: the system does not answer.
+    /// Returns whether all of `range` lies in one piece of one shared segment. `None` if the query fails.
     pub(super) fn is_of_one_segment(&self, range: &Range<usize>) -> Option<bool> {
         let Some(mut last) = self.ask(range.start, 0)? else { return Some(false) };
         while last.vma_end < range.end as u64 {
@@ -65,7 +65,7 @@ impl MappingQuery {
         Some(last.is_shared())
     }
 
-    /// Asks for the mapping at an address. `None`: the system does not answer; inside: there is none.
+    /// Queries the mapping at an address. `None` if the query fails; `Some(None)` if there is no mapping.
     fn ask(&self, address: usize, flags: u64) -> Option<Option<ProcmapQuery>> {
         let mut query = ProcmapQuery {
             size: size_of::<ProcmapQuery>() as u64,
@@ -73,7 +73,7 @@ impl MappingQuery {
             query_addr: address as u64,
             ..ProcmapQuery::default()
         };
-        // SAFETY: the request reads and writes the structure alone, whose two pointers are null with lengths of 0.
+        // SAFETY: the request reads and writes only the structure, whose two pointers are null with lengths of 0.
         let answered = unsafe { libc::ioctl(self.0.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
         match answered {
             0 => Some(Some(query)),
@@ -88,7 +88,7 @@ impl ProcmapQuery {
         self.vma_flags & SHARED == SHARED
     }
 
-    /// Returns whether `next` begins at the end of this, in memory and in the file.
+    /// Returns whether `next` begins at the end of this mapping, in memory and in the file.
     fn goes_on_in(&self, next: &ProcmapQuery) -> bool {
         let file = |one: &ProcmapQuery| (one.dev_major, one.dev_minor, one.inode);
         let len = self.vma_end - self.vma_start;
@@ -102,26 +102,27 @@ mod tests {
 
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-    use super::*;
+    use rustix::param::page_size;
 
-    const PAGE: usize = 4096;
+    use super::*;
 
     #[test]
     fn ranges_are_free_or_of_one_shared_segment_or_neither() {
         let query = MappingQuery::open().unwrap();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses an unused address.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), 4 * PAGE, protection, MapFlags::PRIVATE) };
+        let start =
+            unsafe { mmap_anonymous(ptr::null_mut(), 4 * page_size(), protection, MapFlags::PRIVATE) };
         let start = start.unwrap().addr();
-        let space = start..start + 4 * PAGE;
+        let space = start..start + 4 * page_size();
         let file = tempfile::tempfile().unwrap();
-        file.set_len(4 * PAGE as u64).unwrap();
+        file.set_len(4 * page_size() as u64).unwrap();
         let place = |at: usize, offset: usize, protection: ProtFlags| {
             let (flags, at) = (MapFlags::SHARED | MapFlags::FIXED, ptr::without_provenance_mut(at));
             // SAFETY: in `space`, which belongs to this test.
-            unsafe { mmap(at, 2 * PAGE, protection, flags, &file, offset as u64) }.unwrap();
+            unsafe { mmap(at, 2 * page_size(), protection, flags, &file, offset as u64) }.unwrap();
         };
-        let middle = start + 2 * PAGE;
+        let middle = start + 2 * page_size();
         let Some(of_private) = query.is_of_one_segment(&space) else {
             // Linux before 6.11.
             return println!("skipped: this kernel does not answer");
@@ -130,21 +131,21 @@ mod tests {
         assert_eq!(query.is_free(&space), Some(false));
         place(start, 0, protection);
         let is_one = |range: Range<usize>| query.is_of_one_segment(&range).unwrap();
-        assert!(is_one(start..middle) && is_one(start + PAGE..middle));
+        assert!(is_one(start..middle) && is_one(start + page_size()..middle));
         assert!(!is_one(space.clone()), "it goes on as private memory");
         place(middle, 0, protection);
         assert!(!is_one(space.clone()), "it begins anew in the middle");
-        place(middle, 2 * PAGE, protection | ProtFlags::EXEC);
+        place(middle, 2 * page_size(), protection | ProtFlags::EXEC);
         assert!(is_one(space.clone()), "it goes on, with other rights");
-        place(middle, 2 * PAGE, ProtFlags::READ);
+        place(middle, 2 * page_size(), ProtFlags::READ);
         assert!(!is_one(space.clone()), "it cannot be written there");
         // SAFETY: in `space`, which belongs to this test.
-        unsafe { munmap(ptr::without_provenance_mut(middle), 2 * PAGE) }.unwrap();
+        unsafe { munmap(ptr::without_provenance_mut(middle), 2 * page_size()) }.unwrap();
         // Another thread may map something there at once.
         if query.is_free(&(middle..space.end)) == Some(true) {
             assert!(!is_one(space.clone()), "not what is not mapped");
         }
-        assert_eq!(query.is_free(&(middle - PAGE..space.end)), Some(false), "its start is mapped");
-        assert_eq!(query.is_free(&(0..PAGE)), Some(true), "nothing is mapped at 0");
+        assert_eq!(query.is_free(&(middle - page_size()..space.end)), Some(false), "its start is mapped");
+        assert_eq!(query.is_free(&(0..page_size())), Some(true), "nothing is mapped at 0");
     }
 }

@@ -29,7 +29,7 @@ impl Mappings {
     /// Reads the current mappings.
     ///
     /// # Errors
-    /// When the system does not show them.
+    /// The system does not show them.
     pub fn now() -> Result<Mappings, Cause> {
         let text = fs::read_to_string("/proc/self/maps").map_err(|error| {
             Cause::System(format!("reading /proc/self/maps failed: {error}; is /proc mounted?"))
@@ -53,9 +53,9 @@ impl Mappings {
         at >= range.end
     }
 
-    /// Returns whether all of `range` lies in one piece of one shared segment that was not mapped when `self`
-    /// was read. The peer's data moves the pointer that UCX computes: it must lie in the mapping made for it,
-    /// and not reach into a later mapping of another thread behind that.
+    /// Returns whether all of `range` lies in one piece of one shared segment that was not mapped when `self` was read.
+    /// The peer's data moves the pointer that UCX computes. So the pointer must lie in the mapping made for it, and its
+    /// range must not reach into a later mapping of another thread behind that.
     pub(super) fn have_since_got(&self, range: &Range<usize>) -> Result<bool, Cause> {
         let overlaps =
             |mapping: &&Mapping| mapping.range.start < range.end && range.start < mapping.range.end;
@@ -92,20 +92,20 @@ impl Mapping {
         Some(Mapping { range: from?..to?, is_writable, is_shared, file: (device, inode), offset })
     }
 
-    /// Returns whether `next` begins at the end of this, in memory and in the file.
+    /// Returns whether `next` begins at the end of this mapping, in memory and in the file.
     fn goes_on_in(&self, next: &Mapping) -> bool {
         let len = self.range.len() as u64;
         self.range.end == next.range.start && self.file == next.file && self.offset + len == next.offset
     }
 }
 
-/// Maps the `len` bytes at `start` now rather than at first touch, and checks that memory backs all of them:
-/// a write to missing memory ends the process. Linux before 5.14 cannot do it, so nothing is checked there.
+/// Maps the `len` bytes at `start` now rather than at first touch, and checks that memory backs all of them: a write to
+/// missing memory ends the process. On Linux before 5.14, which cannot do it, checks nothing.
 ///
 /// # Safety
-/// They are mapped, and shared.
+/// The bytes are mapped, and shared.
 pub(super) unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Cause> {
-    // SAFETY: it changes no byte of the range, which the caller establishes as mapped.
+    // SAFETY: the call changes no byte of the range, which the caller guarantees to be mapped.
     match unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) } {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(Errno::FAULT) => {
@@ -119,9 +119,9 @@ pub(super) unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Caus
 mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-    use super::*;
+    use rustix::param::page_size;
 
-    const PAGE: usize = 4096;
+    use super::*;
 
     /// Maps memory for as long as the process.
     fn map(len: usize, flags: MapFlags) -> Range<usize> {
@@ -134,83 +134,85 @@ mod tests {
 
     #[test]
     fn only_shared_memory_that_came_since_is_taken() {
-        let old = map(4 * PAGE, MapFlags::SHARED);
+        let old = map(4 * page_size(), MapFlags::SHARED);
         let before = Mappings::now().unwrap();
-        let new = map(4 * PAGE, MapFlags::SHARED);
-        let private = map(4 * PAGE, MapFlags::PRIVATE);
+        let new = map(4 * page_size(), MapFlags::SHARED);
+        let private = map(4 * page_size(), MapFlags::PRIVATE);
         let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
-        assert!(is_new(new.clone()) && is_new(new.start + PAGE..new.end));
+        assert!(is_new(new.clone()) && is_new(new.start + page_size()..new.end));
         assert!(!is_new(old.clone()) && !is_new(private), "not what was there, and not what is private");
         assert!(!is_new(new.start..usize::MAX), "not what goes on behind it");
-        assert!(!is_new(PAGE..2 * PAGE), "not what is not mapped");
+        assert!(!is_new(page_size()..2 * page_size()), "not what is not mapped");
     }
 
     #[test]
     fn memory_is_shared_only_where_all_of_it_is() {
-        let space = map(4 * PAGE, MapFlags::PRIVATE);
-        let middle = space.start + 2 * PAGE;
+        let space = map(4 * page_size(), MapFlags::PRIVATE);
+        let middle = space.start + 2 * page_size();
         let now = || Mappings::now().unwrap();
         assert!(!now().share(&space));
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         for start in [space.start, middle] {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: in `space`, which belongs to this test.
-            unsafe { mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags) }
-                .unwrap();
+            unsafe {
+                mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * page_size(), protection, flags)
+            }
+            .unwrap();
             assert_eq!(now().share(&space), start == middle);
         }
-        assert!(now().share(&(middle - PAGE..middle + PAGE)));
-        assert!(!now().share(&(PAGE..2 * PAGE)), "nothing is mapped there");
+        assert!(now().share(&(middle - page_size()..middle + page_size())));
+        assert!(!now().share(&(page_size()..2 * page_size())), "nothing is mapped there");
     }
 
     #[test]
     fn segments_side_by_side_are_not_one() {
-        let space = map(4 * PAGE, MapFlags::PRIVATE);
+        let space = map(4 * page_size(), MapFlags::PRIVATE);
         let before = Mappings(Vec::new());
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let middle = space.start + 2 * PAGE;
+        let middle = space.start + 2 * page_size();
         for start in [space.start, middle] {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             // SAFETY: in `space`, which belongs to this test.
             let got = unsafe {
-                mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags)
+                mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * page_size(), protection, flags)
             };
             assert_eq!(got.unwrap().addr(), start);
         }
         let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
         assert!(is_new(space.start..middle) && is_new(middle..space.end));
-        assert!(!is_new(space.clone()) && !is_new(middle - PAGE..middle + PAGE));
-        // The same segment twice, and then a piece of one that is cut in two by its rights.
+        assert!(!is_new(space.clone()) && !is_new(middle - page_size()..middle + page_size()));
+        // The same segment twice, and then a piece of a segment that its rights cut in two.
         let file = tempfile::tempfile().unwrap();
-        file.set_len(4 * PAGE as u64).unwrap();
+        file.set_len(4 * page_size() as u64).unwrap();
         let place = |start: usize, len: usize, offset: usize, protection: ProtFlags| {
             let (flags, start) =
                 (MapFlags::SHARED | MapFlags::FIXED, std::ptr::without_provenance_mut(start));
             // SAFETY: in `space`, which belongs to this test.
             unsafe { rustix::mm::mmap(start, len, protection, flags, &file, offset as u64) }.unwrap();
         };
-        place(space.start, 2 * PAGE, 0, protection);
-        place(middle, 2 * PAGE, 0, protection);
+        place(space.start, 2 * page_size(), 0, protection);
+        place(middle, 2 * page_size(), 0, protection);
         assert!(!is_new(space.clone()), "it begins anew in the middle");
-        place(middle, 2 * PAGE, 2 * PAGE, protection | ProtFlags::EXEC);
+        place(middle, 2 * page_size(), 2 * page_size(), protection | ProtFlags::EXEC);
         assert!(is_new(space.clone()), "it goes on");
     }
 
     #[test]
     fn memory_behind_the_end_of_a_file_is_found_missing() {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(PAGE as u64).unwrap();
+        file.set_len(page_size() as u64).unwrap();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses an unused address.
         let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::SHARED, &file, 0)
+            rustix::mm::mmap(std::ptr::null_mut(), 2 * page_size(), protection, MapFlags::SHARED, &file, 0)
         };
         let start = NonNull::new(start.unwrap().cast::<u8>()).unwrap();
         // SAFETY: mapped above.
-        let outcomes = unsafe { [populate(start, PAGE), populate(start, 2 * PAGE)] };
+        let outcomes = unsafe { [populate(start, page_size()), populate(start, 2 * page_size())] };
         assert_eq!(outcomes[0], Ok(()));
         match &outcomes[1] {
-            Err(Cause::Address(what)) => assert!(what.contains("8192"), "{what}"),
+            Err(Cause::Address(what)) => assert!(what.contains(&(2 * page_size()).to_string()), "{what}"),
             // Before Linux 5.14.
             Ok(()) => println!("skipped: this kernel does not say"),
             Err(other) => panic!("{other}"),

@@ -1,8 +1,8 @@
 //! Memory that a device reads and writes.
 //!
-//! It is mapped as shared, so that it can have an executable alias (`executable_alias.rs`), and so that a
-//! fork leaves it at the pages that the device knows. It is registered once, with all of its pages: this uses
-//! only abilities that every device has.
+//! It is mapped shared, so that it can have an executable alias (`executable_alias.rs`), and so that a fork leaves it
+//! at the pages that the device knows. It is registered once, with all of its pages, which uses only abilities of every
+//! device.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -13,26 +13,26 @@ use farjump_os::resources::memlock;
 use farjump_rdma_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::param::page_size;
 
 use super::domain::Domain;
 use super::error::{exhausted, last_error};
 use crate::fork::{self, Inherited, Listed};
+use crate::region_len;
 
-/// Alignment of regions and of their lengths, in bytes.
-pub(super) const PAGE: usize = 4096;
-/// Length in bytes from which memory is worth huge pages.
+/// Length in bytes from which huge pages pay for memory.
 const HUGE: usize = 2 << 20;
 
-/// Who uses memory besides this process.
+/// The user of memory besides this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Use {
-    /// The device reads what it sends.
+    /// The device, which reads the bytes that it sends.
     Sent,
-    /// The device also writes what it receives.
+    /// The device, which also writes the bytes that it receives.
     Received,
-    /// Peers with the key write it.
+    /// Peers with the key, which write it.
     WrittenByPeer,
-    /// Peers with the key read it.
+    /// Peers with the key, which read it.
     ReadByPeer,
 }
 
@@ -46,16 +46,17 @@ pub(super) struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// Maps `len` bytes.
+    /// Maps at least `len` bytes: whole pages.
     pub(super) fn map(len: usize) -> Result<Pages, Cause> {
+        let len = len.checked_next_multiple_of(page_size()).ok_or(Cause::Unsupported("so long a mapping"))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses an unused address.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::SHARED) };
         let start =
             start.map_err(|errno| Cause::System(format!("mapping {len} bytes of memory failed: {errno}")))?;
         if len >= HUGE {
-            // If the system has none for shared memory, small pages serve. SAFETY: it changes no byte of the
-            // mapping, which is new.
+            // If the system has no huge pages for shared memory, small ones suffice. SAFETY: the call changes no byte
+            // of the mapping, which is new.
             let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
         }
         Ok(Pages { start: NonNull::new(start.cast()).expect("the system maps nothing at address 0"), len })
@@ -74,8 +75,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and not used any more. The call fails only for arguments that are no
-        // mapping.
+        // SAFETY: mapped by `map`, and not used again. The call fails only for arguments that are no mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -95,8 +95,8 @@ impl Registration {
     /// Registers `len` bytes at `start`.
     ///
     /// # Safety
-    /// The bytes must stay mapped until this is dropped. Unless they are only read, nothing in this process may rely
-    /// on their contents.
+    /// The bytes must stay mapped until this is dropped. Unless `used` is only for reads, nothing in this process may
+    /// rely on their contents.
     pub(super) unsafe fn of(
         domain: &Arc<Domain>,
         start: *const u8,
@@ -142,12 +142,12 @@ impl Drop for Registration {
         if self.domain.device().is_parents() {
             return;
         }
-        // SAFETY: registered by `of`, and not used any more. An error has no remedy, and costs only memory.
+        // SAFETY: registered by `of`, and not used again. An error has no remedy, and costs only memory.
         let _ = unsafe { self.domain.device().verbs.ibv_dereg_mr(self.mr.as_ptr()) };
     }
 }
 
-/// Registered memory of its own, zeroed at first.
+/// Memory with its registration, zeroed at first.
 pub(super) struct Memory {
     // Dropped before its pages.
     _listed: Listed,
@@ -156,18 +156,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps and registers `len` bytes, a positive multiple of [`PAGE`].
+    /// Maps and registers at least `len` bytes, a positive multiple of
+    /// [`REGION_UNIT`](farjump_core::transport::REGION_UNIT): whole pages.
     pub(super) fn create(domain: &Arc<Domain>, len: usize, used: Use) -> Result<Memory, Cause> {
-        if len == 0 || !len.is_multiple_of(PAGE) {
-            let what = format!("a region of {len} bytes is not a positive number of pages of {PAGE} bytes");
-            return Err(Cause::System(what));
-        }
+        region_len::check(len)?;
         let pages = Pages::map(len)?;
-        // SAFETY: the pages stay until after the registration is dropped, and their contents are never
-        // trusted.
-        let registration = unsafe { Registration::of(domain, pages.start.as_ptr(), len, used)? };
+        // SAFETY: the pages stay mapped until after the registration is dropped, and nothing trusts their contents.
+        let registration = unsafe { Registration::of(domain, pages.start.as_ptr(), pages.len, used)? };
         let (start, len) = (pages.start.as_ptr().expose_provenance(), pages.len);
-        // A child would write it over what the device sends.
+        // A child's writes would change the bytes that the device sends.
         let item = match used {
             Use::Sent => Inherited::Written { start, len },
             _ => Inherited::PerhapsMissing { start, len },
@@ -175,7 +172,7 @@ impl Memory {
         Ok(Memory { _listed: Listed::new(item), registration, pages })
     }
 
-    /// Start of the memory, aligned to a page.
+    /// Start of the memory, aligned to a page of the system.
     #[inline]
     pub(super) fn start(&self) -> NonNull<u8> {
         self.pages.start
@@ -198,7 +195,7 @@ impl Memory {
         self.registration.remote_key()
     }
 
-    /// Whether all of `bytes` lies in the memory.
+    /// Returns whether all of `bytes` lies in the memory.
     #[inline]
     pub(super) fn holds(&self, bytes: *const u8, len: usize) -> bool {
         let start = self.pages.start.addr().get();
@@ -252,7 +249,7 @@ mod tests {
 
     #[test]
     fn pages_are_zero() {
-        let pages = Pages::map(2 * PAGE).unwrap();
+        let pages = Pages::map(2 * rustix::param::page_size()).unwrap();
         // SAFETY: mapped, and used by nothing else.
         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
         assert!(bytes.iter().all(|byte| *byte == 0));

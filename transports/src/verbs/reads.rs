@@ -1,13 +1,13 @@
-//! Memory that a process lends by a registration for reading, and its peer reads through their queue pairs.
+//! Memory that a process lends by a registration for reading, and that its peer reads through their queue pairs.
 //!
-//! A loan is a registration of its own, so that the peer reaches these bytes and no others, and none after it ended. Its
-//! key is the memory's address, length and remote key, 20 bytes. The reader has one read posted at a time, of a few
-//! megabytes: frames behind it wait for no longer than that.
+//! Each loan has its own registration, so that the peer reaches these bytes and no others, and none after its end. The
+//! loan's key is the memory's address, length and remote key, 20 bytes. The reader posts one read at a time, of a few
+//! megabytes, so frames behind it wait only for that.
 //!
-//! A device that has waited too long for the bytes asks for them again. Such a request may still be on its way when the bytes
-//! are here. If it meets a registration that has ended, the owner's device shuts the queue pair. So a read ends with an empty
-//! write, posted once all bytes are here: requests of one queue pair arrive in turn, and when that is acknowledged none is
-//! left on its way.
+//! A device that has waited too long for the bytes requests them again. Such a request may still be under way when the
+//! bytes have arrived. If it reaches a registration that has ended, the owner's device shuts the queue pair. So a read
+//! ends with an empty write, posted once all bytes have arrived. Requests of one queue pair arrive in order, so none is
+//! under way when that write is acknowledged.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use std::sync::Arc;
 use farjump_core::transport::{Cause, Lender, Loan, Operation, ReadBytes, TransportError};
 
 use super::domain::Domain;
-use super::memory::{Memory, PAGE, Registration, Use};
+use super::memory::{Memory, Registration, Use};
 use super::queue::Queue;
 use crate::read_memory::{ReadMemory, SpareMemory};
+use crate::region_len;
 
 /// Most bytes of one read.
 const PART: usize = 4 << 20;
@@ -39,7 +40,8 @@ impl DeviceLender {
 
 impl Lender for DeviceLender {
     unsafe fn lend(&mut self, start: NonNull<u8>, len: usize) -> Result<Loan, TransportError> {
-        // SAFETY: the caller keeps the bytes mapped until the loan is dropped (`Lender::lend`). They are only read.
+        // SAFETY: the caller keeps the bytes mapped until the loan is dropped (`Lender::lend`). The device only reads
+        // them.
         let registration = unsafe { Registration::of(&self.domain, start.as_ptr(), len, Use::ReadByPeer) };
         let registration =
             registration.map_err(|cause| TransportError::new(self.name, Operation::Lend, cause))?;
@@ -66,7 +68,7 @@ impl Lent {
         bytes
     }
 
-    /// Decodes a peer's key, of which `len` bytes are to be read.
+    /// Decodes a peer's key to memory of `len` bytes or more.
     fn from_bytes(bytes: &[u8], len: usize) -> Result<Lent, Cause> {
         let wrong = |what: String| Cause::Address(format!("the key of its memory {what}"));
         let bytes: &[u8; KEY] =
@@ -95,7 +97,8 @@ unsafe impl ReadMemory for Memory {
     }
 }
 
-/// The reads through one queue pair. Dropped after it: until then its device may write into the memory.
+/// The reads through one queue pair. Dropped after the queue pair, because the device may write into the memory until
+/// then.
 #[derive(Default)]
 pub(super) struct QueueReads {
     under_way: Option<Read>,
@@ -107,16 +110,16 @@ struct Read {
     memory: Memory,
     lent: Lent,
     len: usize,
-    /// Bytes that are there.
+    /// Number of bytes that have arrived.
     done: usize,
-    /// The request that is posted, and its length in bytes.
+    /// The posted request, and its length in bytes.
     posted: Option<(u64, usize)>,
     /// The empty write behind the last part.
     last: Option<u64>,
 }
 
 impl QueueReads {
-    /// Starts to read `len` bytes of what the peer lent by `key`.
+    /// Starts to read `len` bytes of the memory that the peer lent by `key`.
     pub(super) fn start(&mut self, queue: &mut Queue, key: &[u8], len: usize) -> Result<(), Cause> {
         let lent = Lent::from_bytes(key, len)?;
         if self.under_way.is_some() && self.poll(queue)?.is_none() {
@@ -124,16 +127,13 @@ impl QueueReads {
         }
         let memory = match self.spare.take(len) {
             Some(memory) => memory,
-            None => {
-                let pages = len.checked_next_multiple_of(PAGE).ok_or(Cause::Unsupported("so long a read"))?;
-                Memory::create(&queue.domain, pages, Use::Received)?
-            }
+            None => Memory::create(&queue.domain, region_len::for_read(len)?, Use::Received)?,
         };
         self.under_way = Some(Read { memory, lent, len, done: 0, posted: None, last: None });
         self.go_on(queue)
     }
 
-    /// The bytes of the read under way, if all are there. Posts the next part once one is.
+    /// The bytes of the read under way, if all have arrived. Posts the next part once one has arrived.
     pub(super) fn poll(&mut self, queue: &mut Queue) -> Result<Option<ReadBytes>, Cause> {
         queue.work().map_err(|(cause, _)| cause)?;
         let Some(read) = &mut self.under_way else { return Ok(None) };
@@ -149,7 +149,7 @@ impl QueueReads {
         match read.last {
             None if queue.free_slots() > 0 => {
                 read.last = Some(queue.next());
-                // SAFETY: it has no bytes.
+                // SAFETY: the request has no bytes.
                 unsafe { queue.post(&[queue.nothing()]) }?;
                 return Ok(None);
             }
@@ -169,8 +169,8 @@ impl QueueReads {
         }
         let len = (read.len - read.done).min(PART).min(queue.device.max_message());
         let at = read.done as u64;
-        // SAFETY: `done + len` is at most the length of the memory. It is kept in `under_way` until the request is done,
-        // or until after the queue pair is gone, and nothing else uses it.
+        // SAFETY: `done + len` is at most the length of the memory. `under_way` keeps the memory until the request is
+        // done, or until after the queue pair is gone, and nothing else uses it.
         let request = unsafe {
             let into = read.memory.start().add(read.done);
             queue.post_read(

@@ -7,6 +7,11 @@ use super::{
 use crate::wire::align::INLINE_ALIGN_LOG2;
 
 impl<'a> ImageView<'a> {
+    /// Returns whether the bytes start like an image.
+    pub fn is_image(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC[..field::VERSION])
+    }
+
     /// Checks every length, offset, site and name of `bytes`. They must be memory that nothing else can
     /// write: a copy of the received bytes, never the mailbox itself.
     ///
@@ -17,7 +22,7 @@ impl<'a> ImageView<'a> {
         if bytes.len() < HEADER_LEN {
             return Err(ImageError::Truncated { needed: HEADER_LEN as u64, found });
         }
-        if bytes[..field::VERSION] != MAGIC[..field::VERSION] {
+        if !ImageView::is_image(bytes) {
             return Err(ImageError::Magic);
         }
         if bytes[field::VERSION] != MAGIC[field::VERSION] {
@@ -157,8 +162,8 @@ impl<'a> ImageView<'a> {
     }
 }
 
-/// Checks the number of a level that `machine` does not have: it says that the name table starts with a list
-/// of features. The contents of the table are checked later, if it has any.
+/// Checks the number of a level that `machine` does not have: it must announce a list of features at the
+/// start of the name table. The contents of the table are checked later, if it has any.
 #[cold]
 fn check_features_follow(bytes: &[u8], machine: Machine, level: u8) -> Result<(), ImageError> {
     match level {

@@ -4,15 +4,13 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, REGION_UNIT};
 
-/// Length from which buffers are aligned to it, in bytes; shorter ones start on a line.
-const PAGE: usize = 4096;
 /// Length of the shortest buffer, in bytes: most sources only send small frames.
 const LEAST: usize = 256;
-/// Buffers of that length that stay while their owner sleeps.
+/// Number of buffers of that length to keep while their owner sleeps.
 const RESTING: usize = 16;
-/// Bytes kept for later messages; besides, one longer buffer is kept until its owner falls asleep.
+/// Bytes kept for later messages, besides one longer buffer until its owner sleeps.
 const SPARE: usize = 8 << 20;
 
 /// Memory for one message. It stays at its address while it moves between owners.
@@ -22,7 +20,7 @@ pub(super) struct Buffer {
     len: usize,
 }
 
-// SAFETY: the memory belongs to this value alone: `new` allocates it, and `Buffer` is not `Clone`.
+// SAFETY: the memory belongs only to this value: `new` allocates it, and `Buffer` is not `Clone`.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -30,7 +28,7 @@ impl Buffer {
         let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
         let len = match len {
             0..=SPARE => len.max(LEAST).next_power_of_two(),
-            _ => len.checked_next_multiple_of(PAGE).ok_or_else(lacking)?,
+            _ => len.checked_next_multiple_of(REGION_UNIT).ok_or_else(lacking)?,
         };
         let layout = Buffer::layout(len).ok_or_else(lacking)?;
         // SAFETY: `layout` is not of size zero.
@@ -44,7 +42,7 @@ impl Buffer {
 
     /// The alignment of a buffer for `len` bytes, and the number of bytes in front of it.
     fn align(len: usize) -> usize {
-        if len < PAGE { LINE } else { PAGE }
+        if len < REGION_UNIT { LINE } else { REGION_UNIT }
     }
 
     fn layout(len: usize) -> Option<Layout> {
@@ -63,7 +61,7 @@ impl Buffer {
         self.len
     }
 
-    /// Returns a word behind the message, which lives as long as the buffer, for data beside it.
+    /// Returns a word behind the message for additional data, valid as long as the buffer.
     pub(super) fn note(&self) -> NonNull<u64> {
         // SAFETY: the allocation has a line behind these `len` bytes; both are multiples of 64.
         unsafe { self.start.add(self.len) }.cast()
@@ -82,9 +80,9 @@ impl Drop for Buffer {
 /// Unused buffers.
 #[derive(Default)]
 pub(super) struct Spares {
-    /// Of the least length. The last one used is nearest in cache, and the first to be used again.
+    /// Buffers of the least length. The last one used is nearest in cache, and the first to be reused.
     least: Vec<Buffer>,
-    /// Longer ones, oldest first.
+    /// Longer buffers, oldest first.
     buffers: Vec<Buffer>,
     /// Sum of their lengths.
     bytes: usize,
@@ -157,7 +155,7 @@ mod tests {
     fn a_buffer_starts_on_a_line_or_a_page_and_its_note_lies_behind_it() {
         for len in [0, 1, 4096, 4097, 70_000] {
             let buffer = Buffer::new(len).unwrap();
-            let align = if len < PAGE { LINE } else { PAGE };
+            let align = if len < REGION_UNIT { LINE } else { REGION_UNIT };
             assert!(buffer.start().addr().get().is_multiple_of(align));
             assert!(buffer.len() >= len);
             assert_eq!(buffer.note().addr().get(), buffer.start().addr().get() + buffer.len());
@@ -184,10 +182,10 @@ mod tests {
         spares.give(longer);
         spares.rest();
         assert_eq!((spares.buffers.len(), spares.bytes), (0, 0));
-        for _ in 0..2 * SPARE / PAGE {
-            spares.give(Buffer::new(PAGE).unwrap());
+        for _ in 0..2 * SPARE / REGION_UNIT {
+            spares.give(Buffer::new(REGION_UNIT).unwrap());
         }
-        assert_eq!((spares.buffers.len(), spares.bytes), (SPARE / PAGE, SPARE));
+        assert_eq!((spares.buffers.len(), spares.bytes), (SPARE / REGION_UNIT, SPARE));
         spares.rest();
         assert_eq!(spares.bytes, SPARE);
     }

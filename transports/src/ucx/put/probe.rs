@@ -1,8 +1,10 @@
-//! Whether UCX of this machine can write a peer's memory without the peer: tested once, on a page of our own.
+//! Tests once, on a page of this process, whether UCX on this machine can write a peer's memory without the peer.
 
 use std::sync::OnceLock;
 
-use super::region::{PAGE, Region};
+use farjump_core::transport::REGION_UNIT;
+
+use super::region::Region;
 use crate::ucx::context::Context;
 use crate::ucx::inherited;
 use crate::ucx::mappings::Mappings;
@@ -11,7 +13,7 @@ use crate::ucx::worker::Worker;
 /// The available ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ways {
-    /// Memory of processes of this machine can be mapped.
+    /// True if memory of other processes of this machine can be mapped.
     pub(super) map: bool,
 }
 
@@ -40,18 +42,18 @@ fn has_rdma(context: &Context) -> bool {
     context.has_transport(is_rdma)
 }
 
-/// Returns whether UCX takes shared memory for a region, so that other processes could map it. A pointer from
-/// UCX proves nothing: from 1.15 on its transport `self` gives a process one to all of its own memory.
+/// Returns whether UCX takes shared memory for a region, so that other processes could map it. A pointer from UCX
+/// proves nothing: from 1.15 on, its transport `self` returns pointers to all memory of the process itself.
 fn can_map(context: &'static Context) -> Result<bool, String> {
     let text = |cause: farjump_core::transport::Cause| cause.to_string();
     // An error that prevents this worker prevents all links.
     drop(Worker::create(context).map_err(text)?);
-    let region = Region::create(context, PAGE).map_err(text)?;
+    let region = Region::create(context, REGION_UNIT).map_err(text)?;
     let start = region.base().addr().get();
     Ok(Mappings::now().map_err(text)?.share(&(start..start + region.len())))
 }
 
-/// Returns whether it is a transport over an RDMA device that writes the memory of peers.
+/// Returns whether `transport` uses an RDMA device that writes the memory of peers.
 fn is_rdma(transport: &str) -> bool {
     ["rc", "dc", "gga", "ugni"].iter().any(|name| transport.starts_with(name))
 }

@@ -1,7 +1,7 @@
-//! Memory that a process lends by a key of UCX, and its peer gets: only where devices carry all lanes between them.
+//! Memory that a process lends by a key of UCX, and that its peer gets: only if devices carry all lanes between them.
 //!
-//! A key is the memory's address and length, 8 bytes each, and UCX's key behind them. Each loan is registered by itself,
-//! so that its key opens these bytes and no others.
+//! A key is the memory's address and length, 8 bytes each, and UCX's key behind them. Each loan has its own
+//! registration, so its key gives access to these bytes and no others.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -15,9 +15,10 @@ use farjump_ucx_sys::{
 
 use super::error;
 use super::query::{self, How};
-use super::region::{LentMemory, PAGE, Region};
+use super::region::{LentMemory, Region};
 use super::remote_region::BEHIND_KEY;
 use crate::read_memory::{ReadMemory, SpareMemory};
+use crate::region_len;
 use crate::ucx::context::Context;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::worker::{Worker, status_of};
@@ -60,8 +61,8 @@ unsafe impl ReadMemory for Region {
     }
 }
 
-/// The reads of one UCX endpoint. Ended when it is closed ([`Gets::end`]), and dropped after its worker: until then UCX
-/// may write the memory.
+/// The reads of one UCX endpoint. They end when the endpoint is closed ([`Gets::end`]). Dropped after the worker,
+/// because UCX may write the memory until then.
 #[derive(Default)]
 pub(super) struct Gets {
     under_way: Option<Get>,
@@ -73,19 +74,19 @@ struct Get {
     ucx: &'static Ucx,
     memory: Region,
     key: ucp_rkey_h,
-    /// Start of the memory, as the peer knows it.
+    /// Start of the memory, at the peer.
     address: u64,
     len: usize,
-    /// Bytes that are there.
+    /// Number of bytes that have arrived.
     done: usize,
     /// UCX's request for the next bytes, and their number.
     request: Option<(ucs_status_ptr_t, usize)>,
-    /// UCX's words for a way that is not native.
+    /// UCX's description, if the read is not native.
     emulated: Option<String>,
 }
 
 impl Gets {
-    /// Starts to read `len` bytes of what the peer at `end` lent by `key`.
+    /// Starts to read `len` bytes of the memory that the peer at `end` lent by `key`.
     pub(super) fn start(
         &mut self,
         worker: &Worker,
@@ -98,7 +99,7 @@ impl Gets {
             return Err(Cause::Full);
         }
         let ucx = worker.ucx;
-        // A key whose memory UCX would reach by shared memory could make it read memory of this process.
+        // With a key whose memory UCX would reach by shared memory, UCX could read memory of this process instead.
         let lanes = Lanes::of(ucx, end);
         if !lanes.are_devices() {
             return Err(Cause::Unsupported("a native get over lanes that are not all of a device"));
@@ -106,14 +107,14 @@ impl Gets {
         let memory = match self.spare.take(len) {
             Some(memory) => memory,
             None => {
-                let pages = len.checked_next_multiple_of(PAGE).ok_or(Cause::Unsupported("so long a read"))?;
-                Region::create(Context::for_memory().map_err(Cause::System)?, pages)?
+                let context = Context::for_memory().map_err(Cause::System)?;
+                Region::create(context, region_len::for_read(len)?)?
             }
         };
         let key_bytes = [key, &[0; BEHIND_KEY]].concat();
         let mut key = ptr::null_mut();
-        // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version (`address.rs`) or is a lie, has
-        // zeros behind it, and `key` is a local for the result.
+        // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version (`address.rs`) or is a lie,
+        // has zeroes behind it, and `key` is a local for the result.
         match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => {
@@ -125,7 +126,7 @@ impl Gets {
         self.under_way.insert(get).go_on(end)
     }
 
-    /// The bytes of the read under way, if all are there.
+    /// The bytes of the read under way, if all have arrived.
     pub(super) fn poll(&mut self, worker: &Worker, end: ucp_ep_h) -> Result<Option<ReadBytes>, Cause> {
         worker.progress();
         let Some(get) = &mut self.under_way else { return Ok(None) };
@@ -148,7 +149,7 @@ impl Gets {
         Ok(Some(unsafe { self.spare.lend(memory, len) }))
     }
 
-    /// Ends the read under way, whose endpoint is closed. Its memory stays until this is dropped.
+    /// Ends the read under way, whose endpoint is closed. Its memory stays until this value is dropped.
     pub(super) fn end(&mut self) {
         if let Some(get) = &mut self.under_way {
             get.close();
@@ -156,7 +157,7 @@ impl Gets {
     }
 }
 
-/// Decodes a peer's key, of whose memory `len` bytes are to be read: its address, and UCX's key.
+/// Decodes a peer's key to memory of `len` bytes or more: its address, and UCX's key.
 fn decode(bytes: &[u8], len: usize) -> Result<(u64, &[u8]), Cause> {
     let wrong = |what: String| Cause::Address(format!("the key of its memory {what}"));
     let Some((head, key)) = bytes.split_first_chunk::<HEAD>().filter(|(_, key)| !key.is_empty()) else {
@@ -174,10 +175,10 @@ fn decode(bytes: &[u8], len: usize) -> Result<(u64, &[u8]), Cause> {
 }
 
 impl Get {
-    /// Frees what it has of UCX. It is not used for reading any more.
+    /// Frees its resources of UCX. It must not be used for reading afterwards.
     fn close(&mut self) {
         if let Some((request, _)) = self.request.take() {
-            // SAFETY: the request was not freed before. UCX goes on with it as long as it has the endpoint.
+            // SAFETY: the request was not freed before. UCX continues the read as long as it has the endpoint.
             unsafe { self.ucx.ucp_request_free(request) };
         }
         let key = std::mem::replace(&mut self.key, ptr::null_mut());
@@ -192,7 +193,7 @@ impl Get {
         let len = (self.len - self.done).min(PART);
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // A request even for a get that completes at once, to ask how it went.
+        // Makes UCX return a request even for a get that completes at once, to query its description.
         params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
         // SAFETY: the UCX endpoint is connected, and the key was unpacked for it. `done + len` is at most the length of
         // the memory, which is kept until the request is done, or until after the endpoint is closed.
@@ -202,7 +203,7 @@ impl Get {
         };
         if UCS_PTR_IS_PTR(request) {
             self.request = Some((request, len));
-            // SAFETY: UCX has just returned it for a get.
+            // SAFETY: UCX has just returned `request` for a get.
             if let How::Emulated(how) = unsafe { query::said(self.ucx, request) } {
                 self.emulated = Some(how);
             }
@@ -217,7 +218,7 @@ impl Get {
         }
     }
 
-    /// Whether no request is under way any more.
+    /// Returns whether no request is under way, after handling a finished one.
     fn look(&mut self) -> Result<bool, Cause> {
         let Some((request, len)) = self.request else { return Ok(true) };
         let status = status_of(self.ucx, request);

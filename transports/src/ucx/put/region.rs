@@ -11,13 +11,12 @@ use farjump_ucx_sys::{
     UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH,
     UCS_ERR_NO_MEMORY, UCS_OK, ucp_mem_attr_t, ucp_mem_h, ucp_mem_map_params_t, ucs_status_t,
 };
+use rustix::param::page_size;
 
 use crate::fork::{Inherited, Listed};
+use crate::region_len;
 use crate::ucx::context::Context;
 use crate::ucx::words;
-
-/// Granularity of a region's start and length, in bytes.
-pub(super) const PAGE: usize = 4096;
 
 /// A region of this process, freed when it is dropped.
 pub(super) struct Region {
@@ -25,19 +24,18 @@ pub(super) struct Region {
     handle: ucp_mem_h,
     base: NonNull<u8>,
     len: usize,
-    /// Set in a mailbox, for forked children.
+    /// Set for a mailbox, for forked children.
     listed: Option<Listed>,
 }
 
-// SAFETY: the memory belongs to the value alone; all threads may use its context, which is `Sync`.
+// SAFETY: the memory belongs only to this value; all threads may use its context, which is `Sync`.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Makes a region of `len` bytes, a multiple of 4096: zeroed, with all of its memory present.
+    /// Makes a region of `len` bytes, a multiple of [`REGION_UNIT`](farjump_core::transport::REGION_UNIT): zeroed, with all of
+    /// its memory present.
     pub(super) fn create(context: &'static Context, len: usize) -> Result<Region, Cause> {
-        if len == 0 || !len.is_multiple_of(PAGE) {
-            return Err(Cause::System(format!("a region of {len} bytes is not a positive number of pages")));
-        }
+        region_len::check(len)?;
         let ucx = context.ucx;
         let failed = |what: &str, status: ucs_status_t| {
             let shortage = limits::shortage().map(|limit| format!(": {limit}"));
@@ -61,7 +59,7 @@ impl Region {
             UCS_OK => {}
             status => return Err(failed("does not allocate", status)),
         }
-        // Freed from here on in any case.
+        // From here on, dropping `region` frees the memory in any case.
         let mut region = Region { context, handle, base: NonNull::dangling(), len, listed: None };
         // SAFETY: as above.
         let mut attributes: ucp_mem_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -71,12 +69,14 @@ impl Region {
             UCS_OK => {}
             status => return Err(failed("does not say where it put", status)),
         }
+        // On a page of the system: a fork maps the first one anew (`fork.rs`).
+        let page = page_size();
         let base = NonNull::new(attributes.address.cast::<u8>());
         let Some(base) =
-            base.filter(|base| base.addr().get().is_multiple_of(PAGE) && attributes.length >= len)
+            base.filter(|base| base.addr().get().is_multiple_of(page) && attributes.length >= len)
         else {
             return Err(Cause::System(format!(
-                "UCX put {len} bytes of memory at {:p}, which is no page of {PAGE} bytes: see UCX_ALLOC_PRIO",
+                "UCX put {len} bytes of memory at {:p}, which is no page of {page} bytes: see UCX_ALLOC_PRIO",
                 attributes.address
             )));
         };
@@ -86,13 +86,13 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes it a mailbox: a forked child sends nothing that counts on the peer's state in its control page.
+    /// Makes it a mailbox: a forked child then sends nothing that relies on the peer's state in its control page.
     pub(super) fn become_mailbox(&mut self) {
         let start = self.base.as_ptr().expose_provenance();
         self.listed = Some(Listed::new(Inherited::ControlPage { start }));
     }
 
-    /// Returns its start, which is on a page.
+    /// Returns its start, which is on a page of the system.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -109,7 +109,7 @@ impl Region {
     }
 }
 
-/// Returns the key by which a peer's UCX reaches memory.
+/// Returns the key by which a peer's UCX reaches the memory of `handle`.
 ///
 /// # Safety
 /// `handle` is memory that is mapped in this context.
@@ -136,14 +136,14 @@ pub(super) struct LentMemory {
     handle: ucp_mem_h,
 }
 
-// SAFETY: all threads may use the context, which is `Sync`; the registration belongs to the value alone.
+// SAFETY: all threads may use the context, which is `Sync`; the registration belongs only to this value.
 unsafe impl Send for LentMemory {}
 
 impl LentMemory {
     /// Registers `len` bytes at `start`.
     ///
     /// # Safety
-    /// They stay mapped until this is dropped.
+    /// The bytes stay mapped until this value is dropped.
     pub(super) unsafe fn register(
         context: &'static Context,
         start: NonNull<u8>,

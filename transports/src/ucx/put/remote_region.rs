@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, REGION_UNIT};
 use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
 use super::query::{self, How};
@@ -18,13 +18,14 @@ use crate::ucx::mappings::{self, Mappings};
 use crate::ucx::words;
 use crate::ucx::worker::Worker;
 
-/// Zeros behind a key, which UCX reads without knowing its length, instead of chance data.
+/// Number of zeroes behind a key. UCX reads keys without knowing their length, and so finds zeroes instead of arbitrary
+/// data.
 pub(super) const BEHIND_KEY: usize = 256;
 /// Limit of attempts to map a region at an unused address.
 const TRIES: u32 = 10;
 
-/// Held while a region is mapped and checked. A mapping since the earlier reading is then this peer's, and
-/// not of a region that another thread reaches at the same time.
+/// Held while a region is mapped and checked. So a mapping made since the earlier reading belongs to this peer, not to
+/// a region that another thread reaches at the same time.
 static REACHING: Mutex<()> = Mutex::new(());
 
 /// A peer's region that this process may write, through a worker that outlives this.
@@ -32,19 +33,19 @@ pub(super) struct Peer {
     ucx: &'static Ucx,
     pub(super) end: ucp_ep_h,
     pub(super) key: ucp_rkey_h,
-    /// Start of the region, as the peer knows it.
+    /// Start of the region, at the peer.
     pub(super) address: u64,
     pub(super) len: usize,
     /// Its start in this process's memory, if it is mapped.
     pub(super) mapped: Option<NonNull<u8>>,
     pub(super) barriers: u16,
-    /// The reason why it may not be mapped, in words.
+    /// The reason why it may not be mapped, as text.
     pub(super) apart: String,
     /// The mapping, for forked children.
     listed: Option<Listed>,
 }
 
-/// Data of the put that shows how UCX puts.
+/// Data of the put that shows whether UCX puts natively.
 static ZEROS: [u64; 1] = [0];
 
 impl Peer {
@@ -64,7 +65,7 @@ impl Peer {
         // From here on `Peer` or the worker closes it. `PutAddress::check` has checked that the length fits.
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let unpacked = || Peer::unpacked(ucx, end, peer_address, &key_bytes, &why);
-        // It protects no data that a panic could leave inconsistent.
+        // The lock protects no data that a panic could leave inconsistent.
         let lock = || REACHING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(query) = MappingQuery::open() {
             let alone = lock();
@@ -87,14 +88,15 @@ impl Peer {
             drop(alone);
             match checked {
                 Ok(()) => return peer.mapped_at(start),
-                // The region may lie where another thread freed memory meanwhile. A lie fails every attempt.
+                // The region may lie where another thread has freed memory since the reading. A lie fails every
+                // attempt.
                 Err(Cause::Address(_)) if tries < TRIES => tries += 1,
                 Err(cause) => return Err(cause),
             }
         }
     }
 
-    /// Makes it one that is mapped at `start`, where a check has found the region.
+    /// Records that the region is mapped at `start`, where a check has found it.
     fn mapped_at(mut self, start: NonNull<u8>) -> Result<Peer, Cause> {
         // SAFETY: the check found the range mapped and shared, and it stays so as long as the key.
         unsafe { mappings::populate(start, self.len) }?;
@@ -104,7 +106,7 @@ impl Peer {
         Ok(self)
     }
 
-    /// Makes it one that is written by puts; `apart` is the reason why it may not be mapped.
+    /// Records that puts write the region; `apart` is the reason why it may not be mapped.
     fn unmapped_as(mut self, apart: String) -> Result<Peer, Cause> {
         self.apart = apart;
         self.hear_of_emulation()?;
@@ -120,8 +122,8 @@ impl Peer {
         why: &dyn Fn() -> String,
     ) -> Result<(Peer, Option<NonNull<u8>>), Cause> {
         let mut key = ptr::null_mut();
-        // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version
-        // (`super::address`), with zeros behind it, and `key` is a local for the result.
+        // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version (`super::address`), with
+        // zeroes behind it, and `key` is a local for the result.
         match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => {
@@ -142,8 +144,8 @@ impl Peer {
         Ok((peer, NonNull::new(start.cast::<u8>()).filter(|_| mapped)))
     }
 
-    /// Maps the region a second time, and checks that nothing was mapped in its place between the two mappings. `None` if that
-    /// is not so: the system does not answer, another thread has mapped something, or the peer lies.
+    /// Maps the region a second time, and checks that nothing was mapped in its place between the two mappings. `None`
+    /// if the query fails, another thread has mapped something, or the peer lies.
     fn mapped_anew(
         self,
         start: NonNull<u8>,
@@ -161,12 +163,12 @@ impl Peer {
     /// Returns the addresses of the region from `start` on, if it can lie there.
     fn range(&self, start: NonNull<u8>) -> Option<Range<usize>> {
         let from = start.addr().get();
-        let end = from.checked_add(self.len).filter(|_| from.is_multiple_of(super::region::PAGE))?;
+        let end = from.checked_add(self.len).filter(|_| from.is_multiple_of(REGION_UNIT))?;
         Some(from..end)
     }
 
-    /// Checks that the region lies where UCX says, in memory mapped for it since `before`: the pointer is the
-    /// sum of values from the system and from the peer.
+    /// Checks that the region lies at UCX's pointer, in memory mapped for it since `before`. The pointer is the sum of
+    /// values from the system and from the peer.
     fn check(&self, start: NonNull<u8>, before: &Mappings) -> Result<(), Cause> {
         let fits = match self.range(start) {
             Some(range) => before.have_since_got(&range)?,
@@ -181,7 +183,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Rejects the peer if UCX reports emulated puts without it. No report is no proof yet (`proof.rs`).
+    /// Rejects the peer if UCX already reports emulated puts. The absence of a report is no proof (`proof.rs`).
     fn hear_of_emulation(&self) -> Result<(), Cause> {
         let lanes = self.lanes();
         match lanes.write_natively() {
@@ -189,7 +191,7 @@ impl Peer {
             Some(false) => return Err(self.emulated(None)),
             None => {}
         }
-        // SAFETY: the UCX endpoint is connected, a region is at least a page, and the zeros are static.
+        // SAFETY: the UCX endpoint is connected, a region is at least a page, and the zeroes are static.
         let (request, how) =
             unsafe { query::put(self.ucx, self, ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
         if UCS_PTR_IS_PTR(request) {
@@ -221,13 +223,13 @@ impl Peer {
 
 #[cfg(test)]
 impl Peer {
-    /// Makes a peer whose region is written by puts, whether it could be mapped or not.
+    /// Makes a peer whose region only puts write, even if it could be mapped.
     pub(super) fn unmapped(worker: &Worker, peer_address: &PutAddress) -> Result<Peer, Cause> {
         let ucx = worker.ucx;
         let end = worker.connect(&peer_address.worker, || "unreachable".to_owned())?;
         let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let mut key = ptr::null_mut();
-        // SAFETY: the UCX endpoint is connected, and the key is of this process's UCX, with zeros behind it.
+        // SAFETY: the UCX endpoint is connected, and the key is of this process's UCX, with zeroes behind it.
         match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => return Err(Cause::System(words(ucx, status))),

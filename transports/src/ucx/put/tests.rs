@@ -1,4 +1,4 @@
-//! Two endpoints in one process, honest and lying.
+//! Two endpoints in one process, honest and dishonest.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,18 +9,23 @@ use farjump_ucx_sys::{
     UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_OK, ucp_mem_map_params_t,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::param::page_size;
 
-use super::region::PAGE;
 use super::*;
 use crate::ucx::address::{EndpointAddress, PutAddress};
 use crate::ucx::context::Context;
 
-const LEN: usize = 4 * PAGE;
+/// Length of a region, in bytes.
+fn len() -> usize {
+    4 * page_size()
+}
 
-/// An open endpoint; where UCX cannot map memory `None`, and a note.
+/// An open endpoint. If UCX cannot map memory, prints a note and returns `None`.
 fn open() -> Option<Box<UnconnectedPut>> {
     match probe::ways() {
-        Ok(ways) if ways.map => Some(Box::new(UnconnectedPut::open(&OpenRequest::new(LEN, PAGE)).unwrap())),
+        Ok(ways) if ways.map => {
+            Some(Box::new(UnconnectedPut::open(&OpenRequest::new(len(), page_size())).unwrap()))
+        }
         Ok(_) => {
             println!("skipped: UCX maps no memory here");
             None
@@ -66,23 +71,23 @@ fn what_is_stored_and_what_is_put_lands_in_the_peers_memory() {
     let body: Vec<u8> = (0..=255).cycle().take(5000).collect();
     // SAFETY: the region is longer.
     unsafe { mapped.write_bytes(7, 64) };
-    remote.put(PAGE, &body, 1).unwrap();
+    remote.put(page_size(), &body, 1).unwrap();
     remote.fence().unwrap();
-    remote.put_word(LEN - 8, 0x0123_4567_89ab_cdef, 1).unwrap();
+    remote.put_word(len() - 8, 0x0123_4567_89ab_cdef, 1).unwrap();
     for _ in 0..1000 {
         remote.progress().unwrap();
     }
     let there = bytes(&*local);
     assert_eq!(there[..64], [7; 64]);
-    assert_eq!(there[PAGE..PAGE + body.len()], body);
-    assert_eq!(there[LEN - 8..], 0x0123_4567_89ab_cdef_u64.to_le_bytes());
-    assert_eq!(there[LEN - 16..LEN - 8], [0; 8]);
+    assert_eq!(there[page_size()..page_size() + body.len()], body);
+    assert_eq!(there[len() - 8..], 0x0123_4567_89ab_cdef_u64.to_le_bytes());
+    assert_eq!(there[len() - 16..len() - 8], [0; 8]);
 }
 
 #[test]
 fn many_puts_in_a_row_all_land_and_words_keep_their_values() {
     let Some(((_, mut remote), (local, _keep))) = pair() else { return };
-    let slots = LEN / 8;
+    let slots = len() / 8;
     for round in 0..10_usize {
         for slot in 0..slots {
             let word = (round * slots + slot) as u64;
@@ -107,7 +112,7 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
     let Some(((_, mut remote), (mut local, _keep))) = pair() else { return };
     let descriptor = local.descriptor().unwrap().try_clone_to_owned().unwrap();
     for _ in 0..5 {
-        // UCX wakes too, while it sets up the path (seen with 1.20.1).
+        // UCX also wakes while it sets up the path (observed with 1.20.1).
         let quiet = (0..20).any(|_| {
             assert!(local.before_sleep().unwrap(), "it cannot promise to be woken");
             let quiet = !readable(descriptor.as_fd());
@@ -121,7 +126,7 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
         assert!(readable(descriptor.as_fd()), "nobody rang");
         local.after_sleep().unwrap();
     }
-    // Unheard doorbells are no error, and no more than one is kept.
+    // Unreceived doorbells are no error, and at most one is kept.
     for _ in 0..10_000 {
         remote.wake_peer().unwrap();
     }
@@ -151,7 +156,7 @@ fn rejection(lie: impl FnOnce(&UnconnectedPut, &mut PutAddress)) -> Option<Cause
     Some(error.cause().clone())
 }
 
-/// Returns whether it was found to be a lie.
+/// Returns whether this process detects the changed address.
 fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut PutAddress)) -> bool {
     match rejection(lie) {
         None => true,
@@ -162,25 +167,25 @@ fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut PutAddress)) -> bool {
 
 #[test]
 fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_reached() {
-    // Its region starts a page later than it says, so the last page is behind UCX's mapping.
-    assert!(is_found_out(|_, peer_address| peer_address.address += PAGE as u64));
-    assert!(is_found_out(|_, peer_address| peer_address.address -= PAGE as u64));
+    // The stated start is a page too high, so the last page is behind UCX's mapping.
+    assert!(is_found_out(|_, peer_address| peer_address.address += page_size() as u64));
+    assert!(is_found_out(|_, peer_address| peer_address.address -= page_size() as u64));
     assert!(is_found_out(|_, peer_address| peer_address.address += 8));
     assert!(is_found_out(|_, peer_address| peer_address.len += 1 << 30));
-    // The distance between the peer's region and its victim, as a peer that guessed it would state it.
+    // The address of this process's region, as a peer that guesses addresses would state it.
     assert!(is_found_out(|left, peer_address| peer_address.address = left.region.base().addr().get() as u64));
-    assert!(is_found_out(|_, peer_address| peer_address.address = PAGE as u64));
+    assert!(is_found_out(|_, peer_address| peer_address.address = page_size() as u64));
 }
 
 #[test]
 fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean() {
-    let heap = vec![0_u64; LEN];
+    let heap = vec![0_u64; len()];
     let cause = rejection(|left, peer_address| {
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
         params.address = heap.as_ptr().cast_mut().cast();
-        params.length = LEN;
+        params.length = len();
         let (ucx, context) = (left.worker.ucx, Context::for_memory().unwrap());
         let (mut handle, mut packed, mut len) = (ptr::null_mut(), ptr::null_mut(), 0);
         // SAFETY: the memory lives here, and all results go to locals; nothing is used after it was freed.
@@ -220,14 +225,14 @@ fn what_is_written_runs_in_the_executable_mapping() {
     const CODE: [u8; 4] = 0x0000_8067_u32.to_le_bytes();
     // SAFETY: both are as long as the region, which is the same memory.
     let same = unsafe {
-        mapped.add(PAGE).cast().write(CODE);
-        alias.add(PAGE).cast::<[u8; CODE.len()]>().read_volatile()
+        mapped.add(page_size()).cast().write(CODE);
+        alias.add(page_size()).cast::<[u8; CODE.len()]>().read_volatile()
     };
     assert_eq!(same, CODE);
-    let [written, address] = [mapped, alias].map(|start| (start.addr().get() + PAGE) as u64);
+    let [written, address] = [mapped, alias].map(|start| (start.addr().get() + page_size()) as u64);
     farjump_core::icache::sync_foreign(written, address, CODE.len());
     // SAFETY: the code there is `ret`.
-    let run: extern "C" fn() = unsafe { std::mem::transmute(alias.add(PAGE).as_ptr()) };
+    let run: extern "C" fn() = unsafe { std::mem::transmute(alias.add(page_size()).as_ptr()) };
     run();
 }
 
@@ -238,7 +243,7 @@ fn each_half_may_be_dropped_first_and_the_mapping_lasts_as_long_as_the_writing_h
     drop(theirs);
     let mapped = remote.mapped().unwrap();
     // SAFETY: the region is longer, and mapped as long as `remote`.
-    unsafe { mapped.write_bytes(1, LEN) };
+    unsafe { mapped.write_bytes(1, len()) };
     drop(remote);
     drop(writer);
 }

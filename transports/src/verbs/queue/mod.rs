@@ -1,7 +1,7 @@
 //! A connected queue pair (RC), the accounts of its send queue, and the credit words beside it.
 //!
-//! These are a little registered memory: a word in which the peer states how many receives it has posted
-//! again, and space for words to send on devices without inline data.
+//! The credit words are a little registered memory. It has a word in which the peer states the number of receives that
+//! it has posted again. It also has space for words to send on devices without inline data.
 
 mod posting;
 
@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, REGION_UNIT};
 use farjump_rdma_sys::{IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE, ibv_qp, ibv_wr_opcode};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -20,14 +20,13 @@ use super::device::Device;
 use super::domain::Domain;
 use super::error::{exhausted, last_error};
 use super::events::Since;
-use super::memory::{Memory, PAGE, Use};
+use super::memory::{Memory, Use};
 use super::pair::{self, Capacities, Change, DEPTH};
 use super::send_slots::SendSlots;
 
 /// Requests posted at a time.
 pub(super) const CHAIN: usize = 4;
-/// Rounds of progress between polls for completions that were not requested: those of failed requests. A
-/// power of two.
+/// Rounds of progress between polls for unrequested completions, which only failed requests have. A power of two.
 const LOOK_EVERY: u32 = 64;
 /// Rounds of progress between reads of the device's events.
 const ROUNDS: u32 = 4096;
@@ -47,9 +46,9 @@ pub(super) struct Request {
     pub(super) remote_key: u32,
     /// Immediate data for the peer; for operations that have it only.
     pub(super) immediate: u32,
-    /// Whether it is solicited: wakes a peer that waits.
+    /// True if it is solicited, which wakes a peer that waits.
     pub(super) solicited: bool,
-    /// Whether it asks for a completion.
+    /// Whether it requests a completion.
     pub(super) has_completion: bool,
     /// Its frame.
     pub(super) frame: u64,
@@ -80,20 +79,20 @@ pub(super) struct Queue {
     qp: NonNull<ibv_qp>,
     slots: SendSlots,
     counter: Counter,
-    // Dropped after the queue pair that uses them, which `drop` destroys.
+    // Dropped after the queue pair that uses these completions, which `drop` destroys.
     sent: Completions,
     /// Completions of receives.
     pub(super) received: Completions,
     credit_memory: Memory,
     since: Since,
     rounds: u32,
-    /// Requested completions that have not come yet.
+    /// Number of requested completions that have not arrived.
     awaited: u32,
     packet: u32,
     peer_credit_word: RemoteRegion,
     max_inline: usize,
     pub(super) device: Arc<Device>,
-    // Dropped after everything that was made in it.
+    // Dropped after everything made in the domain.
     pub(super) domain: Arc<Domain>,
 }
 
@@ -101,7 +100,7 @@ pub(super) struct Queue {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Creates a queue pair that is not connected; `receives` receives can be posted.
+    /// Creates an unconnected queue pair, to which `receives` receives can be posted.
     pub(super) fn create(domain: &Arc<Domain>, receives: u32) -> Result<Queue, Cause> {
         let device = domain.device();
         let since = device.since();
@@ -111,16 +110,16 @@ impl Queue {
         }
         let sent = Completions::create(device, depth, false)?;
         let received = Completions::create(device, receives, true)?;
-        let credit_memory =
-            Memory::create(domain, PAGE + (depth as usize * 8).next_multiple_of(PAGE), Use::WrittenByPeer)?;
+        let words = (depth as usize * 8).next_multiple_of(REGION_UNIT);
+        let credit_memory = Memory::create(domain, REGION_UNIT + words, Use::WrittenByPeer)?;
         let asked = Capacities { depth, receives, max_inline: device.max_inline };
-        // SAFETY: all of it belongs to this device.
+        // SAFETY: the domain and both completion queues belong to this device.
         let created =
             unsafe { asked.create(device.verbs, domain.as_ptr(), [sent.as_ptr(), received.as_ptr()]) };
         let (qp, max_inline) =
             created.ok_or_else(|| Cause::System(exhausted(&device.name, "queue pair", &last_error())))?;
         let mut packet = [0; 4];
-        // Without randomness of the system yet, the number is guessable, which has no other effect.
+        // If the system has no randomness yet, the number is guessable, which has no other effect.
         let _ = getrandom(&mut packet[..], GetRandomFlags::NONBLOCK);
         let queue = Queue {
             qp,
@@ -221,26 +220,26 @@ impl Queue {
         u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// A request with the number of receives that were posted again.
+    /// A request with the number of receives posted again.
     pub(super) fn return_credit(&self, posted: u64) -> Request {
         Request::word(posted, self.peer_credit_word.address, self.peer_credit_word.key, 0)
     }
 
-    /// A request that writes nothing, and asks for a completion: all requests before it have arrived then.
+    /// A request that writes nothing, with a completion: at that, all requests before it have arrived.
     pub(super) fn nothing(&self) -> Request {
         let RemoteRegion { address, key, .. } = self.peer_credit_word;
         Request { word: None, len: 0, has_completion: true, ..Request::word(0, address, key, 0) }
     }
 
-    /// Takes completions off the send queue if there may be some: a requested one, or now and then one of a
-    /// failed request. An error comes with its frame.
+    /// Takes completions off the send queue if there may be some: a requested one, or at intervals one of a failed
+    /// request. An error includes its frame.
     #[inline]
     pub(super) fn work(&mut self) -> Result<(), (Cause, Option<u64>)> {
         self.rounds += 1;
         if self.awaited == 0 && !self.rounds.is_multiple_of(LOOK_EVERY) { Ok(()) } else { self.look() }
     }
 
-    /// [`Queue::work`] without delay: before sleep, and to learn why receives ended.
+    /// [`Queue::work`] without delay: before sleep, and to find the reason why receives ended.
     pub(super) fn look(&mut self) -> Result<(), (Cause, Option<u64>)> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
         let taken = self.sent.take(&mut batch).map_err(|cause| (cause, None))?;
@@ -270,14 +269,14 @@ impl Queue {
         self.fault().map_or(Ok(()), |what| Err(Cause::System(what)))
     }
 
-    /// The fault in words.
+    /// The fault as text.
     pub(super) fn fault(&self) -> Option<String> {
         let queues = [self.sent.as_ptr().addr(), self.received.as_ptr().addr()];
         self.device.fault(self.since, &[self.qp.as_ptr().addr(), queues[0], queues[1]])
     }
 
     /// The explanation beside a failed request: the device's event, or else the present fault of its port, or else an
-    /// earlier one. A request may fail before the device reports why.
+    /// earlier one. A request may fail before the device reports the reason.
     #[cold]
     pub(super) fn beside(&self) -> Option<String> {
         let device = &self.device;
@@ -290,8 +289,8 @@ impl Drop for Queue {
         if self.device.is_parents() {
             return;
         }
-        // SAFETY: not used any more; the objects that it uses are dropped after this. Requests under way end
-        // with it. An error has no remedy.
+        // SAFETY: not used again; the objects that it uses are dropped after this. Requests under way end with it. An
+        // error has no remedy.
         unsafe { self.device.verbs.ibv_destroy_qp(self.qp.as_ptr()) };
     }
 }

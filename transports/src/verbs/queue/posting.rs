@@ -3,20 +3,19 @@
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, REGION_UNIT};
 use farjump_rdma_sys::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_RDMA_READ, ibv_post_send, ibv_send_wr,
     ibv_sge, ibv_wr_opcode,
 };
 
 use super::{CHAIN, Queue, Request};
-use crate::verbs::memory::PAGE;
 
 impl Queue {
     /// Posts one request.
     ///
     /// # Safety
-    /// As [`Queue::post`]. There is a slot.
+    /// As [`Queue::post`]. The queue must have a free slot.
     #[inline]
     unsafe fn post_one(&mut self, request: &Request) -> Result<(), Cause> {
         debug_assert!(self.free_slots() > 0);
@@ -29,8 +28,8 @@ impl Queue {
         unsafe { self.give(&mut wr) }
     }
 
-    /// Posts an operation with immediate data that is solicited, of bytes that travel inside the request
-    /// ([`Queue::is_inline`]); a write goes to this address of the peer's, by this key. There is a slot.
+    /// Posts a solicited operation with immediate data, of bytes that travel inside the request ([`Queue::is_inline`]).
+    /// A write goes to this address of the peer, by this key. The queue must have a free slot.
     #[inline(always)]
     pub(in crate::verbs) fn post_inline(
         &mut self,
@@ -62,8 +61,8 @@ impl Queue {
         unsafe { self.give(&mut wr) }
     }
 
-    /// Posts a read of `len` bytes at the peer's address `from`, by this key, into the device's memory at `into`, and asks
-    /// for a completion. Returns the request's number. There is a slot.
+    /// Posts a read of `len` bytes at the peer's address `from`, by this key, into the device's memory at `into`, with
+    /// a completion. Returns the request's number. The queue must have a free slot.
     ///
     /// # Safety
     /// `into` has `len` bytes of memory registered by `local_key` for receiving, which nothing else uses until the
@@ -120,7 +119,7 @@ impl Queue {
         unsafe { self.give(first) }
     }
 
-    /// Takes a slot for a request, and writes it into zeroed `wr` and its bytes' place into `part`.
+    /// Takes a slot for a request, and writes the request into zeroed `wr`, and the location of its bytes into `part`.
     #[inline(always)]
     fn fill(&mut self, request: &Request, wr: &mut ibv_send_wr, part: &mut ibv_sge) {
         let slot = self.slots.take(request.frame);
@@ -151,7 +150,7 @@ impl Queue {
         wr.wr.rdma.rkey = request.remote_key;
     }
 
-    /// Gives a list of requests to the device.
+    /// Passes a list of requests to the device.
     ///
     /// # Safety
     /// As `ibv_post_send`, for the list at `first`.
@@ -174,8 +173,8 @@ impl Queue {
         ))
     }
 
-    /// Whether the bytes of a request of `len` bytes travel inside it: then they need no registration, and no
-    /// keeping.
+    /// Returns whether the bytes of a request of `len` bytes travel inside it: then they need no registration, and need
+    /// not stay valid after the post.
     #[inline(always)]
     pub(in crate::verbs) fn is_inline(&self, len: usize) -> bool {
         len <= self.max_inline
@@ -183,10 +182,10 @@ impl Queue {
 
     /// Stores a word in registered memory, from which the request with this number sends it.
     fn lay_down(&self, number: u64, word: u64) -> *const u8 {
-        let places = (self.credit_memory.len() - PAGE) / size_of::<u64>();
-        let at = PAGE / size_of::<u64>() + number as usize % places;
-        // SAFETY: a slot behind the first page of the registered memory. It is reused after as many requests
-        // as the queue holds.
+        let places = (self.credit_memory.len() - REGION_UNIT) / size_of::<u64>();
+        let at = REGION_UNIT / size_of::<u64>() + number as usize % places;
+        // SAFETY: a slot behind the first unit of the registered memory. It is reused after as many requests as fit the
+        // queue.
         unsafe {
             let place = self.credit_memory.start().cast::<u64>().add(at);
             place.write(word);

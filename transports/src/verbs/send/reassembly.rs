@@ -1,4 +1,4 @@
-//! The receiving half of `verbs-send`: pieces, as completions bring them, and messages made of them.
+//! The receiving half of `verbs-send`: pieces from completions, and the messages made of them.
 
 use std::collections::VecDeque;
 
@@ -55,7 +55,7 @@ pub(super) struct Inbox {
     returned: u64,
 }
 
-// SAFETY: the pointers are to memory of the buffers, which the value holds.
+// SAFETY: the pointers are to memory of the buffers, which this value owns.
 unsafe impl Send for Inbox {}
 
 impl Inbox {
@@ -84,7 +84,7 @@ impl Inbox {
         }
     }
 
-    /// Whether no message or piece is unread.
+    /// Returns whether no message or piece is unread.
     pub(super) fn is_empty(&self) -> bool {
         self.front.is_none() && self.pieces.is_empty()
     }
@@ -167,7 +167,7 @@ impl Inbox {
                 let spare = self.spare.take().filter(|spare| spare.len() >= len);
                 let memory = match spare {
                     Some(spare) => Ok(spare),
-                    None => Pages::map(len.next_multiple_of(crate::verbs::memory::PAGE)),
+                    None => Pages::map(len),
                 };
                 let memory = memory.inspect_err(|_| self.used.push(piece.buffer))?;
                 self.part = Some(Part { memory, len, filled: 0 });
@@ -177,8 +177,8 @@ impl Inbox {
         let from = self.buffers.start(piece.buffer);
         self.used.push(piece.buffer);
         let Some(mut part) = self.part.take() else { return Ok(()) };
-        // SAFETY: the piece lies in its buffer, which only this endpoint has, and is no longer than the
-        // missing part.
+        // SAFETY: the piece lies in its buffer, which belongs only to this endpoint, and is no longer than the missing
+        // part.
         unsafe { part.memory.start().add(part.filled).copy_from_nonoverlapping(from, piece.len) };
         part.filled += piece.len;
         if part.filled == part.len {
@@ -197,8 +197,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// The number of returned buffers, if the peer should get it now: after a quarter of them, so that it
-    /// need not wait.
+    /// The number of returned buffers, if the peer should get it now: after a quarter of them, so that the peer need
+    /// not wait.
     #[inline(always)]
     pub(super) fn due(&self) -> Option<u64> {
         (self.given - self.returned >= u64::from(WINDOW / 4)).then_some(self.given)
@@ -218,13 +218,13 @@ impl Inbox {
 impl Piece {
     fn of(done: &ibv_wc) -> Piece {
         let has = done.wc_flags & IBV_WC_WITH_IMM != 0;
-        // SAFETY: the flag says that there is immediate data.
+        // SAFETY: the flag shows that there is immediate data.
         let whole = has.then(|| u32::from_be(unsafe { done.__bindgen_anon_1.imm_data }));
         Piece { buffer: done.wr_id as u32, len: done.byte_len as usize, whole }
     }
 }
 
-/// The part that a piece plays in the message being assembled.
+/// The role of a piece in the message being assembled.
 #[derive(PartialEq, Eq, Debug)]
 enum Step {
     /// A whole message.

@@ -1,13 +1,14 @@
-//! Tests between two endpoints of one port: of the machine's device, or of a played one without it.
+//! Tests between two endpoints of one port: of the machine's device, or of a fake one if there is none.
+
+use farjump_core::transport::REGION_UNIT;
 
 use super::*;
 use crate::verbs::fake::Fake;
-use crate::verbs::memory::PAGE;
 use crate::verbs::until;
 
 type End = Box<dyn Messages>;
 
-/// The machine's device, or a played one.
+/// The machine's device, or a fake one.
 fn device() -> Send {
     if Send::usable().is_err() {
         Fake::for_this_thread();
@@ -39,7 +40,7 @@ fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportEr
         Err(error) if error.is_full() => return Ok(false),
         Err(error) => return Err(error),
     };
-    assert!(space.addr().get().is_multiple_of(PAGE));
+    assert!(space.addr().get().is_multiple_of(REGION_UNIT));
     // SAFETY: `reserve` lent `bytes.len()` bytes.
     unsafe { space.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     match end.commit(bytes.len(), frame) {
@@ -53,8 +54,8 @@ fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportEr
 fn receive(end: &mut End) -> Option<Vec<u8>> {
     let message = end.poll().unwrap()?;
     let (start, len) = (message.start(), message.len());
-    assert!(start.addr().get().is_multiple_of(PAGE));
-    // SAFETY: lent until it is released.
+    assert!(start.addr().get().is_multiple_of(REGION_UNIT));
+    // SAFETY: the message is lent until it is released.
     let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
     assert_eq!(end.poll().unwrap(), Some(message), "the same until it is released");
     end.release();
@@ -125,7 +126,7 @@ fn ends_of_one_port_get_only_what_is_theirs() {
             assert!(received.unwrap() == bytes, "link {number}, round {round}");
         }
         if round % 5 == 4 {
-            // In the middle, other endpoints come and go with unread messages.
+            // In the middle, other endpoints open and close with unread messages.
             let [mut one, mut other] = pair(1 << 20);
             for number in 0..10 {
                 assert!(try_send(&mut one, &pattern(640, number), number).unwrap());

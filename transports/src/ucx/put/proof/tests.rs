@@ -1,8 +1,9 @@
-//! Two endpoints in one process, each on its own thread, over transports that UCX has everywhere: memory that
-//! it allocated, which it writes natively over shared memory; heap memory, and TCP, where it emulates writes.
+//! Two endpoints in one process, each on its own thread, over transports that UCX has everywhere. UCX writes memory
+//! that it allocated natively over shared memory. It emulates writes to heap memory, and over TCP.
 
 use std::thread;
 
+use farjump_core::transport::REGION_UNIT;
 use farjump_ucx_sys::{
     UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_MEM_MAP_PARAM_FIELD_ADDRESS,
     UCP_MEM_MAP_PARAM_FIELD_LENGTH, Ucx, ucp_mem_map_params_t,
@@ -12,9 +13,9 @@ use super::*;
 use crate::ucx::address::PutAddress;
 use crate::ucx::context::Context;
 use crate::ucx::locality::Locality;
-use crate::ucx::put::region::{PAGE, Region};
+use crate::ucx::put::region::Region;
 
-/// Longer than the longest put with a query.
+/// Length of a region, longer than the longest put with a query.
 const LEN: usize = 2 * LONGEST;
 
 /// Allocation of an endpoint's memory.
@@ -26,7 +27,7 @@ enum Memory {
 
 /// An open endpoint and its memory.
 struct Side {
-    // The worker before the data of its callbacks, and before the memory.
+    // The worker is dropped before the data of its callbacks, and before the memory.
     worker: Worker,
     post: Post,
     address: PutAddress,
@@ -34,10 +35,11 @@ struct Side {
     _region: Option<Region>,
 }
 
-// SAFETY: all of it belongs to the value alone.
+// SAFETY: all of it belongs only to this value.
 unsafe impl Send for Side {}
 
-/// Returns a context with these transports, kept as long as the process; without them `None`, and a note.
+/// Returns a context with these transports, kept as long as the process; without them, prints a note and returns
+/// `None`.
 fn context(transports: &str) -> Option<&'static Context> {
     let features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
     let mut settings = vec![(c"TLS", transports)];
@@ -64,7 +66,7 @@ fn side(context: &'static Context, memory: Memory) -> Side {
             (region.base(), region.key().unwrap(), Some(region))
         }
         Memory::Heap => {
-            let pages = Box::leak(vec![[0_u64; PAGE / 8]; LEN / PAGE].into_boxed_slice());
+            let pages = Box::leak(vec![[0_u64; REGION_UNIT / 8]; LEN / REGION_UNIT].into_boxed_slice());
             let start = NonNull::from(&mut pages[0]).cast::<u8>();
             (start, key_to(context, start), None)
         }
@@ -99,7 +101,7 @@ fn key_to(context: &Context, start: NonNull<u8>) -> Vec<u8> {
     }
 }
 
-/// Proves the puts of `side`, and returns the result. The UCX endpoint is closed once both have.
+/// Proves the puts of `side`, and returns the result. Closes the UCX endpoint once both processes have a result.
 fn prove(
     mut side: Side,
     theirs: &PutAddress,
@@ -110,7 +112,7 @@ fn prove(
     let peer = Peer::unmapped(&side.worker, theirs).map_err(Unproven::Failed);
     both.wait();
     let outcome = peer.and_then(|peer| {
-        // SAFETY: the region's first word, which only UCX writes besides.
+        // SAFETY: this is the region's first word, which otherwise only UCX writes.
         let own = unsafe { AtomicU64::from_ptr(side.start.cast().as_ptr()) };
         let until = Instant::now() + Duration::from_secs(2);
         let mut proof = Proof {
@@ -131,7 +133,7 @@ fn prove(
     });
     both.wait();
     if outcome.is_ok() {
-        // SAFETY: the region has `LEN` bytes, which UCX writes no more.
+        // SAFETY: the region has `LEN` bytes, which UCX does not write from here on.
         let bytes = unsafe { std::slice::from_raw_parts(side.start.as_ptr(), LEN) };
         assert!(bytes.iter().all(|byte| *byte == 0), "something of the proof is left");
     }
@@ -204,8 +206,8 @@ fn puts_over_tcp_do_not_land_while_the_peer_stands_still_and_are_known_to_be_mes
 /// Longer than a successful test takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Returns the result of this endpoint with a peer that follows `script` and has `within` for it. The script
-/// runs once both have sent `HELLO`, drives the peer's proof, and ends when it fails.
+/// Returns the result of this endpoint with a peer that follows `script` and has `within` for it. The script runs once
+/// both processes have sent `HELLO`, drives the peer's proof, and ends when that fails.
 fn against(
     is_first: bool,
     within: Duration,
@@ -220,7 +222,7 @@ fn against(
             with_proof(other, &to_one, !is_first, LONG, |proof| {
                 proof.send(HELLO, 0).unwrap();
                 assert_eq!(proof.next("a hello"), Ok((HELLO, 0)));
-                // It ends when this endpoint sends a rejection, or by its own last step.
+                // The script ends when this endpoint sends a rejection, or with its own last step.
                 let _ = script(proof);
                 let _ = proof.send_all();
                 // Until the other end of the channel is dropped.
@@ -243,7 +245,7 @@ fn with_proof<T>(
     run: impl FnOnce(&mut Proof<'_>) -> T,
 ) -> T {
     let peer = Peer::unmapped(&side.worker, theirs).unwrap();
-    // SAFETY: the region's first word, which only UCX writes besides.
+    // SAFETY: this is the region's first word, which otherwise only UCX writes.
     let own = unsafe { AtomicU64::from_ptr(side.start.cast().as_ptr()) };
     let result = run(&mut Proof {
         worker: &side.worker,
@@ -261,7 +263,7 @@ fn with_proof<T>(
     result
 }
 
-/// Waits like a peer that sends nothing more, until the other endpoint times out.
+/// Waits like a peer that sends nothing, until the other endpoint times out.
 fn silent(proof: &mut Proof<'_>) -> Result<(), Unproven> {
     proof.next("a refusal").map(|_| ())
 }
@@ -281,7 +283,7 @@ fn a_peer_that_does_not_come_is_not_waited_for_beyond_the_time() {
 #[test]
 fn a_peer_that_falls_silent_is_not_waited_for_beyond_the_time() {
     let within = Duration::from_millis(200);
-    // Before it stands still, while it does, and when it should prove its own puts.
+    // Silent before it stands still, while it does, and when it should prove its own puts.
     let Some(found) = against(true, within, silent) else { return };
     assert_eq!(found, Unproven::Late("the peer's standing still"));
     let found = against(true, within, |peer| {
@@ -304,7 +306,7 @@ fn a_peer_that_has_this_side_stand_still_and_puts_nothing_is_known_to_have_misse
     });
     let Some(found) = found else { return };
     assert_eq!(found, Unproven::Late("the peer's proof"));
-    // However often it repeats a request, it gets no more time.
+    // Repeating a request does not extend the peer's time.
     let found = against(false, within, |peer| {
         loop {
             peer.send(STAND, 1)?;

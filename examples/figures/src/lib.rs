@@ -1,7 +1,9 @@
-//! A picture of comparisons: the time of each strategy by the wire's latency.
+//! Medians of times, and pictures of them, for the examples that measure.
+
+#![deny(missing_docs)]
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -9,12 +11,9 @@ use plotters::prelude::{
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::compare::{Algorithm, Comparison};
-use crate::work::Strategy;
-
 const WIDTH: i32 = 620;
 const HEIGHT: i32 = 400;
-/// Around the curves.
+/// Space around the curves.
 const LEFT: i32 = 70;
 const RIGHT: i32 = 90;
 const ABOVE: i32 = 50;
@@ -23,41 +22,78 @@ const SMALL: i32 = 15;
 const LARGE: i32 = 18;
 const INK: RGBColor = RGBColor(0x1F, 0x23, 0x28);
 const GRID: RGBColor = RGBColor(0xD0, 0xD7, 0xDE);
-/// By strategy: Okabe and Ito's colours, distinct for colour-blind viewers too.
+/// By curve: Okabe and Ito's colours, distinct for colour-blind viewers too.
 const COLOURS: [RGBColor; 3] =
     [RGBColor(0xD5, 0x5E, 0x00), RGBColor(0x00, 0x9E, 0x73), RGBColor(0x00, 0x72, 0xB2)];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// Draws them into a file, beside each other.
+/// Curves over the same points.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Panel {
+    /// The title.
+    pub title: String,
+    /// The name of the points, with their unit.
+    pub axis: String,
+    /// The points, at equal distances.
+    pub points: Vec<String>,
+    /// At most three curves: the name, and a time in milliseconds for each point.
+    pub curves: Vec<(String, Vec<f64>)>,
+}
+
+/// Returns the median of some times; NaN of none.
+pub fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        len => (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0,
+    }
+}
+
+/// Returns the median, the least and the most of some values; NaN, infinity and 0 of none.
+pub fn spread(values: &[f64]) -> [f64; 3] {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    [median(values), least, values.iter().copied().fold(0.0, f64::max)]
+}
+
+/// Reads the value of an option for the file of a picture.
+///
+/// # Errors
+/// A sentence, if it is no name of an SVG file.
+pub fn svg_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.extension().is_some_and(|ending| ending == "svg") {
+        Ok(path)
+    } else {
+        Err("the picture is an SVG: end the name with .svg".to_owned())
+    }
+}
+
+/// Draws panels into an SVG file, beside each other.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(path: &Path, comparisons: &[Comparison]) -> Drawn {
-    let width = WIDTH * comparisons.len().max(1) as i32;
+pub fn draw(path: &Path, panels: &[Panel]) -> Drawn {
+    let width = WIDTH * panels.len().max(1) as i32;
     let area = SVGBackend::new(path, (width.unsigned_abs(), HEIGHT.unsigned_abs())).into_drawing_area();
     area.fill(&RGBColor(255, 255, 255))?;
-    for (number, comparison) in comparisons.iter().enumerate() {
-        panel(&area, number as i32 * WIDTH, comparison)?;
+    for (number, panel) in panels.iter().enumerate() {
+        draw_panel(&area, number as i32 * WIDTH, panel)?;
     }
     Ok(area.present()?)
 }
 
-fn panel(area: &Area<'_>, left: i32, comparison: &Comparison) -> Drawn {
-    let title = match comparison.algorithm {
-        Algorithm::Search(_) => "Breadth-first search",
-        Algorithm::Triangles => "Triangle counting",
-    };
+fn draw_panel(area: &Area<'_>, left: i32, panel: &Panel) -> Drawn {
     let (first, last) = (left + LEFT, left + WIDTH - RIGHT);
     let (top, bottom) = (ABOVE, HEIGHT - BELOW);
-    let times = |strategy| comparison.wires.iter().map(move |one| one.median(strategy) / 1e3);
-    let most = Strategy::ALL.into_iter().flat_map(times).fold(0.0, f64::max);
+    let most = panel.curves.iter().flat_map(|(_, times)| times.iter().copied()).fold(0.0, f64::max);
     let (step, marks) = marks(most);
     let y = |ms: f64| bottom - (ms / (step * marks as f64) * f64::from(bottom - top)) as i32;
-    let spaces = (comparison.wires.len() as i32 - 1).max(1);
+    let spaces = (panel.points.len() as i32 - 1).max(1);
     let x = |number: usize| first + (last - first) * number as i32 / spaces;
-    write(area, title, (first, top / 2), LARGE, INK, (HPos::Left, VPos::Center))?;
+    write(area, &panel.title, (first, top / 2), LARGE, INK, (HPos::Left, VPos::Center))?;
     for mark in 0..=marks {
         let ms = step * mark as f64;
         area.draw(&PathElement::new([(first, y(ms)), (last, y(ms))], GRID))?;
@@ -65,21 +101,21 @@ fn panel(area: &Area<'_>, left: i32, comparison: &Comparison) -> Drawn {
         let label = format!("{ms:.decimals$} ms");
         write(area, &label, (first - 8, y(ms)), SMALL, INK, (HPos::Right, VPos::Center))?;
     }
-    for (number, one) in comparison.wires.iter().enumerate() {
+    for (number, point) in panel.points.iter().enumerate() {
         let at = (x(number), bottom + 10);
-        write(area, &format!("{}", one.wire), at, SMALL, INK, (HPos::Center, VPos::Top))?;
+        write(area, point, at, SMALL, INK, (HPos::Center, VPos::Top))?;
     }
     let middle = ((first + last) / 2, HEIGHT - 14);
-    write(area, "latency of the wire one way, us", middle, SMALL, INK, (HPos::Center, VPos::Center))?;
+    write(area, &panel.axis, middle, SMALL, INK, (HPos::Center, VPos::Center))?;
     // Names stand beside the ends of curves, and not on each other.
     let mut names = Vec::new();
-    for (strategy, colour) in Strategy::ALL.into_iter().zip(COLOURS) {
-        let points: Vec<_> = times(strategy).enumerate().map(|(number, ms)| (x(number), y(ms))).collect();
+    for ((name, times), colour) in panel.curves.iter().zip(COLOURS) {
+        let points: Vec<_> = times.iter().enumerate().map(|(number, ms)| (x(number), y(*ms))).collect();
         area.draw(&PathElement::new(points.clone(), colour.stroke_width(2)))?;
         for point in &points {
             area.draw(&Circle::new(*point, 4, colour.filled()))?;
         }
-        names.extend(points.last().map(|point| (point.1, strategy.name(), colour)));
+        names.extend(points.last().map(|point| (point.1, name.as_str(), colour)));
     }
     names.sort_by_key(|name| name.0);
     let mut above = i32::MIN;
@@ -91,7 +127,7 @@ fn panel(area: &Area<'_>, left: i32, comparison: &Comparison) -> Drawn {
     Ok(())
 }
 
-/// The distance of marks, and their number above zero: at most ten, of which the last one is no less.
+/// Returns the distance of marks, and their number above zero: at most ten, of which the last one is no less.
 fn marks(most: f64) -> (f64, usize) {
     let most = most.max(1e-3);
     let decade = 10_f64.powf(most.log10().floor() - 1.0);
@@ -116,6 +152,13 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_ones() {
+        assert_eq!(median(&[3.0, 1.0, 2.0, 10.0]), 2.5);
+        assert_eq!(median(&[3.0]), 3.0);
+        assert!(median(&[]).is_nan());
+    }
 
     #[test]
     fn marks_reach_the_longest_time() {
