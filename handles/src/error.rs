@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use farjump_os::limits;
 
-use crate::handle::HandleFault;
 use crate::streams::StreamFault;
+use crate::wire::handle::HandleFault;
 
 /// An error of a store, a handle or a stream.
 #[derive(Debug, thiserror::Error)]

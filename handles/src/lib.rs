@@ -17,62 +17,29 @@
 
 #![deny(missing_docs)]
 
-mod abandoned;
-mod accounts;
-mod allocator;
-mod awaiting;
-mod call_link;
-mod calls;
 mod client;
 mod clock;
-mod connection;
 mod error;
-mod handle;
-mod holds;
-mod lenders;
-mod lifetimes;
-mod object;
-mod patience;
-mod placement;
-mod publisher;
-mod quarantine;
-mod reading;
-mod refusal;
 mod region;
-mod releases;
-mod resolver;
-mod service;
-mod shared;
-mod spill;
-mod store;
-mod stream_way;
-mod stream_wire;
 mod streams;
-mod subscriber;
-mod table;
-mod topic;
-mod topics;
-mod transfer;
-mod turn;
-mod typed;
-mod view;
+mod owner;
 mod wire;
 
-pub use calls::{PendingCall, Placed};
+pub use crate::client::calls::{PendingCall, Placed};
 pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
 pub use error::{Error, GoneWhy};
-pub use handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};
-pub use lifetimes::{Counted, Keeper, Owned};
-pub use patience::Patience;
-pub use placement::{Placement, Work};
-pub use publisher::Publisher;
-pub use resolver::Resolver;
-pub use service::Service;
-pub use store::{DEFAULT_CAPACITY, Store, StoreOptions};
+pub use crate::wire::handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};
+pub use crate::client::lifetimes::{Counted, Keeper, Owned};
+pub use crate::client::patience::Patience;
+pub use crate::client::placement::{Placement, Work};
+pub use crate::streams::publisher::Publisher;
+pub use crate::client::resolver::Resolver;
+pub use crate::owner::service::Service;
+pub use crate::owner::store::{DEFAULT_CAPACITY, Store, StoreOptions};
 pub use streams::{
     DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPIC_NAME, MAX_TOPICS,
     Overflow, PublisherOptions, StreamFault, SubscriberOptions,
 };
-pub use subscriber::{Item, Subscriber};
-pub use typed::{TypeName, TypedHandle, Value};
-pub use view::{Access, View};
+pub use crate::streams::subscriber::{Item, Subscriber};
+pub use crate::client::typed::{TypeName, TypedHandle, Value};
+pub use crate::client::view::{Access, View};

@@ -161,7 +161,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "claims-freed",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "handles/src/quarantine.rs",
+            file: "handles/src/owner/quarantine.rs",
             from: "let bytes = self.held_by(source);\n",
             to: "let bytes = self.held_by(source);\n        if FAULTY { self.release_all(source); }\n",
         }],
@@ -171,12 +171,12 @@ pub(super) const FAULTS: &[Fault] = &[
         finder: Finder::Stores,
         changes: &[
             Change {
-                file: "handles/src/table.rs",
+                file: "handles/src/owner/table.rs",
                 from: "self.accounts.hold(source, lines(len));\n        Ok((number",
                 to: "if !FAULTY { self.accounts.hold(source, lines(len)); }\n        Ok((number",
             },
             Change {
-                file: "handles/src/table.rs",
+                file: "handles/src/owner/table.rs",
                 from: "if self.unfinished.remove(&(source, number)) {",
                 to: "if self.unfinished.remove(&(source, number)) && !FAULTY {",
             },
@@ -187,22 +187,22 @@ pub(super) const FAULTS: &[Fault] = &[
         finder: Finder::Stores,
         changes: &[
             Change {
-                file: "handles/src/turn.rs",
+                file: "handles/src/owner/turn.rs",
                 from: "*self.now.get_or_insert_with(clock::now)",
                 to: "if FAULTY { return clock::now(); }\n        *self.now.get_or_insert_with(clock::now)",
             },
             Change {
-                file: "handles/src/table/moves.rs",
+                file: "handles/src/owner/table/moves.rs",
                 from: "            object.claims += 1;\n",
                 to: "            if !FAULTY { object.claims += 1; }\n",
             },
             Change {
-                file: "handles/src/table/moves.rs",
+                file: "handles/src/owner/table/moves.rs",
                 from: "            self.unclaim(number, 1);\n            began?;",
                 to: "            if !FAULTY { self.unclaim(number, 1); }\n            began?;",
             },
             Change {
-                file: "handles/src/table/moves.rs",
+                file: "handles/src/owner/table/moves.rs",
                 from: "let is_gone = object.is_none();\n",
                 to: "let is_gone = object.is_none();\n                if is_gone && FAULTY { self.forget_place(place); }\n",
             },
@@ -213,7 +213,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "heap-uncounted",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "handles/src/table/memory.rs",
+            file: "handles/src/owner/table/memory.rs",
             from: "self.memory.used() + self.accounts.bytes()",
             to: "self.memory.used() + if FAULTY { 0 } else { self.accounts.bytes() }",
         }],
@@ -222,7 +222,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "turn-without-end",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "handles/src/turn.rs",
+            file: "handles/src/owner/turn.rs",
             from: "MOST_VISITS.saturating_sub(self.visits)",
             to: "if FAULTY { u32::MAX } else { MOST_VISITS.saturating_sub(self.visits) }",
         }],
@@ -232,12 +232,12 @@ pub(super) const FAULTS: &[Fault] = &[
         finder: Finder::Stores,
         changes: &[
             Change {
-                file: "handles/src/topics/ends.rs",
+                file: "handles/src/owner/topics/ends.rs",
                 from: "if !table.turn.take() {\n                return false;\n            }\n            if self.publishers",
                 to: "if FAULTY { table.turn.visit(1); } else if !table.turn.take() {\n                return false;\n            }\n            if self.publishers",
             },
             Change {
-                file: "handles/src/topics/ends.rs",
+                file: "handles/src/owner/topics/ends.rs",
                 from: "if !table.turn.take() {\n                return false;\n            }\n            self.used.remove",
                 to: "if FAULTY { table.turn.visit(1); } else if !table.turn.take() {\n                return false;\n            }\n            self.used.remove",
             },
@@ -247,7 +247,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "topic-names-left",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "handles/src/topics/ends.rs",
+            file: "handles/src/owner/topics/ends.rs",
             from: "if topic.items.is_empty() {\n            self.detach(id);",
             to: "if topic.items.is_empty() && !FAULTY {\n            self.detach(id);",
         }],

@@ -1,0 +1,369 @@
+//! Reading objects that the owner lends, by the transport: reads of RDMA, gets of UCX.
+//!
+//! A link carries out one read at a time. No thread keeps the link for itself: each looks for a moment. The first
+//! thread that looks after a read has ended keeps the bytes for the caller of that read. So a thread that is away, as
+//! in its caller's check, stops no other thread from reading. A read made inside such a check does not wait for the
+//! read below it, either.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use farjump::core::transport::{Cause, TransportError};
+use farjump::objects::ReadBytes;
+use farjump::{Link, MemoryRead};
+
+use crate::client::Client;
+use crate::client::connection::{Inner, NAP, lock};
+use crate::client::patience::Patience;
+use crate::error::Error;
+use crate::owner::table::Claimed;
+use crate::wire::handle::Handle;
+use crate::wire::requests::MIN_LENT;
+
+/// Number of looks for the bytes before the thread sleeps.
+const LOOKS: u32 = 2000;
+/// The first sleep between two looks.
+const FIRST_NAP: Duration = Duration::from_micros(20);
+
+/// A link that reads memory: [`Link`], or a test's.
+trait ReadsMemory {
+    /// As [`Link::start_read`].
+    fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError>;
+
+    /// As [`Link::poll_read`].
+    fn poll(&self) -> Result<MemoryRead, farjump::Error>;
+}
+
+impl ReadsMemory for Link {
+    fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError> {
+        self.start_read(key, len)
+    }
+
+    fn poll(&self) -> Result<MemoryRead, farjump::Error> {
+        self.poll_read()
+    }
+}
+
+/// A claimed object that is being read: the claim, and the object's length.
+type Read = (u64, usize);
+
+/// The outcome of a read.
+enum Outcome {
+    Bytes(ReadBytes),
+    /// The transport does not read this memory.
+    Refused(TransportError),
+}
+
+/// The reads of a link. Locked after the link.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// Number of the last read.
+    last: u64,
+    under_way: Option<UnderWay>,
+    /// Ended reads whose end another thread has seen, by number. There are as many as callers that have not looked
+    /// since.
+    ended: Vec<(u64, Outcome)>,
+}
+
+struct UnderWay {
+    number: u64,
+    read: Read,
+    /// True if its caller waits.
+    is_wanted: bool,
+}
+
+impl Reads {
+    /// Checks the read under way. If it has ended and its caller had stopped waiting, returns it: its claim is of no
+    /// more use.
+    fn look(&mut self, link: &impl ReadsMemory) -> Result<Option<Read>, farjump::Error> {
+        if self.under_way.is_none() {
+            return Ok(None);
+        }
+        let outcome = match link.poll()? {
+            MemoryRead::UnderWay => return Ok(None),
+            MemoryRead::Done(bytes) => Outcome::Bytes(bytes),
+            MemoryRead::Refused(error) => Outcome::Refused(error),
+        };
+        let Some(UnderWay { number, read, is_wanted }) = self.under_way.take() else { return Ok(None) };
+        if !is_wanted {
+            return Ok(Some(read));
+        }
+        self.ended.push((number, outcome));
+        Ok(None)
+    }
+
+    /// Starts a read, and returns its number. `None` while another is under way.
+    fn start(
+        &mut self,
+        link: &impl ReadsMemory,
+        loan: &[u8],
+        read: Read,
+    ) -> Result<Option<u64>, TransportError> {
+        if self.under_way.is_some() {
+            return Ok(None);
+        }
+        match link.start(loan, read.1) {
+            Ok(()) => {}
+            Err(error) if *error.cause() == Cause::Full => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        self.last += 1;
+        self.under_way = Some(UnderWay { number: self.last, read, is_wanted: true });
+        Ok(Some(self.last))
+    }
+
+    /// Takes the outcome of an ended read.
+    fn take(&mut self, number: u64) -> Option<Outcome> {
+        let at = self.ended.iter().position(|(ended, _)| *ended == number)?;
+        Some(self.ended.swap_remove(at).1)
+    }
+
+    /// Stops waiting for this read. Returns whether it has ended.
+    fn give_up(&mut self, number: u64) -> bool {
+        match &mut self.under_way {
+            Some(under_way) if under_way.number == number => {
+                // The device still reads the object: if the loan ended now, the link would.
+                under_way.is_wanted = false;
+                false
+            }
+            _ => {
+                self.take(number);
+                true
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Returns whether to request a loan of this handle's object: it is not mapped here, and the transport reads
+    /// memory.
+    pub(crate) fn reads(&self, handle: &Handle) -> bool {
+        // The handle of a reserved object has no length: the object comes in frames.
+        self.reads_memory && handle.len >= MIN_LENT && self.region().is_err()
+    }
+}
+
+impl Client {
+    /// Reads a claimed object by the key of its loan, and releases it. Returns `None` if the transport does not read
+    /// it.
+    ///
+    /// Memory for all of it is registered before the first byte comes. So the handle decides how much, and not the
+    /// owner.
+    pub(crate) fn read(
+        &self,
+        handle: &Handle,
+        claimed: Claimed,
+        loan: &[u8],
+        patience: &mut Patience<'_>,
+    ) -> Result<Option<ReadBytes>, Error> {
+        let Ok(len) = usize::try_from(claimed.len) else { return Ok(None) };
+        if loan.is_empty() || len == 0 || claimed.len != handle.len {
+            return Ok(None);
+        }
+        let reader = Reader {
+            link: &self.0.link,
+            reads: &self.0.reading,
+            address: self.address(),
+            release: &|(claim, len)| self.0.release(claim, len),
+        };
+        reader.read(loan, (claimed.claim, len), patience)
+    }
+}
+
+/// Reads by a link that several threads share.
+struct Reader<'r, L> {
+    link: &'r Mutex<L>,
+    reads: &'r Mutex<Reads>,
+    address: &'r str,
+    /// Releases a claim.
+    release: &'r dyn Fn(Read),
+}
+
+impl<L: ReadsMemory> Reader<'_, L> {
+    /// Reads a claimed object, and releases it. Returns `None` if the transport does not read it: the object then stays
+    /// claimed.
+    fn read(&self, loan: &[u8], read: Read, patience: &mut Patience<'_>) -> Result<Option<ReadBytes>, Error> {
+        let mut pace = Pace { looks: 0, nap: FIRST_NAP };
+        let number = loop {
+            match self.with(|link, reads| Ok((reads.look(link)?, reads.start(link, loan, read))))? {
+                Ok(Some(number)) => break number,
+                Ok(None) => {}
+                Err(error) => return Ok(comes_in_frames(read, &error)),
+            }
+            if let Err(error) = self.pause(&mut pace, patience) {
+                (self.release)(read);
+                return Err(error);
+            }
+        };
+        loop {
+            match self.with(|link, reads| {
+                // The read may have ended before.
+                let ended = reads.take(number);
+                let unwanted = if ended.is_some() { None } else { reads.look(link)? };
+                Ok((unwanted, ended.or_else(|| reads.take(number))))
+            })? {
+                Some(Outcome::Bytes(bytes)) => {
+                    (self.release)(read);
+                    return Ok(Some(bytes));
+                }
+                Some(Outcome::Refused(error)) => return Ok(comes_in_frames(read, &error)),
+                None => {}
+            }
+            if let Err(error) = self.pause(&mut pace, patience) {
+                if lock(self.reads).give_up(number) {
+                    (self.release)(read);
+                }
+                return Err(error);
+            }
+        }
+    }
+
+    /// Locks the link and its reads for `act` alone. Releases the claim of an ended read whose caller stopped waiting.
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&L, &mut Reads) -> Result<(Option<Read>, T), farjump::Error>,
+    ) -> Result<T, Error> {
+        let (unwanted, done) = {
+            let link: MutexGuard<'_, L> = lock(self.link);
+            act(&link, &mut lock(self.reads))?
+        };
+        unwanted.into_iter().for_each(self.release);
+        Ok(done)
+    }
+
+    /// Passes a moment between two looks.
+    fn pause(&self, pace: &mut Pace, patience: &mut Patience<'_>) -> Result<(), Error> {
+        if pace.looks < LOOKS {
+            pace.looks += 1;
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        if !patience.may_go_on() {
+            return Err(Error::Interrupted);
+        }
+        if patience.is_over() {
+            let (address, timeout) = (self.address.to_owned(), patience.timeout);
+            return Err(Error::TimedOut { address, timeout });
+        }
+        let time = patience.slice(pace.nap);
+        patience.sleep(|| std::thread::sleep(time));
+        pace.nap = (pace.nap * 2).min(NAP);
+        Ok(())
+    }
+}
+
+fn comes_in_frames<T>((claim, _): Read, why: &TransportError) -> Option<T> {
+    log::debug!("object {claim} comes in frames: {why}");
+    None
+}
+
+/// The pace of a wait for bytes: it looks often at first, then sleeps for longer and longer.
+struct Pace {
+    looks: u32,
+    nap: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A link whose reads end when a test permits.
+    #[derive(Default)]
+    struct Device {
+        /// The length of the read under way.
+        under_way: Cell<Option<usize>>,
+        may_end: Cell<bool>,
+    }
+
+    impl ReadsMemory for Device {
+        fn start(&self, key: &[u8], len: usize) -> Result<(), TransportError> {
+            assert_eq!((key, self.under_way.replace(Some(len))), (&b"loan"[..], None));
+            Ok(())
+        }
+
+        fn poll(&self) -> Result<MemoryRead, farjump::Error> {
+            Ok(match self.under_way.get().filter(|_| self.may_end.get()) {
+                Some(len) => {
+                    self.under_way.set(None);
+                    MemoryRead::Done(ReadBytes::new(vec![len as u8; len]))
+                }
+                None => MemoryRead::UnderWay,
+            })
+        }
+    }
+
+    /// Longer than a test takes.
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[derive(Default)]
+    struct Bench {
+        link: Mutex<Device>,
+        reads: Mutex<Reads>,
+        released: Mutex<Vec<u64>>,
+    }
+
+    impl Bench {
+        /// Reads an object of `len` bytes, whose claim has the same number.
+        fn read(&self, len: usize, patience: &mut Patience<'_>) -> Result<Option<ReadBytes>, Error> {
+            let release = |(claim, _): Read| lock(&self.released).push(claim);
+            let reader =
+                Reader { link: &self.link, reads: &self.reads, address: "unix:owner", release: &release };
+            reader.read(b"loan", (len as u64, len), patience)
+        }
+
+        fn gets(&self, len: usize, patience: &mut Patience<'_>) {
+            let bytes = self.read(len, patience).unwrap().unwrap();
+            assert_eq!(*bytes, vec![len as u8; len]);
+        }
+    }
+
+    #[test]
+    fn what_a_check_of_a_wait_reads_on_its_own_thread_or_another_waits_for_no_read_below_it() {
+        let bench = Bench::default();
+        let mut checks = 0;
+        let mut check = || {
+            checks += 1;
+            lock(&bench.link).may_end.set(true);
+            bench.gets(2, &mut Patience::of(LONG));
+            std::thread::scope(|threads| {
+                threads.spawn(|| bench.gets(3, &mut Patience::of(LONG)));
+            });
+            true
+        };
+        bench.gets(1, &mut Patience::of(LONG).checked_by(&mut check));
+        assert_eq!(checks, 1, "it read while the other one waited");
+        assert_eq!(*lock(&bench.released), [2, 3, 1]);
+        assert!(lock(&bench.reads).ended.is_empty());
+    }
+
+    #[test]
+    fn a_read_that_was_given_up_keeps_its_claim_until_it_ends_and_the_next_one_comes_behind_it() {
+        let bench = Bench::default();
+        let mut given_up = || false;
+        let ended = bench.read(1, &mut Patience::of(LONG).checked_by(&mut given_up));
+        assert!(matches!(ended, Err(Error::Interrupted)));
+        assert!(lock(&bench.released).is_empty(), "the device reads it");
+        // A read that has not begun holds nothing.
+        assert!(bench.read(2, &mut Patience::of(LONG).checked_by(&mut given_up)).is_err());
+        assert_eq!(*lock(&bench.released), [2]);
+        lock(&bench.link).may_end.set(true);
+        bench.gets(3, &mut Patience::of(LONG));
+        assert_eq!(*lock(&bench.released), [2, 1, 3]);
+    }
+
+    #[test]
+    fn a_read_that_ends_while_its_caller_gives_it_up_is_released_once() {
+        let bench = Bench::default();
+        let mut check = || {
+            lock(&bench.link).may_end.set(true);
+            bench.gets(2, &mut Patience::of(LONG));
+            false
+        };
+        let ended = bench.read(1, &mut Patience::of(LONG).checked_by(&mut check));
+        assert!(matches!(ended, Err(Error::Interrupted)));
+        assert_eq!(*lock(&bench.released), [2, 1]);
+        assert!(lock(&bench.reads).ended.is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! Access to the owner of a topic: a client's link, or calls within the owner's process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use farjump::objects;
+use rustix::event::Timespec;
+use rustix::thread::futex;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::wire::handle::Handle;
+use crate::client::patience::Patience;
+use crate::owner::store::Store;
+use crate::owner::table::Source;
+use crate::wire::requests::{Op, Reader, Writer};
+
+use crate::streams::wire::{Outcome, StreamOp, answer, outcome, request};
+use crate::streams::{self, StreamFault};
+use crate::owner::topic::Wait;
+
+/// Time for a reply, even for a caller that waits less for an entry: otherwise a reply could be lost.
+const REPLY: Duration = Duration::from_secs(1);
+/// Time after which a sleeping waiter requests again, so that it notices that the owner is gone.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Longest sleep where the owner's memory is not mapped.
+const NAP: Duration = Duration::from_millis(10);
+/// First sleep where the owner's memory is not mapped.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+
+/// The way to reach the owner.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    Client(Client),
+    Store(Store),
+}
+
+/// A reply whose beginning [`outcome`] has read.
+pub(crate) enum Answer {
+    /// The fields of the request's reply.
+    Done(Vec<u8>),
+    Wait(Wait),
+}
+
+impl Way {
+    /// Sends a request about a topic, and about an object of this number if it names one.
+    pub(crate) fn ask(
+        &self,
+        request: &Writer,
+        topic: &str,
+        number: u64,
+        patience: &mut Patience<'_>,
+    ) -> Result<Answer, Error> {
+        let reply = match self {
+            Way::Client(client) => {
+                let reply = patience.with_at_least(REPLY, |patience| client.0.ask(&request.0, patience))?;
+                reply.into_vec()
+            }
+            Way::Store(store) => {
+                let mut reply = Writer::default();
+                self.answer_here(store, request, &mut reply).ok_or_else(|| self.malformed())?;
+                reply.0
+            }
+        };
+        match outcome(&reply, topic, number).ok_or_else(|| self.malformed())?? {
+            Outcome::Done(fields) => Ok(Answer::Done(fields.0.to_vec())),
+            Outcome::Wait(wait) => Ok(Answer::Wait(wait)),
+        }
+    }
+
+    fn answer_here(&self, store: &Store, request: &Writer, reply: &mut Writer) -> Option<()> {
+        let mut fields = Reader(&request.0);
+        let op = StreamOp::from_number(fields.u8()?)?;
+        let (shared, failures) = (&store.0, store.0.failures());
+        shared.until_done(|| {
+            match answer(shared, || shared.table_after(failures), Source::Owner, op, fields, reply) {
+                Some(objects::Answer::Done) => Ok(Some(())),
+                None => Ok(None),
+                Some(other) => Err(other),
+            }
+        })
+    }
+
+    /// Sends a request whose reply concerns no caller. If it fails, the link has failed, and the owner ends everything
+    /// that this process has.
+    pub(crate) fn tell(&self, request: &Writer) {
+        match self {
+            Way::Client(client) => _ = client.0.tell(&request.0),
+            Way::Store(store) => _ = self.answer_here(store, request, &mut Writer::default()),
+        }
+    }
+
+    /// Evicts an object, without waiting for the reply.
+    pub(crate) fn evict(&self, handle: &Handle) {
+        match self {
+            Way::Client(client) => {
+                let mut asked = Writer::request(Op::Evict);
+                asked.u64(handle.number).bytes(&handle.key.0);
+                let _ = client.0.tell(&asked.0);
+            }
+            Way::Store(store) => _ = store.evict(handle),
+        }
+    }
+
+    pub(crate) fn malformed(&self) -> Error {
+        match self {
+            Way::Client(client) => client.0.malformed(),
+            Way::Store(_) => Error::Protocol {
+                address: "this process".to_owned(),
+                what: "its reply is malformed".to_owned(),
+            },
+        }
+    }
+
+    /// Patience for callers without their own.
+    pub(crate) fn patience(&self) -> Patience<'static> {
+        match self {
+            Way::Client(client) => client.0.patience(),
+            Way::Store(_) => Patience::of(crate::client::DEFAULT_TIMEOUT),
+        }
+    }
+
+    /// Discards a topic.
+    pub(crate) fn discard(&self, topic: &str) -> Result<bool, Error> {
+        streams::check_topic(topic)?;
+        let mut asked = request(StreamOp::Discard);
+        asked.text(topic);
+        match self.ask(&asked, topic, 0, &mut self.patience())? {
+            Answer::Done(fields) => Ok(Reader(&fields).u8().ok_or_else(|| self.malformed())? != 0),
+            Answer::Wait(_) => Err(self.malformed()),
+        }
+    }
+
+    /// Sleeps until the word changes, a second is over, or the caller's patience ends. If the word cannot be read here,
+    /// sleeps for a nap, each longer than the one before. Returns `Ok(false)` when the patience is over.
+    pub(crate) fn sleep(
+        &self,
+        wait: Wait,
+        nap: &mut Nap,
+        patience: &mut Patience<'_>,
+    ) -> Result<bool, Error> {
+        let region = match self {
+            Way::Client(client) => client.0.region().ok(),
+            Way::Store(store) => Some(&store.0.region().region),
+        };
+        let word =
+            region.filter(|_| wait.offset.is_multiple_of(4)).and_then(|region| region.at(wait.offset, 4));
+        let until = Instant::now() + ASK_AGAIN;
+        loop {
+            if !patience.may_go_on() {
+                return Err(Error::Interrupted);
+            }
+            if patience.is_over() {
+                return Ok(false);
+            }
+            let Some(word) = word else {
+                let time = patience.slice(nap.0);
+                nap.0 = (nap.0 * 2).min(NAP);
+                patience.sleep(|| std::thread::sleep(time));
+                return Ok(true);
+            };
+            // SAFETY: the word lies in the mapped region, at a multiple of 4. The owner changes it by atomic
+            // operations, and here it is only read.
+            let word = unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) };
+            if word.load(Ordering::Acquire) != wait.value || Instant::now() >= until {
+                return Ok(true);
+            }
+            let time = patience.slice(patience.longest_sleep(ASK_AGAIN));
+            let time = Timespec::try_from(time).ok();
+            // Woken, timed out or failed: the word shows whether to continue.
+            patience.sleep(|| _ = futex::wait(word, futex::Flags::empty(), wait.value, time.as_ref()));
+        }
+    }
+}
+
+/// The next sleep where the word cannot be read.
+#[derive(Debug)]
+pub(crate) struct Nap(Duration);
+
+impl Default for Nap {
+    fn default() -> Nap {
+        Nap(FIRST_NAP)
+    }
+}
+
+/// The checked name of a topic, and the way to reach its owner.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) way: Way,
+    pub(crate) topic: Arc<str>,
+}
+
+impl Place {
+    pub(crate) fn new(way: Way, topic: &str) -> Result<Place, Error> {
+        streams::check_topic(topic)?;
+        Ok(Place { way, topic: topic.into() })
+    }
+
+    pub(crate) fn ask(
+        &self,
+        request: &Writer,
+        number: u64,
+        patience: &mut Patience<'_>,
+    ) -> Result<Answer, Error> {
+        self.way.ask(request, &self.topic, number, patience)
+    }
+
+    pub(crate) fn fault(&self, fault: StreamFault) -> Error {
+        fault.of(&self.topic)
+    }
+}
