@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use farjump_core::image::CodeId;
 use farjump_os::PerProcess;
 
-use crate::bundle::MAX_NAME;
+use crate::library::bundle::MAX_NAME;
 
 /// The entry made last.
 static LAST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());

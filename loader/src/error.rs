@@ -8,10 +8,10 @@ use farjump_core::image::{Machine, PlaceError, Platform};
 use farjump_core::{debug_in_words, worded};
 use farjump_os::limits;
 
-use crate::arena_layout;
-use crate::bundle::BundleError;
-use crate::manifest::ManifestError;
-use crate::signature::Shape;
+use crate::arena::layout as arena_layout;
+use crate::library::bundle::BundleError;
+use crate::library::manifest::ManifestError;
+use crate::library::signature::Shape;
 
 /// Failures in opening a library, calling its routines, and making or using an arena. For the causes of refused code,
 /// see [`crate::Refused`].

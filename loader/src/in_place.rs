@@ -15,12 +15,12 @@ use farjump_core::icache;
 use farjump_core::image::{CodeId, ImageView, Patches};
 
 use crate::address_map::Listing;
-use crate::bundle::is_name;
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::library::MainRoutine;
-use crate::refusal::{Refused, check_cpu};
+use crate::library::bundle::is_name;
 use crate::resolve::Resolver;
+use crate::resolve::refusal::{Refused, check_cpu};
 use crate::store::refusal;
 
 /// The facts about code that runs in place, from a copy of it. Holds no code.

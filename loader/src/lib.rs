@@ -19,43 +19,30 @@ compile_error!(
 
 pub mod address_map;
 pub mod arena;
-mod arena_layout;
 #[cfg(feature = "build")]
 pub mod builder;
-pub mod bundle;
-#[cfg(feature = "build")]
-mod carried_source;
 mod code_id;
 pub mod debugger;
 mod domain;
-mod dynamic_symbols;
-mod elf_file;
 mod error;
-mod file_contents;
-mod import_causes;
 pub mod in_place;
 #[cfg(feature = "build")]
 pub mod inspect;
 pub mod library;
-pub mod manifest;
-mod refusal;
 pub mod resolve;
-mod sealed;
 mod shared_library;
-mod signature;
 pub mod store;
-mod typed;
 
+pub use crate::library::manifest::{Manifest, ManifestError};
+pub use crate::library::signature::{Shape, Signature};
+pub use crate::library::typed::{TypedArgs, TypedFunction, TypedReply};
+pub use crate::resolve::import_causes::{ImportCause, MissingImports, Names, import_causes};
 pub use arena::{Arena, Block, Need};
 pub use code_id::{CodeHasher, code_id};
 pub use debugger::Symbols;
 pub use domain::{CodeKey, Domain};
 pub use error::{ArenaStep, Error, FileKind, OtherType, TypedPart};
-pub use import_causes::{ImportCause, MissingImports, Names, import_causes};
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage, PayloadRoutines};
-pub use manifest::{Manifest, ManifestError};
 pub use resolve::{Exports, Resolver};
-pub use signature::{Shape, Signature};
 pub use store::{Capacity, Compilation, Copied, Inserted, LinkedImage, Refused, Store, Usage};
-pub use typed::{TypedArgs, TypedFunction, TypedReply};

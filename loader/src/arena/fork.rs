@@ -12,7 +12,7 @@ use farjump_os::PerProcess;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::memory::{Mapping, Memory, address};
-use crate::arena_layout::GRANULE;
+use crate::arena::layout::GRANULE;
 
 /// The arenas that this process made.
 static ARENAS: PerProcess<Mutex<Vec<Weak<Memory>>>> = PerProcess::new();

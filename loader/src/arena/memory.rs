@@ -16,7 +16,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use super::TRAP;
 use super::free_list::{FreeList, LINE};
 use super::need::Need;
-use crate::arena_layout::{DISTANCE, GRANULE};
+use crate::arena::layout::{DISTANCE, GRANULE};
 use crate::error::{ArenaStep, Error};
 
 /// Value of the mark; in a forked child it reads 0, or [`COPIED`].

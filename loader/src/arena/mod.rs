@@ -11,6 +11,7 @@
 
 mod fork;
 mod free_list;
+pub(crate) mod layout;
 mod memory;
 mod need;
 

@@ -16,8 +16,8 @@ use super::objects::read;
 use super::reduce::reduce;
 use super::temp_folder::{self, Scratch};
 use super::{BuiltImage, Options, rust};
-use crate::bundle::Sizes;
 use crate::code_id;
+use crate::library::bundle::Sizes;
 
 /// Flags for C and C++, besides those of images. The passes of thin LTO leave to the target what depends on its CPU:
 /// vectors and unrolled loops. Full LTO and plain bitcode have them for the author's CPU.

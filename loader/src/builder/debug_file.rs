@@ -3,7 +3,7 @@
 use object::build::elf::Builder;
 use object::elf;
 
-use crate::bundle::NOT_PLACED;
+use crate::library::bundle::NOT_PLACED;
 
 /// A copy of a linked file without the parts for linkers, static and dynamic, which are most of a small one. `None`
 /// if they cannot be taken out: then the whole file will do.

@@ -16,11 +16,11 @@ use super::link_flags::link_flags;
 use super::objects::{Elf, LITTLE, read};
 use super::rules::Rules;
 use super::{Options, Scratch, run_tool, temp_folder};
-use crate::bundle::{self, Bundle};
-use crate::carried_source::SECTION;
-use crate::file_contents::IS_ARGS;
-use crate::import_causes::runtime_cause;
-use crate::signature;
+use crate::library::bundle::{self, Bundle};
+use crate::library::carried_source::SECTION;
+use crate::library::file_contents::IS_ARGS;
+use crate::library::signature;
+use crate::resolve::import_causes::runtime_cause;
 
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort it is never
 /// called.

@@ -12,8 +12,8 @@ use farjump_os::{limits, temporary};
 
 use super::error_parts::{BITCODE_ADVICE, BOUNDS, STACK, constructor_advice, list, missing_advice, place};
 pub use super::error_parts::{Pointee, Site};
-use crate::bundle::BundleError;
-use crate::import_causes::ImportCause;
+use crate::library::bundle::BundleError;
+use crate::resolve::import_causes::ImportCause;
 
 /// The reason why no ifunc library was built. Each text names the finding, its place, and the remedy.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use farjump_core::code::CodeError;
 use farjump_core::image::ImageError;
 
 use super::error::BuildError;
-use crate::import_causes::ImportCause;
+use crate::resolve::import_causes::ImportCause;
 
 /// The remedy if no driver writes bitcode.
 pub(super) const BITCODE_ADVICE: &str =

@@ -11,9 +11,9 @@ use object::read::elf::{SectionHeader, Sym};
 use super::error::{BuildError, Pointee};
 use super::objects::{Elf, LITTLE, section_name};
 use super::rules::{Relocation, Rules};
-use crate::bundle::{NOT_PLACED, Sizes};
-use crate::file_contents::COPY_ARGS;
-use crate::signature::Signature;
+use crate::library::bundle::{NOT_PLACED, Sizes};
+use crate::library::file_contents::COPY_ARGS;
+use crate::library::signature::Signature;
 
 /// The allowed sections at [`NOT_PLACED`] and above. Initialisers and thread-local storage lie there too, but are
 /// refused.

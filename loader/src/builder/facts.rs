@@ -7,7 +7,7 @@ use object::read::elf::{SectionHeader, Sym};
 use super::error::BuildError;
 use super::extract::{LinkedElf, malformed};
 use super::objects::{LITTLE, section_name, symbol_name};
-use crate::signature::{self, Signature};
+use crate::library::signature::{self, Signature};
 
 impl<'a> LinkedElf<'a> {
     /// Value of `NAME_payload_align`, which FARJUMP_PAYLOAD_ALIGN defines.

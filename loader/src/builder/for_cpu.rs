@@ -7,8 +7,8 @@ use super::error::BuildError;
 use super::image::{Goal, Image};
 use super::source::Source;
 use super::temp_folder::Scratch;
-use crate::carried_source::CarriedSource;
 use crate::library::LibraryImage;
+use crate::library::carried_source::CarriedSource;
 
 /// Builds an image for `cpu` from `source`, by the compilers, flags, name and supervisor of `options`. The other
 /// options have no effect.

@@ -17,8 +17,8 @@ use super::objects::{Inputs, Objects};
 use super::rules::{CodeModel, Rules};
 use super::temp_folder::Scratch;
 use super::{BuiltImage, Options, routines, wanted};
-use crate::bundle::Sizes;
 use crate::code_id;
+use crate::library::bundle::Sizes;
 
 /// The purpose of an image.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use super::error::{BuildError, Site};
 use super::objects::{Objects, Use};
-use crate::import_causes::{ImportCause, import_causes};
+use crate::resolve::import_causes::{ImportCause, import_causes};
 
 /// Adds the site to `error`, if it is found in the code and data that `name`_main reaches.
 pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> BuildError {

@@ -49,7 +49,7 @@ use std::path::PathBuf;
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Machine, Platform};
 
-pub use crate::carried_source::CarriedSource;
+pub use crate::library::carried_source::CarriedSource;
 use bitcode::Bitcode;
 pub use error::{BuildError, Pointee, Site};
 pub use for_cpu::build_for_cpu;
@@ -63,8 +63,8 @@ pub use supervisor::Supervisor;
 use temp_folder::Scratch;
 pub use trial::{try_compiler, try_linker};
 
-use crate::bundle::{Bundle, BundleImage, Sizes};
-use crate::file_contents::Carrier;
+use crate::library::bundle::{Bundle, BundleImage, Sizes};
+use crate::library::file_contents::Carrier;
 
 /// Inputs and settings of a build.
 #[derive(Clone, Debug, Default)]

@@ -12,8 +12,8 @@ use super::locate_symbol::locate;
 use super::objects::{Inputs, Objects};
 use super::own;
 use super::rules::Rules;
-use crate::bundle;
 use crate::error::Error;
+use crate::library::bundle;
 use crate::library::{Library, LibraryImage};
 
 /// Objects to be linked, and their CPU.

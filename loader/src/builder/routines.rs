@@ -9,7 +9,7 @@ use super::edit_symbols::{self, Table};
 use super::error::BuildError;
 use super::objects::{LITTLE, Linkable, Objects, read};
 use super::{Options, temp_folder};
-use crate::bundle;
+use crate::library::bundle;
 
 /// NAME: the chosen one, or the one in the output's file name.
 ///

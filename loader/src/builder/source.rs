@@ -15,7 +15,7 @@ use super::compile::{self, Kind};
 use super::compiler::Compiler;
 use super::error::BuildError;
 use super::{Options, run_tool, temp_folder};
-use crate::carried_source::section;
+use crate::library::carried_source::section;
 
 /// Most bytes of the section.
 const MAX_LEN: usize = 16 << 20;

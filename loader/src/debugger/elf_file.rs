@@ -5,7 +5,7 @@ use object::read::elf::{ElfFile64, SectionHeader, Sym};
 use object::read::{SectionIndex, SymbolIndex};
 use object::{LittleEndian, elf, pod};
 
-use crate::bundle::NOT_PLACED;
+use crate::library::bundle::NOT_PLACED;
 
 const LITTLE: LittleEndian = LittleEndian;
 

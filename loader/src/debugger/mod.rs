@@ -14,8 +14,8 @@ use farjump_core::image::CodeId;
 use object::LittleEndian;
 use object::read::elf::{ElfFile64, SectionHeader};
 
-use crate::bundle::SYMBOLS_SECTION;
 use crate::error::Error;
+use crate::library::bundle::SYMBOLS_SECTION;
 use crate::library::read_whole;
 
 /// The symbols of one image.

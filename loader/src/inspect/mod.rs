@@ -11,14 +11,14 @@ use farjump_core::code::{CodeError, CodeKind, CodeView};
 use farjump_core::image::{CodeId, ImageView};
 
 use crate::builder::source::Source;
-use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
 use crate::code_id;
-use crate::elf_file;
 use crate::error::FileKind;
-use crate::file_contents::Carrier;
-use crate::import_causes::import_causes;
-use crate::manifest::{Manifest, ManifestError};
-use crate::signature::Signature;
+use crate::library::bundle::{Bundle, BundleError, BundleImage, Sizes};
+use crate::library::file_contents::Carrier;
+use crate::library::manifest::{Manifest, ManifestError};
+use crate::library::signature::Signature;
+use crate::resolve::import_causes::import_causes;
+use crate::shared_library::elf_file;
 
 pub use symbols::{Symbols, symbols};
 

@@ -11,8 +11,8 @@ use object::LittleEndian;
 use object::read::elf::{ElfFile64, SectionHeader};
 
 use super::{InspectError, damaged, look_into};
-use crate::bundle::SYMBOLS_SECTION;
 use crate::code_id;
+use crate::library::bundle::SYMBOLS_SECTION;
 
 /// The symbols of one image.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::image::{check_alignments, manifest_of};
 use super::routines::{Init, MaxSizeRoutine, no_routine};
 use super::{Library, LibraryImage, Opened, PayloadRoutines};
-use crate::bundle::{self, BundleError};
 use crate::error::Error;
-use crate::manifest::Manifest;
+use crate::library::bundle::{self, BundleError};
+use crate::library::manifest::Manifest;
 
 impl Library {
     /// A library without a file, for calls of the function that the target has by this name: only the name travels (mode

@@ -8,10 +8,10 @@ use farjump_core::code::{CodeError, CodeKind, CodeView};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Platform};
 
-use crate::bundle::{self, ALIGN, Bundle, Sizes};
 use crate::code_id::code_id;
 use crate::error::Error;
-use crate::manifest::Manifest;
+use crate::library::bundle::{self, ALIGN, Bundle, Sizes};
+use crate::library::manifest::Manifest;
 
 /// One image of a library: the code for one platform, or its bitcode for one machine. A clone is another handle on the
 /// same bytes, and keeps no library open.

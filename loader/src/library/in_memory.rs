@@ -8,8 +8,8 @@ use farjump_core::image::ImageView;
 
 use super::read::check_contents;
 use super::{Library, LibraryImage, PayloadRoutines};
-use crate::bundle::{self, BundleError, Sizes};
 use crate::error::Error;
+use crate::library::bundle::{self, BundleError, Sizes};
 use crate::shared_library::Loaded;
 
 /// Stands for a path.

@@ -1,10 +1,17 @@
 //! Ifunc libraries, opened or loaded: the images that travel, and the routines that make payloads here.
 
+pub mod bundle;
+#[cfg(feature = "build")]
+pub(crate) mod carried_source;
+pub(crate) mod file_contents;
 mod fileless;
 mod image;
 mod in_memory;
+pub mod manifest;
 mod read;
 mod routines;
+pub(crate) mod signature;
+pub(crate) mod typed;
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -17,15 +24,15 @@ use farjump_core::code::CodeKind;
 use farjump_core::cpu::{Cpu, Forms};
 use farjump_core::image::{Machine, Platform};
 
-use crate::bundle::{self, Bundle, BundleError};
-#[cfg(feature = "build")]
-use crate::carried_source::CarriedSource;
 use crate::error::Error;
-use crate::file_contents::{Carrier, IS_ARGS};
-use crate::manifest::{Manifest, best_for};
-use crate::sealed::{check_complete, check_stack};
+use crate::library::bundle::{self, Bundle, BundleError};
+#[cfg(feature = "build")]
+use crate::library::carried_source::CarriedSource;
+use crate::library::file_contents::{Carrier, IS_ARGS};
+use crate::library::manifest::{Manifest, best_for};
+use crate::library::signature::Signature;
 use crate::shared_library::Loaded;
-use crate::signature::Signature;
+use crate::shared_library::sealed::{check_complete, check_stack};
 pub use image::LibraryImage;
 use image::{check_images, manifest_of};
 pub(crate) use read::read_whole;

@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-use crate::bundle::{self, Bundle, BundleError};
+use crate::library::bundle::{self, Bundle, BundleError};
 use farjump_core::image::Machine;
 
-use crate::elf_file::{self, HEAD_LEN, NoLibrary};
 use crate::error::{Error, FileKind};
+use crate::library::signature::{self, Signature};
 use crate::shared_library::Loaded;
-use crate::signature::{self, Signature};
+use crate::shared_library::elf_file::{self, HEAD_LEN, NoLibrary};
 
 /// Longest file that is opened, in bytes: code and debugging symbols are far shorter.
 pub(super) const MAX_FILE: u64 = 256 << 20;

@@ -2,7 +2,9 @@
 //! that the target's policy adds; last, libraries that an image wants and the target opens.
 
 mod exports;
+pub(crate) mod import_causes;
 mod libraries;
+pub(crate) mod refusal;
 
 use std::ffi::{OsStr, c_void};
 use std::sync::OnceLock;
@@ -11,8 +13,8 @@ use farjump_core::image::{ImageView, Import, is_soname};
 use libloading::os::unix;
 
 use crate::error::Error;
-use crate::import_causes::{MissingImports, import_causes};
-use crate::refusal::Refused;
+use crate::resolve::import_causes::{MissingImports, import_causes};
+use crate::resolve::refusal::Refused;
 use crate::shared_library::{Loaded, find};
 pub use exports::Exports;
 use libraries::{Allowed, Interposed, Wanted, exposed};

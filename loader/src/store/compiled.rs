@@ -10,8 +10,8 @@ use farjump_core::image::ImageView;
 use super::{Copied, Held, LinkedImage, Store, Usage, bad_image, name_of, no_room, place, unsupported};
 use crate::code_id::code_id;
 use crate::domain::Domain;
-use crate::refusal::{Refused, check_cpu};
 use crate::resolve::Resolver;
+use crate::resolve::refusal::{Refused, check_cpu};
 
 /// The compilation of an image from bitcode.
 #[derive(Clone, PartialEq, Eq, Debug)]

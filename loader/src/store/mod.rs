@@ -24,12 +24,12 @@ use farjump_os::cpu::detected;
 
 use crate::address_map::Listing;
 use crate::arena::{Arena, Block, Need};
-use crate::bundle::name_in;
 use crate::code_id::code_id;
 use crate::debugger::{Shown, Symbols};
 use crate::domain::{CodeKey, Domain};
 use crate::error::Error;
 use crate::library::MainRoutine;
+use crate::library::bundle::name_in;
 use crate::resolve::{Offer, Resolver};
 
 use self::ages::{Age, Ages};
@@ -38,8 +38,8 @@ pub use self::compiled::Compilation;
 pub use self::copied::Copied;
 use self::id_hash::IdHashes;
 pub use self::usage::Usage;
-pub use crate::refusal::Refused;
-use crate::refusal::check_cpu;
+pub use crate::resolve::refusal::Refused;
+use crate::resolve::refusal::check_cpu;
 
 /// A linked image, ready to be called.
 ///

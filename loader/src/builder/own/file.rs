@@ -15,7 +15,7 @@ use super::program::{Found, Program, malformed};
 use super::refused;
 use crate::builder::error::BuildError;
 use crate::builder::objects::LITTLE;
-use crate::bundle::NOT_PLACED;
+use crate::library::bundle::NOT_PLACED;
 
 /// Distance of the addresses of sections that are not placed.
 const APART: u64 = 1 << 24;

@@ -12,7 +12,7 @@ use super::refused;
 use super::shrink::Cuts;
 use crate::builder::error::BuildError;
 use crate::builder::objects::LITTLE;
-use crate::bundle::NOT_PLACED;
+use crate::library::bundle::NOT_PLACED;
 
 /// The longest section that the linker accepts, in bytes: all sections are shorter than the distance of the spans.
 const LONGEST: u64 = 1 << 27;

@@ -27,12 +27,12 @@ use libloading::os::unix;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
-#[cfg(feature = "build")]
-use crate::carried_source::CarriedSource;
 use crate::code_id;
-use crate::elf_file;
 #[cfg(feature = "build")]
-use crate::file_contents::Carrier;
+use crate::library::carried_source::CarriedSource;
+#[cfg(feature = "build")]
+use crate::library::file_contents::Carrier;
+use crate::shared_library::elf_file;
 use object::{Object, Role};
 pub(crate) use object::{check_complete, check_stack};
 use search::{Folders, absolute, expand, replace_origin};

@@ -3,8 +3,8 @@
 use object::read::elf::{ElfFile64, ProgramHeader, Sym};
 use object::{LittleEndian, elf};
 
-use crate::bundle;
-use crate::signature::{self, Signature};
+use crate::library::bundle;
+use crate::library::signature::{self, Signature};
 
 /// Suffixes of NAME in the symbols of routines, in listing order.
 const ROUTINES: [&str; 5] =

@@ -1,5 +1,9 @@
 //! A shared library in this process, and the symbols that it defines itself.
 
+pub(crate) mod elf_file;
+pub(crate) mod sealed;
+pub(crate) mod symbols;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, c_int, c_void};
 use std::fs::File;
@@ -13,9 +17,9 @@ use farjump_os::PerProcess;
 use libloading::os::unix;
 
 #[cfg(feature = "build")]
-use crate::carried_source::CarriedSource;
-use crate::dynamic_symbols::LoadedTables;
-use crate::sealed::{self, LibraryFile, said};
+use crate::library::carried_source::CarriedSource;
+use crate::shared_library::sealed::{self, LibraryFile, said};
+use crate::shared_library::symbols::LoadedTables;
 
 /// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So a library named
 /// in a policy does not offer all of libc with it.

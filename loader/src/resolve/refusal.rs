@@ -7,7 +7,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
 
 use crate::error::Error;
-use crate::import_causes::MissingImports;
+use crate::resolve::import_causes::MissingImports;
 
 /// The reason why code was not linked. The text is a whole sentence that names the ifunc, the refusal, its cause and a
 /// remedy. It travels to the source unchanged.

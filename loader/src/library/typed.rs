@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Error, OtherType, TypedPart};
 use crate::library::Library;
-use crate::signature::Shape;
+use crate::library::signature::Shape;
 
 /// Types of the arguments of a typed call: plain data without padding (`zerocopy::IntoBytes`), slices of it,
 /// and `str`. `()` stands for no arguments.
