@@ -9,35 +9,17 @@
     reason = "farjump.h says once, at its top, what all of its functions require of pointers"
 )]
 
-pub mod admin;
 pub mod bytes;
 pub(crate) mod catch;
-pub mod client;
-pub mod data;
-pub mod exports;
-pub mod group;
-pub mod handle;
 pub mod introspection;
 pub(crate) mod last_error;
 pub mod library;
-pub mod lifetimes;
 pub mod link;
-pub mod link_options;
-pub mod object_calls;
-pub mod pending;
-pub mod placement;
-pub mod publisher;
-pub mod resolver;
+mod objects;
 pub mod shared_options;
 pub mod status;
-pub mod store;
-pub mod subscriber;
+mod streams;
 pub mod target;
-pub mod target_call;
-pub mod target_limits;
-pub mod target_options;
-pub mod target_thread;
-pub mod view;
 
 #[cfg(test)]
 mod tests {

@@ -2,13 +2,13 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::api::admin::farjump_admin_t;
 use crate::api::catch::{guarded, object, path, text};
 use crate::api::last_error::Failure;
 use crate::api::shared_options::change;
 use crate::api::status::farjump_status_t::{self, *};
+use crate::api::target::admin::farjump_admin_t;
+use crate::api::target::options::{farjump_function_t, farjump_target_options_t, symbol};
 use crate::api::target::{farjump_target_t, usable};
-use crate::api::target_options::{farjump_function_t, farjump_target_options_t, symbol};
 
 /// Whether processes that may connect may also have targets load libraries while they run, whose symbols go
 /// before all other exports (farjump_admin_export_library(), `farjump export`). Default: no. A process

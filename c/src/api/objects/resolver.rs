@@ -5,13 +5,13 @@ use std::ffi::{c_char, c_void};
 use farjump_handles::Resolver;
 
 use crate::api::catch::{bytes, give, guarded, object, take, text, variable};
-use crate::api::client::farjump_client_t;
-use crate::api::handle::farjump_handle_t;
 use crate::api::library::farjump_library_t;
-use crate::api::object_calls::{farjump_outcomes_t, handles_in};
+use crate::api::objects::calls::{farjump_outcomes_t, handles_in};
+use crate::api::objects::client::farjump_client_t;
+use crate::api::objects::handle::farjump_handle_t;
+use crate::api::objects::view::farjump_view_t;
 use crate::api::shared_options::key_in;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::view::farjump_view_t;
 
 /// Clients for the owners of handles: one for each owner, made when the first handle of it is used. A client
 /// whose owner has ended is made anew. Any number of threads may use it at once.

@@ -3,11 +3,11 @@
 use farjump_handles::{Counted, Keeper, Owned};
 
 use crate::api::catch::{give, guarded, object, take, value, variable};
-use crate::api::client::{self, farjump_client_t};
-use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
+use crate::api::objects::client::{self, farjump_client_t};
+use crate::api::objects::handle::farjump_handle_t;
+use crate::api::objects::store::{self, farjump_store_t, tell};
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::store::{self, farjump_store_t, tell};
 
 /// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that
 /// it came by. Any number of threads may use it at once.

@@ -8,7 +8,7 @@ use farjump::Data;
 use crate::api::catch::{bytes, give, guarded, object, path, take, variable};
 use crate::api::shared_options::change;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target_options::{Args, farjump_target_options_t};
+use crate::api::target::options::{Args, farjump_target_options_t};
 
 /// Data that injected functions see as a `struct farjump_data` of farjump_ifunc.h. Any number of threads and
 /// targets may use it at once.

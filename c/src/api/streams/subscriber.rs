@@ -5,11 +5,11 @@ use std::ffi::{CString, c_char};
 use farjump_handles::{Error, Item, Patience, StreamFault, Subscriber, SubscriberOptions};
 
 use crate::api::catch::{c_text, duration, give, guarded, object, object_mut, take, text, value, variable};
-use crate::api::client::farjump_client_t;
-use crate::api::handle::farjump_handle_t;
+use crate::api::objects::client::farjump_client_t;
+use crate::api::objects::handle::farjump_handle_t;
+use crate::api::objects::store::farjump_store_t;
 use crate::api::shared_options::{change, set};
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::store::farjump_store_t;
 
 /// Choices for subscribers, each of which has a usable default. One thread changes them at a time. They are
 /// copied when a subscriber is made.

@@ -1,5 +1,9 @@
 //! Links: connections to targets.
 
+pub mod group;
+pub mod options;
+pub mod pending;
+
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -15,8 +19,8 @@ use crate::api::catch::{
 };
 use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
-use crate::api::link_options::farjump_link_options_t;
-use crate::api::pending::farjump_pending_t;
+use crate::api::link::options::farjump_link_options_t;
+use crate::api::link::pending::farjump_pending_t;
 use crate::api::shared_options::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
 use crate::api::status::farjump_status_t::{self, *};
 

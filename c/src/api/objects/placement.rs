@@ -7,11 +7,11 @@ use farjump_handles::{Placed, Placement};
 
 use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{bytes, fill, give, guarded, object, object_mut, take, text, variable};
-use crate::api::client::{both, farjump_client_t};
-use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
-use crate::api::object_calls::deliver;
+use crate::api::objects::calls::deliver;
+use crate::api::objects::client::{both, farjump_client_t};
+use crate::api::objects::handle::farjump_handle_t;
 use crate::api::status::farjump_status_t::{self, *};
 
 /// Chooses the places of functions, and learns from what they took. Keep one for a program. One thread uses it

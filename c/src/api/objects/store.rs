@@ -9,12 +9,12 @@ use farjump_handles::{Handle, Store, StoreOptions};
 use crate::api::catch::{
     bytes, c_text, duration, fill, give, guarded, object, path, place, take, text, variable,
 };
-use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
+use crate::api::objects::handle::farjump_handle_t;
+use crate::api::objects::view::farjump_view_t;
 use crate::api::shared_options::change;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target_options::farjump_target_options_t;
-use crate::api::view::farjump_view_t;
+use crate::api::target::options::farjump_target_options_t;
 
 /// Choices for stores, each of which has a usable default. One thread changes them at a time. They are copied
 /// when a store is opened.

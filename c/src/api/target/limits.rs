@@ -9,7 +9,7 @@ use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::shared_options::{change, farjump_mode_t, farjump_wait_policy_t, key_of, rights_of};
 use crate::api::status::farjump_status_t;
-use crate::api::target_options::farjump_target_options_t;
+use crate::api::target::options::farjump_target_options_t;
 
 /// Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. Default: all
 /// but FARJUMP_MODE_IN_PLACE.

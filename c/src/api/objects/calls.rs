@@ -7,10 +7,10 @@ use farjump_handles::{Error, Handle, Patience, PendingCall};
 
 use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{bytes, duration, give, guarded, object, object_mut, place, take, value, variable};
-use crate::api::client::{both, farjump_client_t};
-use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
+use crate::api::objects::client::{both, farjump_client_t};
+use crate::api::objects::handle::farjump_handle_t;
 use crate::api::status::farjump_status_t::{self, *};
 
 /// A call at an object that was started. It keeps the client that it came by. One thread uses it at a time.

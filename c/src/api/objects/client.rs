@@ -7,14 +7,14 @@ use farjump_handles::{Client, ClientBuilder, Handle, Patience};
 
 use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{bytes, c_text, duration, give, guarded, object, place, take, text, value, variable};
-use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
-use crate::api::object_calls::deliver;
+use crate::api::objects::calls::deliver;
+use crate::api::objects::handle::farjump_handle_t;
+use crate::api::objects::store::{tell, type_name};
+use crate::api::objects::view::farjump_view_t;
 use crate::api::shared_options::{change, key_in, set};
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::store::{tell, type_name};
-use crate::api::view::farjump_view_t;
 
 /// Choices for clients, each of which has a usable default. One thread changes them at a time. They are
 /// copied when a client connects.

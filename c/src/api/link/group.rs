@@ -5,8 +5,8 @@ use std::mem::ManuallyDrop;
 
 use crate::api::catch::{bytes, guarded, object, place};
 use crate::api::library::farjump_library_t;
+use crate::api::link::pending::farjump_pending_t;
 use crate::api::link::{farjump_link_t, usable};
-use crate::api::pending::farjump_pending_t;
 use crate::api::status::farjump_status_t::{self, *};
 
 /// As farjump_link_inject(), but wakes no sleeping target: farjump_group_finish() does that once for all calls before. Each

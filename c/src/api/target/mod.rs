@@ -1,5 +1,13 @@
 //! Targets: processes, or threads, that injected functions run in.
 
+pub mod admin;
+pub mod call;
+pub mod data;
+pub mod exports;
+pub mod limits;
+pub mod options;
+pub mod thread;
+
 use std::cell::{RefCell, RefMut};
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -13,7 +21,7 @@ use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
 use crate::api::shared_options::cause_of;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target_options::{destination_name, farjump_target_options_t};
+use crate::api::target::options::{destination_name, farjump_target_options_t};
 
 /// A process, or a thread of one, that injected functions run in. It listens at an address, and does nothing
 /// by itself. Call farjump_target_poll() in a loop of your own, or farjump_target_run(), or hand it to a

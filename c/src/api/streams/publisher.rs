@@ -7,12 +7,12 @@ use farjump_handles::{Error, Overflow, Patience, Publisher, PublisherOptions};
 use crate::api::catch::{
     bytes, c_text, duration, give, guarded, object, object_mut, take, text, value, variable,
 };
-use crate::api::client::farjump_client_t;
-use crate::api::handle::farjump_handle_t;
 use crate::api::last_error::Failure;
+use crate::api::objects::client::farjump_client_t;
+use crate::api::objects::handle::farjump_handle_t;
+use crate::api::objects::store::{farjump_store_t, tell, type_name};
 use crate::api::shared_options::{change, set};
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::store::{farjump_store_t, tell, type_name};
 
 /// What a publisher does when its topic is full.
 #[repr(C)]

@@ -1,0 +1,4 @@
+//! Publishers and subscribers.
+
+pub mod publisher;
+pub mod subscriber;
