@@ -4,23 +4,13 @@
 //! `awaited` and `event_loop` take outcomes. `docs/design/hosts.md` has the reasons.
 
 mod arguments;
-mod awaited;
-mod call;
+mod calls;
 mod errors;
-mod event_loop;
-mod handle;
 mod library;
 mod link;
 mod lock;
-mod pending;
-mod pendings;
-mod placement;
+mod objects;
 mod process;
-mod ready;
-mod sending;
-mod shared;
-mod store;
-mod stream;
 mod target;
 mod target_options;
 
@@ -31,17 +21,17 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<library::Library>()?;
     module.add_class::<link::Link>()?;
-    module.add_class::<pending::Pending>()?;
-    module.add_class::<pendings::Pendings>()?;
+    module.add_class::<crate::calls::pending::Pending>()?;
+    module.add_class::<crate::calls::pendings::Pendings>()?;
     module.add_class::<target::Target>()?;
-    module.add_function(wrap_pyfunction!(pendings::gather, module)?)?;
-    module.add_class::<handle::Handle>()?;
-    module.add_class::<store::Store>()?;
-    module.add_class::<placement::Placement>()?;
+    module.add_function(wrap_pyfunction!(crate::calls::pendings::gather, module)?)?;
+    module.add_class::<crate::objects::handle::Handle>()?;
+    module.add_class::<crate::objects::store::Store>()?;
+    module.add_class::<crate::objects::placement::Placement>()?;
     module.add_function(wrap_pyfunction!(library::link_library, module)?)?;
-    module.add_class::<stream::Publisher>()?;
-    module.add_class::<stream::Subscriber>()?;
-    module.add_class::<stream::Item>()?;
+    module.add_class::<crate::objects::stream::Publisher>()?;
+    module.add_class::<crate::objects::stream::Subscriber>()?;
+    module.add_class::<crate::objects::stream::Item>()?;
     module.add_function(wrap_pyfunction!(target::close_targets, module)?)?;
     module.add_function(wrap_pyfunction!(usable_memory, module)?)?;
     Ok(())

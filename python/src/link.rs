@@ -13,18 +13,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::arguments::Arguments;
-use crate::awaited::{Credit, Entry};
-use crate::call::Call;
+use crate::calls::awaited::{Credit, Entry};
+use crate::calls::call::Call;
+use crate::calls::event_loop::Bridge;
+use crate::calls::pending::{Pending, outcome};
+use crate::calls::pendings::{Pendings, send};
+use crate::calls::ready::ready;
+use crate::calls::sending::{Unsent, try_to_group};
+use crate::calls::shared::{Look, Shared, look};
 use crate::errors::{closed, exception, guarded, limit, raise};
-use crate::event_loop::Bridge;
-use crate::handle::Handle;
-use crate::pending::{Pending, outcome};
-use crate::pendings::{Pendings, send};
+use crate::objects::handle::Handle;
+use crate::objects::store::handle_exception;
 use crate::process::Process;
-use crate::ready::ready;
-use crate::sending::{Unsent, try_to_group};
-use crate::shared::{Look, Shared, look};
-use crate::store::handle_exception;
 
 /// Time between two checks for signals while a link is made.
 const CONNECT_TURN: Duration = Duration::from_millis(20);

@@ -14,8 +14,8 @@ use crate::arguments::Items;
 use crate::errors::{closed, exception, guarded, limit, raise};
 use crate::library::Library;
 use crate::lock::Lock;
+use crate::objects::store::handle_exception;
 use crate::process::Process;
-use crate::store::handle_exception;
 use crate::target_options::Choices;
 
 /// Longest time without a check for signals, in the thread that handles them. Also the longest age of statistics while

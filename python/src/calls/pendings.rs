@@ -11,14 +11,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 
-use crate::awaited::{Entry, Group, Looked, Part};
+use crate::calls::awaited::{Entry, Group, Looked, Part};
+use crate::calls::event_loop::Bridge;
+use crate::calls::pending::{LOOKS_BEFORE_LOOP, Pending, Seen};
+use crate::calls::ready::ready;
+use crate::calls::sending::{Unsent, grouped};
+use crate::calls::shared::Shared;
 use crate::errors::{exception, guarded, is_ours, limit};
-use crate::event_loop::Bridge;
 use crate::lock::Lock;
-use crate::pending::{LOOKS_BEFORE_LOOP, Pending, Seen};
-use crate::ready::ready;
-use crate::sending::{Unsent, grouped};
-use crate::shared::Shared;
 
 /// Several calls, in order. Waiting for them, or awaiting them, gives a list of their replies; iterating gives one reply
 /// after the other.

@@ -9,13 +9,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use crate::awaited::Entry;
-use crate::call::Results;
+use crate::calls::awaited::Entry;
+use crate::calls::call::Results;
+use crate::calls::event_loop::Bridge;
+use crate::calls::ready::ready;
+use crate::calls::shared::{Look, Shared, look};
 use crate::errors::{closed, exception, guarded, limit, raise};
-use crate::event_loop::Bridge;
 use crate::lock::Lock;
-use crate::ready::ready;
-use crate::shared::{Look, Shared, look};
 
 /// Number of looks for an outcome before the event loop takes over: a loop takes longer than a short call.
 pub(crate) const LOOKS_BEFORE_LOOP: u32 = 300;

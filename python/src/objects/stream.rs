@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 
 use crate::arguments::Arguments;
 use crate::errors::{closed, guarded, limit, raise};
-use crate::handle::Handle;
 use crate::lock::{Lock, Single};
+use crate::objects::handle::Handle;
+use crate::objects::store::{LARGE, REQUEST, patiently};
 use crate::process::Process;
-use crate::store::{LARGE, REQUEST, patiently};
 
 /// Returns the exception for an error of a stream.
 pub(crate) fn stream_exception(py: Python<'_>, error: &Error, fault: &StreamFault) -> PyErr {

@@ -12,10 +12,10 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::awaited::{Entry, Looked, MISSES, Progress, is_done};
+use crate::calls::awaited::{Entry, Looked, MISSES, Progress, is_done};
+use crate::calls::shared::{Held, Shared, Wake};
 use crate::errors::{exception, guarded};
 use crate::lock::Lock;
-use crate::shared::{Held, Shared, Wake};
 
 /// Longest time between two looks for outcomes without an event. These looks also find cancelled futures.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);

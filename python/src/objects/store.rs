@@ -12,10 +12,10 @@ use pyo3::types::PyMemoryView;
 
 use crate::arguments::{Arguments, Items};
 use crate::errors::{closed, exception, guarded, limit, raise};
-use crate::handle::Handle;
 use crate::lock::Lock;
+use crate::objects::handle::Handle;
+use crate::objects::stream::{Publisher, Subscriber, stream_exception};
 use crate::process::Process;
-use crate::stream::{Publisher, Subscriber, stream_exception};
 
 /// Length in bytes from which copies are made without the GIL.
 pub(crate) const LARGE: usize = 64 << 10;

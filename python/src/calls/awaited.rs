@@ -9,12 +9,12 @@ use farjump::{Error, Link};
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use crate::call::Results;
+use crate::calls::call::Results;
+use crate::calls::pending::{Pending, Seen};
+use crate::calls::pendings::{Pendings, SentSome};
+use crate::calls::sending::Unsent;
+use crate::calls::shared::Shared;
 use crate::errors::closed;
-use crate::pending::{Pending, Seen};
-use crate::pendings::{Pendings, SentSome};
-use crate::sending::Unsent;
-use crate::shared::Shared;
 
 /// Number of calls in a row without an outcome after which a look leaves the others for the next time. Outcomes come
 /// mostly in the order of the calls.

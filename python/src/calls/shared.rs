@@ -16,8 +16,8 @@ use farjump::{Awaited, Error, Link, Reply, WaitError};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::calls::event_loop::Known;
 use crate::errors::{closed, exception};
-use crate::event_loop::Known;
 use crate::lock::{Lead, Lock};
 use crate::process::Process;
 

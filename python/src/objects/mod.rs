@@ -1,0 +1,6 @@
+//! Stores, handles, placement and streams.
+
+pub(crate) mod handle;
+pub(crate) mod placement;
+pub(crate) mod store;
+pub(crate) mod stream;
