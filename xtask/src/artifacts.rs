@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::packages;
+use crate::fetch::packages;
 use crate::process::{Failed, Run};
-use crate::test_report::{last, shown_lines};
+use crate::test::report::{last, shown_lines};
 
 /// Files that cargo built, or found up to date.
 #[derive(Clone, Debug)]

@@ -6,37 +6,23 @@
 mod output;
 
 mod artifacts;
-mod card;
 mod checks;
 mod ci;
 mod coverage;
-mod debs;
 mod emulated;
 mod faults;
+mod fetch;
 mod figures;
 mod guard;
-mod install;
-mod languages;
-mod mpi;
-mod notices;
 mod package;
-mod packages;
-mod places;
 mod process;
 mod python;
 mod scratch;
-mod servers;
 mod step;
-mod suite;
 mod test;
-mod test_programs;
-mod test_report;
-mod tsan;
 mod ucx;
 mod view;
 mod vm;
-mod wheels;
-mod whole;
 mod workspace;
 
 use std::process::ExitCode;
@@ -110,13 +96,13 @@ enum Chore {
     ///
     /// The machines are namespaces and overlays on this one, which root may make. With a NAME, those whose name contains
     /// it. Those of users are part of `ci`.
-    Places(places::Options),
+    Places(crate::test::places::Options),
     /// Installs the C library with its headers, the files for pkg-config and CMake, and the program farjump.
     ///
     /// Builds them for release first. The C compiler links `libfarjump.so` from the archive that cargo makes,
     /// so that it gets its name and the versions of its symbols. Needs no privilege but to write to the
     /// prefix.
-    Install(install::Options),
+    Install(crate::package::install::Options),
     /// Builds the wheel of the Python package.
     ///
     /// Builds the extension module for release, by maturin and Zig, which pip installs into farjump's folder among the
@@ -158,8 +144,8 @@ fn run(chore: &Chore) -> Result<bool, process::Failed> {
         Chore::Faults(options) => faults::run(options, &interrupt),
         Chore::VmTest(options) => vm::run(options, &interrupt),
         Chore::Package => package::check(&interrupt).map(|()| true),
-        Chore::Places(options) => places::run(options, &interrupt),
-        Chore::Install(options) => install::run(options, &interrupt),
+        Chore::Places(options) => crate::test::places::run(options, &interrupt),
+        Chore::Install(options) => crate::package::install::run(options, &interrupt),
         Chore::Coverage(options) => coverage::run(options, &interrupt),
         Chore::Guard(options) if options.machine => vm::hot_path::run(options.record, &interrupt),
         Chore::Guard(options) => guard::run(options, &interrupt),

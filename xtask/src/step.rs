@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
+use crate::test::report::last;
 use crate::workspace::root;
 
 /// Limit for one command of cargo other than a suite of tests, with other steps beside it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::artifacts::Artifacts;
-use crate::packages;
+use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
 
 /// Limit for a build on a slow or busy machine.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::notices::name_and_version;
+use crate::package::notices::name_and_version;
 use crate::process::{Failed, Interrupt};
 use crate::step::Verdict;
 use crate::workspace::{Package, Workspace, crate_tree, root};

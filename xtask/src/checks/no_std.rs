@@ -8,11 +8,11 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::debs::Outcome;
 use crate::emulated;
-use crate::packages;
+use crate::fetch::debs::Outcome;
+use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
+use crate::test::report::last;
 use crate::workspace::{Workspace, crate_tree, root};
 
 /// Platforms without a system, each with the words of core's refusal if core refuses it. CI checks only the first.

@@ -11,10 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::packages;
+use crate::fetch::packages;
 use crate::process::{Ended, Failed, Interrupt, Run, cargo};
-use crate::test_programs::TestPrograms;
-use crate::test_report::{Tally, shown_lines};
+use crate::test::programs::TestPrograms;
+use crate::test::report::{Tally, shown_lines};
 use crate::view::View;
 use crate::workspace::{Workspace, root};
 
@@ -33,7 +33,7 @@ const BINDING: [&str; 5] = [
 /// The folders of packages whose units use UCX, or its absence.
 const PACKAGES: [&str; 6] = ["benches", "c", "cli", "farjump", "transports", "transports/ucx-sys"];
 /// Their tests, except those of the transports and of the program. Those run without UCX in one of the
-/// [places](crate::places). Unrelated tests run with all the others.
+/// [places](crate::test::places). Unrelated tests run with all the others.
 const TESTS: [&str; 6] = ["--lib", "--bins", "--test", "bindings", "--test", "ucx"];
 /// Arguments of the tests. The skipped ones are unit tests over fakes that repeat no line of UCX, and take long.
 const WORDS: [&str; 3] = ["--show-output", "--skip", "conformance::channels::"];

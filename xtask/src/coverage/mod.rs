@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::artifacts::Artifacts;
-use crate::packages;
+use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
+use crate::test::report::last;
 use crate::workspace::{Workspace, root};
 use left_out::LeftOut;
 use tools::Tools;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Lines;
+use crate::fetch::wheels::Set;
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
-use crate::wheels::Set;
+use crate::test::report::last;
 use crate::workspace::root;
 
 /// The tools for 64-bit x86. They must be as new as the compiler's LLVM.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::platform::{self, Platform};
 use super::tools::{Folders, Tools};
 use super::wrappers::Wrappers;
-use crate::debs::Outcome;
+use crate::fetch::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 use crate::workspace::{for_emulator, root};
 

@@ -16,12 +16,12 @@ use std::time::Instant;
 pub(crate) use self::cross::{Cross, platforms};
 use self::platform::Platform;
 pub(crate) use self::tools::Tools;
-use crate::debs::Outcome;
-use crate::packages;
+use crate::fetch::debs::Outcome;
+use crate::fetch::packages;
 use crate::process::{Ended, Failed, Interrupt, Run};
-use crate::suite::{counted, suite};
-use crate::test_programs::TestPrograms;
-use crate::test_report::{Tally, Took};
+use crate::test::programs::TestPrograms;
+use crate::test::report::{Tally, Took};
+use crate::test::suite::{counted, suite};
 use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};
 
 /// The folder of the tools, and of the files that they build.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::platform::Platform;
 use super::tools::{RUSTLIB, Tools};
-use crate::debs::failed;
+use crate::fetch::debs::failed;
 use crate::process::{Failed, Interrupt, Run};
 
 /// Limit for building one. It took a minute with both processors busy.

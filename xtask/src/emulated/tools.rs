@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::platform::{Packages, Platform, STANDARD_LIBRARY, StandardLibrary};
 use super::standard_library;
-use crate::debs::{self, Outcome, Store, failed};
-use crate::packages;
+use crate::fetch::debs::{self, Outcome, Store, failed};
+use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
 
 /// The compiler, and its sources.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::platform::Platform;
 use super::tools::{Folders, Tools};
-use crate::debs::failed;
+use crate::fetch::debs::failed;
 use crate::process::Failed;
 
 /// The names by which tests and builds call compilers, and the compilers.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::LIMIT;
+use crate::test::suite::LIMIT;
 use crate::workspace::{BUILDING, Workspace, root, tracked_files};
 use table::{FAULTS, FAULTY, Fault, Finder};
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::tests::{installed, interpreter, program, wheel};
-use crate::languages;
+use crate::fetch::wheels::{by_pip, kept};
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::suite;
-use crate::test_report::Tally;
-use crate::wheels::{by_pip, kept};
+use crate::test::languages;
+use crate::test::report::Tally;
+use crate::test::suite::suite;
 use crate::workspace::{Workspace, root};
 
 /// The name of all these tests in counts.

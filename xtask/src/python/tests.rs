@@ -9,13 +9,13 @@ use std::time::Duration;
 use farjump_tools::Tool;
 
 use super::wheel;
-use crate::languages;
-use crate::packages;
+use crate::fetch::packages;
+use crate::fetch::wheels::{Set, by_pip};
 use crate::process::{Failed, Interrupt, Run, variable};
-use crate::suite::suite;
-use crate::test_programs::TestPrograms;
-use crate::test_report::{Tally, last};
-use crate::wheels::{Set, by_pip};
+use crate::test::languages;
+use crate::test::programs::TestPrograms;
+use crate::test::report::{Tally, last};
+use crate::test::suite::suite;
 use crate::workspace::{Workspace, built_as_for_tests, root};
 
 /// The suite's name in counts.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::tests;
+use crate::fetch::wheels::Set;
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
-use crate::wheels::Set;
+use crate::test::report::last;
 use crate::workspace::{Workspace, root};
 
 /// Limit for a release build on a slow or busy machine.

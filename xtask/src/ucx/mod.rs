@@ -7,9 +7,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::process::{Failed, Interrupt, Run, variable};
-use crate::suite::suite;
-use crate::test_programs::TestPrograms;
-use crate::test_report::Tally;
+use crate::test::programs::TestPrograms;
+use crate::test::report::Tally;
+use crate::test::suite::suite;
 pub(crate) use wheels::Choice;
 use wheels::Wheel;
 

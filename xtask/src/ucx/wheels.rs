@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::fetch::wheels::Set;
 use crate::process::{Failed, Interrupt};
-use crate::wheels::Set;
 
 /// The package. Each wheel holds the libraries, headers and tools of a UCX below `libucx`.
 const PACKAGE: &str = "libucx-cu12";

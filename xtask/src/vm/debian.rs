@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::debs::{Outcome, Store};
+use crate::fetch::debs::{Outcome, Store};
 use crate::process::Failed;
 
 /// Packages of a machine, besides their dependencies. Debian 12's names.

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::debs::{self, Outcome, Store, failed};
+use crate::fetch::debs::{self, Outcome, Store, failed};
+use crate::fetch::whole;
 use crate::process::{Failed, Interrupt, Run};
-use crate::whole;
 
 /// The package of the sources, of Debian's newer release, and its file.
 const SOURCES: &str = "linux-source-6.12";
@@ -89,7 +89,7 @@ pub(super) fn kernel(folder: &Path, interrupt: &Interrupt) -> Result<Outcome<Pat
         return Ok(Outcome::Missing("apt has no mirror of Debian's".to_owned()));
     };
     for tool in ["make", "bc", "tar", "xz"] {
-        if !crate::packages::in_path(tool) {
+        if !crate::fetch::packages::in_path(tool) {
             return Ok(Outcome::Missing(format!("{tool} is not there")));
         }
     }

@@ -24,12 +24,12 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::debs::{Outcome, Store};
+use crate::fetch::debs::{Outcome, Store};
+use crate::fetch::packages;
 use crate::guard;
-use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::summarise;
-use crate::test_report::{Tally, Took};
+use crate::test::report::{Tally, Took};
+use crate::test::suite::summarise;
 use crate::workspace::{Workspace, built_as_for_tests, root};
 use debian::Kernel;
 use initramfs::Archive;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::fetch::wheels::{by_pip, kept};
 use crate::process::{Failed, Interrupt, Run};
-use crate::wheels::{by_pip, kept};
 
 /// The wheel, as pip takes it: exactly these bytes.
 const WHEEL: &str =

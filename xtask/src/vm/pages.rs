@@ -14,12 +14,12 @@ use super::machine::{Hardware, Machine, Shown};
 use super::table::Command;
 use super::{INIT, again, booted, counted, limit, long_pages};
 use crate::artifacts::Artifacts;
-use crate::debs::{self, Outcome, Store};
 use crate::emulated::{self, Cross, Tools};
-use crate::packages;
+use crate::fetch::debs::{self, Outcome, Store};
+use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_programs::TestPrograms;
-use crate::test_report::{Tally, Took};
+use crate::test::programs::TestPrograms;
+use crate::test::report::{Tally, Took};
 use crate::workspace::{BUILDING, Workspace, built_as_for_tests};
 
 /// The machines' name in counts, and the filter for them.

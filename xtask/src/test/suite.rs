@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::packages::{self, Lacking};
+use crate::fetch::packages::{self, Lacking};
 use crate::process::{Failed, Run};
-use crate::test_report::{Tally, announced, shown_lines};
+use crate::test::report::{Tally, announced, shown_lines};
 
 /// Limit for running one suite. It counts from the first test program on; tests have limits of their own, far below
 /// this.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 use crate::artifacts::Artifacts;
-use crate::packages;
+use crate::fetch::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::LIMIT;
 use crate::workspace::root;

@@ -1,12 +1,12 @@
 //! The page about targets on cards, tested with programs for aarch64 in the emulator. They are installed as the page
 //! says, and serve in a network of their own.
 
-use crate::debs::Outcome;
 use crate::emulated::{self, Cross, Tools};
-use crate::install;
+use crate::fetch::debs::Outcome;
+use crate::package::install;
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::suite;
-use crate::test_report::Tally;
+use crate::test::report::Tally;
+use crate::test::suite::suite;
 use crate::workspace::{BUILDING, Workspace, root};
 
 /// The test's name in counts, and the filter for it.

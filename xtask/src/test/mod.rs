@@ -1,19 +1,28 @@
 //! `cargo xtask test`: all tests, counted.
 
+pub(crate) mod card;
+pub(crate) mod languages;
+pub(crate) mod mpi;
+pub(crate) mod places;
+pub(crate) mod programs;
+pub(crate) mod report;
+pub(crate) mod suite;
+pub(crate) mod tsan;
+
 use std::env;
 
-use crate::card;
 use crate::emulated;
-use crate::mpi;
-use crate::packages;
+use crate::fetch::packages;
+use crate::fetch::servers;
 use crate::process::{Failed, Interrupt, Run};
 use crate::python;
-use crate::servers;
 use crate::step::Verdict;
-use crate::suite::{self, charge, suite, summarise};
-use crate::test_programs::{EVERY_TEST, TestPrograms};
-use crate::test_report::Tally;
-use crate::tsan;
+use crate::test::card;
+use crate::test::mpi;
+use crate::test::programs::{EVERY_TEST, TestPrograms};
+use crate::test::report::Tally;
+use crate::test::suite::{self, charge, suite, summarise};
+use crate::test::tsan;
 use crate::ucx;
 use crate::vm;
 use crate::workspace::{Workspace, root};

@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::fetch::whole;
 use crate::process::{Failed, Interrupt, Run};
-use crate::test_report::last;
-use crate::whole;
+use crate::test::report::last;
 
 /// Wheels that are installed together, pinned by their hashes.
 pub(crate) struct Set<'a> {

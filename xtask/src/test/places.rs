@@ -11,9 +11,9 @@ use farjump_tools::fakes::{Fakes, which};
 
 use crate::checks::without_ucx;
 use crate::process::{Failed, Interrupt, variable};
-use crate::suite::suite;
-use crate::test_programs::TestPrograms;
-use crate::test_report::Tally;
+use crate::test::programs::TestPrograms;
+use crate::test::report::Tally;
+use crate::test::suite::suite;
 use crate::view::{USER, View};
 use crate::workspace::{Workspace, root};
 

@@ -4,6 +4,9 @@
 //! find each other as they would in a registry. Dependencies are not compiled again: the build uses the folder of the
 //! tests, and their lock file. The program from that build then has to work away from the repository.
 
+pub(crate) mod install;
+pub(crate) mod notices;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

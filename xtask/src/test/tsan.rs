@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::process::{Failed, Interrupt, Run, variable};
-use crate::suite::{LIMIT, suite};
-use crate::test_report::{Tally, Took};
+use crate::test::report::{Tally, Took};
+use crate::test::suite::{LIMIT, suite};
 use crate::workspace::{Workspace, root};
 
 /// The suite's name in counts.

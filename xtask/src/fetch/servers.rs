@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::debs::{self, Outcome, Store};
-use crate::packages;
+use crate::fetch::debs::{self, Outcome, Store};
+use crate::fetch::packages;
+use crate::fetch::wheels::Set;
 use crate::process::{Failed, Interrupt};
-use crate::wheels::Set;
 
 /// One of Debian's releases.
 struct Release {

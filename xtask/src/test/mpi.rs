@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use farjump_tools::Tool;
 
-use crate::packages::{self, OF_MPI, OF_MPICH, OF_OPEN_MPI};
+use crate::fetch::packages::{self, OF_MPI, OF_MPICH, OF_OPEN_MPI};
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::suite;
-use crate::test_report::Tally;
+use crate::test::report::Tally;
+use crate::test::suite::suite;
 use crate::workspace::root;
 
 /// The suite's name in counts.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::artifacts::Artifacts;
 use crate::emulated::{self, Cross, Tools};
-use crate::notices;
+use crate::package::notices;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::{BUILDING, Workspace, built_as_for_tests, root};

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use crate::fetch::wheels::Set;
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::suite;
-use crate::test_programs::TestPrograms;
-use crate::test_report::Tally;
-use crate::wheels::Set;
+use crate::test::programs::TestPrograms;
+use crate::test::report::Tally;
+use crate::test::suite::suite;
 
 /// Zig, and Numba with its dependencies, for CPython 3.11 on 64-bit x86.
 const WHEELS: Set<'_> = Set {

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::packages;
+use crate::fetch::packages;
+use crate::fetch::whole;
 use crate::process::{Failed, Interrupt, Run};
-use crate::whole;
 
 /// The keys of Debian's releases.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
