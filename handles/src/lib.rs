@@ -25,21 +25,21 @@ mod streams;
 mod owner;
 mod wire;
 
-pub use crate::client::calls::{PendingCall, Placed};
+pub use client::calls::{PendingCall, Placed};
 pub use client::{Client, ClientBuilder, DEFAULT_TIMEOUT};
 pub use error::{Error, GoneWhy};
-pub use crate::wire::handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};
-pub use crate::client::lifetimes::{Counted, Keeper, Owned};
-pub use crate::client::patience::Patience;
-pub use crate::client::placement::{Placement, Work};
-pub use crate::streams::publisher::Publisher;
-pub use crate::client::resolver::Resolver;
-pub use crate::owner::service::Service;
-pub use crate::owner::store::{DEFAULT_CAPACITY, Store, StoreOptions};
+pub use wire::handle::{Handle, HandleFault, MAX_ADDRESS, MAX_ADDRESSES, MAX_HANDLE, MAX_TYPE_NAME};
+pub use client::lifetimes::{Counted, Keeper, Owned};
+pub use client::patience::Patience;
+pub use client::placement::{Placement, Work};
+pub use streams::publisher::Publisher;
+pub use client::resolver::Resolver;
+pub use owner::service::Service;
+pub use owner::store::{DEFAULT_CAPACITY, Store, StoreOptions};
 pub use streams::{
     DEFAULT_TOPIC_CAPACITY, MAX_MEMBERS, MAX_STREAM_HANDLE, MAX_TOPIC_CAPACITY, MAX_TOPIC_NAME, MAX_TOPICS,
     Overflow, PublisherOptions, StreamFault, SubscriberOptions,
 };
-pub use crate::streams::subscriber::{Item, Subscriber};
-pub use crate::client::typed::{TypeName, TypedHandle, Value};
-pub use crate::client::view::{Access, View};
+pub use streams::subscriber::{Item, Subscriber};
+pub use client::typed::{TypeName, TypedHandle, Value};
+pub use client::view::{Access, View};

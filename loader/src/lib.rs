@@ -33,10 +33,10 @@ pub mod resolve;
 mod shared_library;
 pub mod store;
 
-pub use crate::library::manifest::{Manifest, ManifestError};
-pub use crate::library::signature::{Shape, Signature};
-pub use crate::library::typed::{TypedArgs, TypedFunction, TypedReply};
-pub use crate::resolve::import_causes::{ImportCause, MissingImports, Names, import_causes};
+pub use library::manifest::{Manifest, ManifestError};
+pub use library::signature::{Shape, Signature};
+pub use library::typed::{TypedArgs, TypedFunction, TypedReply};
+pub use resolve::import_causes::{ImportCause, MissingImports, Names, import_causes};
 pub use arena::{Arena, Block, Need};
 pub use code_id::{CodeHasher, code_id};
 pub use debugger::Symbols;

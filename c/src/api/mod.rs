@@ -15,10 +15,10 @@ pub mod introspection;
 pub(crate) mod last_error;
 pub mod library;
 pub mod link;
-mod objects;
+pub mod objects;
 pub mod shared_options;
 pub mod status;
-mod streams;
+pub mod streams;
 pub mod target;
 
 #[cfg(test)]
@@ -30,31 +30,31 @@ mod tests {
         fn shared<T: Send + Sync>() {}
         fn moved<T: Send>() {}
         shared::<library::farjump_library_t>();
-        shared::<link_options::farjump_link_options_t>();
-        shared::<target_options::farjump_target_options_t>();
-        shared::<target_thread::farjump_stopper_t>();
-        shared::<admin::farjump_admin_t>();
+        shared::<link::options::farjump_link_options_t>();
+        shared::<target::options::farjump_target_options_t>();
+        shared::<target::thread::farjump_stopper_t>();
+        shared::<target::admin::farjump_admin_t>();
         shared::<bytes::farjump_bytes_t>();
-        shared::<data::farjump_data_t>();
-        shared::<handle::farjump_handle_t>();
-        shared::<store::farjump_store_t>();
-        shared::<client::farjump_client_t>();
-        shared::<view::farjump_view_t>();
-        shared::<object_calls::farjump_outcomes_t>();
-        shared::<resolver::farjump_resolver_t>();
-        shared::<lifetimes::farjump_owned_t>();
-        shared::<lifetimes::farjump_counted_t>();
-        shared::<subscriber::farjump_item_t>();
-        shared::<publisher::farjump_publisher_t>();
-        shared::<subscriber::farjump_subscriber_t>();
-        moved::<object_calls::farjump_object_call_t>();
-        moved::<placement::farjump_placement_t>();
-        moved::<publisher::farjump_publisher_options_t>();
-        moved::<subscriber::farjump_subscriber_options_t>();
-        moved::<store::farjump_store_options_t>();
-        moved::<client::farjump_client_options_t>();
+        shared::<target::data::farjump_data_t>();
+        shared::<objects::handle::farjump_handle_t>();
+        shared::<objects::store::farjump_store_t>();
+        shared::<objects::client::farjump_client_t>();
+        shared::<objects::view::farjump_view_t>();
+        shared::<objects::calls::farjump_outcomes_t>();
+        shared::<objects::resolver::farjump_resolver_t>();
+        shared::<objects::lifetimes::farjump_owned_t>();
+        shared::<objects::lifetimes::farjump_counted_t>();
+        shared::<streams::subscriber::farjump_item_t>();
+        shared::<streams::publisher::farjump_publisher_t>();
+        shared::<streams::subscriber::farjump_subscriber_t>();
+        moved::<objects::calls::farjump_object_call_t>();
+        moved::<objects::placement::farjump_placement_t>();
+        moved::<streams::publisher::farjump_publisher_options_t>();
+        moved::<streams::subscriber::farjump_subscriber_options_t>();
+        moved::<objects::store::farjump_store_options_t>();
+        moved::<objects::client::farjump_client_options_t>();
         moved::<link::farjump_link_t>();
         moved::<target::farjump_target_t>();
-        moved::<target_thread::farjump_target_thread_t>();
+        moved::<target::thread::farjump_target_thread_t>();
     }
 }

@@ -1,6 +1,6 @@
 //! A target whose store waits for its file: the target serves other sources, and may sleep.
 
-#[path = "../../../tests/support/polled.rs"]
+#[path = "../../../../tests/support/polled.rs"]
 mod polled;
 
 use std::path::Path;
