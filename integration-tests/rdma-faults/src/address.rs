@@ -1,4 +1,4 @@
-//! The address of verbs, read and written from its description (`transports/src/verbs/address.rs`),
+//! The address of verbs, read and written from its description (`transports/src/verbs/device/address.rs`),
 //! so that code outside farjump can change it on its way.
 
 use farjump_core::transport::Address;

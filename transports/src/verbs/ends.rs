@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use farjump_core::transport::{Cause, Operation};
 
-use super::address::{Backend, EndpointAddress, Offer};
+use crate::verbs::device::address::{Backend, EndpointAddress, Offer};
 use super::device::Device;
 use super::options::Options;
 use super::queue::Queue;
-use super::towards::{best_pair, in_other_networks};
+use crate::verbs::device::towards::{best_pair, in_other_networks};
 
 /// An unconnected endpoint of a backend.
 pub(super) trait End: Sized {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::param::page_size;
 
-use super::domain::Domain;
+use crate::verbs::device::domain::Domain;
 use super::error::{exhausted, last_error};
 use crate::fork::{self, Inherited, Listed};
 use crate::region_len;

@@ -4,36 +4,26 @@
 //! `verbs-send`, which sends each frame as a message. [`Options`] lists the choices.
 //! `docs/design/verbs.md` has the decisions and reasons.
 
-mod address;
 mod completions;
 mod counters;
 mod device;
-mod domain;
 mod ends;
 mod error;
-mod events;
 #[cfg(test)]
 mod fake;
-mod interfaces;
 mod memory;
-mod open_device;
 mod options;
-mod pair;
-mod port;
-mod port_report;
 mod queue;
 mod reads;
 pub mod send;
 mod send_slots;
-mod sysfs;
-mod towards;
 pub mod write;
 
 pub use counters::{Counts, counts};
 pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
-pub use port_report::{PortReport, PortUse, ports};
+pub use crate::verbs::device::port_report::{PortReport, PortUse, ports};
 pub use send::Send;
-pub use sysfs::{GidInfo, NodeError, PortInfo};
+pub use crate::verbs::device::sysfs::{GidInfo, NodeError, PortInfo};
 pub use write::Write;
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use farjump_core::transport::{Cause, Lender, Loan, Operation, ReadBytes, TransportError};
 
-use super::domain::Domain;
+use crate::verbs::device::domain::Domain;
 use super::memory::{Memory, Registration, Use};
 use super::queue::Queue;
 use crate::read_memory::{ReadMemory, SpareMemory};

@@ -12,7 +12,7 @@ use farjump_rdma_sys::{
     IBV_TRANSPORT_IWARP, ibv_ah_attr,
 };
 
-use super::address::{Backend, EndpointAddress, Offer};
+use crate::verbs::device::address::{Backend, EndpointAddress, Offer};
 use super::fake::{Fake, FakePort, asked_of, ended, preparations};
 use super::write::Write;
 use super::*;

@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use farjump_rdma_sys::*;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::interfaces::Interfaces;
-use super::sysfs::System;
+use crate::verbs::device::interfaces::Interfaces;
+use crate::verbs::device::sysfs::System;
 pub(in crate::verbs) use queues::{asked_of, ended, preparations};
 
 /// A port of a fake device.

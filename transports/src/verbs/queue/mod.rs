@@ -13,15 +13,15 @@ use farjump_core::transport::{Cause, REGION_UNIT};
 use farjump_rdma_sys::{IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE, ibv_qp, ibv_wr_opcode};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::address::{BITS, EndpointAddress, RemoteRegion};
+use crate::verbs::device::address::{BITS, EndpointAddress, RemoteRegion};
 use super::completions::{BATCH, Batch, Completions, failure};
 use super::counters::Counter;
 use super::device::Device;
-use super::domain::Domain;
+use crate::verbs::device::domain::Domain;
 use super::error::{exhausted, last_error};
-use super::events::Since;
+use crate::verbs::device::events::Since;
 use super::memory::{Memory, Use};
-use super::pair::{self, Capacities, Change, DEPTH};
+use crate::verbs::device::pair::{self, Capacities, Change, DEPTH};
 use super::send_slots::SendSlots;
 
 /// Requests posted at a time.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{ibv_post_recv, ibv_recv_wr, ibv_sge};
 
-use crate::verbs::domain::Domain;
+use crate::verbs::device::domain::Domain;
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::queue::Queue;
 

@@ -20,9 +20,9 @@ use farjump_core::transport::{
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
 use crate::verbs::Chosen;
-use crate::verbs::address::{Backend, EndpointAddress};
+use crate::verbs::device::address::{Backend, EndpointAddress};
 use crate::verbs::device::Device;
-use crate::verbs::domain::Domain;
+use crate::verbs::device::domain::Domain;
 use crate::verbs::ends::{End, Ends};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;

@@ -20,9 +20,9 @@ use farjump_core::transport::{
 
 use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
-use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
+use crate::verbs::device::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
-use crate::verbs::domain::Domain;
+use crate::verbs::device::domain::Domain;
 use crate::verbs::ends::{End, Ends};
 use crate::verbs::memory::{Memory, Use};
 use crate::verbs::options::Options;

@@ -3,7 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::verbs::address::Offer;
+use crate::verbs::device::address::Offer;
 use crate::verbs::fake::Fake;
 use crate::verbs::until;
 

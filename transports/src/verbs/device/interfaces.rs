@@ -5,15 +5,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::{io, ptr};
 
-use super::options::address_of;
+use crate::verbs::options::address_of;
 
 /// The interfaces of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Interfaces {
+pub(in crate::verbs) struct Interfaces {
     /// Indices and names.
-    pub(super) there: Vec<(u32, String)>,
+    pub(in crate::verbs) there: Vec<(u32, String)>,
     /// The addresses of all interfaces.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(in crate::verbs) addresses: Vec<IpAddr>,
 }
 
 impl Interfaces {
@@ -21,7 +21,7 @@ impl Interfaces {
     ///
     /// # Errors
     /// The system's, if it does not list the interfaces.
-    pub(super) fn own() -> io::Result<Interfaces> {
+    pub(in crate::verbs) fn own() -> io::Result<Interfaces> {
         let mut interfaces = Interfaces::default();
         let mut first = ptr::null_mut();
         // SAFETY: the output is valid.
@@ -53,7 +53,7 @@ impl Interfaces {
     /// it, with this name. Indices of two namespaces may be equal, and names too. So the address decides, which a GID
     /// has from its interface. A link-local GID is made from the hardware's address, which need not be among the
     /// interface's addresses.
-    pub(super) fn lack(&self, gid: [u8; 16], index: u32, name: Option<&str>) -> bool {
+    pub(in crate::verbs) fn lack(&self, gid: [u8; 16], index: u32, name: Option<&str>) -> bool {
         if index == 0 {
             return false;
         }
@@ -88,7 +88,7 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 }
 
 /// The address from which the system would send to `peer`, by its routes. Sends nothing. `None` without a route.
-pub(super) fn source_towards(peer: IpAddr) -> Option<IpAddr> {
+pub(in crate::verbs) fn source_towards(peer: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match peer {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

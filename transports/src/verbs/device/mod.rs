@@ -1,5 +1,16 @@
 //! An open device, and one port of it.
 
+pub(super) mod address;
+pub(super) mod domain;
+pub(super) mod events;
+pub(super) mod interfaces;
+pub(super) mod open;
+pub(super) mod pair;
+pub(super) mod port;
+pub(super) mod port_report;
+pub(super) mod sysfs;
+pub(super) mod towards;
+
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
@@ -13,11 +24,11 @@ use farjump_rdma_sys::{
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::error::{exhausted, last_error};
-use super::events::{Events, Since};
-use super::open_device::{self, Found};
+use crate::verbs::device::events::{Events, Since};
+use crate::verbs::device::open::{self, Found};
 use super::options::{Gid, Options};
-use super::pair::{Capacities, DEPTH, places_in_order};
-use super::port::{self, Port};
+use crate::verbs::device::pair::{Capacities, DEPTH, places_in_order};
+use crate::verbs::device::port::{self, Port};
 use crate::fork::{Inherited, Listed};
 
 /// Maximum inline bytes of a work request to request from a device. With more, the send queue of a link would be

@@ -14,12 +14,12 @@ use farjump_rdma_sys::{
 };
 
 use super::address::EndpointAddress;
-use super::device::Device;
-use super::options::Options;
+use crate::verbs::device::Device;
+use crate::verbs::options::Options;
 use super::port::Port;
 
 /// Work requests of a send queue, if the device supports as many.
-pub(super) const DEPTH: u32 = 256;
+pub(in crate::verbs) const DEPTH: u32 = 256;
 /// The pause after a peer had no receive posted: 0.64 ms (InfiniBand Architecture Specification, 9.7.5.2.8). Credit
 /// avoids the pause in the steady state.
 const RNR_TIMER: u8 = 12;
@@ -30,13 +30,13 @@ const HOPS: u8 = 64;
 
 /// Capacities of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Capacities {
+pub(in crate::verbs) struct Capacities {
     /// Work requests of the send queue.
-    pub(super) depth: u32,
+    pub(in crate::verbs) depth: u32,
     /// Work requests of the receive queue.
-    pub(super) receives: u32,
+    pub(in crate::verbs) receives: u32,
     /// Bytes that fit inside a work request.
-    pub(super) max_inline: u32,
+    pub(in crate::verbs) max_inline: u32,
 }
 
 impl Capacities {
@@ -45,7 +45,7 @@ impl Capacities {
     ///
     /// # Safety
     /// The domain and the completion queues exist and belong to one context of `verbs`.
-    pub(super) unsafe fn create(
+    pub(in crate::verbs) unsafe fn create(
         &self,
         verbs: &Verbs,
         domain: *mut ibv_pd,
@@ -65,7 +65,7 @@ impl Capacities {
 }
 
 /// A change of a queue pair's state: the attributes, and the mask of those that are set.
-pub(super) type Change = (ibv_qp_attr, c_int);
+pub(in crate::verbs) type Change = (ibv_qp_attr, c_int);
 
 fn attributes() -> ibv_qp_attr {
     // SAFETY: numbers and optional numbers, for which zero is valid.
@@ -73,7 +73,7 @@ fn attributes() -> ibv_qp_attr {
 }
 
 /// The change after which receives can be posted.
-pub(super) fn ready(port: &Port) -> Change {
+pub(in crate::verbs) fn ready(port: &Port) -> Change {
     let mut to = attributes();
     (to.qp_state, to.port_num, to.pkey_index) = (IBV_QPS_INIT, port.number, port.partition.0);
     to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -81,7 +81,7 @@ pub(super) fn ready(port: &Port) -> Change {
 }
 
 /// The change after which the queue pair receives from the peer's.
-pub(super) fn connected(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<Change, Cause> {
+pub(in crate::verbs) fn connected(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<Change, Cause> {
     let mut to = attributes();
     (to.qp_state, to.path_mtu) = (IBV_QPS_RTR, peer.mtu_with(port.mtu));
     (to.dest_qp_num, to.rq_psn) = (peer.queue, peer.packet);
@@ -98,7 +98,7 @@ pub(super) fn connected(port: &Port, options: &Options, peer: &EndpointAddress) 
 }
 
 /// The change after which the queue pair also sends, `packet` first.
-pub(super) fn sending(options: &Options, packet: u32) -> Change {
+pub(in crate::verbs) fn sending(options: &Options, packet: u32) -> Change {
     let mut to = attributes();
     to.qp_state = IBV_QPS_RTS;
     (to.timeout, to.retry_cnt, to.rnr_retry) = (options.timeout, options.retries, RNR_RETRIES);
@@ -144,7 +144,7 @@ fn path(port: &Port, options: &Options, peer: &EndpointAddress) -> Result<ibv_ah
 
 /// Returns whether only a router connects the port and the peer: on InfiniBand the first half of a GID names the
 /// subnet.
-pub(super) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
+pub(in crate::verbs) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
     !port.is_ethernet && peer.gid[..8] != port.gid.raw[..8]
 }
 
@@ -153,7 +153,7 @@ pub(super) fn is_apart(port: &Port, peer: &EndpointAddress) -> bool {
 ///
 /// # Safety
 /// The queue pair is the device's, new, and is not used after this.
-pub(super) unsafe fn places_in_order(device: &Device, qp: NonNull<ibv_qp>) -> bool {
+pub(in crate::verbs) unsafe fn places_in_order(device: &Device, qp: NonNull<ibv_qp>) -> bool {
     // SAFETY: the queue pair exists.
     let own = device.port.address(unsafe { qp.as_ref() }.qp_num, 0);
     let Ok(connected) = connected(&device.port, &device.options, &own) else { return false };
@@ -171,7 +171,7 @@ mod tests {
     use farjump_rdma_sys::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2};
 
     use super::*;
-    use crate::verbs::port::Chosen;
+    use crate::verbs::device::port::Chosen;
 
     fn port(is_ethernet: bool, gid: &str, lid: u16) -> Port {
         let kind = if is_ethernet { IBV_GID_TYPE_ROCE_V2 } else { IBV_GID_TYPE_IB };

@@ -17,7 +17,7 @@ const KEPT: usize = 64;
 
 /// The reported events of the device and its objects.
 #[derive(Default)]
-pub(super) struct Events {
+pub(in crate::verbs) struct Events {
     /// Number of events so far.
     count: u64,
     /// The events that end links, oldest first.
@@ -36,7 +36,7 @@ enum Concerns {
 
 /// A position in the list of events, for reading later ones.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Since(u64);
+pub(in crate::verbs) struct Since(u64);
 
 /// The meaning of an event for links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +49,12 @@ enum Meaning {
 
 impl Events {
     /// The position of later events.
-    pub(super) fn now(&self) -> Since {
+    pub(in crate::verbs) fn now(&self) -> Since {
         Since(self.count)
     }
 
     /// Keeps an event, if it matters to links over the port of this number.
-    pub(super) fn keep(&mut self, event: &ibv_async_event, port: u8) {
+    pub(in crate::verbs) fn keep(&mut self, event: &ibv_async_event, port: u8) {
         let Some(meaning) = meaning(event.event_type) else { return };
         let Some(concerns) = concerned(event, port) else { return };
         match meaning {
@@ -74,7 +74,7 @@ impl Events {
     }
 
     /// The first fault after `since` of the device or of the objects at these addresses.
-    pub(super) fn fault(&self, since: Since, objects: &[usize]) -> Option<&'static str> {
+    pub(in crate::verbs) fn fault(&self, since: Since, objects: &[usize]) -> Option<&'static str> {
         let mine = |concerns| match concerns {
             Concerns::All => true,
             Concerns::One(object) => objects.contains(&object),
@@ -84,7 +84,7 @@ impl Events {
     }
 
     /// The latest event after `since` that explains the end of a link.
-    pub(super) fn explanation(&self, since: Since) -> Option<&'static str> {
+    pub(in crate::verbs) fn explanation(&self, since: Since) -> Option<&'static str> {
         self.explanations.last().filter(|(number, _)| *number >= since.0).map(|(_, what)| *what)
     }
 }

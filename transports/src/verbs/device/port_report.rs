@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use farjump_core::transport::{OpenRequest, Transport};
 
-use super::device::Device;
-use super::options::Options;
+use crate::verbs::device::Device;
+use crate::verbs::options::Options;
 use super::sysfs::{PortInfo, System};
 use super::towards::in_other_networks;
-use super::write::Write;
+use crate::verbs::write::Write;
 
 /// A port, and its use by links.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::address::{EndpointAddress, MOST};
-use super::device::Device;
+use crate::verbs::device::Device;
 use super::interfaces::{Interfaces, source_towards};
-use super::open_device::distance;
-use super::options::{Gid, Options, address_of};
+use crate::verbs::device::open::distance;
+use crate::verbs::options::{Gid, Options, address_of};
 use super::pair::is_apart;
 use super::port::{Port, kind_of_gid, system_interfaces};
 use super::sysfs::{GidInfo, PortInfo, System};
@@ -33,7 +33,7 @@ enum Reach {
 /// Number of the peer's endpoint that this process reaches best, and the port that reaches it. The port is `None` if
 /// that of `current` does, or if no other can be opened. The link then uses the current port, or is refused when it
 /// connects.
-pub(super) fn best_pair(
+pub(in crate::verbs) fn best_pair(
     current: &Device,
     wished: &Options,
     peers: &[EndpointAddress],
@@ -74,7 +74,7 @@ pub(super) fn best_pair(
 
 /// Ports that `wished` allows in other networks than that of `first`, nearest first, one for each network. At most as many
 /// as an address has endpoints beside the first.
-pub(super) fn in_other_networks(first: &Device, wished: &Options) -> Vec<Arc<Device>> {
+pub(in crate::verbs) fn in_other_networks(first: &Device, wished: &Options) -> Vec<Arc<Device>> {
     if wished.gid != Gid::Best {
         return Vec::new();
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::options::address_of;
+use crate::verbs::options::address_of;
 
 /// The system's description of a port of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,14 +104,14 @@ thread_local! {
 
 /// The folders of a system's list of devices, and of their nodes.
 #[derive(Clone, Debug)]
-pub(super) struct System {
+pub(in crate::verbs) struct System {
     classes: PathBuf,
     nodes: PathBuf,
 }
 
 impl System {
     /// The system that this process runs on.
-    pub(super) fn own() -> System {
+    pub(in crate::verbs) fn own() -> System {
         #[cfg(test)]
         if let Some(system) = PLAYED.with_borrow(Clone::clone) {
             return system;
@@ -121,18 +121,18 @@ impl System {
 
     /// Makes other folders replace the system's in this thread; `None` ends that.
     #[cfg(test)]
-    pub(super) fn play_to_this_thread(system: Option<System>) {
+    pub(in crate::verbs) fn play_to_this_thread(system: Option<System>) {
         PLAYED.set(system);
     }
 
     /// A system whose folders are below this one.
     #[cfg(test)]
-    pub(super) fn below(root: &Path) -> System {
+    pub(in crate::verbs) fn below(root: &Path) -> System {
         System { classes: root.join("class"), nodes: root.join("dev") }
     }
 
     /// All ports of all RDMA devices, by name and number.
-    pub(super) fn ports(&self) -> Vec<PortInfo> {
+    pub(in crate::verbs) fn ports(&self) -> Vec<PortInfo> {
         let mut ports = Vec::new();
         for (device, folder) in entries(&self.devices()) {
             let node = self.node_of(&device);
@@ -156,18 +156,18 @@ impl System {
     }
 
     /// The network interface of a port, if the system names one.
-    pub(super) fn interface_of(&self, device: &str, port: u8) -> Option<String> {
+    pub(in crate::verbs) fn interface_of(&self, device: &str, port: u8) -> Option<String> {
         interface(&self.devices().join(device).join("ports").join(port.to_string()))
     }
 
     /// The network interface of a GID, if the system names it.
-    pub(super) fn interface_of_gid(&self, device: &str, port: u8, index: u32) -> Option<String> {
+    pub(in crate::verbs) fn interface_of_gid(&self, device: &str, port: u8, index: u32) -> Option<String> {
         let port = self.devices().join(device).join("ports").join(port.to_string());
         Some(read(&port.join(format!("gid_attrs/ndevs/{index}")))).filter(|name| !name.is_empty())
     }
 
     /// The devices: the name of each, its memory node, and whether it has an active port.
-    pub(super) fn devices_at_hand(&self) -> Vec<(String, Option<u32>, bool)> {
+    pub(in crate::verbs) fn devices_at_hand(&self) -> Vec<(String, Option<u32>, bool)> {
         let devices = entries(&self.devices()).into_iter().map(|(device, folder)| {
             let mut ports = entries(&folder.join("ports")).into_iter();
             let is_active = ports.any(|(_, port)| state(&port) == "ACTIVE");
@@ -178,13 +178,13 @@ impl System {
     }
 
     /// The memory node to which a device is attached, if the machine has several.
-    pub(super) fn memory_node_of(&self, device: &str) -> Option<u32> {
+    pub(in crate::verbs) fn memory_node_of(&self, device: &str) -> Option<u32> {
         // -1 if the machine has only one, or does not state it.
         read(&self.devices().join(device).join("device/numa_node")).parse().ok()
     }
 
     /// The device's node, or the reason why this process cannot open it.
-    pub(super) fn node_of(&self, device: &str) -> Result<PathBuf, NodeError> {
+    pub(in crate::verbs) fn node_of(&self, device: &str) -> Result<PathBuf, NodeError> {
         let of_device = |(_, folder): &(String, PathBuf)| read(&folder.join("ibdev")) == device;
         let verbs = entries(&self.classes.join("infiniband_verbs"));
         let (name, _) = verbs.into_iter().find(of_device).ok_or(NodeError::NoDriver)?;
@@ -197,7 +197,7 @@ impl System {
     }
 
     /// The reason why the verbs library finds no device. `error` is its error if it failed.
-    pub(super) fn without_devices(&self, error: Option<&io::Error>) -> String {
+    pub(in crate::verbs) fn without_devices(&self, error: Option<&io::Error>) -> String {
         let devices: Vec<_> = entries(&self.devices()).into_iter().map(|(name, _)| name).collect();
         if devices.is_empty() {
             return "this machine has no RDMA device; Soft-RoCE makes one of a network interface (as root: modprobe rdma_rxe && \

@@ -8,72 +8,72 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2};
 use serde::{Deserialize, Serialize};
 
-use super::device::Device;
-use super::options::{address_of, bytes_of_mtu, code_of_mtu};
+use crate::verbs::device::Device;
+use crate::verbs::options::{address_of, bytes_of_mtu, code_of_mtu};
 use super::port::{Port, kind_of_gid};
 
 const VERSION: u16 = 3;
 const HEAD: usize = 8;
 /// Most endpoints of an address.
-pub(super) const MOST: usize = 4;
+pub(in crate::verbs) const MOST: usize = 4;
 /// Longest address, in bytes; an endpoint takes about 70 of it, and at most 120.
 const LONGEST: usize = 512;
 /// Bits of the numbers of queue pairs and packets (InfiniBand Architecture Specification, 9.2).
-pub(super) const BITS: u32 = 24;
+pub(in crate::verbs) const BITS: u32 = 24;
 
 /// The backend of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
-pub(super) enum Backend {
+pub(in crate::verbs) enum Backend {
     Write = 1,
     Send = 2,
 }
 
 /// The contents of an address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Offer {
+pub(in crate::verbs) struct Offer {
     /// Number of the peer's endpoint to which the first of these belongs. 0 before the peer's are known.
-    pub(super) answers: u8,
+    pub(in crate::verbs) answers: u8,
     /// At least one, the preferred one first. The peer takes one.
-    pub(super) endpoints: Vec<EndpointAddress>,
+    pub(in crate::verbs) endpoints: Vec<EndpointAddress>,
 }
 
 /// The location of an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct EndpointAddress {
+pub(in crate::verbs) struct EndpointAddress {
     /// Number of the queue pair.
-    pub(super) queue: u32,
+    pub(in crate::verbs) queue: u32,
     /// Number of the first packet that it sends.
-    pub(super) packet: u32,
+    pub(in crate::verbs) packet: u32,
     /// True if the port is on Ethernet (RoCE), false for InfiniBand.
-    pub(super) is_ethernet: bool,
-    pub(super) lid: u16,
-    pub(super) gid: [u8; 16],
+    pub(in crate::verbs) is_ethernet: bool,
+    pub(in crate::verbs) lid: u16,
+    pub(in crate::verbs) gid: [u8; 16],
     /// Kind of the GID (`enum ibv_gid_type`): 0 InfiniBand, 1 RoCE v1, 2 RoCE v2.
-    pub(super) gid_kind: u8,
+    pub(in crate::verbs) gid_kind: u8,
     /// Whether packets to it need a global header.
-    pub(super) is_global: bool,
+    pub(in crate::verbs) is_global: bool,
     /// Longest packet, in bytes.
-    pub(super) mtu: u16,
-    pub(super) partition: u16,
+    pub(in crate::verbs) mtu: u16,
+    pub(in crate::verbs) partition: u16,
     /// True if writes to it become visible in ascending order.
-    pub(super) in_order: bool,
+    pub(in crate::verbs) in_order: bool,
     /// Receives that it keeps posted.
-    pub(super) receives: u32,
+    pub(in crate::verbs) receives: u32,
     /// Longest frame that it accepts, in bytes; for messages only.
-    pub(super) max_frame: u64,
+    pub(in crate::verbs) max_frame: u64,
     /// The word into which the peer writes the number of receives that it has posted again.
-    pub(super) credit_word: RemoteRegion,
+    pub(in crate::verbs) credit_word: RemoteRegion,
     /// The region into which the peer writes frames; for writes only.
-    pub(super) region: RemoteRegion,
+    pub(in crate::verbs) region: RemoteRegion,
 }
 
 /// Memory that a peer may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct RemoteRegion {
-    pub(super) address: u64,
-    pub(super) len: u64,
-    pub(super) key: u32,
+pub(in crate::verbs) struct RemoteRegion {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) len: u64,
+    pub(in crate::verbs) key: u32,
 }
 
 impl RemoteRegion {
@@ -91,7 +91,7 @@ impl Offer {
     ///
     /// # Panics
     /// Never: encoding numbers into memory does not fail.
-    pub(super) fn to_bytes(&self, backend: Backend) -> Vec<u8> {
+    pub(in crate::verbs) fn to_bytes(&self, backend: Backend) -> Vec<u8> {
         let body = postcard::to_stdvec(self).expect("numbers are encoded into memory");
         let mut bytes = Vec::with_capacity(HEAD + body.len());
         bytes.extend(VERSION.to_le_bytes());
@@ -104,7 +104,7 @@ impl Offer {
     }
 
     /// Decodes a peer's address.
-    pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<Offer, Cause> {
+    pub(in crate::verbs) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<Offer, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return wrong(format!("it has {} bytes, and its head alone {HEAD}", bytes.len()));
@@ -139,7 +139,7 @@ impl Offer {
     }
 
     /// The endpoint of this number.
-    pub(super) fn endpoint(&self, number: u8) -> Result<EndpointAddress, Cause> {
+    pub(in crate::verbs) fn endpoint(&self, number: u8) -> Result<EndpointAddress, Cause> {
         self.endpoints.get(usize::from(number)).cloned().ok_or_else(|| {
             Cause::Address(format!("it has {} endpoints, and none of number {number}", self.endpoints.len()))
         })
@@ -173,11 +173,11 @@ impl EndpointAddress {
 
     /// Checks that packets can pass between the peer and the port of this process's device, as far as the
     /// addresses show.
-    pub(super) fn meets(&self, own: &Device) -> Result<(), Cause> {
+    pub(in crate::verbs) fn meets(&self, own: &Device) -> Result<(), Cause> {
         self.meets_port(&own.name, &own.port)
     }
 
-    pub(super) fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
+    pub(in crate::verbs) fn meets_port(&self, device: &str, port: &Port) -> Result<(), Cause> {
         let kind = |is_ethernet| if is_ethernet { "Ethernet" } else { "InfiniBand" };
         if self.is_ethernet != port.is_ethernet {
             return Err(Cause::Address(format!(
@@ -211,7 +211,7 @@ impl EndpointAddress {
     }
 
     /// The verbs number of the longest packet that both ports accept.
-    pub(super) fn mtu_with(&self, own: u16) -> u32 {
+    pub(in crate::verbs) fn mtu_with(&self, own: u16) -> u32 {
         let both = self.mtu.min(own);
         (1..=5).rev().find(|code| bytes_of_mtu(*code) <= both).unwrap_or(1)
     }
@@ -230,7 +230,7 @@ mod tests {
     use farjump_rdma_sys::IBV_GID_TYPE_ROCE_V1;
 
     use super::*;
-    use crate::verbs::port::Chosen;
+    use crate::verbs::device::port::Chosen;
 
     fn sample() -> EndpointAddress {
         EndpointAddress {

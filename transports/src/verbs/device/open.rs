@@ -10,23 +10,23 @@ use farjump_rdma_sys::{
     ibv_transport_type,
 };
 
-use super::error::last_error;
-use super::options::Options;
+use crate::verbs::error::last_error;
+use crate::verbs::options::Options;
 use super::port::{self, Port};
 use super::sysfs::System;
 
 /// An open device and its port. Dropping this closes the device, unless it is kept.
-pub(super) struct Found {
+pub(in crate::verbs) struct Found {
     verbs: &'static Verbs,
-    pub(super) name: String,
-    pub(super) context: NonNull<ibv_context>,
-    pub(super) port: Port,
+    pub(in crate::verbs) name: String,
+    pub(in crate::verbs) context: NonNull<ibv_context>,
+    pub(in crate::verbs) port: Port,
     kept: bool,
 }
 
 impl Found {
     /// Returns the context, which the caller must close.
-    pub(super) fn keep(mut self) -> NonNull<ibv_context> {
+    pub(in crate::verbs) fn keep(mut self) -> NonNull<ibv_context> {
         self.kept = true;
         self.context
     }
@@ -82,10 +82,10 @@ impl Drop for List {
 ///
 /// # Errors
 /// The reason why there is none, and a remedy.
-pub(super) fn library() -> Result<&'static Verbs, String> {
+pub(in crate::verbs) fn library() -> Result<&'static Verbs, String> {
     static PREPARED: PerProcess<OnceLock<()>> = PerProcess::new();
     #[cfg(test)]
-    let played = super::fake::verbs();
+    let played = crate::verbs::fake::verbs();
     #[cfg(not(test))]
     let played = None;
     let verbs = played.map_or_else(Verbs::open, Ok).map_err(|error| error.to_string())?;
@@ -103,7 +103,7 @@ pub(super) fn library() -> Result<&'static Verbs, String> {
 /// The memory node (NUMA) of the processor that runs this thread.
 fn memory_node() -> Option<u32> {
     #[cfg(test)]
-    if let Some(node) = super::fake::memory_node() {
+    if let Some(node) = crate::verbs::fake::memory_node() {
         return Some(node);
     }
     let mut node = 0_u32;
@@ -114,7 +114,7 @@ fn memory_node() -> Option<u32> {
 }
 
 /// The distance of a device from this thread, for comparison.
-pub(super) fn distance(node: Option<u32>) -> u8 {
+pub(in crate::verbs) fn distance(node: Option<u32>) -> u8 {
     match node {
         Some(node) if Some(node) == memory_node() => 0,
         None => 1,
@@ -123,7 +123,7 @@ pub(super) fn distance(node: Option<u32>) -> u8 {
 }
 
 /// The devices that the options allow, by their names, nearest first, and whether each has an active port.
-pub(super) fn nearest_first(options: &Options) -> Vec<(String, bool)> {
+pub(in crate::verbs) fn nearest_first(options: &Options) -> Vec<(String, bool)> {
     let mut devices = System::own().devices_at_hand();
     devices.retain(|(name, ..)| options.device.as_ref().is_none_or(|device| device == name));
     devices.sort_by_key(|(_, node, _)| distance(*node));
@@ -134,7 +134,7 @@ pub(super) fn nearest_first(options: &Options) -> Vec<(String, bool)> {
 ///
 /// # Errors
 /// The reason why there is none, for every device that was tried.
-pub(super) fn find(verbs: &'static Verbs, options: &Options) -> Result<Found, String> {
+pub(in crate::verbs) fn find(verbs: &'static Verbs, options: &Options) -> Result<Found, String> {
     let list = List::of(verbs)?;
     let wanted = |name: &str| options.device.as_deref().is_none_or(|device| device == name);
     let mut reasons = Vec::new();

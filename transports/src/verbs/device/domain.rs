@@ -9,11 +9,11 @@ use std::sync::Arc;
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::ibv_pd;
 
-use super::device::Device;
-use super::error::{exhausted, last_error};
+use crate::verbs::device::Device;
+use crate::verbs::error::{exhausted, last_error};
 
 /// A protection domain. Freed when the last object made in it is gone.
-pub(super) struct Domain {
+pub(in crate::verbs) struct Domain {
     pd: NonNull<ibv_pd>,
     device: Arc<Device>,
 }
@@ -25,7 +25,7 @@ unsafe impl Sync for Domain {}
 
 impl Domain {
     /// Makes a domain.
-    pub(super) fn create(device: &Arc<Device>) -> Result<Arc<Domain>, Cause> {
+    pub(in crate::verbs) fn create(device: &Arc<Device>) -> Result<Arc<Domain>, Cause> {
         // SAFETY: the context is open.
         let pd = unsafe { device.verbs.ibv_alloc_pd(device.context()) };
         let pd = NonNull::new(pd)
@@ -33,12 +33,12 @@ impl Domain {
         Ok(Arc::new(Domain { pd, device: Arc::clone(device) }))
     }
 
-    pub(super) fn as_ptr(&self) -> *mut ibv_pd {
+    pub(in crate::verbs) fn as_ptr(&self) -> *mut ibv_pd {
         self.pd.as_ptr()
     }
 
     /// Its device.
-    pub(super) fn device(&self) -> &Arc<Device> {
+    pub(in crate::verbs) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 }

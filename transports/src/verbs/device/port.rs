@@ -12,7 +12,7 @@ use farjump_rdma_sys::{
 
 use super::address::{EndpointAddress, RemoteRegion};
 use super::interfaces::Interfaces;
-use super::options::{Gid, Options, address_of, bytes_of_mtu};
+use crate::verbs::options::{Gid, Options, address_of, bytes_of_mtu};
 use super::sysfs::System;
 
 /// The port's flag for a global header in every packet (`IB_UVERBS_QPF_GRH_REQUIRED` in
@@ -20,14 +20,14 @@ use super::sysfs::System;
 const GLOBAL_HEADER: u8 = 1;
 
 /// The result of querying a port.
-pub(super) struct State {
+pub(in crate::verbs) struct State {
     name: String,
     number: u8,
     attributes: ibv_port_attr,
 }
 
 /// Queries a port.
-pub(super) fn look(
+pub(in crate::verbs) fn look(
     verbs: &Verbs,
     context: NonNull<ibv_context>,
     name: &str,
@@ -50,7 +50,7 @@ impl State {
     ///
     /// # Errors
     /// The reason why packets do not pass, and a remedy.
-    pub(super) fn usable(&self) -> Result<(), String> {
+    pub(in crate::verbs) fn usable(&self) -> Result<(), String> {
         let State { name, number, attributes } = self;
         match attributes.state {
             IBV_PORT_ACTIVE => Ok(()),
@@ -76,19 +76,19 @@ impl State {
 
 /// The chosen GID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Chosen {
+pub(in crate::verbs) struct Chosen {
     /// Its index in the port's table.
-    pub(super) index: u8,
+    pub(in crate::verbs) index: u8,
     /// Its bytes.
-    pub(super) raw: [u8; 16],
+    pub(in crate::verbs) raw: [u8; 16],
     /// Its kind (`enum ibv_gid_type`).
-    pub(super) kind: u32,
+    pub(in crate::verbs) kind: u32,
     /// True if it is of an interface in another network namespace, on whose addresses this process cannot rely.
-    pub(super) is_foreign: bool,
+    pub(in crate::verbs) is_foreign: bool,
 }
 
 /// The name of a kind of GIDs.
-pub(super) fn kind_of_gid(kind: u32) -> &'static str {
+pub(in crate::verbs) fn kind_of_gid(kind: u32) -> &'static str {
     match kind {
         IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
         IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
@@ -106,24 +106,24 @@ impl fmt::Display for Chosen {
 
 /// The port in use, by the choice of the options.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Port {
-    pub(super) number: u8,
-    pub(super) is_ethernet: bool,
+pub(in crate::verbs) struct Port {
+    pub(in crate::verbs) number: u8,
+    pub(in crate::verbs) is_ethernet: bool,
     /// True if packets to it need a global header, with GIDs.
-    pub(super) is_global: bool,
-    pub(super) lid: u16,
-    pub(super) gid: Chosen,
+    pub(in crate::verbs) is_global: bool,
+    pub(in crate::verbs) lid: u16,
+    pub(in crate::verbs) gid: Chosen,
     /// Longest packet, in bytes.
-    pub(super) mtu: u16,
+    pub(in crate::verbs) mtu: u16,
     /// Longest operation, in bytes.
-    pub(super) max_message: u32,
+    pub(in crate::verbs) max_message: u32,
     /// Index of the partition's key in the port's table, and the key.
-    pub(super) partition: (u16, u16),
+    pub(in crate::verbs) partition: (u16, u16),
 }
 
 impl Port {
     /// Makes the port of `state`, with the choices of the options.
-    pub(super) fn of(
+    pub(in crate::verbs) fn of(
         verbs: &Verbs,
         context: NonNull<ibv_context>,
         state: &State,
@@ -160,7 +160,7 @@ impl Port {
 
     /// The address of a queue pair of this port, whose first packet has this number. Its owner adds the memory that
     /// peers may write.
-    pub(super) fn address(&self, queue: u32, packet: u32) -> EndpointAddress {
+    pub(in crate::verbs) fn address(&self, queue: u32, packet: u32) -> EndpointAddress {
         EndpointAddress {
             queue,
             packet,
@@ -212,9 +212,9 @@ fn gids(
 }
 
 /// The interfaces of this process's namespace. `None` if the system does not list them.
-pub(super) fn system_interfaces() -> Option<Interfaces> {
+pub(in crate::verbs) fn system_interfaces() -> Option<Interfaces> {
     #[cfg(test)]
-    if let Some(interfaces) = super::fake::interfaces() {
+    if let Some(interfaces) = crate::verbs::fake::interfaces() {
         return Some(interfaces);
     }
     Interfaces::own().ok()
