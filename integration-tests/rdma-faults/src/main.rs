@@ -11,20 +11,13 @@
 mod address;
 mod cases;
 mod command;
-mod cut_handshake;
 mod endpoints;
 mod forks;
-mod full_queues;
 mod helper;
-mod limits;
-mod links;
 mod machine;
 mod objects;
-mod removal;
 mod source;
 mod target;
-mod two_machines;
-mod wrong_addresses;
 
 use std::process::ExitCode;
 
@@ -50,7 +43,7 @@ fn main() -> ExitCode {
         }
         ["--case", name] => cases::run_here(name),
         ["--falls", address] => {
-            two_machines::fall(address);
+            crate::cases::two_machines::fall(address);
             ExitCode::SUCCESS
         }
         ["--to", address, words @ ..] => tried(&cases::between(address), words),

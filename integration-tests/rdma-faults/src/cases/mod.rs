@@ -1,5 +1,13 @@
 //! The cases: their names, and the run of each in a process of its own that is killed if it hangs.
 
+pub(crate) mod cut_handshake;
+pub(crate) mod full_queues;
+pub(crate) mod limits;
+pub(crate) mod links;
+pub(crate) mod removal;
+pub(crate) mod two_machines;
+pub(crate) mod wrong_addresses;
+
 use std::fs;
 use std::io::{Read, Seek};
 use std::panic::{self, AssertUnwindSafe};
@@ -9,10 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::helper::LIBRARIES;
-use crate::{
-    Done, SKIPPED, Skip, command, cut_handshake, forks, full_queues, limits, links, machine, objects,
-    removal, two_machines, wrong_addresses,
-};
+use crate::{Done, SKIPPED, Skip, command, forks, machine, objects};
+use crate::cases::{cut_handshake, full_queues, limits, links, removal, two_machines, wrong_addresses};
 
 /// Time in seconds after which a case counts as hanging. It is no statement about the case's usual time. The waits in
 /// a case are shorter, as their errors name the missing event. The variable sets another time.
