@@ -6,13 +6,13 @@ use farjump::placement::Wire;
 use farjump_example_figures::{Panel, median, spread};
 
 use crate::Failed;
-use crate::bfs::{self, Search};
+use crate::queries::bfs::{self, Search};
 use crate::costs::{Costs, Samples};
-use crate::driver::Driver;
+use crate::queries::driver::Driver;
 use crate::source::Source;
-use crate::triangles::{self, Counting};
+use crate::queries::triangles::{self, Counting};
 use crate::wire::Line;
-use crate::work::Strategy;
+use crate::queries::work::Strategy;
 
 /// Runs of a strategy before it is measured. Costs are those of the quickest one, which was disturbed least.
 const WARM_UPS: usize = 3;

@@ -6,10 +6,8 @@
 
 #![deny(missing_docs)]
 
-pub mod bfs;
 pub mod compare;
 pub mod costs;
-mod driver;
 pub mod functions;
 pub mod graph;
 pub mod options;
@@ -17,9 +15,8 @@ pub mod processors;
 pub mod report;
 pub mod shard;
 pub mod source;
-pub mod triangles;
 pub mod wire;
-pub mod work;
+mod queries;
 
 /// An error of this program: its text says what to do.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;

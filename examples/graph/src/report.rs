@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::bfs::UNREACHED;
+use crate::queries::bfs::UNREACHED;
 use crate::compare::{Algorithm, Answer, Comparison, Measured};
-use crate::work::Strategy;
+use crate::queries::work::Strategy;
 
 /// Widths of columns.
 const WIDTHS: [usize; 6] = [8, 12, 12, 12, 22, 12];

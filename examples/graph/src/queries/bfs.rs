@@ -3,11 +3,11 @@
 use farjump::Library;
 
 use crate::Failed;
-use crate::driver::Driver;
+use crate::queries::driver::Driver;
 use crate::graph::Graph;
 use crate::shard::BATCH;
 use crate::source::Source;
-use crate::work::{Ask, Item, Stamp, Work};
+use crate::queries::work::{Ask, Item, Stamp, Work};
 
 /// Level of a vertex that cannot be reached.
 pub const UNREACHED: u32 = u32::MAX;

@@ -6,10 +6,10 @@
 use farjump::Library;
 
 use crate::Failed;
-use crate::driver::Driver;
+use crate::queries::driver::Driver;
 use crate::graph::Graph;
 use crate::source::Source;
-use crate::work::{Ask, Item, Stamp, Work};
+use crate::queries::work::{Ask, Item, Stamp, Work};
 
 /// Bytes before the vertices of a call, and of a reply. `triangles.c` has the same.
 const CALL_HEAD: usize = 16;

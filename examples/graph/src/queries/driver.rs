@@ -12,7 +12,7 @@ use crate::costs::{Costs, Samples};
 use crate::shard::BATCH;
 use crate::source::Source;
 use crate::wire::{Line, graph_now};
-use crate::work::{Ask, Item, Strategy, Work};
+use crate::queries::work::{Ask, Item, Strategy, Work};
 
 /// Number of hops to begin, and of fetched hops to run, between two looks for replies.
 const BEGUN: usize = 64;
