@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
-use super::context::Context;
+use crate::api::context::Context;
 use super::cursors::Cursor;
-use super::types::RawContext;
+use crate::api::types::RawContext;
 
 /// The context of the command inside which injected functions run, and the keys that they have open in it.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::ffi::{c_long, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::functions::functions;
-use super::keys::Key;
-use super::strings::{Str, bytes_of};
-use super::types::{OK, RawKey, RawString, STREAM_REVERSE, StreamId};
+use crate::api::functions::functions;
+use crate::api::keys::Key;
+use crate::api::strings::{Str, bytes_of};
+use crate::api::types::{OK, RawKey, RawString, STREAM_REVERSE, StreamId};
 
 /// The element at a cursor.
 #[derive(Debug)]

@@ -1,5 +1,9 @@
 //! Keys that are open for reading.
 
+pub(super) mod cursors;
+pub(super) mod eviction;
+pub(super) mod lent;
+
 use std::ffi::{c_double, c_int, c_long};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};

@@ -2,11 +2,11 @@
 
 use std::ffi::c_int;
 
-use super::context::Context;
-use super::functions::functions;
-use super::keys::Key;
-use super::strings::Str;
-use super::types::{NO_TOUCH, NOTIFY_EVICTED, OK, READ};
+use crate::api::context::Context;
+use crate::api::functions::functions;
+use crate::api::keys::Key;
+use crate::api::strings::Str;
+use crate::api::types::{NO_TOUCH, NOTIFY_EVICTED, OK, READ};
 
 /// The order in which keys are evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
