@@ -19,7 +19,6 @@
 pub mod admin;
 pub mod buffer;
 mod data;
-mod data_files;
 pub mod error;
 mod executor;
 mod forward_limits;

@@ -314,7 +314,7 @@ impl ExecutorBuilder {
             local: BTreeMap::new(),
             recent_local: None,
             #[cfg(feature = "bitcode")]
-            bitcode: Box::new(super::bitcode::BitcodeJobs::new(self.compiler)),
+            bitcode: Box::new(crate::executor::code::bitcode::BitcodeJobs::new(self.compiler)),
         };
         for library in &self.local {
             executor.set_local(library)?;

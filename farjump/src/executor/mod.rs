@@ -2,13 +2,9 @@
 //!
 //! All targets share [`Executor`], whatever brings their frames. A [`CodeTable`] belongs to one source.
 
-mod bind;
-#[cfg(feature = "bitcode")]
-mod bitcode;
 mod builder;
 mod callers;
 mod coarse_clock;
-mod code_table;
 mod context;
 mod crash;
 mod direct_call;
@@ -17,14 +13,11 @@ mod enter;
 mod export;
 mod fork;
 mod forward_requests;
-mod in_place;
 mod lent_bytes;
-#[cfg(not(feature = "bitcode"))]
-mod no_bitcode;
-mod own_code;
 mod perf_map;
 mod run;
 mod services;
+mod code;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -51,22 +44,22 @@ use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
 
-pub(crate) use bind::Supplied;
+pub(crate) use crate::executor::code::bind::Supplied;
 #[cfg(feature = "bitcode")]
-pub use bitcode::BitcodeUse;
+pub use crate::executor::code::bitcode::BitcodeUse;
 #[cfg(feature = "bitcode")]
-pub(crate) use bitcode::{Finished, Settled};
+pub(crate) use crate::executor::code::bitcode::{Finished, Settled};
 pub use builder::ExecutorBuilder;
 pub use callers::LastCall;
-pub use code_table::CodeTable;
-pub(crate) use code_table::{Callable, Named, Ready, Unbound};
+pub use crate::executor::code::table::CodeTable;
+pub(crate) use crate::executor::code::table::{Callable, Named, Ready, Unbound};
 pub(crate) use context::{Context, Ended, running};
 pub use context::{at_call_end, caller, caller_number, hold_reply, principal, principal_number, reply};
 pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::{Export, ExportFn};
 pub(crate) use forward_requests::{Asked, Forwarding, Gate, Requests, To, Way};
-pub use own_code::OwnCode;
-pub(crate) use own_code::{Chosen, refused};
+pub use crate::executor::code::own::OwnCode;
+pub(crate) use crate::executor::code::own::{Chosen, refused};
 
 /// Holds linked code and calls it. Used by one thread at a time.
 #[derive(Debug)]
@@ -100,7 +93,7 @@ pub struct Executor {
     /// The local function that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
     #[cfg(feature = "bitcode")]
-    bitcode: Box<bitcode::BitcodeJobs>,
+    bitcode: Box<crate::executor::code::bitcode::BitcodeJobs>,
 }
 
 /// A function of the target's own.

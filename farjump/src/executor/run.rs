@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farjump_loader::{LinkedImage, Usage, address_map};
 
-use super::code_table::{Callable, CodeTable};
+use crate::executor::code::table::{Callable, CodeTable};
 use super::enter::{ControlWords, Main};
 use super::{Ended, Executor, Forwarding};
 

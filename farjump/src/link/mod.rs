@@ -1,10 +1,8 @@
 //! Links: inject functions, wait for their replies.
 
-mod awaiting;
 mod batch;
 mod builder;
 mod connecting;
-mod epoll;
 #[cfg(feature = "build")]
 mod exact;
 mod forwarded;
@@ -16,11 +14,8 @@ mod pending_calls;
 mod reading;
 mod send;
 mod sent_codes;
-mod shared;
-mod tasks;
-#[cfg(feature = "tokio")]
-mod tokio;
 mod typed;
+mod wait;
 
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -32,7 +27,7 @@ use farjump_loader::Library;
 
 pub use batch::Batch;
 pub use builder::LinkBuilder;
-use epoll::Watch;
+use crate::link::wait::epoll::Watch;
 #[cfg(feature = "build")]
 pub use exact::{CompiledImage, KeptCause, PeerCompiler};
 pub(crate) use forwarded::{Forwarded, Image, PassedImage, Wanted};
@@ -42,7 +37,7 @@ use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub use reading::MemoryRead;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
-pub use shared::{SharedLink, SharedPending};
+pub use crate::link::wait::shared::{SharedLink, SharedPending};
 pub use typed::{SharedTypedPending, TypedPending};
 
 use crate::{Cpu, Error, Mode, Refusal};
@@ -77,7 +72,7 @@ pub struct Link {
     dropped: RefCell<Vec<u32>>,
     /// The sleep of the tasks that await calls.
     #[cfg(feature = "tokio")]
-    reactor: RefCell<Option<Box<tokio::Reactor>>>,
+    reactor: RefCell<Option<Box<crate::link::wait::tokio::Reactor>>>,
 }
 
 /// A function's reply: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held

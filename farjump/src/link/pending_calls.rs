@@ -7,7 +7,7 @@ use std::task::Waker;
 use farjump_core::frame::{Kind, Plan};
 use smallvec::SmallVec;
 
-use super::tasks::Tasks;
+use crate::link::wait::tasks::Tasks;
 use crate::Error;
 
 /// A reply's bytes: those of one line are kept without an allocation.
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn the_outcome_of_an_awaited_call_wakes_its_task_once() {
         let (mut calls, counted) =
-            (CallSlots::default(), Arc::new(super::super::tasks::tests::Counted::default()));
+            (CallSlots::default(), Arc::new(crate::link::wait::tasks::tests::Counted::default()));
         let waker = Waker::from(Arc::clone(&counted));
         let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         assert!(calls.wake_on_outcome(a, &waker) && calls.wake_on_outcome(b, &waker));

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use farjump_loader::address_map::{self, Found};
 
 use super::{Signal, parent};
-use crate::data_files::{self, DataByte};
+use crate::data::files::{self, DataByte};
 use crate::executor::running;
 
 /// Capacity of the line: the longest name and path, and everything else.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use farjump_core::channel::Armed;
 
-use super::super::epoll::{Rest, Traffic, Watch};
-use super::super::tasks::Tasks;
+use crate::link::wait::epoll::{Rest, Traffic, Watch};
+use crate::link::wait::tasks::Tasks;
 use super::Connection;
 use super::Inner;
 use crate::Error;

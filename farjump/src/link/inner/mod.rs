@@ -22,7 +22,7 @@ use farjump_control::{PeerIdentity, Rights};
 use farjump_core::cpu::Cpu;
 use farjump_core::transport::ArrivalRules;
 
-use super::epoll::Watch;
+use crate::link::wait::epoll::Watch;
 #[cfg(feature = "build")]
 use super::exact::Exchanges;
 use super::pending_calls::PendingCalls;

@@ -8,14 +8,14 @@ use farjump_core::wait::Waiter;
 
 use super::awaiting::Turn;
 use super::tasks::{Awaits, Drives, Tasks};
-use super::{Link, TURNS_TO_IDLE};
+use crate::link::{Link, TURNS_TO_IDLE};
 use crate::Error;
 use crate::tokio::Sleeper;
 use crate::wait::LONGEST_SLEEP;
 
 /// A link's descriptor and timer in a runtime, and the wait of the task that drives.
 #[derive(Debug)]
-pub(super) struct Reactor {
+pub(in crate::link) struct Reactor {
     waiter: Waiter,
     sleeper: Sleeper,
     /// Wakes the task that drives.
@@ -95,7 +95,7 @@ impl Reactor {
 
 impl Link {
     /// Looks for frames on behalf of all tasks, if the future that awaits this drives.
-    pub(super) fn look_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, waker: &Waker) -> Result<Turn, Error> {
+    pub(in crate::link) fn look_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, waker: &Waker) -> Result<Turn, Error> {
         let turns = match tasks.may_drive(awaits, waker) {
             Drives::No => return Ok(Turn::Driven),
             Drives::Yes => TURNS_TO_IDLE,
@@ -111,7 +111,7 @@ impl Link {
     }
 
     /// Makes the task the driver if it has looked, and arranges its next wake.
-    pub(super) fn rest_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, turn: Turn) -> Result<(), Error> {
+    pub(in crate::link) fn rest_for(&self, tasks: &Arc<Tasks>, awaits: Awaits, turn: Turn) -> Result<(), Error> {
         if turn == Turn::Driven {
             return Ok(());
         }
@@ -121,7 +121,7 @@ impl Link {
     }
 
     /// Ends the sleep if no task awaits the link any more: the target need not wake it then.
-    pub(super) fn rest_if_unused(&self) {
+    pub(in crate::link) fn rest_if_unused(&self) {
         let Ok(reactor) = self.reactor.try_borrow() else { return };
         if reactor.is_some()
             && let Ok(mut inner) = self.inner.try_borrow_mut()

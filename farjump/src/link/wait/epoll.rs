@@ -13,7 +13,7 @@ use crate::{Error, SystemOperation};
 
 /// The way in which a link sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rest {
+pub(in crate::link) enum Rest {
     /// Until one of its descriptors is readable.
     Sound,
     /// Napping: an event may come that no descriptor shows.
@@ -22,16 +22,16 @@ pub(super) enum Rest {
 
 /// Counters of a link since it was made. Each only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Traffic {
+pub(in crate::link) struct Traffic {
     /// Bytes of frames that were taken.
-    pub(super) taken: u64,
+    pub(in crate::link) taken: u64,
     /// Frames that were sent.
-    pub(super) sent: u64,
+    pub(in crate::link) sent: u64,
 }
 
 /// A link's descriptors as one, made on the first request.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(in crate::link) struct Watch {
     epoll: OwnedFd,
     /// Whether the control connection is watched for writability.
     watches_write: Cell<bool>,
@@ -44,7 +44,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// An instance that watches nothing yet.
-    pub(super) fn new(traffic: Traffic) -> Result<Watch, Error> {
+    pub(in crate::link) fn new(traffic: Traffic) -> Result<Watch, Error> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system(SystemOperation::MakeDescriptor))?;
         Ok(Watch {
             epoll,
@@ -56,7 +56,7 @@ impl Watch {
     }
 
     /// Watches a link's descriptors: all or none.
-    pub(super) fn add(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    pub(in crate::link) fn add(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
                 .map_err(system(SystemOperation::Watch))
@@ -74,7 +74,7 @@ impl Watch {
 
     /// Stops watching a link's descriptors. Closing them would not do: a copy in another process keeps them
     /// watched, and the target has one of the doorbell.
-    pub(super) fn remove(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) {
+    pub(in crate::link) fn remove(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) {
         if let Some(doorbell) = doorbell {
             let _ = epoll::delete(&self.epoll, doorbell);
         }
@@ -82,7 +82,7 @@ impl Watch {
     }
 
     /// Sets whether `control`, which is watched, is also watched for writability.
-    pub(super) fn wants_write(&self, control: BorrowedFd<'_>, wants: bool) -> Result<(), Error> {
+    pub(in crate::link) fn wants_write(&self, control: BorrowedFd<'_>, wants: bool) -> Result<(), Error> {
         if self.watches_write.get() != wants {
             self.modify(control, if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN })?;
             self.watches_write.set(wants);
@@ -92,7 +92,7 @@ impl Watch {
 
     /// Sets whether a signal of `doorbell`, which is watched, wakes the sleeper, and whether its writability
     /// does.
-    pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, writable: bool) -> Result<(), Error> {
+    pub(in crate::link) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, writable: bool) -> Result<(), Error> {
         let mut heeds = EventFlags::empty();
         heeds.set(EventFlags::IN, rings);
         heeds.set(EventFlags::OUT, writable);
@@ -104,7 +104,7 @@ impl Watch {
     }
 
     /// Stops watching `control`, which has ended.
-    pub(super) fn forget(&self, control: BorrowedFd<'_>) {
+    pub(in crate::link) fn forget(&self, control: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, control);
     }
 
@@ -114,7 +114,7 @@ impl Watch {
 
     /// Returns whether frames were taken since the last such query. If so, outcomes may wait that the program has not
     /// polled.
-    pub(super) fn has_news(&self, traffic: Traffic) -> bool {
+    pub(in crate::link) fn has_news(&self, traffic: Traffic) -> bool {
         let seen = self.seen.replace(traffic);
         if seen != traffic {
             self.nap.set(NAPS.0);
@@ -123,7 +123,7 @@ impl Watch {
     }
 
     /// Longest time to sleep.
-    pub(super) fn longest(&self, rest: Rest) -> Duration {
+    pub(in crate::link) fn longest(&self, rest: Rest) -> Duration {
         match rest {
             Rest::Sound => LONGEST_SLEEP,
             Rest::Light => {
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(in crate::link) fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }

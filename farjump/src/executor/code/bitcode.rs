@@ -14,8 +14,8 @@ use farjump_core::bitcode::BitcodeView;
 use farjump_core::image::CodeId;
 use farjump_loader::{CodeKey, Compilation, Copied, LinkedImage, Need, code_id};
 
-use super::Executor;
-use super::code_table::{Binding, Callable, CodeTable, Unbound};
+use crate::executor::Executor;
+use crate::executor::code::table::{Binding, Callable, CodeTable, Unbound};
 use crate::refusal::Refusal;
 
 /// Most refusals kept for bitcode that comes again.
@@ -32,7 +32,7 @@ pub enum BitcodeUse {
 
 /// The compilation jobs of an executor.
 #[derive(Debug, Default)]
-pub(super) struct BitcodeJobs {
+pub(in crate::executor) struct BitcodeJobs {
     compiler: Option<Compiler>,
     /// The code that waits for its first image.
     firsts: HashMap<CodeKey, First>,
@@ -81,7 +81,7 @@ pub(crate) enum Settled {
 }
 
 impl BitcodeJobs {
-    pub(super) fn new(compiler: Option<Compiler>) -> BitcodeJobs {
+    pub(in crate::executor) fn new(compiler: Option<Compiler>) -> BitcodeJobs {
         BitcodeJobs { compiler, ..BitcodeJobs::default() }
     }
 
@@ -106,12 +106,12 @@ impl Executor {
     }
 
     /// Returns whether this code waits for its first image.
-    pub(super) fn awaits(&self, key: &CodeKey) -> bool {
+    pub(in crate::executor) fn awaits(&self, key: &CodeKey) -> bool {
         self.bitcode.firsts.contains_key(key)
     }
 
     /// Returns the last refusal of this code, if it was bitcode.
-    pub(super) fn refusal_of(&self, key: &CodeKey) -> Option<&Refusal> {
+    pub(in crate::executor) fn refusal_of(&self, key: &CodeKey) -> Option<&Refusal> {
         self.bitcode.refusal(key).map(|refused| &refused.refusal)
     }
 
@@ -132,7 +132,7 @@ impl Executor {
     /// Takes bitcode that a source brought. Returns its code if the store has it; otherwise submits a job to the
     /// compiler.
     #[cold]
-    pub(super) fn bring_bitcode(
+    pub(in crate::executor) fn bring_bitcode(
         &mut self,
         key: CodeKey,
         copied: &Copied,

@@ -263,17 +263,17 @@ impl Wake for Tasks {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::link) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     /// A waker that counts its wakes.
     #[derive(Default)]
-    pub(in super::super) struct Counted(AtomicUsize);
+    pub(in crate::link) struct Counted(AtomicUsize);
 
     impl Counted {
-        pub(in super::super) fn wakes(&self) -> usize {
+        pub(in crate::link) fn wakes(&self) -> usize {
             self.0.load(Ordering::Relaxed)
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use farjump_loader::Library;
 
 use super::awaiting::{Driven, Driving, drive};
-use super::{Link, Pending, Reply};
+use crate::link::{Link, Pending, Reply};
 use crate::{Error, InjectError, Mode, WaitError};
 
 /// A link that any number of tasks on any threads use, each by a clone of it.

@@ -8,7 +8,7 @@ use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
 use farjump_loader::{InPlace, Usage};
 
-use super::{Callable, CodeTable, Executor, Named};
+use crate::executor::{Callable, CodeTable, Executor, Named};
 use crate::Refusal;
 use crate::mode::Mode;
 
@@ -18,7 +18,7 @@ const LIMIT: usize = 4 << 20;
 
 /// The code of one source that was checked to run in place, by index.
 #[derive(Debug, Default)]
-pub(super) struct Checked {
+pub(in crate::executor) struct Checked {
     held: Vec<Option<Box<InPlace>>>,
     /// Bytes that the code takes, without the list itself.
     bytes: usize,
@@ -44,7 +44,7 @@ impl Checked {
         }
     }
 
-    pub(super) fn forget(&mut self, id: &CodeId) {
+    pub(in crate::executor) fn forget(&mut self, id: &CodeId) {
         for slot in &mut self.held {
             if let Some(code) = slot.take_if(|code| code.id() == *id) {
                 self.bytes -= code.footprint();

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use farjump_control::RefusalCause;
 use farjump_loader::{CodeKey, Copied, LinkedImage};
 
-use super::Executor;
-use super::code_table::Unbound;
+use crate::executor::Executor;
+use crate::executor::code::table::Unbound;
 use crate::refusal::Refusal;
 
 impl Executor {
     /// Returns whether this code waits for its first image.
-    pub(super) fn awaits(&self, _: &CodeKey) -> bool {
+    pub(in crate::executor) fn awaits(&self, _: &CodeKey) -> bool {
         false
     }
 
     /// Returns the last refusal of this code, if it was bitcode.
-    pub(super) fn refusal_of(&self, _: &CodeKey) -> Option<&Refusal> {
+    pub(in crate::executor) fn refusal_of(&self, _: &CodeKey) -> Option<&Refusal> {
         None
     }
 
     /// Refuses bitcode.
     #[cold]
-    pub(super) fn bring_bitcode(
+    pub(in crate::executor) fn bring_bitcode(
         &mut self,
         _: CodeKey,
         copied: &Copied,

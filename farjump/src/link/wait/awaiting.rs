@@ -12,7 +12,7 @@ use farjump_core::wait::Waiter;
 use farjump_loader::Library;
 
 use super::tasks::{Awaits, Tasks};
-use super::{Link, Pending, Reply, ReplyBytes, TURNS_TO_IDLE};
+use crate::link::{Link, Pending, Reply, ReplyBytes, TURNS_TO_IDLE};
 use crate::{Error, InjectError, SystemError, SystemOperation, WaitError};
 
 /// Awaits the outcome, as [`Pending::wait`] does without a time limit. Use the runtime's: a future that is
@@ -31,7 +31,7 @@ use crate::{Error, InjectError, SystemError, SystemOperation, WaitError};
 /// As [`Pending::wait`], but for the deadline. [`WaitError::Taken`] after the outcome;
 /// [`WaitError::NotDriven`]; [`SystemError`] when the runtime has no reactor for descriptors.
 ///
-/// [`SharedLink`]: super::SharedLink
+/// [`SharedLink`]: crate::link::SharedLink
 /// [`SystemError`]: crate::SystemError
 impl Future for Pending<'_> {
     type Output = Result<Reply, Error>;
@@ -106,7 +106,7 @@ impl Link {
     }
 
     /// Polls for an outcome. If it has not come, registers the task to be woken when it comes.
-    pub(super) fn poll_outcome(&self, token: u32, cx: &mut Context<'_>) -> Poll<Result<ReplyBytes, Error>> {
+    pub(in crate::link) fn poll_outcome(&self, token: u32, cx: &mut Context<'_>) -> Poll<Result<ReplyBytes, Error>> {
         self.forget_dropped();
         if let Some(outcome) = self.inner.borrow_mut().take_outcome(token) {
             self.rest_if_unused();
@@ -146,7 +146,7 @@ impl Link {
     }
 
     /// Cancels a call. If the link is in use, which a waker or a handler may cause, its next use cancels the call.
-    pub(super) fn abandon(&self, token: u32) {
+    pub(in crate::link) fn abandon(&self, token: u32) {
         match self.inner.try_borrow_mut() {
             Ok(mut inner) => inner.abandon(token),
             Err(_) => self.dropped.borrow_mut().push(token),
@@ -155,7 +155,7 @@ impl Link {
     }
 
     /// Cancels calls that were dropped while the link was in use.
-    pub(super) fn forget_dropped(&self) {
+    pub(in crate::link) fn forget_dropped(&self) {
         while let Some(token) = self.dropped.borrow_mut().pop() {
             self.inner.borrow_mut().abandon(token);
         }
@@ -200,7 +200,7 @@ impl Drop for AwaitsCredit<'_> {
 
 /// The next step of a task that awaits a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
+pub(in crate::link) enum Turn {
     /// Another task drives.
     Driven,
     /// The task looks again, after other tasks have had their turn.
@@ -230,10 +230,10 @@ impl Link {
 }
 
 /// Marks a link as driven by its own task.
-pub(super) struct Driving(Arc<Tasks>);
+pub(in crate::link) struct Driving(Arc<Tasks>);
 
 impl Driving {
-    pub(super) fn begin(tasks: &Arc<Tasks>) -> Driving {
+    pub(in crate::link) fn begin(tasks: &Arc<Tasks>) -> Driving {
         tasks.set_own_task(true);
         Driving(Arc::clone(tasks))
     }
@@ -246,7 +246,7 @@ impl Drop for Driving {
 }
 
 /// Access to a link that a task drives.
-pub(super) trait Driven {
+pub(in crate::link) trait Driven {
     /// Runs `act` on the link; `None` if it is no longer there.
     fn with<R>(&self, act: impl FnOnce(&Link) -> R) -> Option<R>;
 }
@@ -258,7 +258,7 @@ impl Driven for &Link {
 }
 
 /// Polls a link and sleeps by `sleep`, until it fails or is no longer there.
-pub(super) async fn drive<D: Driven>(
+pub(in crate::link) async fn drive<D: Driven>(
     driven: &D,
     mut sleep: impl AsyncFnMut(Duration) -> io::Result<()>,
 ) -> Result<(), Error> {

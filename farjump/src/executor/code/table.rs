@@ -8,7 +8,7 @@ use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Copied, Domain, LinkedImage, Need, Usage};
 
-use super::enter::Main;
+use crate::executor::enter::Main;
 use super::in_place::Checked;
 use crate::policy::Budget;
 use crate::refusal::Refusal;
@@ -22,9 +22,9 @@ const INDICES: usize = 1 << 16;
 /// The code that one source has bound to indexes.
 #[derive(Debug, Default)]
 pub struct CodeTable {
-    pub(super) bindings: Vec<Binding>,
+    pub(in crate::executor) bindings: Vec<Binding>,
     /// Code checked to run in place.
-    pub(super) in_place: Checked,
+    pub(in crate::executor) in_place: Checked,
     /// Bytes of the text that [`Binding::words`] counts.
     words: usize,
     /// The source's budget.
@@ -35,7 +35,7 @@ pub struct CodeTable {
 
 /// Binding of an index.
 #[derive(Debug)]
-pub(super) enum Binding {
+pub(in crate::executor) enum Binding {
     /// Nothing yet.
     Nothing,
     /// Code that can run, and the reference that keeps it placed.
@@ -105,7 +105,7 @@ impl CodeTable {
     }
 
     /// Notes that the code bound to `index` is missing.
-    pub(super) fn miss(&mut self, index: u16, id: CodeId, name: &str) {
+    pub(in crate::executor) fn miss(&mut self, index: u16, id: CodeId, name: &str) {
         // The old binding goes first, and its text with it.
         self.bind(index, Binding::Nothing);
         let name = if self.words + name.len() <= WORDS { name } else { "" };
@@ -121,7 +121,7 @@ impl CodeTable {
         }
     }
 
-    pub(super) fn fill(&mut self, id: &CodeId, with: impl Fn() -> Binding) {
+    pub(in crate::executor) fn fill(&mut self, id: &CodeId, with: impl Fn() -> Binding) {
         for index in 0..self.bindings.len() {
             if matches!(&self.bindings[index], Binding::Missing(missing, _) if missing == id) {
                 self.bind(index as u16, with());
@@ -146,7 +146,7 @@ impl CodeTable {
     }
 
     /// Allocates memory for the next index.
-    pub(super) fn reserve_next(&mut self) {
+    pub(in crate::executor) fn reserve_next(&mut self) {
         self.reserve(self.bindings.len().min(INDICES - 1));
     }
 
@@ -160,7 +160,7 @@ impl CodeTable {
         }
     }
 
-    pub(super) fn bind(&mut self, index: u16, binding: Binding) {
+    pub(in crate::executor) fn bind(&mut self, index: u16, binding: Binding) {
         let index = usize::from(index);
         self.words += binding.words();
         if self.bindings.len() <= index {
@@ -202,7 +202,7 @@ impl CodeTable {
 }
 
 /// The refusal of a call whose code was refused before.
-pub(super) fn again(refusal: &Refusal) -> Refusal {
+pub(in crate::executor) fn again(refusal: &Refusal) -> Refusal {
     if refusal.text.is_empty() {
         let cause = refusal.cause;
         return Refusal::new(
@@ -216,7 +216,7 @@ pub(super) fn again(refusal: &Refusal) -> Refusal {
 /// Data needed to call code, copied from the table that holds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable {
-    pub(super) main: Main,
+    pub(in crate::executor) main: Main,
     /// Counters of its calls, valid as long as the code.
     pub(crate) usage: NonNull<Usage>,
     /// Payload alignment that it needs, in bytes; at least that of a word.
@@ -231,7 +231,7 @@ impl Callable {
     }
 
     /// A function of the target's library itself, counted by `usage`, which the caller keeps.
-    pub(super) fn of_service(main: Main, usage: &Usage) -> Self {
+    pub(in crate::executor) fn of_service(main: Main, usage: &Usage) -> Self {
         Callable { main, usage: NonNull::from(usage), align: 1 << INLINE_ALIGN_LOG2 }
     }
 
@@ -266,7 +266,7 @@ pub(crate) enum Ready {
     Compiling(CodeId),
     /// The source must send the manifest of this family first.
     NeedsManifest(FamilyId),
-    /// Other code must go first ([`Executor::make_space`](super::Executor::make_space)).
+    /// Other code must go first ([`Executor::make_space`](crate::executor::Executor::make_space)).
     Crowded(Need),
 }
 
@@ -301,7 +301,7 @@ mod tests {
     use farjump_core::image::{ImageParts, Machine};
     use farjump_fuzz::allocation::{is_counting, most_at_once};
 
-    use super::super::Supplied;
+    use crate::executor::Supplied;
     use super::*;
 
     /// Most bytes that a table with every index in use takes beside code, as `docs/security.md` states.

@@ -1,5 +1,7 @@
 //! A file as injected functions see it: `struct farjump_data` of `farjump_ifunc.h`.
 
+pub(crate) mod files;
+
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 use std::io;
@@ -9,7 +11,7 @@ use std::path::Path;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
-use crate::data_files::Listed;
+use crate::data::files::Listed;
 
 /// A file, mapped for injected functions: give it to [`crate::TargetBuilder::args`], and `NAME_main` gets a
 /// `struct farjump_data *` as its `target_args`. `farjump serve --data FILE` does so.

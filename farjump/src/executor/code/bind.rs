@@ -8,8 +8,8 @@ use farjump_core::bitcode::BitcodeView;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{CodeKey, Copied, Inserted, LinkedImage, Need, Refused};
 
-use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
-use super::{Executor, crash};
+use crate::executor::code::table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
+use crate::executor::{Executor, crash};
 use crate::mode::Mode;
 use crate::policy::{Budget, ByFamily};
 use crate::refusal::Refusal;
@@ -125,7 +125,7 @@ impl Executor {
     /// Places an image that a source brought, if the source's budget allows the memory. The policy has admitted the
     /// code.
     #[inline(always)]
-    pub(super) fn bring(
+    pub(in crate::executor) fn bring(
         &mut self,
         budget: &mut Budget,
         key: CodeKey,
@@ -195,7 +195,7 @@ impl Executor {
     }
 
     /// Checks that a frame was made for this run of the target.
-    pub(super) fn of_this_epoch(&self, epoch: u64) -> Result<(), Refusal> {
+    pub(in crate::executor) fn of_this_epoch(&self, epoch: u64) -> Result<(), Refusal> {
         if epoch == self.epoch {
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl Executor {
 
     /// Places the image in `copied`, whose code id should be that of `key`.
     #[inline(always)]
-    pub(super) fn install(
+    pub(in crate::executor) fn install(
         &mut self,
         key: CodeKey,
         copied: &mut Copied,
@@ -227,7 +227,7 @@ impl Executor {
 
     /// Announces a placed image to the perf map, to debuggers and to crash reports.
     #[inline]
-    pub(super) fn show(&self, linked: &LinkedImage) {
+    pub(in crate::executor) fn show(&self, linked: &LinkedImage) {
         let (address, len) = (linked.block().address(), linked.block().code_len());
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
         if let Some(map) = &self.perf_map {
@@ -314,7 +314,7 @@ impl Executor {
 
 /// The reason why an image is not placed.
 #[cold]
-pub(super) fn unbound(why: Refused, image: &[u8]) -> Unbound {
+pub(in crate::executor) fn unbound(why: Refused, image: &[u8]) -> Unbound {
     match (&why, Need::of(image)) {
         (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
             Unbound::NoSpace(why.into(), need)

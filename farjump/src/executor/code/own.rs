@@ -7,8 +7,8 @@ use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{CodeKey, Copied, Domain, Library, LinkedImage, Manifest, code_id};
 
-use super::code_table::Unbound;
-use super::{Ended, Executor};
+use crate::executor::code::table::Unbound;
+use crate::executor::{Ended, Executor};
 use crate::mode::Mode;
 use crate::policy::{Budget, ByFamily};
 use crate::refusal::Refusal;
