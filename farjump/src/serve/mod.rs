@@ -1,31 +1,16 @@
 //! Targets: processes, or threads, that injected functions run in.
 
-mod admin;
-mod builder;
-#[cfg(feature = "bitcode")]
-mod compiler;
-mod connections;
-#[cfg(test)]
-mod domain_tests;
-mod end_links;
 mod epoll;
 mod forward;
 mod handlers;
 mod holds;
-mod key_changes;
-mod own_calls;
-mod poll;
 mod resources;
 mod scratch;
 mod session;
 mod sessions;
 mod settings;
-mod sleep;
-mod store_work;
 mod target_args;
-mod thread;
-#[cfg(feature = "tokio")]
-mod tokio;
+mod target;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -41,7 +26,7 @@ use farjump_core::transport::Transport;
 use farjump_loader::{CodeKey, LinkedImage};
 use farjump_os::Owner;
 
-pub use builder::TargetBuilder;
+pub use crate::serve::target::builder::TargetBuilder;
 use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
 use handlers::Handlers;
@@ -49,9 +34,9 @@ use scratch::Scratch;
 use session::{Host, Session, Shared};
 use sessions::Sessions;
 use settings::Settings;
-use store_work::StoreWork;
+use crate::serve::target::store_work::StoreWork;
 use target_args::TargetArgs;
-pub use thread::{Stopper, TargetThread};
+pub use crate::serve::target::thread::{Stopper, TargetThread};
 
 use crate::executor::{Executor, Export, ExportFn};
 use crate::stored_image::describe;

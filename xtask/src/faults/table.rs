@@ -115,7 +115,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "key-goes-on",
         finder: Finder::Errands,
         changes: &[Change {
-            file: "farjump/src/serve/key_changes.rs",
+            file: "farjump/src/serve/target/key_changes.rs",
             from: "self.withdraw(|principal| keys.revokes(principal.named_key()?, rights));",
             to: "if !FAULTY { self.withdraw(|principal| keys.revokes(principal.named_key()?, rights)); }",
         }],
@@ -134,7 +134,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "owner-frees",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "farjump/src/serve/end_links.rs",
+            file: "farjump/src/serve/target/end_links.rs",
             from: "            let lingering = session.into_peer();\n",
             to: "            let lingering = session.into_peer().filter(|_| !FAULTY);\n",
         }],
@@ -143,7 +143,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "farewell-frees",
         finder: Finder::Stores,
         changes: &[Change {
-            file: "farjump/src/serve/end_links.rs",
+            file: "farjump/src/serve/target/end_links.rs",
             from: "self.shared.forwards.source_ended(id);\n        let lingering = session.into_peer();\n",
             to: "self.shared.forwards.source_ended(id);\n        let lingering = session.into_peer().filter(|_| !FAULTY);\n",
         }],

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use farjump_control::{AdminConnection, Keys, RefusalCause};
 
-use super::Target;
+use crate::serve::Target;
 use crate::principals::Principal;
 
 impl Target<'_> {
     /// Checks now and then whether the key file has changed, and applies the change.
-    pub(super) fn look_at_keys(&mut self, now: Instant) {
+    pub(in crate::serve) fn look_at_keys(&mut self, now: Instant) {
         let keys = self.key_file.as_mut().and_then(|file| file.look(now));
         if let Some(keys) = keys {
             self.take_keys(&keys);

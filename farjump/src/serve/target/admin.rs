@@ -15,14 +15,14 @@ use farjump_core::image::CodeId;
 use farjump_loader::{CodeKey, Domain, LinkedImage};
 use farjump_transports::BackendOptions;
 
-use super::Target;
-use super::epoll::Event;
-use super::session::Session;
+use crate::serve::Target;
+use crate::serve::epoll::Event;
+use crate::serve::session::Session;
 use crate::stored_image::describe;
 
 /// Most processes to which the target sends a response at a time, and most that may connect while it has its maximum of
 /// sources: each of them may turn out to make an admin request.
-pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
+pub(in crate::serve) const MAX_ADMIN_CONNECTIONS: usize = 8;
 /// The domain of the code that admin requests list and drop: that of all sources.
 const DOMAIN: Domain = Domain::numbered(0);
 /// The log's words for a library that replaces nothing.
@@ -35,7 +35,7 @@ const MAX_LEN_BYTES: usize = 5;
 impl Target<'_> {
     /// Responds, and keeps the part for which the requester's socket has no space until it does. `id` is the
     /// connection's id in the watch.
-    pub(super) fn respond(&mut self, id: u64, connection: AdminConnection) {
+    pub(in crate::serve) fn respond(&mut self, id: u64, connection: AdminConnection) {
         if self.admin_connections.len() + self.store_work.listings() >= MAX_ADMIN_CONNECTIONS {
             let text = format!("it serves {MAX_ADMIN_CONNECTIONS} admin requests at a time: try again");
             log::info!("{} got no response: {text}", connection.peer());
@@ -77,7 +77,7 @@ impl Target<'_> {
     }
 
     /// Sends a response, as [`Target::respond`] does.
-    pub(super) fn send_response(
+    pub(in crate::serve) fn send_response(
         &mut self,
         id: u64,
         mut connection: AdminConnection,
@@ -109,7 +109,7 @@ impl Target<'_> {
     }
 
     /// Continues a response.
-    pub(super) fn attend(&mut self, id: u64) {
+    pub(in crate::serve) fn attend(&mut self, id: u64) {
         let Some(index) = self.admin_connections.iter().position(|(connection, _)| *connection == id) else {
             return;
         };
@@ -128,12 +128,12 @@ impl Target<'_> {
     }
 
     /// Time at which the first unfinished response times out.
-    pub(super) fn admin_deadline(&self) -> Option<Instant> {
+    pub(in crate::serve) fn admin_deadline(&self) -> Option<Instant> {
         self.admin_connections.iter().map(|(_, connection)| connection.deadline()).min()
     }
 
     /// Drops requesters that did not take their responses in time.
-    pub(super) fn drop_late_askers(&mut self, now: Instant) {
+    pub(in crate::serve) fn drop_late_askers(&mut self, now: Instant) {
         let late = |(id, connection): &(u64, AdminConnection)| (connection.deadline() <= now).then_some(*id);
         let late: Vec<_> = self.admin_connections.iter().filter_map(late).collect();
         late.into_iter().for_each(|id| self.attend(id));
@@ -157,7 +157,7 @@ impl Target<'_> {
     }
 
     /// Drops the code with these keys that is in the store, except the target's own functions.
-    pub(super) fn drop_all_of(&mut self, keys: &[CodeKey]) -> Dropped {
+    pub(in crate::serve) fn drop_all_of(&mut self, keys: &[CodeKey]) -> Dropped {
         let mut dropped = Dropped::default();
         for key in keys {
             let executor = &self.shared.executor;

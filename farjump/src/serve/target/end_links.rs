@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use farjump_core::frame::LINE;
 
-use super::Target;
-use super::session::{End, Session, Stop};
+use crate::serve::Target;
+use crate::serve::session::{End, Session, Stop};
 
 impl Target<'_> {
     /// Runs the frames that a source sent before it was gone, and drops the replies. Bounded by its mailbox's
     /// capacity.
-    pub(super) fn drain(&mut self, index: usize) {
+    pub(in crate::serve) fn drain(&mut self, index: usize) {
         let outer = self.shared.executor.begin_calls();
         self.sessions[index].depart();
         let mut left = self.settings.mailbox / LINE;
@@ -38,7 +38,7 @@ impl Target<'_> {
 
     /// Ends a link: runs the frames that were sent before, and frees its memory.
     #[cold]
-    pub(super) fn end(&mut self, index: usize, Stop(end): Stop) {
+    pub(in crate::serve) fn end(&mut self, index: usize, Stop(end): Stop) {
         let why = match *end {
             End::Broken(refusal) => {
                 self.shared.executor.stats.refuse(refusal.cause);
@@ -64,7 +64,7 @@ impl Target<'_> {
 
     /// Keeps a session whose channel may still bring frames that a source sent before its end, until the
     /// channel reports its end, for as long as a machine may be silent. Returns whether it does.
-    pub(super) fn lets_leave(&mut self, index: usize, end: &End) -> bool {
+    pub(in crate::serve) fn lets_leave(&mut self, index: usize, end: &End) -> bool {
         let session = &mut self.sessions[index];
         if !session.channel.has_end() || session.control.is_leaving() {
             return false;
@@ -78,7 +78,7 @@ impl Target<'_> {
     }
 
     /// Ends the links of sources that are gone and whose channels have not ended in time.
-    pub(super) fn end_late(&mut self, now: Instant) {
+    pub(in crate::serve) fn end_late(&mut self, now: Instant) {
         let mut index = 0;
         while index < self.sessions.len() {
             match self.sessions[index].control.is_late(now) {
@@ -89,7 +89,7 @@ impl Target<'_> {
     }
 
     /// Drops a link that has ended.
-    pub(super) fn discard(&mut self, index: usize, why: &str) {
+    pub(in crate::serve) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
         let (id, peer) = (session.id, session.control.peer().clone());

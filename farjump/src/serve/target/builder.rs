@@ -19,13 +19,13 @@ use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
-use super::Target;
-use super::epoll::Event;
-use super::forward::Choices;
-use super::handlers::Handlers;
-use super::resources;
-use super::settings::Settings;
-use super::target_args::TargetArgs;
+use crate::serve::Target;
+use crate::serve::epoll::Event;
+use crate::serve::forward::Choices;
+use crate::serve::handlers::Handlers;
+use crate::serve::resources;
+use crate::serve::settings::Settings;
+use crate::serve::target_args::TargetArgs;
 #[cfg(feature = "bitcode")]
 use crate::ServeError;
 #[cfg(feature = "bitcode")]
@@ -85,7 +85,7 @@ impl std::fmt::Debug for TargetBuilder<'_> {
 }
 
 impl<'a> TargetBuilder<'a> {
-    pub(super) fn new(address: &str) -> Self {
+    pub(in crate::serve) fn new(address: &str) -> Self {
         TargetBuilder {
             address: address.to_owned(),
             executor: ExecutorBuilder::default(),

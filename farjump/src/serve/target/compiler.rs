@@ -1,8 +1,8 @@
 //! The compiler of bitcode: its results, and waking for them.
 
-use super::Target;
-use super::epoll::Event;
-use super::session::Session;
+use crate::serve::Target;
+use crate::serve::epoll::Event;
+use crate::serve::session::Session;
 use crate::Error;
 use crate::executor::Finished;
 
@@ -12,7 +12,7 @@ impl Target<'_> {
     /// # Errors
     /// When the system fails the target itself.
     #[cold]
-    pub(super) fn take_compiled(&mut self) -> Result<(), Error> {
+    pub(in crate::serve) fn take_compiled(&mut self) -> Result<(), Error> {
         for done in self.shared.executor.take_compiled() {
             let finished = match self.shared.executor.finish(done) {
                 Finished::Crowded(need, done) => {
@@ -51,7 +51,7 @@ impl Target<'_> {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn watch_compiler(&mut self) -> Result<(), Error> {
+    pub(in crate::serve) fn watch_compiler(&mut self) -> Result<(), Error> {
         // An earlier one was closed, and is watched no longer.
         self.shared.executor.watch_compiler(|fd| self.watch.add(fd, Event::Compiler, false))
     }

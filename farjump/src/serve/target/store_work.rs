@@ -2,12 +2,12 @@
 
 use farjump_control::{AdminConnection, AdminResponse, MAX_LISTED, ObjectListing};
 
-use super::Target;
+use crate::serve::Target;
 use crate::objects::{Bell, FIRST_PAGE};
 
 /// The remaining work.
 #[derive(Default)]
-pub(super) struct StoreWork {
+pub(in crate::serve) struct StoreWork {
     /// True if requests or ended sources may have left work.
     of_sources: bool,
     listings: Vec<Listing>,
@@ -25,24 +25,24 @@ struct Listing {
 
 impl StoreWork {
     /// Returns whether there is any.
-    pub(super) fn is_left(&self) -> bool {
+    pub(in crate::serve) fn is_left(&self) -> bool {
         self.of_sources || !self.listings.is_empty()
     }
 
     /// Number of processes that wait for a listing.
-    pub(super) fn listings(&self) -> usize {
+    pub(in crate::serve) fn listings(&self) -> usize {
         self.listings.len()
     }
 
     /// Drops the listings for processes for which `keeps` returns `false`.
-    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&AdminConnection) -> bool) {
+    pub(in crate::serve) fn retain(&mut self, mut keeps: impl FnMut(&AdminConnection) -> bool) {
         self.listings.retain(|listing| keeps(&listing.connection));
     }
 }
 
 impl Target<'_> {
     /// Notes that the store may have work left.
-    pub(super) fn wake_store(&mut self) {
+    pub(in crate::serve) fn wake_store(&mut self) {
         if self.shared.executor.objects().is_some() {
             self.store_work.of_sources = true;
             self.shared.forwards.wake();
@@ -50,7 +50,7 @@ impl Target<'_> {
     }
 
     /// Repeats the postponed requests, because the store's bell has rung.
-    pub(super) fn heed_bell(&mut self) {
+    pub(in crate::serve) fn heed_bell(&mut self) {
         // Before sessions compare the count: a later ring wakes again.
         self.shared.executor.bell().into_iter().for_each(Bell::silence);
         self.idle.naps = 0;
@@ -71,7 +71,7 @@ impl Target<'_> {
     }
 
     /// Does a part of the store's remaining work. Returns whether there is more.
-    pub(super) fn store_has_work(&mut self) -> bool {
+    pub(in crate::serve) fn store_has_work(&mut self) -> bool {
         if !self.store_work.is_left()
             && let Some(objects) = self.shared.executor.objects()
             && objects.go_on()
@@ -82,7 +82,7 @@ impl Target<'_> {
     }
 
     /// Begins a listing of the store's objects.
-    pub(super) fn list_objects(&mut self, id: u64, connection: AdminConnection) {
+    pub(in crate::serve) fn list_objects(&mut self, id: u64, connection: AdminConnection) {
         let listed = ObjectListing::default();
         self.store_work.listings.push(Listing { id, connection, listed, next: FIRST_PAGE });
         self.shared.forwards.wake();
@@ -90,7 +90,7 @@ impl Target<'_> {
 
     /// Does a part of the remaining work.
     #[cold]
-    pub(super) fn tend_store(&mut self) {
+    pub(in crate::serve) fn tend_store(&mut self) {
         let Some(objects) = self.shared.executor.objects() else { return };
         if self.store_work.of_sources {
             self.store_work.of_sources = objects.go_on();

@@ -7,7 +7,7 @@ use farjump_core::image::{ImageParts, Machine};
 use farjump_fixtures::raw_source::RawSource;
 use farjump_loader::{Domain, code_id};
 
-use super::Target;
+use crate::serve::Target;
 use crate::executor::OwnCode;
 use crate::principals::Principal;
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
 use farjump_loader::Domain;
 
-use super::Target;
+use crate::serve::Target;
 use super::admin::MAX_ADMIN_CONNECTIONS;
-use super::epoll::Event;
-use super::session::{ChannelEvents, Session, SourceControl};
+use crate::serve::epoll::Event;
+use crate::serve::session::{ChannelEvents, Session, SourceControl};
 use crate::Error;
 use crate::executor::CodeTable;
 use crate::open_channel::joined_channel;
@@ -48,7 +48,7 @@ impl Origin {
 
 impl Target<'_> {
     /// Accepts waiting connections, a limited number at a time.
-    pub(super) fn accept(&mut self) -> Result<(), Error> {
+    pub(in crate::serve) fn accept(&mut self) -> Result<(), Error> {
         for _ in 0..CONNECTIONS {
             let control = match self.listener.accept() {
                 Ok(Some(control)) => control,
@@ -165,7 +165,7 @@ impl Target<'_> {
     }
 
     /// Continues a handshake, or a response.
-    pub(super) fn advance(&mut self, id: u64) {
+    pub(in crate::serve) fn advance(&mut self, id: u64) {
         let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else {
             return self.attend(id);
         };

@@ -2,14 +2,14 @@
 
 use farjump_core::wait::{Turn, Waiter};
 
-use super::Target;
+use crate::serve::Target;
 use crate::Error;
 use crate::tokio::Sleeper;
 use crate::wait::TURNS_TO_YIELD;
 
 impl Target<'_> {
     /// As [`Target::run`], as a task of a tokio runtime: other tasks have their turn between two polls, and
-    /// while the target sleeps. Ends when a [`Stopper`](super::Stopper) stops it. If the future is dropped, its
+    /// while the target sleeps. Ends when a [`Stopper`](crate::serve::Stopper) stops it. If the future is dropped, its
     /// links stay, and the target can be polled or run again.
     ///
     /// **An injected function runs inside this task, and its thread runs no other task until the function returns.**

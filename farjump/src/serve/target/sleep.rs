@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use farjump_control::KeyFile;
 use farjump_core::wait::{AwaitedWord, Turn, Waiter};
 
-use super::Target;
-use super::session::Session;
+use crate::serve::Target;
+use crate::serve::session::Session;
 #[cfg(doc)]
 use super::thread::Stopper;
 use crate::Error;
@@ -168,7 +168,7 @@ impl Target<'_> {
 
     /// Disarms the idle sessions that stayed armed, and makes them busy: now and then, so that a lost wake-up costs
     /// time and no frame.
-    pub(super) fn disarm_idle(&mut self) {
+    pub(in crate::serve) fn disarm_idle(&mut self) {
         let mut index = self.sessions.polled();
         while index < self.sessions.len() {
             if !self.sessions[index].is_left_armed() {

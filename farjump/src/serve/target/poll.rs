@@ -3,9 +3,10 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::epoll::{Event, Events};
-use super::session::{End, Session, Shared, Stop};
-use super::{Idle, Target, own_calls};
+use crate::serve::epoll::{Event, Events};
+use crate::serve::session::{End, Session, Shared, Stop};
+use crate::serve::{Idle, Target};
+use super::own_calls;
 use crate::Error;
 use crate::executor::{Executor, LastCall, Unbound};
 use crate::link::Wanted;
@@ -200,7 +201,7 @@ impl Target<'_> {
 
     /// Queries the system for reported sessions that have brought frames, and makes those busy.
     #[inline(never)]
-    pub(super) fn ask_of_told(&mut self) -> Result<(), Error> {
+    pub(in crate::serve) fn ask_of_told(&mut self) -> Result<(), Error> {
         // Often enough that busy sessions do not hold up those that are reported.
         let polls = match self.sessions.are_all_told() {
             true => POLLS_TO_ASK.0,
@@ -216,7 +217,7 @@ impl Target<'_> {
     }
 
     /// Handles an event of a session that the system reports.
-    pub(super) fn heed(&mut self, event: Event) {
+    pub(in crate::serve) fn heed(&mut self, event: Event) {
         let Event::Doorbell(id) = event else { return };
         self.idle.naps = 0;
         // The next poll that covers all sessions finds the events of the others.
@@ -239,7 +240,7 @@ impl Target<'_> {
 
     /// Polls one session, and returns the number of its frames that ran; `None` if it has ended.
     #[inline(always)]
-    pub(super) fn poll_session(&mut self, index: usize) -> Option<usize> {
+    pub(in crate::serve) fn poll_session(&mut self, index: usize) -> Option<usize> {
         let mut ran = 0;
         loop {
             match self.with_session(index, |session, shared| session.poll_in_turn(shared)) {
@@ -278,7 +279,7 @@ impl Target<'_> {
     // Errors are boxed here, as in `forked`: in the poll they would take space on its stack.
     #[cold]
     #[inline(never)]
-    pub(super) fn now_and_then(&mut self) -> Result<(), Box<Error>> {
+    pub(in crate::serve) fn now_and_then(&mut self) -> Result<(), Box<Error>> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
@@ -315,7 +316,7 @@ impl Target<'_> {
     }
 
     /// Handles events of the system.
-    pub(super) fn serve(&mut self, events: &Events) -> Result<(), Error> {
+    pub(in crate::serve) fn serve(&mut self, events: &Events) -> Result<(), Error> {
         // A signal handler may have forked during the sleep.
         self.check_process()?;
         let now = Instant::now();
@@ -378,7 +379,7 @@ impl Target<'_> {
     }
 
     /// Watches connections with unsent bytes for writability.
-    pub(super) fn rewatch(&mut self) -> Result<(), Error> {
+    pub(in crate::serve) fn rewatch(&mut self) -> Result<(), Error> {
         for session in self.sessions.iter_mut() {
             session.rewatch(&self.watch)?;
         }
@@ -388,7 +389,7 @@ impl Target<'_> {
     /// Sends forwarded calls, and passes outcomes to the sessions that wait for them; a source that left meanwhile gets
     /// none. Does a part of the work that the store has left.
     #[cold]
-    pub(super) fn relay(&mut self) {
+    pub(in crate::serve) fn relay(&mut self) {
         // Calls that these request run in the next turn.
         for _ in 0..self.shared.forwards.agains().min(AGAINS) {
             self.run_next_again();
@@ -411,7 +412,7 @@ impl Target<'_> {
 
     /// Passes outcomes to the sessions that wait for them.
     #[cold]
-    pub(super) fn hand_over_outcomes(&mut self) {
+    pub(in crate::serve) fn hand_over_outcomes(&mut self) {
         let outcomes = self.shared.forwards.take_outcomes(&mut recount_in(&mut self.sessions));
         for outcome in outcomes {
             let session = outcome.caller.session;
@@ -475,7 +476,7 @@ impl Target<'_> {
     /// Drops code for a session that cannot continue otherwise. Returns the number of its frames that ran before;
     /// another cause of the stop is returned as error.
     #[cold]
-    pub(super) fn make_space(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
+    pub(in crate::serve) fn make_space(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
         let End::Crowded(need, ran) = *end else { return Err(Stop(end)) };
         let sessions = &mut self.sessions;
         self.shared.executor.make_space(&need, |linked| Session::release(sessions, linked));
@@ -483,7 +484,7 @@ impl Target<'_> {
     }
 
     #[inline(always)]
-    pub(super) fn with_session<T>(
+    pub(in crate::serve) fn with_session<T>(
         &mut self,
         index: usize,
         act: impl FnOnce(&mut Session, &mut Shared) -> Result<T, Stop>,

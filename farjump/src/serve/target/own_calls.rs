@@ -5,9 +5,9 @@ use std::sync::Arc;
 use farjump_control::{RefusalCause, plain};
 use farjump_loader::{Domain, LinkedImage};
 
-use super::Target;
-use super::forward::{Caller, Outcome, Returned};
-use super::session::{Session, Shared};
+use crate::serve::Target;
+use crate::serve::forward::{Caller, Outcome, Returned};
+use crate::serve::session::{Session, Shared};
 use crate::executor::{Callable, Chosen, Ended, Executor, OwnCode, Unbound, refused, running};
 use crate::link::{CANARY_LEN, ReplyBytes, run_payload_init};
 use crate::principals::Principal;
@@ -194,7 +194,7 @@ fn no_memory(len: usize) -> Refusal {
 
 /// Logs the reason why a message that a call of the program's own has forwarded went no farther.
 #[cold]
-pub(super) fn note_lost(returned: &Returned) {
+pub(in crate::serve) fn note_lost(returned: &Returned) {
     if !returned.caller.is_own() {
         return;
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::Target;
+use crate::serve::Target;
 use crate::error::system;
 use crate::{Error, SystemError, SystemOperation};
 
@@ -26,7 +26,7 @@ struct Inner {
 }
 
 impl Stopper {
-    pub(super) fn new() -> Result<Stopper, Error> {
+    pub(in crate::serve) fn new() -> Result<Stopper, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(system(SystemOperation::MakeDescriptor))?;
         Ok(Stopper { inner: Arc::new(Inner { stopped: AtomicBool::new(false), wake }) })
@@ -44,7 +44,7 @@ impl Stopper {
         self.inner.stopped.load(Ordering::Acquire)
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(in crate::serve) fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.wake.as_fd()
     }
 }
@@ -57,7 +57,7 @@ pub struct TargetThread {
 }
 
 impl TargetThread {
-    pub(super) fn start(mut target: Target<'static>) -> Result<TargetThread, Error> {
+    pub(in crate::serve) fn start(mut target: Target<'static>) -> Result<TargetThread, Error> {
         let stopper = target.stopper();
         let thread = std::thread::Builder::new()
             .name("farjump-target".into())
