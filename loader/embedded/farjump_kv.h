@@ -1,1 +1,1 @@
-../../kv/include/farjump_kv.h
+../../ifuncs/include/farjump_kv.h

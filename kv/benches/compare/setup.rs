@@ -91,11 +91,11 @@ impl Built {
             built.ifunc(&package.join(format!("benches/ifuncs/{source}.c")), "", &[])?;
         }
         for source in ["chase", "bloom", "token_bucket", "leaders", "downsample", "protobuf_sum"] {
-            built.ifunc(&package.join(format!("samples/{source}.c")), "", &[])?;
+            built.ifunc(&package.join(format!("../ifuncs/samples/kv/{source}.c")), "", &[])?;
         }
         // Built as its own text describes, and for this processor.
-        built.ifunc(&package.join("samples/nearest.c"), "_plain", &[])?;
-        for source in ["samples/nearest.c", "samples/topk.c"] {
+        built.ifunc(&package.join("../ifuncs/samples/kv/nearest.c"), "_plain", &[])?;
+        for source in ["../ifuncs/samples/kv/nearest.c", "../ifuncs/samples/kv/topk.c"] {
             built.ifunc(&package.join(source), "", &VECTORISED)?;
         }
         for sample in ["filter_aggregate", "json_path"] {
@@ -103,7 +103,7 @@ impl Built {
         }
         let mut cc = Command::new("cc");
         cc.args(VECTORISED).args(["-shared", "-fPIC", "-Wall", "-Wextra", "-o"]).arg(built.path("module.so"));
-        for folder in ["samples", "include", "../ifuncs/include"] {
+        for folder in ["../ifuncs/samples/kv", "../ifuncs/include"] {
             cc.arg("-I").arg(package.join(folder));
         }
         let done = cc.arg(package.join("benches/compare/module.c")).output();
@@ -133,7 +133,7 @@ impl Built {
     fn ifunc(&self, source: &Path, behind: &str, flags: &[&str]) -> Result<()> {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
-        let mut cflags = vec![format!("-I{}", package.join("include").display())];
+        let mut cflags = vec![format!("-I{}", package.join("../ifuncs/include").display())];
         cflags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let output = self.library_file(&format!("{name}{behind}"));
         self.build(&name, Options { inputs: vec![source.to_owned()], output, cflags, ..Options::default() })
@@ -151,9 +151,9 @@ impl Built {
         let manifest = format!(
             "[package]\nname = {name:?}\nedition = \"2024\"\n[lib]\npath = {:?}\n[dependencies]\n\
              farjump-ifunc = {{ path = {:?} }}\nfarjump-kv-ifunc = {{ path = {:?} }}\n[workspace]\n",
-            at(&format!("samples/{name}.rs")),
+            at(&format!("../ifuncs/samples/kv/{name}.rs")),
             at("../ifuncs/rust"),
-            at("author")
+            at("../ifuncs/kv")
         );
         let folder = self.path(name);
         fs::create_dir(&folder)?;

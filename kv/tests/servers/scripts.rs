@@ -22,7 +22,7 @@ fn load(client: &mut Client, names: &[&str]) {
 /// A job's script.
 fn script(job: &str) -> Vec<u8> {
     let job = job.trim_end_matches(RUST);
-    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(format!("{job}.lua"))).unwrap()
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../ifuncs/samples/kv/{job}.lua"))).unwrap()
 }
 
 /// Messages with all kinds of fields; field 3 counts.

@@ -248,8 +248,8 @@ impl Server {
     }
 }
 
-/// The library of `tests/ifuncs/NAME.c` or `samples/NAME.c`, or of `samples/NAME` if that ends in `.rs`. Built once for each run of
-/// the tests.
+/// The library of a function's source: `NAME.c` in `tests/ifuncs` or `ifuncs/samples/kv`, or `NAME.rs` in the latter.
+/// Built once for each run of the tests.
 pub(crate) fn library_file(name: &str) -> PathBuf {
     static BUILT: Mutex<BTreeMap<String, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
     let built =
@@ -277,7 +277,7 @@ pub(crate) fn library_file(name: &str) -> PathBuf {
 
 fn c_file(name: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let places = ["tests/ifuncs", "samples"].map(|place| package.join(place).join(format!("{name}.c")));
+    let places = ["tests/ifuncs", "../ifuncs/samples/kv"].map(|place| package.join(place).join(format!("{name}.c")));
     places.into_iter().find(|source| source.is_file()).expect("there is such a source")
 }
 
@@ -288,9 +288,9 @@ fn author_crate(folder: &Path, name: &str) -> PathBuf {
     let manifest = format!(
         "[package]\nname = \"{name}\"\nedition = \"2024\"\n[lib]\npath = {:?}\n[dependencies]\n\
          farjump-ifunc = {{ path = {:?} }}\nfarjump-kv-ifunc = {{ path = {:?} }}\n[workspace]\n",
-        at(&format!("samples/{name}.rs")),
+        at(&format!("../ifuncs/samples/kv/{name}.rs")),
         at("../ifuncs/rust"),
-        at("author")
+        at("../ifuncs/kv")
     );
     let of_crate = folder.join(name);
     fs::create_dir_all(&of_crate).expect("there is space for a folder");

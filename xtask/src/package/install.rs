@@ -22,7 +22,7 @@ const HEADERS: [(&str, &str); 5] = [
     ("c/include", "ucp_ifunc.h"),
     ("ifuncs/include", "farjump_ifunc.h"),
     ("ifuncs/include", "farjump_code.h"),
-    ("kv/include", "farjump_kv.h"),
+    ("ifuncs/include", "farjump_kv.h"),
 ];
 
 /// The licences of farjump, and of the font in its program.
