@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_may_stand_above_its_description_and_lists_may_be_in_lists() {
+    fn fitting_keeps_terms_above_descriptions_and_nested_lists() {
         let text = "  a, b\n       both\n  list  of things:\n    x   the first\n    yy  the second";
         assert_eq!(fit(text, 100), text.replace("a, b\n       both", "a, b\n      both"));
     }

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_without_a_limit_has_none_in_words_and_null_for_programs() {
+    fn an_unlimited_store_shows_any_number_as_text_and_json_null() {
         let mut stats = TargetStats::default();
         stats.store.capacity_images = Some(0);
         assert!(

@@ -84,7 +84,7 @@ fn stored(bench: &Workbench, name: &str, address: &str) -> Value {
 }
 
 #[test]
-fn a_target_compiles_what_it_prefers_and_exchanges_the_first_image_for_an_optimised_one() {
+fn a_target_that_prefers_bitcode_compiles_it_and_keeps_its_statics() {
     let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
     let count = library(&bench, "count", COUNT, &[]).expect("there is a compiler");
     let shown = bench.json(["inspect", "libsquares.so", "--json"]);

@@ -36,7 +36,7 @@ fn refusal(tool: &str) -> String {
 }
 
 #[test]
-fn a_linker_that_was_named_and_does_not_start_is_refused_in_its_own_words() {
+fn a_named_linker_that_fails_is_refused_with_its_message() {
     let bench = Workbench::new();
     let fakes = Fakes::new().broken(&["ld.lld"]);
     let by_option = build(&bench, &fakes, &["--linker", "ld.lld"]);
@@ -64,7 +64,7 @@ fn a_linker_that_was_not_named_and_links_nothing_is_passed_over() {
 }
 
 #[test]
-fn a_compiler_that_does_not_start_is_refused_in_its_own_words_whatever_else_is_there() {
+fn a_c_compiler_that_cannot_start_is_refused_with_its_message() {
     let bench = Workbench::new();
     let fakes = Fakes::new().broken(&["cc", "no-such-machine-gcc"]);
     build(&bench, &fakes, &[]).fails(1, &[&refusal("cc"), "--cc"]);
@@ -83,7 +83,7 @@ fn a_compiler_that_ends_without_a_word_is_described_by_its_status() {
 }
 
 #[test]
-fn a_compiler_for_other_machines_or_bitcode_is_the_first_that_compiles_a_line() {
+fn a_cross_or_bitcode_build_takes_the_first_compiler_that_compiles() {
     let Some(gcc) = which("gcc").filter(|_| all_work(&["gcc"])) else { return };
     let bench = Workbench::new();
     let gcc = |fakes: Fakes| fakes.link("cc", &gcc);
@@ -106,7 +106,7 @@ fn a_compiler_for_other_machines_or_bitcode_is_the_first_that_compiles_a_line() 
 }
 
 #[test]
-fn a_compiler_of_rust_that_does_not_start_is_refused_in_its_own_words() {
+fn a_rust_compiler_that_cannot_start_is_refused_with_its_message() {
     let bench = Workbench::new();
     let fakes = Fakes::new().broken(&["rustc"]);
     let refused = |fakes: &Fakes, more: &[&str], says: &str| {

@@ -111,7 +111,7 @@ fn a_library_that_carries_its_source_is_built_again_from_it() {
 }
 
 #[test]
-fn a_crate_is_built_for_its_target_whatever_the_users_cargo_builds_for() {
+fn a_crate_builds_to_the_same_image_under_any_cargo_settings() {
     let bench = Workbench::new();
     let author = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/rust");
     let manifest = format!(
@@ -184,7 +184,7 @@ fn inspect_tells_programs_the_same() {
 
 /// The loader's tests have all refusals (`loader/tests/builder/refusals.rs`).
 #[test]
-fn what_cannot_be_built_is_said_with_the_options_that_matter_and_nothing_is_written() {
+fn a_failed_build_names_cause_and_option_and_writes_nothing() {
     let bench = Workbench::new();
     bench.write("sum.c", format!("#include <farjump_ifunc.h>\n{SUM}"));
     bench.write("bad.c", "#include <farjump_ifunc.h>\nint sum_main(void) { return oops; }\n");

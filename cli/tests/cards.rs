@@ -66,7 +66,7 @@ fn stored(store: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn a_card_runs_what_its_host_sends_in_code_of_its_own_and_in_bitcode_over_sealed_tcp() {
+fn a_card_runs_native_code_and_bitcode_over_sealed_tcp() {
     if !all_work(&["clang", "ld.lld"]) {
         return;
     }

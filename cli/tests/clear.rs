@@ -68,7 +68,7 @@ fn a_demo_over_tcp_is_sealed_unless_it_is_to_be_clear() {
 }
 
 #[test]
-fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
+fn perf_to_a_remote_target_marks_rows_sealed_or_clear() {
     let Some(bench) = measuring() else { return };
     make_key(&bench, "k");
     let measure = |address: &str, more: &[&str]| {

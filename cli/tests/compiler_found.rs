@@ -63,7 +63,7 @@ fn a_program_above_this_one_or_in_path_is_not_looked_for() {
 }
 
 #[test]
-fn a_program_that_others_could_have_put_there_is_refused_and_a_named_one_runs() {
+fn a_compiler_that_others_could_write_is_refused_unless_named() {
     let tree = Tree::new();
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");

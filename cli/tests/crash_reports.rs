@@ -61,7 +61,7 @@ fn code(library: &Path, bytes: &[u8]) -> (String, usize) {
 }
 
 #[test]
-fn a_crash_names_the_signal_the_ifunc_its_offset_and_its_code_id_and_the_target_dies_of_that_signal() {
+fn a_crash_report_names_signal_ifunc_offset_and_code_id() {
     let bench = Workbench::new();
     for (body, bytes, signal, name) in [
         ("__builtin_trap();", &[0x0f, 0x0b][..], libc::SIGILL, "SIGILL"),
@@ -114,7 +114,7 @@ fn a_crash_of_code_that_runs_in_the_mailbox_names_it_too() {
 
 /// Loading UCX removes the handlers of these signals, unless they are restored.
 #[test]
-fn a_crash_of_code_that_came_over_ucx_is_reported_by_farjump_and_not_by_ucx() {
+fn a_crash_of_code_over_ucx_is_reported_by_farjump_alone() {
     let bench = Workbench::new();
     let shown = bench.run(["transports"]).worked();
     let am = shown.text().lines().find(|line| line.starts_with("ucx-am")).expect("it is listed");

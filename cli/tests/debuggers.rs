@@ -244,7 +244,7 @@ fn line_with(process: &Process, words: &str) -> String {
 }
 
 #[test]
-fn gdb_stops_at_a_breakpoint_as_the_page_says_and_the_call_replies() {
+fn gdb_stops_at_a_breakpoint_as_documented_and_the_call_replies() {
     let _alone = alone();
     let bench = Workbench::new();
     let lines = page("gdb.**", "$ ");
@@ -279,7 +279,7 @@ fn gdb_stops_at_a_breakpoint_as_the_page_says_and_the_call_replies() {
 }
 
 #[test]
-fn gdb_that_attaches_later_stops_in_code_that_is_there_and_knows_dropped_code_no_more() {
+fn gdb_attached_later_knows_stored_code_and_no_dropped_code() {
     let _alone = alone();
     let bench = Workbench::new();
     bench.write(
@@ -327,7 +327,7 @@ fn gdb_that_attaches_later_stops_in_code_that_is_there_and_knows_dropped_code_no
 }
 
 #[test]
-fn without_its_library_code_is_known_by_the_name_of_its_main_function() {
+fn gdb_knows_code_without_its_library_by_its_main_function() {
     let _alone = alone();
     let bench = Workbench::new();
     let library = bench.library("linger", &LINGER.replace("while (!released)", "if (released)"));
@@ -356,7 +356,7 @@ fn symbols_for_debuggers_are_asked_for_and_have_to_be_there() {
 }
 
 #[test]
-fn symbols_of_a_library_that_was_not_built_for_debugging_have_the_names_of_its_functions() {
+fn symbols_of_a_library_without_debug_info_name_its_functions() {
     let bench = Workbench::new();
     let plain = bench.library("linger", LINGER);
     fs::create_dir(bench.path("symbols")).expect("a folder can be made");

@@ -18,7 +18,7 @@ fn demo_json(bench: &Workbench, args: &[&str]) -> Value {
 }
 
 #[test]
-fn the_default_file_is_the_program_and_every_answer_is_the_expected_one() {
+fn the_default_file_is_the_program_and_every_result_is_right() {
     let bench = Workbench::new();
     let report = demo_json(&bench, &[]);
     let program = env!("CARGO_BIN_EXE_farjump");
@@ -68,7 +68,7 @@ fn a_given_file_gets_the_answers_that_an_independent_computation_gives() {
 }
 
 #[test]
-fn the_target_is_started_by_the_words_that_are_given_and_a_launcher_that_is_not_there_is_named() {
+fn the_demo_uses_the_given_launcher_or_names_its_failure() {
     let bench = Workbench::new();
     bench.write("prose", "panic");
     assert_eq!(demo_json(&bench, &["prose", "--launch", "nice -n 1"])["file"], "prose");
@@ -303,7 +303,7 @@ fn a_demo_that_is_interrupted_while_it_compiles_ends_its_compilers() {
 }
 
 #[test]
-fn the_target_of_a_killed_demo_ends_by_itself_and_removes_the_folder() {
+fn the_target_of_a_killed_demo_ends_and_removes_the_folder() {
     let bench = Workbench::new();
     let (demo, target) = begun(&bench);
     demo.signal(Signal::KILL);
@@ -313,7 +313,7 @@ fn the_target_of_a_killed_demo_ends_by_itself_and_removes_the_folder() {
 }
 
 #[test]
-fn a_target_that_is_killed_ends_the_demo_with_an_error_and_nothing_is_left() {
+fn killing_its_target_fails_the_demo_and_leaves_nothing() {
     let bench = Workbench::new();
     let (demo, target) = held_up(&bench);
     kill(target, Signal::KILL);

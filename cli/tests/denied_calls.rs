@@ -151,7 +151,7 @@ fn without_a_call_that_farjump_can_do_without_it_works() {
 }
 
 #[test]
-fn where_a_call_is_denied_farjump_names_no_wrong_cause_and_doctor_agrees_with_it() {
+fn farjump_and_doctor_name_no_wrong_cause_for_a_denied_call() {
     try_both_halves(&OTHERS, false);
 }
 
@@ -165,7 +165,7 @@ fn a_store_without_memory_to_share_names_the_call_and_the_remedy() {
 }
 
 #[test]
-fn a_denied_call_of_memory_is_named_with_the_remedy_and_not_taken_for_a_lack() {
+fn a_denied_memory_call_is_named_with_its_remedy() {
     let bench = Workbench::new();
     for (call, name) in [(libc::SYS_madvise, "madvise"), (libc::SYS_mremap, "mremap")] {
         let mut serving = bench.serving(&[]);

@@ -173,7 +173,7 @@ fn missing_and_useless_tools_are_notes_that_name_them() {
 }
 
 #[test]
-fn tools_that_are_there_and_do_not_start_are_notes_in_their_own_words() {
+fn doctor_notes_tools_that_cannot_start_with_their_message() {
     let bench = Workbench::new();
     let linkers = ["ld.bfd", "ld", "ld.lld"];
     let cases: [(&[&str], &str); 2] = [(&["cc"], "C compiler"), (&linkers, "linker")];
@@ -198,7 +198,7 @@ fn tools_that_are_there_and_do_not_start_are_notes_in_their_own_words() {
 }
 
 #[test]
-fn a_compiler_that_never_ends_does_not_keep_the_doctor_and_is_ended_with_its_children() {
+fn doctor_ends_a_hanging_compiler_with_its_children() {
     let bench = Workbench::new();
     let script = bench.write("slow", "#!/bin/sh\nsleep 1000 &\necho $$ $! >> slow.pids\nwait\n");
     let slow = bench.executable("slow-copy", &script);
@@ -249,7 +249,7 @@ fn segments(process: &Process) -> BTreeSet<String> {
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 #[test]
-fn what_a_killed_process_leaves_of_ucx_is_listed_and_removed_and_what_lives_stays() {
+fn doctor_lists_and_removes_ucx_leftovers_of_killed_processes_alone() {
     // As in a container, where the program removes nothing.
     if fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own != Path::new(FIRST_PID_NAMESPACE)) {
         return println!("skipped: this process is in a container (not in the first pid namespace)");

@@ -54,7 +54,7 @@ fn code_that_exits_is_named_with_the_function_that_it_called() {
 }
 
 #[test]
-fn signals_that_code_sends_to_its_own_process_are_told_with_its_name() {
+fn a_signal_that_code_sends_to_its_process_names_the_ifunc() {
     let bench = Workbench::new();
     for (body, signal, name) in [
         ("raise(SIGQUIT);", libc::SIGQUIT, "SIGQUIT"),
@@ -80,7 +80,7 @@ fn signals_that_code_sends_to_its_own_process_are_told_with_its_name() {
 }
 
 #[test]
-fn what_the_system_tells_nobody_is_not_told_and_ends_the_target_as_ever() {
+fn sigkill_and_a_raw_exit_end_the_target_unreported() {
     let bench = Workbench::new();
     for (body, code) in [("raise(SIGKILL);", 128 + libc::SIGKILL), ("syscall(SYS_exit_group, 9);", 9)] {
         let done = ended(&bench, body);

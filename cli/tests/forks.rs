@@ -63,7 +63,7 @@ fn wait_for_end(child: u32) {
 }
 
 #[test]
-fn a_child_goes_on_in_code_that_its_parent_drops_and_replaces_and_writes_what_it_had_at_the_fork() {
+fn a_forked_child_keeps_dropped_code_and_data_of_the_fork() {
     let bench = Workbench::new();
     let body = "alarm(60);
         while (access(names[0], F_OK) != 0) ;
@@ -81,7 +81,7 @@ fn a_child_goes_on_in_code_that_its_parent_drops_and_replaces_and_writes_what_it
 }
 
 #[test]
-fn the_report_of_a_child_that_crashes_tells_whose_child_it_is_and_the_target_lives_on() {
+fn a_forked_childs_crash_report_names_the_target_which_serves_on() {
     let bench = Workbench::new();
     for (body, what) in [
         ("*(volatile char *)(zero + 0x1234) = 1;", "SIGSEGV (address 0x1234) in ifunc `save`, at offset 0x"),

@@ -71,7 +71,7 @@ mod with_it {
     }
 
     #[test]
-    fn a_run_that_ends_is_interrupted_or_loses_a_side_leaves_no_shared_memory() {
+    fn a_finished_interrupted_or_failed_run_leaves_no_shared_memory() {
         if !has_processors() {
             return;
         }

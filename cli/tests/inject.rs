@@ -31,7 +31,7 @@ fn figures(err: &str) -> Value {
 }
 
 #[test]
-fn the_reply_goes_to_standard_output_as_it_is_and_equals_an_independent_answer() {
+fn the_raw_reply_on_standard_output_equals_an_independent_result() {
     let bench = Workbench::new();
     let contents: Vec<u8> = (0..100_003_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     bench.write("data", &contents);
@@ -98,7 +98,7 @@ fn figures_count_what_was_sent_and_code_travels_once() {
 }
 
 #[test]
-fn a_terminal_gets_a_hex_dump_and_any_output_the_form_that_is_asked_for() {
+fn a_terminal_gets_a_hex_dump_unless_a_format_is_given() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
     let serving = bench.serve(&[]);
@@ -153,7 +153,7 @@ fn arguments_come_from_a_file_or_from_standard_input() {
 }
 
 #[test]
-fn where_nobody_listens_it_ends_with_5_and_says_how_to_start_a_target() {
+fn without_a_listener_inject_exits_with_5_and_advises_farjump_serve() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
     bench.inject(&library, &[]).fails(5, &["no target listens on", "farjump serve"]);
@@ -179,7 +179,7 @@ fn it_waits_for_a_target_that_listens_later() {
 }
 
 #[test]
-fn it_waits_for_a_machine_that_does_not_answer_yet_and_for_a_host_that_is_not_known_yet() {
+fn inject_waits_for_a_silent_machine_and_for_an_unknown_host() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
     // The system drops what comes for a listener whose queue of connections is full, as for a machine that is off.
@@ -239,7 +239,7 @@ fn files_that_are_no_ifunc_libraries_are_told_apart() {
 
 /// The library's tests have all ways to fail (`farjump/tests/links/{payloads,panics,code}.rs`).
 #[test]
-fn a_call_that_fails_ends_with_a_code_and_the_reason_and_the_target_serves_on() {
+fn a_failed_call_names_its_reason_and_the_target_serves_on() {
     let bench = Workbench::new();
     let serving = bench.serve(&[]);
     let echo = bench.library("echo", ECHO);
@@ -280,7 +280,7 @@ fn a_call_that_fails_ends_with_a_code_and_the_reason_and_the_target_serves_on() 
 }
 
 #[test]
-fn a_target_that_is_killed_while_a_function_runs_ends_the_wait_with_5() {
+fn killing_the_target_during_a_call_ends_inject_with_5() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
     let serving = bench.serve(&["--allow-process-symbols"]);

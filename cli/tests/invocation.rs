@@ -97,7 +97,7 @@ fn json_error(done: &Done) -> Value {
 }
 
 #[test]
-fn with_json_the_last_line_of_standard_error_has_the_error_of_a_command_that_failed() {
+fn a_failed_command_with_json_ends_standard_error_in_json() {
     let bench = Workbench::new();
     bench.write("empty", "");
     let failing: [(&[&str], i32, &str); 15] = [
@@ -256,7 +256,7 @@ fn the_device_is_an_option_of_the_commands_that_use_one() {
 }
 
 #[test]
-fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not() {
+fn only_a_misspelt_variable_gets_a_warning_with_the_nearest_name() {
     let bench = Workbench::new();
     let done = finish(bench.farjump().arg("transports").env("FARJUMP_LOGS", "debug")).worked();
     assert!(done.err.starts_with("warning: ") && done.err.lines().count() == 1, "{}", done.err);
@@ -282,7 +282,7 @@ fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not()
 }
 
 #[test]
-fn variables_of_the_help_that_are_empty_are_as_if_they_were_not_set() {
+fn every_empty_variable_of_the_help_counts_as_unset() {
     let bench = Workbench::new();
     bench.write("prose", "don't panic");
     let help = bench.run(["--help"]).worked();

@@ -120,7 +120,7 @@ fn rows() -> Vec<u8> {
 const SIGNATURE: &str = "int64(float32[::1], float32[::1])";
 
 #[test]
-fn a_function_in_python_runs_in_a_target_without_python_and_what_it_raises_is_said() {
+fn python_code_runs_without_python_and_reports_its_exceptions() {
     if let Err(why) = Tool::tried_on("python3", "import numba") {
         return println!("skipped: {why}");
     }

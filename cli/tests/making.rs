@@ -79,7 +79,7 @@ fn an_expression_becomes_code_that_counts_what_the_interpreter_counts() {
 }
 
 #[test]
-fn a_target_makes_nothing_unless_it_is_told_to_and_the_source_learns_why() {
+fn a_target_makes_no_code_unless_allowed_and_names_the_reason() {
     let bench = Workbench::new();
     let library = filter(&bench);
     let call = |args: &str| bench.inject(&library, &["--args", args, "--format", "u64"]);
@@ -114,7 +114,7 @@ const MAKER: &str = "#include <farjump_code.h>\nFARJUMP_COPY_ARGS(maker)\n\
     if (made != 0 || farjump_inject(id, 0, 0, \"payload\", 7) != 0) farjump_panic(\"no\", 2); }\n";
 
 #[test]
-fn text_that_is_no_code_is_a_refusal_and_what_is_code_runs_with_its_payload() {
+fn making_code_refuses_invalid_text_and_runs_valid_text() {
     let bench = Workbench::new();
     bench.write("maker.c", MAKER);
     bench.run(["build", "maker.c", "-o", "libmaker.so"]).worked();

@@ -69,7 +69,7 @@ impl Networks {
 }
 
 #[test]
-fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
+fn a_source_on_another_machine_works_and_reports_a_cut_cable() {
     let Some(networks) = Networks::join() else { return };
     let bench = &networks.bench;
     bench.library("echo", ECHO);
@@ -104,7 +104,7 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
 }
 
 #[test]
-fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said() {
+fn between_machines_tcp_is_taken_by_default_with_reasons_against_others() {
     let Some(networks) = Networks::join() else { return };
     let (serving, address) = networks.serve(&KEYED);
     let path = [&["transports", "--to", &address, "--json"], &KEYED[..2]].concat();
@@ -143,7 +143,7 @@ fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said
 }
 
 #[test]
-fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
+fn between_machines_ucx_takes_tcp_with_a_reason_and_carries_payloads() {
     let Some(networks) = Networks::join() else { return };
     let bench = &networks.bench;
     let (serving, address) = networks.serve(&UCX);

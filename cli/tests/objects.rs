@@ -26,7 +26,7 @@ fn client(bench: &Workbench) -> Client {
 }
 
 #[test]
-fn a_file_becomes_an_object_which_is_read_and_evicted_by_its_handle() {
+fn a_file_becomes_an_object_read_and_evicted_by_its_handle() {
     let bench = Workbench::new();
     let contents: Vec<u8> = (0..300_000_u32).map(|at| (at * 7) as u8).collect();
     bench.write("table", &contents);
@@ -84,7 +84,7 @@ fn a_file_becomes_an_object_which_is_read_and_evicted_by_its_handle() {
 }
 
 #[test]
-fn a_terminal_gets_text_and_no_binary_and_long_commands_show_their_progress() {
+fn a_terminal_gets_text_and_progress_but_no_binary_object() {
     let bench = Workbench::new();
     let serving = bench.serve(&["--objects", "1M"]);
     let get = |handle: &str, more: &[&str]| {
@@ -201,7 +201,7 @@ fn objects_are_listed_behind_the_code_for_people_and_for_programs() {
 }
 
 #[test]
-fn a_target_without_a_store_lists_its_code_alone_and_says_what_puts_need() {
+fn a_target_without_a_store_lists_no_objects_and_refuses_puts() {
     let bench = Workbench::new();
     bench.write("table", [1; 5000]);
     let serving = bench.serve(&[]);
@@ -278,7 +278,7 @@ fn what_is_no_handle_or_one_of_another_run_is_told_apart() {
 
 #[cfg(feature = "tcp")]
 #[test]
-fn objects_are_put_and_read_over_tcp_by_those_who_have_the_key() {
+fn objects_are_put_and_read_over_tcp_only_with_the_key() {
     let bench = Workbench::new();
     let contents: Vec<u8> = (0..700_000_u32).map(|at| (at / 3) as u8).collect();
     bench.write("table", &contents);

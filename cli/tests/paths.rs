@@ -24,7 +24,7 @@ fn path(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Done {
 }
 
 #[test]
-fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
+fn the_path_to_a_target_explains_its_arrival_rule() {
     let bench = Workbench::new();
     let _target = serve(&bench, "shm", None);
     let shown = path(&bench, &[], None).worked();
@@ -38,7 +38,7 @@ fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
 }
 
 #[test]
-fn the_cpu_of_a_target_is_shown_or_as_much_of_it_as_the_target_claims() {
+fn a_targets_cpu_is_shown_as_detected_or_as_claimed() {
     let bench = Workbench::new();
     let detected = farjump_os::cpu::detected();
     let machine = detected.machine();
@@ -107,7 +107,7 @@ fn ucx_takes_messages_over_tcp_and_says_why_not_puts() {
 }
 
 #[test]
-fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown() {
+fn processes_without_shared_memory_connect_again_over_messages_and_say_why() {
     let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let _target = serve_with(&bench, &["--transport", "ucx", "--ucx-tcp"], Some("posix,tcp"));
     let shown = path(&bench, &["--transport", "ucx", "--ucx-tcp"], Some("sysv,tcp")).worked();
@@ -140,7 +140,7 @@ fn a_put_over_tcp_alone_is_refused_before_anything_is_opened() {
 }
 
 #[test]
-fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answered_with_the_others() {
+fn a_named_transport_is_listed_alone_or_refused_as_unknown() {
     let bench = Workbench::new();
     let names = |args: &[&str]| {
         let done = finish(
@@ -159,7 +159,7 @@ fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answer
 }
 
 #[test]
-fn transports_over_devices_list_every_port_and_where_there_is_none_say_how_to_get_one() {
+fn a_device_transport_lists_its_ports_or_why_it_has_none() {
     let bench = Workbench::new();
     let listed = bench.json(["transports", "--json", "--transport", "verbs-write"]);
     let row = &listed[0];

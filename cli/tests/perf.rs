@@ -82,7 +82,7 @@ pub(crate) fn has_processors() -> bool {
 }
 
 #[test]
-fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
+fn every_size_mode_and_reference_has_a_row_with_figures() {
     let Some(bench) = measuring() else { return };
     let modes = "cached,always,local,in-place";
     let args = ["latency", "--sizes", "0,8..16,4K", "--mode", modes, "--against", "raw,memcpy"];
@@ -119,7 +119,7 @@ fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
 }
 
 #[test]
-fn processes_that_the_system_places_on_one_processor_are_said_to_share_it() {
+fn processes_placed_on_one_processor_are_reported_as_sharing_it() {
     let bench = Workbench::new();
     let allowed = sched_getaffinity(None).expect("the system gives the affinity");
     let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("this runs on one");
@@ -214,7 +214,7 @@ fn json_and_csv_have_the_keys_that_are_documented() {
 }
 
 #[test]
-fn the_table_is_for_people_and_standard_error_is_left_alone_where_it_is_no_terminal() {
+fn perf_prints_a_table_and_no_progress_without_a_terminal() {
     let Some(bench) = measuring() else { return };
     let done = finish(&mut perf(&bench, &["latency", "--sizes", "8,1K"])).worked();
     let lines: Vec<_> = done.text().lines().collect();
@@ -253,7 +253,7 @@ fn every_reference_over_ucx_has_figures_and_names_its_lanes() {
 }
 
 #[test]
-fn active_messages_are_held_against_ucxs_own_tool_in_a_row_of_their_own() {
+fn active_messages_are_compared_with_ucx_perftest_in_their_own_row() {
     let Some(bench) = measuring_ucx() else { return };
     let report = json(perf(&bench, &["latency", "--against", "perftest"]).env("UCX_TLS", "posix"));
     let [ours, row] = &rows(&report)[..] else { panic!("{report:#}") };
@@ -348,7 +348,7 @@ fn one_processor_is_not_enough() {
 }
 
 #[test]
-fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured() {
+fn only_a_mode_that_the_transport_lacks_is_missing() {
     let Some(bench) = measuring_ucx() else { return };
     let args = ["latency", "--transports", "all", "--mode", "in-place,cached"];
     let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
@@ -397,7 +397,7 @@ pub(crate) fn interrupted_at(mut run: Command, words: &str) -> (Done, String) {
 }
 
 #[test]
-fn a_terminal_is_shown_how_long_the_rest_takes_once_that_is_known() {
+fn a_terminal_is_shown_the_remaining_time_once_it_is_known() {
     let Some(bench) = measuring() else { return };
     let mut run = bench.farjump();
     run.args(["perf", "latency", "--rounds", "10000", "--iterations", "500"]);
@@ -410,7 +410,7 @@ fn a_terminal_is_shown_how_long_the_rest_takes_once_that_is_known() {
 }
 
 #[test]
-fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
+fn killing_a_process_ends_the_run_with_rows_so_far() {
     let Some(bench) = measuring() else { return };
     let (run, other) = under_way(&bench, &[]);
     kill(other, Signal::KILL);
@@ -423,7 +423,7 @@ fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far(
 }
 
 #[test]
-fn a_run_that_is_interrupted_has_the_rows_before_and_says_what_it_left_out_and_leaves_nothing_nor_does_a_killed_one()
+fn an_interrupted_run_reports_rows_and_even_a_killed_one_leaves_nothing()
  {
     if !has_processors() {
         return;

@@ -17,7 +17,7 @@ use crate::workbench::{Process, Workbench, children_of, finish, kill, runs, wait
 const SMALL: [&str; 9] = ["chase", "--shards", "3", "--depth", "1,4", "--wire", "0,1us", "--table", "4K"];
 
 #[test]
-fn every_contestant_chases_by_exactly_as_many_messages_as_there_are_steps_between_shards() {
+fn every_contestant_chases_with_the_number_of_messages_its_depth_allows() {
     let Some(bench) = measuring_ucx() else { return };
     let report = json(&mut begin(bench.program(installed(&bench)), &SMALL));
     let (mut found, mut in_processes) = (BTreeSet::new(), 0);
@@ -142,7 +142,7 @@ fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
 }
 
 #[test]
-fn a_run_that_is_interrupted_or_killed_leaves_no_shard_and_no_folder() {
+fn an_interrupted_or_killed_run_leaves_no_shard_or_folder() {
     if !has_processors() {
         return;
     }

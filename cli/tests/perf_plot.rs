@@ -48,7 +48,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn a_picture_has_a_curve_for_everything_measured_and_one_for_each_ratio() {
+fn a_picture_has_a_curve_for_each_measured_series_and_ratio() {
     let Some(bench) = measuring() else { return };
     let args = ["latency", "--sizes", "8..64", "--mode", "cached,always", "--against", "raw,memcpy"];
     finish(perf(&bench, &args).args(["--plot", "latency.svg"])).worked();
@@ -66,7 +66,7 @@ fn a_picture_has_a_curve_for_everything_measured_and_one_for_each_ratio() {
 }
 
 #[test]
-fn every_metric_can_be_drawn_and_a_file_that_was_there_is_replaced() {
+fn rate_bandwidth_and_first_call_are_drawn_over_an_existing_file() {
     let Some(bench) = measuring() else { return };
     for (metric, title) in [
         ("rate", "message rate, million/s"),
@@ -111,7 +111,7 @@ fn a_picture_that_cannot_be_written_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn a_picture_in_a_folder_of_others_is_refused_before_anything_is_measured() {
+fn a_picture_in_an_unwritable_folder_is_refused_before_measuring() {
     if geteuid().is_root() {
         eprintln!("skipped: root may write everywhere");
         return;
@@ -126,7 +126,7 @@ fn a_picture_in_a_folder_of_others_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn where_the_disk_is_full_the_rows_are_printed_and_the_picture_is_an_error() {
+fn on_a_full_disk_rows_are_printed_and_the_picture_fails() {
     let Some(bench) = measuring() else { return };
     for file in ["full.svg", "full.png"] {
         symlink("/dev/full", bench.path(file)).expect("a link can be made");
@@ -138,7 +138,7 @@ fn where_the_disk_is_full_the_rows_are_printed_and_the_picture_is_an_error() {
 }
 
 #[test]
-fn a_run_that_fails_in_the_middle_is_drawn_as_far_as_it_came() {
+fn a_failed_run_is_drawn_as_far_as_it_was_measured() {
     let Some(bench) = measuring() else { return };
     let (run, other) = under_way(&bench, &["--plot", "half.svg"]);
     kill(other, Signal::KILL);

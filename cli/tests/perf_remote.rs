@@ -68,7 +68,7 @@ fn code_of_several_lengths_and_messages_given_together_are_counted_elsewhere_too
 }
 
 #[test]
-fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
+fn a_tcp_target_is_measured_with_its_key_and_rejects_another() {
     let Some(bench) = measuring_ucx() else { return };
     make_key(&bench, "k");
     make_key(&bench, "other");
@@ -143,7 +143,7 @@ fn under_way(bench: &Workbench) -> Process {
 }
 
 #[test]
-fn a_target_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
+fn killing_the_target_ends_the_run_with_rows_so_far() {
     let Some(bench) = measuring() else { return };
     let serving = bench.serve(&[]);
     let run = under_way(&bench);

@@ -9,7 +9,7 @@ use crate::workbench::{Process, Workbench, children_of, kill, process_fields, ru
 use rustix::process::Signal;
 
 #[test]
-fn each_number_of_sources_is_measured_beside_one_and_says_what_a_message_and_a_source_take() {
+fn each_number_of_sources_is_compared_with_one_source() {
     let Some(bench) = measuring() else { return };
     // Up to 8 are processes, and 12 are not.
     let args = ["scaling", "--sources", "12,1..2,3", "--active", "2"];
@@ -71,7 +71,7 @@ fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
 }
 
 #[test]
-fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
+fn killing_a_source_ends_the_run_with_rows_so_far() {
     let Some(bench) = measuring() else { return };
     let (run, children) = under_way(&bench);
     // The target was started first, but process ids may wrap around, so its work identifies it.
@@ -94,7 +94,7 @@ fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far()
 }
 
 #[test]
-fn a_run_with_many_sources_that_is_killed_leaves_no_process_and_no_folder() {
+fn an_interrupted_or_killed_scaling_run_leaves_no_process_or_folder() {
     if !has_processors() {
         return;
     }

@@ -8,7 +8,7 @@ use crate::perf::{begin, check_measured, has_processors, json, measuring_ucx, pe
 use crate::workbench::{Workbench, finish};
 
 #[test]
-fn rings_of_slots_are_measured_and_held_against_active_messages_in_the_same_rounds() {
+fn each_ring_of_slots_is_measured_against_active_messages() {
     let Some(bench) = measuring_ucx() else { return };
     for metric in ["rate", "latency"] {
         let args =
@@ -59,7 +59,7 @@ fn slots_that_make_no_sense_are_refused_with_what_to_change() {
 }
 
 #[test]
-fn a_ring_for_which_ucx_finds_no_room_is_missing_with_the_reason() {
+fn a_ring_that_ucx_cannot_allocate_is_missing_with_the_reason() {
     let Some(bench) = measuring_ucx() else { return };
     let mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm";
     let may = finish(Command::new("unshare").args(["--mount", "sh", "-c", mount]));

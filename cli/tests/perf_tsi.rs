@@ -6,7 +6,7 @@ use crate::bitcode::COMPILER;
 use crate::perf::{check_measured, interrupted_at, json, measuring_ucx, perf, refused, rows};
 
 #[test]
-fn both_forms_are_measured_in_both_modes_and_each_part_of_a_first_call_has_its_time() {
+fn tsi_measures_both_forms_in_both_modes_and_by_part() {
     let Some(bench) = measuring_ucx() else { return };
     // zig would do, too.
     if !farjump_tools::all_work(&["clang"]) {

@@ -60,7 +60,7 @@ fn a_round_of_idle_targets_that_is_interrupted_does_not_count() {
 }
 
 #[test]
-fn idle_targets_with_few_and_many_sources_say_what_they_take_and_how_often_they_sleep() {
+fn idle_targets_report_processor_time_and_sleeps_per_number_of_sources() {
     let Some(bench) = measuring() else { return };
     // A sleeper wakes about once a second by itself.
     let args = ["idle", "--sources", "1,3", "--seconds", "2"];
@@ -90,7 +90,7 @@ fn without_ucx_what_it_wakes_is_missing_and_all_else_is_measured() {
 }
 
 #[test]
-fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
+fn killing_a_process_ends_the_idle_run_without_leftovers() {
     let Some(bench) = measuring() else { return };
     let mut command = bench.program(installed(&bench));
     command.args(["perf", "idle", "--sources", "1", "--rounds", "10000", "--seconds", "1"]);
@@ -113,7 +113,7 @@ fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
 }
 
 #[test]
-fn a_target_that_sleeps_is_measured_where_that_is_asked_for_and_makes_sense() {
+fn only_latency_rate_and_bandwidth_take_the_target_sleeps_option() {
     let Some(bench) = measuring() else { return };
     for metric in ["latency", "rate", "bandwidth"] {
         for (sleeps, flags) in [(true, &["--target-sleeps"][..]), (false, &[])] {

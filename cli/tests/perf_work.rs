@@ -17,7 +17,7 @@ fn texts<const N: usize>(texts: [&str; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn images_are_as_long_as_asked_and_each_is_held_against_mode_cached() {
+fn images_of_each_requested_length_are_compared_with_mode_cached() {
     let Some(bench) = measuring() else { return };
     let images = ["--image", "64,1000,4K", "--mode", "always,in-place"];
     let report = json(&mut perf(&bench, &[&["latency", "--sizes", "8,64"][..], &images].concat()));
@@ -118,7 +118,7 @@ const RESIDENT: [(&str, &str); 10] = [
 ];
 
 #[test]
-fn resident_data_are_worked_on_in_every_way_and_with_every_modelled_network() {
+fn resident_work_is_measured_in_every_mode_and_modelled_network() {
     let Some(bench) = measuring_ucx() else { return };
     let report = json(&mut perf(&bench, &["work", "--resident", "--sizes", "64K,4K", "--transports", "shm"]));
     let rows = rows(&report);
@@ -160,7 +160,7 @@ fn resident_data_are_worked_on_in_every_way_and_with_every_modelled_network() {
 }
 
 #[test]
-fn resident_data_need_no_ucx_and_the_lengths_from_which_farjump_is_ahead_are_said() {
+fn resident_data_need_no_ucx_and_break_even_lengths_are_printed() {
     let Some(bench) = measuring() else { return };
     let (variable, folder) = without_ucx(&bench);
     let args = ["work", "--resident", "--functions", "list,top-k", "--sizes", "4K,1M", "--mode", "cached"];

@@ -42,7 +42,7 @@ fn listening(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
+fn a_target_listens_on_one_socket_and_a_source_on_none() {
     let bench = Workbench::new();
     let wait = bench.library(
         "wait",

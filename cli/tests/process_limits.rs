@@ -35,7 +35,7 @@ pub(crate) fn failed_orderly(done: &Done, limit: &str) {
 }
 
 #[test]
-fn with_any_number_of_descriptors_a_target_that_is_ready_takes_a_source() {
+fn a_ready_target_takes_a_source_under_any_descriptor_limit() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     let mut ready = Vec::new();
@@ -60,7 +60,7 @@ fn with_any_number_of_descriptors_a_target_that_is_ready_takes_a_source() {
 
 /// UCX itself fails an assertion, and ends the process, where its thread has no descriptors.
 #[test]
-fn with_any_number_of_descriptors_both_sides_work_over_ucx_or_name_the_limit() {
+fn under_any_descriptor_limit_ucx_works_or_the_limit_is_named() {
     for transport in ["ucx-put", "ucx-am"] {
         let Some(bench) = Workbench::with_transport(transport) else { return };
         let (library, address) = (bench.sample("crc32"), bench.address());
@@ -256,7 +256,7 @@ fn files_that_grow_too_long_are_named_with_their_limit() {
 }
 
 #[test]
-fn a_limit_of_file_sizes_ends_no_process_and_is_named_to_both() {
+fn the_source_names_a_file_size_limit_and_no_target_ends() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     let serving = Process::start(&mut limited(bench.serving(&[]), Resource::Fsize, 1 << 20));

@@ -69,7 +69,7 @@ fn chain_goes_round_processes_and_says_which_is_missing() {
 }
 
 #[test]
-fn a_peer_without_a_name_or_with_an_impossible_address_is_refused_at_once() {
+fn a_destination_without_a_name_or_valid_address_is_refused() {
     let bench = Workbench::new();
     let serve = |peer| bench.run(["serve", "--listen", &bench.address(), "--destination", peer]);
     let done = serve("unix:b.sock");

@@ -20,7 +20,7 @@ FARJUMP_IFUNC void stuck_main(void *payload, size_t size, void *args)
 }";
 
 #[test]
-fn it_says_when_it_is_ready_and_a_signal_ends_it_without_a_trace() {
+fn a_target_announces_readiness_and_a_signal_ends_it_without_leftovers() {
     let bench = Workbench::new();
     for signal in [Signal::TERM, Signal::INT] {
         let serving = Process::start(&mut bench.serving(&[]));
@@ -195,7 +195,7 @@ fn code_needs_no_file_at_the_target() {
 }
 
 #[test]
-fn code_gets_the_exports_of_a_library_and_nothing_that_was_not_offered() {
+fn code_gets_only_the_library_exports_that_the_target_offers() {
     let bench = Workbench::new();
     let library = bench.library(
         "price",

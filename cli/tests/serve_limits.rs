@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::workbench::{Workbench, finish};
 
 #[test]
-fn only_code_whose_id_is_given_comes_in_one_by_one_or_from_a_file() {
+fn only_code_ids_allowed_by_option_or_file_are_accepted() {
     let bench = Workbench::new();
     let (crc32, grep, hello) = (bench.sample("crc32"), bench.sample("grep"), bench.sample("hello"));
     let id = |library| {
@@ -27,7 +27,7 @@ fn only_code_whose_id_is_given_comes_in_one_by_one_or_from_a_file() {
 }
 
 #[test]
-fn what_is_over_a_limit_ends_with_a_reason_that_names_it_and_the_target_serves_on() {
+fn an_exceeded_limit_is_named_and_the_target_serves_on() {
     let bench = Workbench::new();
     let crc32 = bench.sample("crc32");
     bench.write("args", vec![7; 3000]);
@@ -53,7 +53,7 @@ fn what_is_over_a_limit_ends_with_a_reason_that_names_it_and_the_target_serves_o
 
 /// The library's tests compare what arrives (`farjump/tests/links/large.rs`).
 #[test]
-fn payloads_of_64_mib_are_taken_and_longer_ones_where_the_option_allows_them() {
+fn payloads_of_64_mib_are_taken_and_longer_ones_by_option() {
     let bench = Workbench::new();
     let crc32 = bench.sample("crc32");
     bench.write("large", vec![7; 64 << 20]);
@@ -101,7 +101,7 @@ fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
 }
 
 #[test]
-fn a_silent_process_has_as_much_time_to_make_its_link_as_the_option_says() {
+fn a_silent_connection_is_closed_after_the_given_handshake_timeout() {
     let bench = Workbench::new();
     bench.run(["serve", "--listen", &bench.address(), "--handshake-timeout", "soon"]).fails(2, &["`soon`"]);
     let connect = || UnixStream::connect(bench.path("s")).expect("the target listens");

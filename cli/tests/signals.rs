@@ -56,7 +56,7 @@ impl Stopped {
 }
 
 #[test]
-fn a_signal_at_any_system_call_of_its_start_ends_a_target_and_its_socket_goes() {
+fn a_signal_at_any_startup_call_ends_target_and_socket() {
     let bench = Workbench::new();
     for call in 0.. {
         let mut command = bench.serving(&["--transport", "shm"]);

@@ -26,7 +26,7 @@ fn names(listing: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_was_injected_is_listed_with_its_calls_for_people_and_for_programs() {
+fn injected_code_is_listed_with_its_calls_as_text_and_json() {
     let bench = Workbench::new();
     let (crc32, hello) = (bench.sample("crc32"), bench.sample("grep"));
     let serving = bench.serve(&[]);
@@ -53,7 +53,7 @@ fn what_was_injected_is_listed_with_its_calls_for_people_and_for_programs() {
 }
 
 #[test]
-fn code_is_dropped_by_the_beginning_of_its_id_and_all_at_once() {
+fn code_is_dropped_by_an_id_prefix_or_all_at_once() {
     let bench = Workbench::new();
     let (crc32, grep, histogram) = (bench.sample("crc32"), bench.sample("grep"), bench.sample("histogram"));
     let local = histogram.to_str().expect("a path in UTF-8");
@@ -86,7 +86,7 @@ fn code_is_dropped_by_the_beginning_of_its_id_and_all_at_once() {
 }
 
 #[test]
-fn what_a_target_has_done_is_shown_with_the_causes_of_refusals_and_its_sources() {
+fn stats_show_the_targets_work_refusal_causes_and_sources() {
     let bench = Workbench::new();
     let (crc32, hello) = (bench.sample("crc32"), bench.sample("hello"));
     let serving = bench.serve(&["--max-source-memory", "8M", "--store-images", "5"]);
@@ -123,7 +123,7 @@ fn what_a_target_has_done_is_shown_with_the_causes_of_refusals_and_its_sources()
 }
 
 #[test]
-fn every_key_of_the_json_is_documented_and_every_documented_one_is_there() {
+fn the_keys_of_the_json_are_exactly_the_documented_ones() {
     let bench = Workbench::new();
     let crc32 = bench.sample("crc32");
     let serving = bench.serve(&[]);
@@ -157,7 +157,7 @@ fn where_no_target_answers_it_ends_with_a_code_that_says_how() {
 }
 
 #[test]
-fn what_is_no_target_or_dies_in_the_middle_of_its_answer_is_told_from_one_that_is_busy() {
+fn exit_codes_distinguish_foreign_dying_and_busy_peers() {
     let bench = Workbench::new();
     let listener = UnixListener::bind(bench.path("s")).expect("the path is free");
     // It listens and does nothing else.

@@ -53,7 +53,7 @@ fn a_key_is_made_for_its_owner_alone_and_never_overwritten() {
 }
 
 #[test]
-fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
+fn wrong_key_files_and_tcp_options_are_refused_with_the_reason() {
     let bench = Workbench::new();
     bench.library("echo", ECHO);
     make_key(&bench, "open.key");
@@ -114,7 +114,7 @@ fn everything_works_over_tcp_with_a_key() {
 }
 
 #[test]
-fn who_has_no_key_or_another_one_is_refused_and_the_targets_log_says_who_it_was() {
+fn a_missing_or_wrong_key_is_rejected_and_logged() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     make_key(&bench, "right.key");
@@ -147,7 +147,7 @@ fn hand_over(bench: &Workbench, file: &str, name: &str) {
 }
 
 #[test]
-fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_with_the_reason() {
+fn each_key_has_its_rights_and_removing_one_ends_its_links() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     bench.run(["key", "farm", "--name", "maker"]).worked();
@@ -240,7 +240,7 @@ fn the_demo_works_over_tcp() {
 }
 
 #[test]
-fn code_goes_on_to_a_peer_over_tcp_and_nobody_need_name_a_transport() {
+fn code_is_forwarded_over_tcp_without_a_named_transport() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let chain = bench.sample("chain");
     make_key(&bench, "k");

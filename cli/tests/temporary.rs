@@ -53,7 +53,7 @@ fn finding(command: &mut Command) -> Value {
 }
 
 #[test]
-fn in_folders_of_any_name_that_can_be_written_all_work_and_leave_nothing() {
+fn commands_work_in_any_writable_temporary_folder_and_leave_nothing() {
     let bench = workbench();
     let long = "l".repeat(110);
     // Relative to the folder that they run in, too.
@@ -73,7 +73,7 @@ fn in_folders_of_any_name_that_can_be_written_all_work_and_leave_nothing() {
 }
 
 #[test]
-fn a_folder_in_which_none_can_be_made_is_named_with_the_variable() {
+fn an_unusable_temporary_folder_is_named_with_its_variable() {
     let bench = workbench();
     bench.write("file", "");
     for folder in [bench.path("missing"), bench.path("file"), "/proc".into()] {
@@ -126,7 +126,7 @@ fn in_a_folder_without_code_all_work_and_doctor_says_so() {
 }
 
 #[test]
-fn where_no_temporary_folder_takes_code_rust_is_refused_and_the_variable_is_named() {
+fn where_all_temporary_folders_are_noexec_rust_is_refused_naming_tmpdir() {
     let bench = workbench();
     // Made anew over themselves, so that all in them stays.
     let mounting = "unset XDG_RUNTIME_DIR; mount -t tmpfs -o noexec tmpfs tmp && for folder in /tmp /var/tmp /dev/shm; do \

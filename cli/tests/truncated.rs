@@ -37,7 +37,7 @@ fn cuts(bench: &Workbench, library: &Path, check: impl Fn(&Path)) {
 }
 
 #[test]
-fn a_library_that_is_cut_short_is_refused_by_every_command_and_the_target_lives_on() {
+fn every_command_refuses_a_truncated_library_and_the_target_survives() {
     let bench = Workbench::new();
     let quote = bench.library("quote", QUOTE);
     let price = bench.plain_library("price", PRICE);
@@ -64,7 +64,7 @@ fn a_library_that_is_cut_short_is_refused_by_every_command_and_the_target_lives_
 }
 
 #[test]
-fn a_library_that_is_cut_while_a_target_serves_with_it_stays_as_it_was() {
+fn a_target_keeps_a_library_that_is_truncated_while_it_serves() {
     let bench = Workbench::new();
     let quote = bench.library("quote", QUOTE);
     let price = bench.plain_library("price", PRICE);
@@ -114,7 +114,7 @@ fn ended_by_data(bench: &Workbench) -> Done {
 }
 
 #[test]
-fn data_that_is_cut_while_it_is_mapped_is_named_by_the_target_before_it_ends() {
+fn a_target_that_dies_of_truncated_mapped_data_names_the_file() {
     let bench = Workbench::new();
     let done = ended_by_data(&bench);
     assert_eq!(done.code, 128 + libc::SIGBUS, "{}", done.err);
@@ -129,7 +129,7 @@ fn data_that_is_cut_while_it_is_mapped_is_named_by_the_target_before_it_ends() {
 }
 
 #[test]
-fn gdb_knows_the_functions_of_a_library_that_a_target_exports_and_its_path() {
+fn gdb_knows_the_functions_and_path_of_an_exported_library() {
     if !farjump_tools::all_work(&["gdb"]) {
         return;
     }

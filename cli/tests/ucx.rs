@@ -50,7 +50,7 @@ fn folder_with(bench: &Workbench, name: &str, library: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_library_that_is_no_ucx_of_1_13_is_refused_with_what_is_wrong_and_shm_works() {
+fn a_wrong_ucx_library_is_refused_and_shm_stays_usable() {
     let bench = Workbench::new();
     let version = |minor| {
         format!(
@@ -84,7 +84,7 @@ fn a_library_that_is_no_ucx_of_1_13_is_refused_with_what_is_wrong_and_shm_works(
 }
 
 #[test]
-fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_are() {
+fn a_target_fails_and_names_settings_that_leave_ucx_nothing() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let cases: [&Variables; 4] = [
         &[("UCX_TLS", "nonsense")],
@@ -103,7 +103,7 @@ fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_
 }
 
 #[test]
-fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
+fn a_source_with_useless_ucx_settings_fails_without_harm_to_others() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
     const NO_WAY: &str =
@@ -148,7 +148,7 @@ fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
 /// With these settings UCX 1.13 aborts the target, or reads unmapped memory, once a source without them
 /// sends.
 #[test]
-fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refused() {
+fn ucx_settings_that_must_agree_are_refused_where_they_differ() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
     for setting in [
@@ -177,7 +177,7 @@ fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refuse
 }
 
 #[test]
-fn a_payload_longer_than_the_target_takes_is_refused_over_ucx_and_a_short_one_served() {
+fn a_payload_over_the_targets_limit_is_refused_over_ucx() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     bench.write("args", vec![7; 1 << 20]);
@@ -191,7 +191,7 @@ fn a_payload_longer_than_the_target_takes_is_refused_over_ucx_and_a_short_one_se
 }
 
 #[test]
-fn what_ucx_logs_goes_to_standard_error_or_where_the_user_wants_it() {
+fn ucx_logs_to_standard_error_or_to_the_users_file() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let chatty = || {
         let mut command = bench.farjump();
@@ -253,7 +253,7 @@ fn code_runs_over_ucx_where_dev_shm_may_not_be_executed() {
 }
 
 #[test]
-fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
+fn ucx_copes_with_a_full_dev_shm_or_names_the_workaround() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     let full = || with_shm(&bench, "size=256k", true);
@@ -283,7 +283,7 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
 }
 
 #[test]
-fn where_memory_may_not_be_executed_mode_in_place_is_refused_with_the_reason_and_others_work() {
+fn in_noexec_memory_mode_in_place_is_refused_and_cached_works() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     let Some(mut target) = with_shm(&bench, "noexec,size=64m", false) else { return };

@@ -21,7 +21,7 @@ fn without(options: &[libc::c_int], body: impl FnOnce() + Send) -> bool {
 }
 
 #[test]
-fn the_way_in_which_ports_are_closed_is_shown_of_a_process_and_of_a_target() {
+fn transports_and_stats_show_how_ports_are_closed() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     without(&[libc::SO_ATTACH_FILTER], || {
         let shown = bench.json([&["transports", "--json"], &ALLOWED[..]].concat());

@@ -3,7 +3,7 @@
 use crate::workbench::{Workbench, finish, start_target};
 
 #[test]
-fn a_target_that_knows_no_users_serves_none_and_says_what_to_do() {
+fn a_target_in_an_unmapped_user_namespace_refuses_with_the_reason() {
     let bench = Workbench::new();
     if finish(bench.program("unshare").args(["-U", "true"])).code != 0 {
         return println!("skipped: unshare(1) can make no user namespace here");

@@ -47,7 +47,7 @@ fn newer(bench: &Workbench, library: &Path) -> PathBuf {
 }
 
 #[test]
-fn the_library_that_farjump_ucx_names_is_used_and_shown_and_a_wrong_one_is_an_error() {
+fn farjump_ucx_names_the_library_and_a_missing_one_fails() {
     let bench = Workbench::new();
     let Some(library) = installed(&bench) else { return };
     let newer = newer(&bench, &library);
@@ -68,7 +68,7 @@ fn the_library_that_farjump_ucx_names_is_used_and_shown_and_a_wrong_one_is_an_er
 }
 
 #[test]
-fn a_newer_ucx_than_all_that_were_tried_works_and_each_process_says_so_once() {
+fn an_untested_newer_ucx_works_and_each_process_warns_once() {
     let bench = Workbench::new();
     let Some(library) = installed(&bench) else { return };
     let newer = newer(&bench, &library);
@@ -92,7 +92,7 @@ fn a_newer_ucx_than_all_that_were_tried_works_and_each_process_says_so_once() {
 }
 
 #[test]
-fn perf_measures_with_the_library_that_it_is_told_in_all_its_processes() {
+fn perf_uses_the_given_ucx_library_in_all_its_processes() {
     let Some(bench) = measuring() else { return };
     let Some(library) = installed(&bench) else { return };
     let newer = newer(&bench, &library);
@@ -113,7 +113,7 @@ fn perf_measures_with_the_library_that_it_is_told_in_all_its_processes() {
 }
 
 #[test]
-fn a_ucx_whose_tcp_fails_on_lo_is_named_with_the_way_around_it() {
+fn a_ucx_version_that_cannot_use_tcp_on_lo_is_named() {
     let bench = Workbench::new();
     let version = shown(&mut bench.farjump())["ucx"]["version"].as_str().map(str::to_owned);
     let Some(version) = version.filter(|version| version.starts_with("1.20.")) else {

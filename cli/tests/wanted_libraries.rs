@@ -58,7 +58,7 @@ fn times_opened(bench: &Workbench) -> usize {
 }
 
 #[test]
-fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and_by_no_other() {
+fn a_wanted_library_is_opened_once_and_only_if_listed() {
     let (bench, quote) = bench();
     let serving = serve(&bench, &["--wanted-library", "libfarjump-prices.so"]);
     bench
@@ -84,7 +84,7 @@ fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and
 }
 
 #[test]
-fn a_list_of_what_can_be_no_soname_is_an_error_with_words() {
+fn a_wanted_library_that_is_no_soname_is_refused() {
     let bench = Workbench::new();
     for name in ["./libz.so.1", "/lib/libz.so.1", "", "lib z.so"] {
         bench

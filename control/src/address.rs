@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_107_bytes_is_taken_and_one_of_108_is_refused_with_its_length() {
+    fn a_path_over_107_bytes_is_refused_with_its_length() {
         let longest = format!("unix:{}", "x".repeat(MAX_PATH));
         assert_eq!(longest.parse::<PeerAddress>().unwrap().to_string(), longest);
         let error = format!("{longest}x").parse::<PeerAddress>().unwrap_err();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_107_bytes_is_taken_and_one_of_108_is_refused_with_its_length() {
+    fn an_abstract_name_over_107_bytes_is_refused_with_its_length() {
         let longest = format!("unix:@{}", "x".repeat(MAX_PATH));
         assert_eq!(longest.parse::<PeerAddress>().unwrap().to_string(), longest);
         let error = format!("{longest}x").parse::<PeerAddress>().unwrap_err();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_begins_with_at_is_a_file_and_displayed_as_one() {
+    fn a_file_path_beginning_with_at_displays_with_a_leading_dot() {
         let address = PeerAddress::unix("@a").unwrap();
         assert_eq!(address.to_string(), "unix:./@a");
         assert_eq!("unix:@a".parse(), PeerAddress::abstract_unix("a"));

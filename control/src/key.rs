@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_as_it_was_made_and_its_file_is_for_its_owner_alone() {
+    fn a_created_key_file_is_private_and_reads_back_alike() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("k");
         let made = Key::create(&path).unwrap();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_counts_once_it_has_settled_and_a_file_that_is_no_good_changes_nothing() {
+    fn a_changed_key_file_takes_effect_once_settled_unless_unusable() {
         let folder = tempfile::tempdir().unwrap();
         let (path, aside) = (folder.path().join("k"), folder.path().join("aside"));
         write(&path, &line(1));

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_key_a_line_with_name_and_rights_and_lines_for_people() {
+    fn key_lines_parse_with_names_and_rights_and_comments_are_skipped() {
         let [one, two, three] = [1, 2, 3].map(digits);
         let text = format!(
             "# ours\n\n{one}\n  {two}\tnode7   allow=observe,call\r\n{three} allow=none\n# {one}\n{} a@b.c",
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_line_and_nothing_of_the_file_is_in_the_words() {
+    fn a_key_file_error_names_the_line_and_shows_no_key() {
         let [one, two] = [0xab, 0xcd].map(digits);
         let many: String = (0..=MAX_KEYS as u8).map(|byte| digits(byte) + "\n").collect();
         for (text, words) in [
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_added_to_a_file_that_is_its_owners_alone_and_stays_as_it_was() {
+    fn adding_a_key_keeps_the_file_private_and_its_earlier_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("k");
         let first = Keys::add(&path, "a", None).unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_revoked_when_it_is_gone_or_lets_do_something_else() {
+    fn a_key_is_revoked_when_removed_or_given_other_rights() {
         let keys = |text: &str| Keys::parse(text.as_bytes()).unwrap();
         let before = keys(&format!("{} a allow=call\n{} b", digits(1), digits(2)));
         let of = |now: &Keys| -> Vec<_> {

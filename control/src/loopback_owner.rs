@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_counts_only_if_it_is_the_connection_and_a_process_has_it() {
+    fn only_the_line_of_the_established_connection_names_its_owner() {
         let (end, other) = ("127.0.0.1:4660".parse().unwrap(), "127.0.0.1:80".parse().unwrap());
         let ip = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
         let line = |local: &str, remote: &str, state: &str, inode: &str| {

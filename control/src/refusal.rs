@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_cause_has_its_own_place_words_and_number_on_the_wire() {
+    fn each_refusal_cause_has_a_unique_index_text_and_wire_number() {
         for (place, cause) in RefusalCause::ALL.into_iter().enumerate() {
             assert_eq!(cause.index(), place);
             assert_eq!(postcard::to_stdvec(&cause).unwrap(), [place as u8]);

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_not_looked_up_and_a_name_that_nobody_has_is_named() {
+    fn a_numeric_address_resolves_and_an_unknown_name_is_quoted() {
         assert_eq!(resolve("::1", 7, None).unwrap(), ["[::1]:7".parse().unwrap()]);
         let text = resolve("no such host", 1, None).unwrap_err().to_string();
         assert!(text.contains("no such host"), "{text}");

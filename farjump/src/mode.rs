@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_what_was_said_and_by_default_all_but_in_place() {
+    fn allowed_modes_are_those_listed_or_by_default_all_but_in_place() {
         let some = Allowed::only(&[Mode::Local, Mode::Cached]);
         assert!(some.has(Mode::Cached) && some.has(Mode::Local) && !some.has(Mode::Always));
         assert_eq!(

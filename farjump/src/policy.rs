@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_gone_leaves_nothing_behind_in_the_list_of_what_was_paid() {
+    fn a_budget_keeps_no_entries_for_code_that_no_longer_exists() {
         let mut budget = Budget::new(usize::MAX - 1);
         for _ in 0..100_000 {
             budget.take("its code", 100).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_needs_no_question_has_no_room_for_a_payload_over_the_limit() {
+    fn unchecked_frames_have_no_space_for_a_payload_over_the_limit() {
         for max in 1..1000 {
             let limits = Limits { payload: max, ..Limits::default() };
             let policy = Policy { limits, ..Policy::default() };
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_allowed_code_cannot_go_with_a_mode_that_runs_what_it_likes() {
+    fn an_allow_list_together_with_in_place_mode_is_an_error() {
         let mut policy = Policy::default();
         let everything = Allowed::only(&Mode::ALL);
         policy.check(everything).unwrap();

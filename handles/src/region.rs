@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sealed_memory_of_the_stated_length_is_refused_in_words() {
+    fn unsealed_or_wrongly_sized_memory_is_refused_with_the_reason() {
         let refused = |fd: &OwnedFd, len| Region::of_owner(fd.as_fd(), len, false).unwrap_err();
         assert!(refused(&memfd(page(), SealFlags::GROW), page()).contains("shrink"));
         assert!(refused(&memfd(page(), SealFlags::SHRINK), 2 * page()).contains(&format!(

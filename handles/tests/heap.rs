@@ -148,7 +148,7 @@ fn fill_and_free(bench: &mut Bench, len: usize, name: usize, most: usize, is_use
 const MOST: u64 = CAPACITY + CAPACITY / 4 + (1 << 20);
 
 #[test]
-fn region_and_heap_stay_together_within_the_capacity_whatever_the_lengths_of_objects_and_names() {
+fn region_and_heap_fit_the_capacity_for_all_object_lengths() {
     for is_used in [false, true] {
         for (len, name) in
             [(0, 0), (1, 0), (1, 255), (64, 20), (65, 255), (700, 0), (5000, 255), (300_000, 9)]
@@ -167,7 +167,7 @@ fn region_and_heap_stay_together_within_the_capacity_whatever_the_lengths_of_obj
 /// Objects of different lengths, one after another: the bytes that one kind leaves on the heap do not add to those of
 /// the next kind.
 #[test]
-fn what_many_small_objects_have_left_on_the_heap_counts_for_the_large_ones_behind_them() {
+fn heap_bytes_left_by_small_objects_count_against_later_large_ones() {
     let (_store, mut bench) = Bench::new(None);
     for (len, name) in [(1, 255), (300_000, 0), (1, 0), (5000, 0), (70_000, 255)] {
         let highest = fill_and_free(&mut bench, len, name, 40_000, false);

@@ -120,7 +120,7 @@ fn assert_kept(full: &Error, by: &HelperProcess, bytes: u64) {
 
 /// The program `stale_view` of an audit: the text of a reader turned into other bytes.
 #[test]
-fn a_text_that_was_checked_stays_when_the_owner_ends_links_or_the_target_and_evicts_it() {
+fn an_evicted_object_stays_unchanged_for_readers_after_links_end() {
     for ends_target in [false, true] {
         let mut owner = Owner::new();
         let handle = owner.store.put(TEXT.repeat(TIMES).as_bytes()).unwrap();
@@ -168,7 +168,7 @@ fn a_reader_that_is_stopped_keeps_its_bytes_until_it_is_killed() {
 
 /// The program `late_write` of an audit: a client that was stopped in the middle of a `put` wrote into the next object.
 #[test]
-fn a_client_that_is_stopped_in_a_put_writes_into_no_other_object_when_it_goes_on() {
+fn a_client_stopped_in_a_put_later_overwrites_no_object() {
     let mut owner = Owner::new();
     let address = owner.address.clone();
     let store = owner.store.clone();
@@ -199,7 +199,7 @@ fn a_client_that_is_stopped_in_a_put_writes_into_no_other_object_when_it_goes_on
 
 /// As the program `forked.py` of an audit: the farewell of a reader, or its end, freed bytes that its child still read.
 #[test]
-fn a_forked_child_keeps_the_bytes_whether_its_parent_left_in_order_or_was_killed() {
+fn a_forked_child_keeps_its_bytes_however_its_parent_ends() {
     // A view of many bytes is released as soon as it is dropped.
     for (in_order, times) in [(true, TIMES), (true, 10 * TIMES), (false, TIMES)] {
         let mut owner = Owner::new();
@@ -253,7 +253,7 @@ fn a_client_that_lets_go_later_has_the_place_of_a_source() {
 
 /// Its objects would be read without claims: only the store that gave claims knows them.
 #[test]
-fn the_memory_of_a_store_that_took_the_owner_s_place_is_not_mapped() {
+fn a_client_does_not_map_the_memory_of_a_replacing_store() {
     let mut owner = Owner::new();
     let address = owner.address.clone();
     let client = owner.serve(|| Client::connect(&address).unwrap());
@@ -290,7 +290,7 @@ fn nothing_waits_for_a_source_over_tcp() {
 
 /// An owner in a PID namespace of its own has no number for a reader outside of it.
 #[test]
-fn a_reader_in_another_pid_namespace_keeps_its_bytes_and_is_named_as_such() {
+fn a_reader_in_another_pid_namespace_keeps_bytes_and_is_reported() {
     let _watchdog = Watchdog::new();
     let apart = || {
         let mut command = Command::new("unshare");

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_to_load_code_names_the_reason_and_never_the_setting_that_there_is() {
+    fn a_refused_load_names_the_reason_and_suggests_only_other_settings() {
         let refusal = |may_load, whereabouts: Whereabouts| check_load(may_load, || whereabouts).unwrap_err();
         assert_eq!(check_load(MayLoad::Yes, || Whereabouts::NoClient), Ok(()));
         assert_eq!(check_load(MayLoad::Local, || Whereabouts::Here), Ok(()));

@@ -262,7 +262,7 @@ mod tests {
 
     /// One test for all, as they share the process's threads.
     #[test]
-    fn what_is_stuck_delays_no_other_close_until_each_thread_is_stuck_and_a_forked_child_has_its_own() {
+    fn closes_wait_only_if_every_thread_is_stuck_and_not_after_fork() {
         let _alone = no_stuck_descriptors();
         let mut held = Vec::new();
         for threads in 1..THREADS {

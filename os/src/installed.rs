@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_and_writers_are_root_this_user_the_own_files_owner_and_this_group_alone() {
+    fn only_root_this_user_its_group_and_the_own_files_owner_pass() {
         let trust = trust();
         for owner in [0, 1000, 50] {
             assert_eq!(trust.check(&of(owner, 7, 0o755), false), Ok(()));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_looked_for_beside_the_program_and_in_one_folder_beside_that_of_the_own_file() {
+    fn the_search_covers_the_programs_folder_and_the_own_files_libexec() {
         let of = |program: &str, own: &str| folders(Some(Path::new(program)), Some(Path::new(own)));
         let [bin, libexec] = ["/moved/bin", "/moved/libexec/farjump"].map(PathBuf::from);
         assert_eq!(of("/moved/bin/farjump", "/moved/bin/farjump"), [bin.clone(), libexec.clone()]);

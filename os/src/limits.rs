@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_named_with_what_raises_it_and_other_errors_get_no_advice() {
+    fn a_limit_error_names_its_remedy_and_others_get_no_advice() {
         let of = |errno: Errno| behind(&errno.into());
         assert!(of(Errno::MFILE).contains("ulimit -n"), "{}", of(Errno::MFILE));
         assert!(of(Errno::NFILE).contains("fs.file-max"));

@@ -131,7 +131,7 @@ class BothPlaces(unittest.TestCase):
                         self.assertEqual(outcome(lambda: farjump.at(handle, function, *more, place=place)), there, place)
         self.assertEqual(kinds, {float, int, bool, tuple, ZeroDivisionError, ValueError, IndexError})
 
-    def test_a_division_by_zero_is_an_error_unless_it_is_asked_for_as_numpys(self):
+    def test_division_by_zero_is_an_error_unless_numpys_rule_is_chosen(self):
         for which in range(6):
             with self.subTest(which), self.assertRaises(ZeroDivisionError):
                 self.there(divided, which, 7, 0, 7.0, 0.0)

@@ -39,7 +39,7 @@ class Finalisers(WithTarget):
         ran = int(self.ends(child).split("ran ")[1])
         self.assertGreaterEqual(ran, 100, "the finaliser ran while outcomes were made")
 
-    def test_outcomes_that_are_made_again_and_again_run_finalisers_that_ask_for_them(self):
+    def test_a_finaliser_uses_a_call_while_its_outcome_is_made_again(self):
         for outcome in ["pending.cancel()", "pending.wait(10)", "link.close()"]:
             with self.subTest(outcome):
                 self.check(
@@ -53,7 +53,7 @@ class Finalisers(WithTarget):
                     "attempt(lambda: pending.__await__())\n"
                 )
 
-    def test_a_finaliser_uses_the_link_while_calls_are_sent_and_their_outcomes_made(self):
+    def test_a_finaliser_uses_the_link_during_calls_and_their_outcomes(self):
         self.check(
             "def use():\n"
             "    link.inject(library('echo'), b'y').cancel(), link.stats, link.closed\n"

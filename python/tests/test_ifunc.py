@@ -227,7 +227,7 @@ class Injected(WithTarget):
         self.assertIs(pickle.loads(pickle.dumps(nearest)), nearest)
         self.assertIs(copy.deepcopy([nearest])[0], nearest)
 
-    def test_a_function_that_another_process_would_not_find_is_refused_when_it_is_pickled(self):
+    def test_a_function_that_another_process_cannot_find_is_not_pickled(self):
         local = farjump.ifunc("f8 -> f8")(lambda x: x)
         for dumps in (pickle.dumps, cloudpickle.dumps):
             with self.assertRaisesRegex(farjump.PicklingError, "`.*<lambda>` cannot be pickled: .* top level of the module"):

@@ -12,7 +12,7 @@ class Installation(WithTarget):
     def test_the_version_is_that_of_the_installed_package(self):
         self.assertEqual(farjump.__version__, importlib.metadata.version("farjump"))
 
-    def test_a_transport_that_the_wheel_lacks_is_refused_without_a_command_to_build_it(self):
+    def test_a_transport_the_wheel_lacks_is_refused_without_build_advice(self):
         with self.assertRaisesRegex(farjump.ConnectError, "this build of farjump lacks it") as caught:
             farjump.Link(self.address, transport="ucx-put")
         self.assertNotIn("--features", str(caught.exception))

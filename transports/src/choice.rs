@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     #[cfg(all(feature = "shm", feature = "tcp"))]
-    fn without_a_device_other_machines_are_reached_by_tcp_and_no_library_is_looked_at() {
+    fn without_an_rdma_device_only_tcp_is_chosen_for_other_machines() {
         let at = |destination, options, has_rdma| preferred_at(destination, Vec::new(), options, has_rdma);
         let chosen = at(FAR, BackendOptions::new(), false);
         assert_eq!(names_of(&chosen), ["tcp"]);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
+    fn code_runs_in_its_alias_and_no_mapping_is_writable_and_executable() {
         let region = shared(4 * page_size());
         // SAFETY: these are all pages of the mapping from `shared`.
         let alias = unsafe { ExecutableAlias::of(region, 4 * page_size(), None) }.unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use std::{hint, thread};
 
     #[test]
-    fn a_sender_leaves_its_fence_out_only_if_registered_and_the_sleeper_calls() {
+    fn a_sender_omits_its_fence_only_if_registered_and_the_sleeper_calls() {
         let all = [Barriers::empty(), Barriers::REGISTERED, Barriers::CALLS, Barriers::all()];
         for sender in all {
             for sleeper in all {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_once_its_bytes_are_dropped_and_the_longest_is_kept() {
+    fn dropped_bytes_return_their_memory_and_only_the_longest_is_kept() {
         let spare = SpareMemory::default();
         assert!(spare.take(1).is_none());
         // SAFETY: each memory belongs to this test.

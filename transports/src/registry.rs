@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_this_build_lacks_is_refused_without_a_command_to_build_it() {
+    fn a_backend_missing_from_the_build_is_refused_without_build_command() {
         // The user of a wheel does not build farjump.
         let lacking = Backend { maker: None, ..BACKENDS[0] };
         let options = BackendOptions::new();

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lists_run_at_once_and_only_the_others_with_a_nice_value() {
+    fn lists_run_at_once_and_all_but_the_first_are_niced() {
         static MEET: Barrier = Barrier::new(3);
         const MOST: i32 = 19;
         let nice = |_: &Interrupt| {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_tolerance_fails_and_says_what_grew_and_how_to_record_it() {
+    fn growth_beyond_the_tolerance_fails_naming_it_and_the_record_option() {
         for (then, now, grown) in [
             ([100, 20, 2], [106, 20, 2], "shm, cached, 8 B, send: +6 instructions"),
             ([1000, 20, 2], [1031, 20, 2], "shm, cached, 8 B, send: +31 instructions"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_only_one_has_fail_and_transports_that_only_one_has_do_not() {
+    fn rows_in_only_one_record_fail_and_missing_transports_do_not() {
         let (shm, am) = (row("shm", [1, 1, 1]), row("ucx-am", [1, 1, 1]));
         let other = Row { key: Key { size: 9, ..shm.key.clone() }, ..shm.clone() };
         let two = record(&[shm.clone(), other]);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_or_no_record_is_told_by_its_name() -> Result<(), Failure> {
+    fn a_missing_or_invalid_record_file_is_an_error_naming_it() -> Result<(), Failure> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("record.json");
         let error = Record::read(&file).expect_err("no such file").to_string();

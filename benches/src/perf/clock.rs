@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_seen_on_the_clocks_of_thread_and_process_and_sleep_is_not() {
+    fn cpu_clocks_count_work_and_the_thread_clock_excludes_sleep() {
         let own = std::process::id();
         // The clock of the process is read first, so that it includes all that is on the thread's.
         let before = (now(), of_process(own).unwrap(), of_this_thread());

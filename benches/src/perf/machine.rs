@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_may_not_be_used_is_refused_with_those_that_may() {
+    fn a_disallowed_processor_is_refused_naming_the_allowed_ones() {
         let first = *allowed().first().expect("this runs on one");
         let two = AskedCpus::Two(Cpus { source: first, target: 1023 });
         let one = AskedCpus::One(1023);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_doubles_up_to_its_end_and_a_list_keeps_its_order() {
+    fn a_size_range_doubles_to_its_end_and_lists_keep_order() {
         let read = |text| parse_sizes(text).map(|sizes| sizes.0);
         assert_eq!(read("1..16"), Ok(vec![1, 2, 4, 8, 16]));
         assert_eq!(read("512..1K"), Ok(vec![512, 1024]));

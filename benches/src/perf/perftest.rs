@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_this_metric_and_size_is_not_taken_for_it() {
+    fn output_of_another_metric_or_size_or_garbage_has_no_result() {
         assert_eq!(result(LATENCY, Metric::Latency, 8), None, "another size");
         assert_eq!(result(LATENCY, Metric::Bandwidth, 2), None, "another metric");
         let (heads, row) = LATENCY.split_once(" 2       500").expect("it has a row");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tcp_is_taken_on_loopback_where_nothing_else_is_named_and_left_out_elsewhere() {
+    fn baselines_use_tcp_only_if_set_alone_and_then_on_loopback() {
         for (set, transports, devices) in [
             (None, Some("^tcp"), None),
             (Some("all"), Some("^tcp"), None),

@@ -123,7 +123,7 @@ mod tests {
     const FOR_AUTHORS: &[&str] = &["ExecutorBuilder::allow_code", "Library::load", "Library::open"];
 
     #[test]
-    fn every_rust_name_in_a_text_of_the_libraries_is_in_the_table_and_no_other() {
+    fn the_table_lists_exactly_the_rust_names_in_library_texts() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let crates = [
             "compiler",

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_fails_makes_farjump_impossible_and_a_filter_of_system_calls_is_to_be_lifted() {
+    fn a_failed_connection_is_impossible_and_the_remedy_follows_the_cause() {
         assert_eq!(judge(Ok("shm".into())).verdict, Verdict::Ok);
         let other = judge(Err("there is no memory".into()));
         assert_eq!((other.verdict, other.mend.as_deref()), (Verdict::Impossible, Some("farjump transports")));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn ucx_is_told_with_version_and_file_and_what_is_wrong_with_it() {
+    fn ucx_is_shown_with_version_file_and_known_defects() {
         let of = |opened| judge_ucx(&WANTED[0], Some("/x/libucp.so.0".into()), opened);
         let with = |version: &str| of(Some(Ok((version.to_owned(), "/y/libucp.so.0".to_owned()))));
         let finding = with("1.22.0");

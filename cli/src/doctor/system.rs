@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_machine_is_known_by_its_flag_and_judged_by_what_the_host_takes() {
+    fn a_virtual_machine_is_judged_by_the_time_its_host_takes() {
         let info = "processor\t: 0\nflags\t\t: fpu hypervisor sse\nprocessor\t: 1";
         let look = |info: &str, stolen| virtual_machine(Some(info.into()), Some("KVM".into()), stolen);
         let quiet = look(info, Some(0.2));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_start_for_another_reason_is_not_to_be_installed() {
+    fn a_tool_that_installing_cannot_repair_has_no_install_remedy() {
         assert_eq!(compiler("cc", Err(why("does not start", false))).mend, None);
         assert_eq!(linker(false, [("ld".to_owned(), Err(why("does not start", false)))]).mend, None);
     }

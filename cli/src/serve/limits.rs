@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_code_ids_has_one_a_line_and_may_say_more() {
+    fn a_code_id_list_takes_comments_and_reports_wrong_lines() {
         let zero = "0".repeat(32);
         let text = format!("# ours\n\n{ID}  libgrep.so\n   {zero}\n  # no more\n");
         let ids = listed(&text).expect("it is a list");

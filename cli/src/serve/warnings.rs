@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_each_system_has_is_found_and_one_that_none_has_is_not() {
+    fn an_installed_library_is_found_and_an_absent_one_is_not() {
         assert!(is_installed("libc.so.6"));
         assert!(!is_installed("libnosuch.so.1") || !Path::new(CACHE).exists());
     }

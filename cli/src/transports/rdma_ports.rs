@@ -121,7 +121,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_port_is_shown_with_what_links_use_or_why_there_are_none() {
+    fn a_port_is_shown_with_properties_and_any_reason_against_it() {
         let expected = "\
 device     rxe0:1, which is used
 state      active, Ethernet (eth0)
@@ -141,7 +141,7 @@ packets    of up to 1024 bytes, in partition 0xffff
     }
 
     #[test]
-    fn ports_and_gids_that_a_target_offers_beside_the_used_ones_are_marked() {
+    fn ports_and_gids_are_marked_as_used_or_also_offered() {
         let mut two = port(None);
         two.info.gids = [(1, "10.9.0.1"), (2, "10.77.0.1"), (3, "fe80::1")]
             .map(|(index, address)| GidInfo::new(index, address, "RoCE v2"))

@@ -161,7 +161,7 @@ fn the_commands_of_the_other_documents_do_what_they_show() {
 }
 
 #[test]
-fn every_block_of_the_documents_is_run_or_compiled_or_says_why_not() {
+fn every_block_of_the_documents_is_tested_or_states_why_not() {
     let mut documents = files::ending(&["md"]);
     documents.retain(|document| !WRITTEN_BY_FIGURES.contains(&document.as_str()));
     let sources: Vec<String> = files::ending(&["rs", "c", "h", "toml"])

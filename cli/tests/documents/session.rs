@@ -130,7 +130,7 @@ impl Drop for Session {
 }
 
 #[test]
-fn jobs_of_a_session_end_with_its_shell_even_if_that_is_killed() {
+fn session_jobs_end_with_their_shell_even_when_it_is_killed() {
     for killed in [false, true] {
         let mut session = Session::new();
         assert_eq!(session.run("true & wait"), (vec![], 0));

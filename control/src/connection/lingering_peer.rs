@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_gone_when_the_last_copy_of_its_descriptor_is_closed() {
+    fn a_peer_is_gone_once_every_copy_of_its_descriptor_closes() {
         let (mut peer, theirs) = lingering();
         let copy = theirs.try_clone().unwrap();
         assert!(!peer.is_gone());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_lies_unread_in_its_own_connection_does_not_keep_it() {
+    fn an_unread_copy_of_its_descriptor_does_not_keep_a_peer() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let own_copy = theirs.try_clone().unwrap();
         let mut theirs = Control::from_stream(theirs).unwrap();

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_was_changed_on_the_way_fails_the_handshake_of_who_reads_it() {
+    fn a_changed_prefix_fails_the_handshake_at_its_reader() {
         let own = prefix(Security::Key);
         let mut other = own;
         // The version.
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_keys_the_one_that_fits_is_found_wherever_it_is_and_no_other_fits() {
+    fn only_the_fitting_key_is_found_among_many_at_any_position() {
         let own = prologue(&prefix(Security::Key));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("k");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_read_as_it_was_written_and_with_nothing_else_in_it() {
+    fn a_prefix_reads_as_written_and_any_changed_byte_is_refused() {
         let peer = PeerIdentity::at("127.0.0.1:1".parse().unwrap(), "a process");
         for security in [Security::Plain, Security::Key] {
             let bytes = prefix(security);

@@ -70,7 +70,7 @@ fn an_answer_longer_than_any_socket_holds_arrives_whole_in_pieces() {
 }
 
 #[test]
-fn who_does_not_take_the_answer_is_given_up_at_the_deadline_and_nothing_waited_for_it() {
+fn an_unread_admin_response_times_out_at_the_deadline_without_blocking() {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
@@ -177,7 +177,7 @@ fn where_no_source_is_taken_questions_are() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
+fn a_missing_or_malformed_admin_response_is_a_specific_error() {
     let place = Place::new();
     let listener = UnixListener::bind(place.path()).unwrap();
     let soon = Instant::now() + Duration::from_millis(20);

@@ -128,12 +128,12 @@ fn open_for_all(place: &Place) {
 }
 
 #[test]
-fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_source_is_met() {
+fn another_users_stuck_descriptors_are_refused_and_the_next_source_connects() {
     if !has_other_users() {
         return;
     }
     alone(
-        "a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_source_is_met",
+        "another_users_stuck_descriptors_are_refused_and_the_next_source_connects",
         || {
             let place = Place::new();
             let listener = place.listener();
@@ -162,9 +162,9 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
 }
 
 #[test]
-fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and_nobody_else_anything() {
+fn stuck_descriptors_beside_a_hello_end_only_that_handshake() {
     alone(
-        "what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and_nobody_else_anything",
+        "stuck_descriptors_beside_a_hello_end_only_that_handshake",
         || {
             let place = Place::new();
             let listener = place.listener();
@@ -202,8 +202,8 @@ fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and
 }
 
 #[test]
-fn what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole() {
-    alone("what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole", || {
+fn a_forbidden_descriptor_is_refused_before_its_message_is_complete() {
+    alone("a_forbidden_descriptor_is_refused_before_its_message_is_complete", || {
         let (stream, ours) = UnixStream::pair().unwrap();
         let mut control = Control::from_stream(ours).unwrap();
         let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
@@ -289,8 +289,8 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
 }
 
 #[test]
-fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time() {
-    alone("a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time", || {
+fn a_target_passing_stuck_descriptors_fails_the_handshake_without_delay() {
+    alone("a_target_passing_stuck_descriptors_fails_the_handshake_without_delay", || {
         let welcome = |transport: &str| {
             let end = EndpointInfo { transport: transport.into(), ..end() };
             said(
@@ -311,8 +311,8 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
 
 /// In a process of its own: its stuck closes would disturb the other tests.
 #[test]
-fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
-    const NAME: &str = "closing::with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be";
+fn too_many_stuck_descriptors_stop_new_connections_until_they_close() {
+    const NAME: &str = "closing::too_many_stuck_descriptors_stop_new_connections_until_they_close";
     let Some((path, _watchdog)) = path_of_helper() else {
         let place = Place::new();
         return HelperProcess::of_test(NAME, &[place.path().to_str().unwrap()]).succeeds();
@@ -344,8 +344,8 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
 }
 
 #[test]
-fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_one_met() {
-    alone("a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_one_met", || {
+fn stuck_descriptors_beside_a_ready_end_only_that_handshake() {
+    alone("stuck_descriptors_beside_a_ready_end_only_that_handshake", || {
         let place = Place::new();
         let listener = place.listener();
         thread::scope(|scope| {

@@ -47,7 +47,7 @@ fn messages_come_whole_and_in_order() {
 }
 
 #[test]
-fn a_message_that_comes_byte_by_byte_is_there_with_its_last_byte_and_not_before() {
+fn a_message_sent_bytewise_arrives_only_with_its_last_byte() {
     let (mut raw, ours) = UnixStream::pair().unwrap();
     let mut control = Control::from_stream(ours).unwrap();
     for byte in beginning(&Message::Closing { text: "bye".into() }) {
@@ -117,7 +117,7 @@ fn before_the_meeting_a_message_is_at_most_64_kib_long() {
 }
 
 #[test]
-fn after_the_meeting_an_image_of_64_mib_travels_to_the_target_and_a_longer_one_does_not() {
+fn after_the_handshake_an_image_of_at_most_64_mib_arrives() {
     let place = Place::new();
     let (mut source, mut target) = handshake_pair(&place);
     let image: Vec<u8> = (0..MAX_CODE).map(|at| ((at * 31) >> 7) as u8).collect();
@@ -137,7 +137,7 @@ fn after_the_meeting_an_image_of_64_mib_travels_to_the_target_and_a_longer_one_d
 }
 
 #[test]
-fn a_peer_that_does_not_read_costs_a_bounded_amount_and_loses_nothing_that_was_taken() {
+fn the_queue_to_an_unreading_peer_is_bounded_and_lossless() {
     let place = Place::new();
     let (mut source, mut target) = handshake_pair(&place);
     let mut taken = 0;
@@ -166,7 +166,7 @@ fn a_peer_that_does_not_read_costs_a_bounded_amount_and_loses_nothing_that_was_t
 }
 
 #[test]
-fn a_peer_that_is_gone_is_an_error_for_both_directions_but_its_last_words_are_heard() {
+fn sending_to_a_gone_peer_fails_yet_its_last_message_arrives() {
     let (mut one, mut other) = controls();
     one.send(&Message::Closing { text: "enough".into() }, &[]).unwrap();
     drop(one);

@@ -78,7 +78,7 @@ fn both_sides_end_with_the_same_terms() {
 
 /// A claim is the target's own affair: nothing else of the handshake depends on it.
 #[test]
-fn a_target_of_another_machine_or_with_a_level_that_it_lacks_meets_its_source() {
+fn a_handshake_succeeds_whatever_machine_or_level_the_target_claims() {
     let highest = Level::all(Machine::X86_64).last().unwrap();
     let claims = [
         Cpu::of_level(Machine::X86_64, Level::BASELINE),
@@ -102,7 +102,7 @@ fn a_target_of_another_machine_or_with_a_level_that_it_lacks_meets_its_source() 
 }
 
 #[test]
-fn of_what_a_target_has_only_what_opens_is_kept_and_where_nothing_does_the_reason_is_told() {
+fn a_target_keeps_only_openable_transports_and_reports_why_none_opens() {
     let options = target_options();
     let names = |transports: &[Box<dyn Transport>]| -> Vec<String> {
         transports.iter().map(|transport| transport.name().to_owned()).collect()
@@ -175,7 +175,7 @@ fn what_one_side_writes_the_other_finds_in_its_region() {
 }
 
 #[test]
-fn the_source_names_its_wishes_in_order_and_the_target_takes_the_first_it_has() {
+fn the_target_takes_its_first_match_in_the_sources_transport_order() {
     let source = || vec![named("far"), named("near"), named("third")];
     let (handshake, same) = transports_of(source(), vec![named("third"), named("near")]);
     assert_eq!((handshake.unwrap().as_str(), same.unwrap().as_str()), ("near", "near"));
@@ -241,7 +241,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
 
 /// The source must report more than the end of the target.
 #[test]
-fn a_side_whose_transport_fails_because_the_other_has_ended_says_why_that_has() {
+fn a_source_with_a_failing_transport_reports_why_the_target_ended() {
     let failing =
         |reason: &str| TransportError::new("shm", Operation::Connect, Cause::System(reason.to_owned()));
     let (tell, told) = mpsc::channel::<()>();
@@ -267,7 +267,7 @@ fn a_side_whose_transport_fails_because_the_other_has_ended_says_why_that_has() 
 
 /// The source cannot send the message that the target awaits, and must report more than the target's end.
 #[test]
-fn a_source_whose_endpoint_opens_too_late_reports_why_the_target_has_ended() {
+fn a_source_with_a_late_endpoint_reports_the_reason_for_rejection() {
     let (end, ended) = mpsc::channel::<()>();
     let ended = Mutex::new(ended);
     // Its address is sent when the target has ended.
@@ -300,7 +300,7 @@ fn a_target_that_does_not_answer_is_given_up_at_the_deadline() {
 }
 
 #[test]
-fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
+fn a_stalled_source_delays_no_other_and_times_out_itself() {
     let place = Place::new();
     let listener = place.listener();
     let _stalled = std::os::unix::net::UnixStream::connect(place.path()).unwrap();
@@ -322,7 +322,7 @@ fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
 }
 
 #[test]
-fn the_end_of_one_side_is_seen_by_the_other_on_the_control_connection() {
+fn either_peer_sees_the_other_gone_on_the_control_connection() {
     let place = Place::new();
     let (source, mut target) = handshake_pair(&place);
     drop(source);

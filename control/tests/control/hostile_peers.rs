@@ -205,7 +205,7 @@ fn false_cpus() -> Vec<(Vec<u8>, &'static str)> {
 }
 
 #[test]
-fn a_source_whose_cpu_is_none_or_unsupported_is_refused_with_the_fault() {
+fn a_source_with_an_invalid_cpu_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
         let transports = vec!["shm".into()];
         let message = Message::Hello { cpu, pid: 1, program: "liar".into(), transports };
@@ -229,7 +229,7 @@ fn honest_end() -> EndpointInfo {
 }
 
 #[test]
-fn a_target_whose_cpu_is_none_or_unsupported_is_refused_with_the_fault() {
+fn a_target_with_an_invalid_cpu_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
         let end = honest_end();
         let message = Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), end, stream: None };

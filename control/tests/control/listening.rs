@@ -46,7 +46,7 @@ fn a_socket_that_a_dead_target_left_is_taken_over() {
 }
 
 #[test]
-fn of_targets_that_start_at_once_on_a_stale_path_exactly_one_has_it() {
+fn exactly_one_of_several_concurrent_targets_takes_a_stale_path() {
     let place = Place::new();
     let address = place.address();
     for _ in 0..300 {
@@ -74,7 +74,7 @@ fn of_targets_that_start_at_once_on_a_stale_path_exactly_one_has_it() {
 }
 
 #[test]
-fn a_path_on_which_a_target_listens_is_in_use_and_goes_on_working() {
+fn binding_a_path_in_use_fails_and_its_listener_keeps_working() {
     let place = Place::new();
     let first = place.listener();
     let error = Listener::bind(&place.address()).unwrap_err();
@@ -170,7 +170,7 @@ fn name_of(test: &str) -> PeerAddress {
 }
 
 #[test]
-fn an_abstract_socket_makes_no_file_and_is_free_again_after_its_listener() {
+fn an_abstract_socket_makes_no_file_and_ends_with_its_listener() {
     let address = name_of("free");
     let PeerAddress::Abstract(name) = &address else { panic!("{address}") };
     for _ in 0..2 {

@@ -127,7 +127,7 @@ fn ways() -> &'static [bool] {
 }
 
 #[test]
-fn a_target_that_a_namespace_hides_users_from_meets_nobody_without_a_key() {
+fn a_keyless_target_in_a_namespace_hiding_users_rejects_every_source() {
     for mapped in ways() {
         let place = Place::new();
         open_for_all(place.folder.path(), 0o777);
@@ -162,7 +162,7 @@ fn a_target_that_a_namespace_hides_users_from_meets_nobody_without_a_key() {
 }
 
 #[test]
-fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
+fn a_keyless_source_in_a_namespace_hiding_users_sends_no_request() {
     for mapped in ways() {
         let place = Place::new();
         open_for_all(place.folder.path(), 0o777);

@@ -205,7 +205,7 @@ fn a_repeated_connection_comes_to_nothing() {
 }
 
 #[test]
-fn a_source_is_not_deceived_by_what_it_said_itself_or_by_an_earlier_answer() {
+fn a_source_rejects_its_own_bytes_and_a_replayed_response() {
     let _watchdog = Watchdog::new();
     let (_, there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     for (bytes, cause) in [(there, "Garbled"), (back, "Tampered")] {
@@ -223,7 +223,7 @@ fn a_source_is_not_deceived_by_what_it_said_itself_or_by_an_earlier_answer() {
 }
 
 #[test]
-fn no_bit_of_a_handshake_or_message_can_be_changed_on_the_way() {
+fn a_flipped_bit_in_any_byte_fails_a_keyed_connection() {
     let _watchdog = Watchdog::new();
     let (_, there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     // A lengthened packet is waited for, until the source times out.
@@ -275,7 +275,7 @@ fn another_version_is_told_to_both_sides_before_any_handshake() {
 }
 
 #[test]
-fn a_stranger_gets_no_more_memory_than_a_handshake_takes_and_no_word() {
+fn a_peer_without_the_key_gets_no_message_and_little_memory() {
     let _watchdog = Watchdog::new();
     let (error, response) = stranger(&[b'x'; 100_000]);
     assert!(matches!(error, HandshakeError::NotFarjump { .. }) && response.is_empty(), "{error}");

@@ -47,7 +47,7 @@ fn two_processes_that_sleep_between_frames_lose_none() {
 }
 
 #[test]
-fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
+fn a_killed_source_is_gone_at_once_and_its_memory_stays() {
     if let Some((path, _watchdog)) = path_of_helper() {
         let mut handshake = connect(&address(path)).unwrap();
         handshake.control.send(&Message::NoCode { id: [1; 16] }, &[]).unwrap();
@@ -57,7 +57,7 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
     let place = Place::new();
     let listener = place.listener();
     let mut child = HelperProcess::of_test(
-        "processes::a_source_that_is_killed_is_gone_at_once_and_its_memory_stays",
+        "processes::a_killed_source_is_gone_at_once_and_its_memory_stays",
         &[place.path().to_str().unwrap()],
     );
     let mut handshake = arrive(&listener).unwrap();
@@ -73,7 +73,7 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
 }
 
 #[test]
-fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
+fn a_killed_target_is_gone_at_once_and_its_path_is_reusable() {
     if let Some((path, _watchdog)) = path_of_helper() {
         let listener = Listener::bind(&address(path)).unwrap();
         let mut handshake = arrive(&listener).unwrap();
@@ -83,7 +83,7 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
     }
     let place = Place::new();
     let mut child = HelperProcess::of_test(
-        "processes::a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over",
+        "processes::a_killed_target_is_gone_at_once_and_its_path_is_reusable",
         &[place.path().to_str().unwrap()],
     );
     let mut handshake = loop {
@@ -196,7 +196,7 @@ fn own_files_are_named(path: &Path) {
 }
 
 #[test]
-fn files_of_ones_own_are_named_by_their_kind_and_a_socket_by_its_mode() {
+fn errors_name_own_files_by_kind_and_own_sockets_by_mode() {
     if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         own_files_are_named(&path);
@@ -208,7 +208,7 @@ fn files_of_ones_own_are_named_by_their_kind_and_a_socket_by_its_mode() {
     }
     // Root may write to every file.
     open(place.folder.path(), 0o777);
-    let test = "processes::files_of_ones_own_are_named_by_their_kind_and_a_socket_by_its_mode";
+    let test = "processes::errors_name_own_files_by_kind_and_own_sockets_by_mode";
     HelperProcess::of_test(test, &[place.path().to_str().unwrap()]).succeeds();
 }
 
@@ -241,7 +241,7 @@ fn an_abstract_name_lets_no_process_of_another_user_in() {
 }
 
 #[test]
-fn a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone() {
+fn another_users_listener_on_an_abstract_name_receives_only_a_refusal() {
     if let Some((address, _watchdog)) = name_of_helper() {
         become_other();
         let error = connect(&address).unwrap_err();
@@ -254,7 +254,7 @@ fn a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone(
     }
     let name = format!("farjump-squatted-{}", std::process::id());
     let squatter = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let test = "processes::a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone";
+    let test = "processes::another_users_listener_on_an_abstract_name_receives_only_a_refusal";
     let child = HelperProcess::of_test(test, &[&name]);
     let mut received = Vec::new();
     squatter.accept().unwrap().0.read_to_end(&mut received).unwrap();
@@ -265,10 +265,10 @@ fn a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone(
 }
 
 #[test]
-fn a_process_that_may_open_no_more_descriptors_says_so_of_those_that_come() {
+fn a_descriptor_over_the_process_limit_is_refused_with_the_limit() {
     if path_of_helper().is_none() {
         let place = Place::new();
-        let name = "processes::a_process_that_may_open_no_more_descriptors_says_so_of_those_that_come";
+        let name = "processes::a_descriptor_over_the_process_limit_is_refused_with_the_limit";
         return HelperProcess::of_test(name, &[place.path().to_str().unwrap()]).succeeds();
     }
     let (stream, ours) = UnixStream::pair().unwrap();

@@ -94,7 +94,7 @@ fn processes_of_one_user_meet_on_loopback_by_v4_v6_and_name() {
 }
 
 #[test]
-fn who_is_at_the_other_end_is_an_address_and_what_it_says_of_itself() {
+fn a_tcp_peer_on_loopback_is_identified_by_address_and_user() {
     let _watchdog = Watchdog::new();
     let listener = listener(&TcpOptions::default());
     let source = Control::connect(listener.address(), far()).unwrap();
@@ -122,7 +122,7 @@ fn without_a_key_nothing_but_loopback_is_listened_on_or_connected_to() {
 }
 
 #[test]
-fn a_port_that_is_taken_and_one_where_nobody_listens_are_told_apart() {
+fn a_taken_port_and_one_without_a_listener_are_different_errors() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address: PeerAddress = format!("tcp:{}", taken.local_addr().unwrap()).parse().unwrap();
     let error = Listener::bind(&address).unwrap_err();
@@ -136,7 +136,7 @@ fn a_port_that_is_taken_and_one_where_nobody_listens_are_told_apart() {
 }
 
 #[test]
-fn a_port_is_listened_on_again_while_a_connection_of_before_closes_down() {
+fn a_port_is_bound_again_while_an_old_connection_closes() {
     let _watchdog = Watchdog::new();
     let first = listener(&TcpOptions::default());
     let address = first.address().clone();
@@ -263,7 +263,7 @@ fn loopback(state: &str) {
 }
 
 #[test]
-fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
+fn a_silent_machine_is_gone_after_the_peer_timeout() {
     if Command::new("ip").arg("-V").output().is_err() {
         return println!("skipped: ip (iproute2) is not installed");
     }
@@ -293,7 +293,7 @@ fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
 }
 
 #[test]
-fn a_target_that_does_not_answer_a_connection_is_waited_for_up_to_the_deadline() {
+fn a_tcp_connect_without_a_response_times_out_at_its_deadline() {
     // A listener with a full backlog swallows further connections.
     let full =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();

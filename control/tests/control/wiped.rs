@@ -215,8 +215,8 @@ fn clear_stack() {
 }
 
 #[test]
-fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
-    let name = "wiped::nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped";
+fn no_trace_of_a_streams_secret_outlasts_its_endpoint() {
+    let name = "wiped::no_trace_of_a_streams_secret_outlasts_its_endpoint";
     if let Some((folder, _watchdog)) = path_of_helper() {
         let mut disguised: Vec<_> =
             fs::read(folder.join("disguised")).unwrap().chunks(32).map(Vec::from).collect();
@@ -306,8 +306,8 @@ fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Hand
 }
 
 #[test]
-fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made() {
-    let name = "wiped::nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made";
+fn no_trace_of_exchanged_shares_outlasts_the_handshake() {
+    let name = "wiped::no_trace_of_exchanged_shares_outlasts_the_handshake";
     if let Some((_, _watchdog)) = path_of_helper() {
         let spy = Spy::default();
         let tcp = key(7);
@@ -348,7 +348,7 @@ fn run_child(name: &str, folder: &Path) -> ExitStatus {
 }
 
 #[test]
-fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
+fn no_trace_of_a_key_outlasts_all_its_users() {
     if let Some((folder, _watchdog)) = path_of_helper() {
         let mut disguised = Vec::new();
         File::open(folder.join("disguised")).unwrap().read_to_end(&mut disguised).unwrap();
@@ -380,7 +380,7 @@ fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
     }
     fs::copy(folder.join("taken"), folder.join("file")).unwrap();
     fs::write(folder.join("disguised"), disguised).unwrap();
-    let name = "wiped::nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped";
+    let name = "wiped::no_trace_of_a_key_outlasts_all_its_users";
     let status = run_child(name, folder);
     assert_eq!(status.code(), Some(DONE), "the child failed: {status}");
 }

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fetches_wait_for_a_round_trip_for_bytes_before_them_and_for_a_place() {
+    fn fetches_wait_for_a_round_trip_earlier_bytes_and_a_slot() {
         let mut line = Line::new(Wire::with_latency(2.0), 4);
         assert_eq!(line.fetch(100, 1, 125), 100 + 4000 + 10);
         assert_eq!(line.fetch(100, 1, 125), 100 + 1000 + 4000 + 10);

@@ -40,7 +40,7 @@ fn triangles(graph: &UnGraph<(), ()>) -> Answer {
 }
 
 #[test]
-fn all_strategies_have_petgraphs_results_with_any_number_of_shards_over_any_wire() {
+fn every_strategy_has_petgraphs_results_for_any_shard_count_and_wire() {
     if !all_work(&["cc"]) {
         return;
     }

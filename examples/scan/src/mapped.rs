@@ -254,7 +254,7 @@ mod tests {
     use crate::table::{BLOCK, make};
 
     #[test]
-    fn a_block_behind_the_end_of_a_file_that_was_cut_is_read_as_zeros_and_not_believed() {
+    fn a_block_beyond_a_cut_files_end_is_zeros_and_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table");
         let len = make(&path, 40, false, 1).unwrap().len().unwrap();

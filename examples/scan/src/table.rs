@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_was_written_and_no_other_is_taken() {
+    fn a_valid_head_is_read_as_written_and_others_are_refused() {
         let geometry = Geometry { block_len: BLOCK, width: WIDTH, blocks: 3 };
         let head = geometry.head();
         let len = geometry.len().unwrap();

@@ -106,7 +106,7 @@ fn printed(done: &Done) -> Sum {
 }
 
 #[test]
-fn a_scan_keeps_what_a_reader_of_the_file_keeps_whatever_its_credit() {
+fn a_scan_yields_a_local_readers_rows_at_any_credit() {
     for is_variable in [false, true] {
         let Some(served) = Served::start(BLOCKS, is_variable) else { return };
         for (limit, credit) in [("0", "8"), ("1000", "1"), ("250000", "3"), ("1000000", "64")] {
@@ -166,7 +166,7 @@ fn predicates_of_ones_own_put_what_they_choose() {
 }
 
 #[test]
-fn a_table_larger_than_the_memory_that_is_allowed_takes_no_more_also_of_several_sources() {
+fn a_target_scans_an_oversized_table_for_several_sources_within_its_memory() {
     const MEMORY: u64 = 32 << 20;
     let Some(served) = Served::start(96, false) else { return };
     let (sum, records) = expected(&served.table, 1000);
@@ -186,7 +186,7 @@ fn a_table_larger_than_the_memory_that_is_allowed_takes_no_more_also_of_several_
 }
 
 #[test]
-fn a_source_that_stops_reading_costs_the_others_nothing_and_ends_when_it_goes_on() {
+fn a_stopped_source_delays_no_other_and_finishes_when_continued() {
     let Some(served) = Served::start(BLOCKS, false) else { return };
     let args = ["run", "--to", &served.address, "--argument", "1000000", "--pause", "5", "--rows"];
     let stopped = Process::start(&mut scan(&args));
@@ -248,7 +248,7 @@ fn a_file_that_is_cut_is_an_error_and_the_target_lives() {
 }
 
 #[test]
-fn a_length_that_is_a_lie_is_an_error_with_its_place_and_the_target_lives() {
+fn a_false_length_is_reported_by_offset_and_the_target_survives() {
     let lie = |block: u64, at: u64, says: u32| {
         move |file: &mut File| {
             file.seek(SeekFrom::Start(UNIT + (block << 20) + at)).unwrap();

@@ -33,7 +33,7 @@ impl Lines {
 }
 
 #[test]
-fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_nobody_asks() {
+fn tasks_serve_lines_and_ifuncs_on_shared_rows_and_otherwise_sleep() {
     let folder = farjump_fixtures::folder();
     let library = folder.path().join("libsum.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../farjump/examples/sum.c");

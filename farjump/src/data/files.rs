@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_is_found_while_its_file_is_listed_with_the_end_of_a_long_path() {
+    fn a_listed_byte_is_found_and_a_long_path_keeps_its_end() {
         let bytes = [0; 10];
         let long = format!("/{}/name", "\u{e9}".repeat(300));
         for path in ["/a/data", &long] {

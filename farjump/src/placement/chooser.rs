@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_hop_goes_to_its_data_from_the_length_on_that_the_model_tells() {
+    fn a_single_hop_runs_at_its_data_above_the_modelled_length() {
         for wire in [0.0, 1.0, 5.0].map(Wire::with_latency) {
             let chooser = Chooser::new(wire, usize::MAX, 1);
             let from =

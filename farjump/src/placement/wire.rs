@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_ahead_from_the_length_whose_transfer_takes_as_long_as_the_call() {
+    fn a_call_is_ahead_once_fetching_the_data_takes_longer() {
         let call = Traffic { round_trips: 1, bytes: 125 };
         // 1 us of overhead are 12,500 bytes, whatever the latency, as both go to and fro once.
         for wire in [0.0, 1.0, 5.0].map(Wire::with_latency) {

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_looks_at_the_busy_ones_and_one_other_however_many_there_are() {
+    fn a_poll_covers_all_busy_sessions_and_one_other() {
         for count in [5, 100, 1000] {
             let mut sessions = settled(count, &[2, 4]);
             for _ in 0..2 * count {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_told_of_is_not_looked_at_until_it_brings_something() {
+    fn a_reported_session_is_not_polled_before_it_becomes_busy() {
         let mut sessions = settled_told(100, &[3, 4]);
         assert!(!sessions.are_all_told());
         for _ in 0..3 {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_one_is_looked_at_and_of_a_few_those_that_are_told_of_are_not() {
+    fn a_single_reported_session_is_polled_and_several_are_not() {
         for (count, left) in [(1, 1), (2, 0), (300, 0)] {
             let mut sessions = settled(0, &[]);
             (0..count).for_each(|name| sessions.push(name));

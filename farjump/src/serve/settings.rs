@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {
+    fn the_longest_delivered_frame_fits_twice_into_memory_besides_the_mailbox() {
         let mut settings = Settings::default();
         assert!(settings.longest_delivered() > settings.limits.large_payload);
         for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {

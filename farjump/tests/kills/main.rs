@@ -143,7 +143,7 @@ fn kills(over: Over, count: usize) {
 }
 
 #[test]
-fn of_200_kills_each_tells_of_every_call_it_cost_and_leaves_nothing_behind() {
+fn each_kill_over_shm_reports_every_lost_call_and_leaves_nothing() {
     let _alone = alone();
     kills(Over::Shm, KILLS);
 }
@@ -156,13 +156,13 @@ fn who_is_stopped_and_goes_on_loses_nothing() {
 }
 
 #[test]
-fn of_kills_over_sealed_streams_each_tells_of_every_call_it_cost_and_leaves_nothing_behind() {
+fn each_kill_over_sealed_streams_reports_every_lost_call_and_leaves_nothing() {
     let _alone = alone();
     kills(Over::Tcp, TCP_KILLS);
 }
 
 #[test]
-fn a_process_that_is_stopped_over_sealed_streams_and_goes_on_loses_nothing() {
+fn a_process_paused_over_sealed_streams_loses_nothing() {
     let _alone = alone();
     let played = rounds(Over::Tcp, TCP_PAUSES, |_| Hit::Pause);
     assert!(total(&played).replied > 0);

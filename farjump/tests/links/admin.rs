@@ -43,7 +43,7 @@ fn call_new_ones(source: &mut RawSource, count: u32, more: &str) {
 }
 
 #[test]
-fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first() {
+fn the_store_listing_has_each_images_figures_with_the_latest_use_first() {
     let place = Place::new();
     let (tally, echo) = (library("tally"), library("echo"));
     let mut pair = Pair::of(place.target().local(&echo), place.link());
@@ -81,7 +81,7 @@ fn a_target_is_shown_by_the_name_that_its_program_gives_it() {
 }
 
 #[test]
-fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_called() {
+fn code_dropped_by_an_admin_request_returns_with_fresh_statics() {
     let place = Place::new();
     let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));
     let mut pair = Pair::of(open(&place).local(&twin), place.link());
@@ -188,7 +188,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
 }
 
 #[test]
-fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counted_without_a_limit() {
+fn dropped_code_frees_its_sources_memory_and_no_limit_means_no_count() {
     let place = Place::new();
     let target = open(&place).mailbox_size(1 << 16).max_source_memory(1 << 20);
     let mut pair = Pair::of(target, place.link());
@@ -207,7 +207,7 @@ fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counte
 }
 
 #[test]
-fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
+fn an_admin_request_is_served_while_no_further_source_is_accepted() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().max_sources(1).handshake_timeout(FOREVER), place.link());
     while_polling(&mut pair.target, || place.link().connect()).unwrap_err();
@@ -227,7 +227,7 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
 }
 
 #[test]
-fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobody() {
+fn ten_thousand_images_are_listed_whole_and_unread_responses_delay_no_call() {
     const IMAGES: u32 = 10_000;
     let place = Place::new();
     let target = place
@@ -273,7 +273,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
 }
 
 #[test]
-fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
+fn an_unread_admin_response_is_abandoned_after_the_handshake_timeout() {
     let place = Place::new();
     let target =
         place.target().handshake_timeout(Duration::from_millis(500)).build().unwrap().spawn().unwrap();
@@ -292,7 +292,7 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
 }
 
 #[test]
-fn a_target_that_is_asleep_wakes_for_a_question_and_one_that_has_ended_is_said_to_be_gone() {
+fn an_admin_request_wakes_a_sleeping_target_and_reports_an_ended_one() {
     let place = Place::new();
     let target =
         open(&place).wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();

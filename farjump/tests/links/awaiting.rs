@@ -158,7 +158,7 @@ impl std::task::Wake for Woken {
 }
 
 #[test]
-fn a_time_limit_of_the_runtime_cancels_a_call_and_a_wait_for_credit() {
+fn a_runtime_timeout_cancels_a_call_and_a_wait_for_credit() {
     let (_place, Pair { link, mut target }) = Pair::start();
     let echo = library("echo");
     let payload = vec![7; 1 << 20];
@@ -415,7 +415,7 @@ fn a_link_is_driven_in_a_runtime_of_the_callers() {
 }
 
 #[test]
-fn a_target_that_is_a_task_stops_and_goes_on_after_its_future_was_dropped() {
+fn a_target_task_survives_a_dropped_future_and_stops_on_request() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let echo = library("echo");

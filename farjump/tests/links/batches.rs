@@ -36,12 +36,12 @@ fn frames(link: &Link) -> u64 {
 }
 
 #[test]
-fn messages_of_any_lengths_run_once_each_in_the_order_in_which_they_were_sent() {
+fn messages_of_any_length_run_once_each_in_sending_order() {
     run_in_order("shm", &[0, 1, 7, 8, 9, 32, 40, 41, 100, LONGEST - 1, LONGEST, LONGEST + 1, 3000], 300);
 }
 
 #[test]
-fn delivered_messages_of_any_lengths_run_once_each_in_the_order_in_which_they_were_sent() {
+fn delivered_messages_of_any_length_run_once_each_in_sending_order() {
     let longest = LONGEST_DELIVERED;
     run_in_order("tcp", &[0, 1, 8, 41, LONGEST, 511, 512, 1000, longest - 1, longest, longest + 1], 5000);
 }
@@ -90,14 +90,14 @@ fn delivered_messages_of_one_length_share_frames_of_eight_kibibytes() {
 }
 
 #[test]
-fn a_target_that_takes_short_frames_gets_delivered_messages_in_frames_of_a_kibibyte() {
+fn a_target_with_short_frames_gets_delivered_messages_in_kibibyte_frames() {
     let place = Place::new();
     let target = place.target().transport("tcp").max_frame(4096);
     share(Pair::of(target, place.link().transport("tcp")), &IN_A_KIBIBYTE);
 }
 
 #[test]
-fn a_frame_that_has_as_many_messages_as_it_may_takes_no_shorter_one() {
+fn a_frame_full_by_message_count_takes_no_shorter_message() {
     let (place, tally) = (Place::new(), library("tally"));
     let mut pair = pair_over(&place, "tcp");
     warm(&mut pair, &tally);
@@ -132,7 +132,7 @@ fn share(mut pair: Pair<'_>, lens: &[(usize, usize)]) {
 }
 
 #[test]
-fn nothing_of_a_frame_runs_before_it_is_sent_and_all_of_it_does_then() {
+fn a_frame_of_messages_runs_whole_and_only_after_it_is_sent() {
     let (place, tally) = (Place::new(), library("tally"));
     let mut pair = Pair::new(&place);
     warm(&mut pair, &tally);
@@ -152,7 +152,7 @@ fn nothing_of_a_frame_runs_before_it_is_sent_and_all_of_it_does_then() {
 }
 
 #[test]
-fn what_else_is_sent_on_the_link_goes_behind_the_messages_before_it() {
+fn batched_messages_and_other_calls_on_a_link_run_in_sending_order() {
     let (place, sequence, other) = (Place::new(), library("sequence"), library("echo"));
     let mut pair = Pair::of(place.target().modes(&Mode::ALL).mailbox_size(1 << 16), place.link());
     warm(&mut pair, &sequence);
@@ -190,7 +190,7 @@ fn what_else_is_sent_on_the_link_goes_behind_the_messages_before_it() {
 }
 
 #[test]
-fn a_function_that_panics_ends_its_own_message_and_those_behind_it_run() {
+fn a_panic_ends_only_its_own_message_of_a_frame() {
     let (place, speech, tally) = (Place::new(), library("speech"), library("tally"));
     let mut pair = Pair::new(&place);
     warm(&mut pair, &tally);
@@ -208,7 +208,7 @@ fn a_function_that_panics_ends_its_own_message_and_those_behind_it_run() {
 }
 
 #[test]
-fn a_source_that_reads_no_refusals_gets_the_rest_of_a_frame_run_when_it_does() {
+fn a_frame_stopped_by_unread_refusals_runs_on_when_they_are_read() {
     let (place, speech, tally) = (Place::new(), library("speech"), library("tally"));
     let mut pair = Pair::of(place.target().mailbox_size(1 << 16), place.link());
     warm(&mut pair, &tally);
@@ -235,7 +235,7 @@ fn a_source_that_reads_no_refusals_gets_the_rest_of_a_frame_run_when_it_does() {
 }
 
 #[test]
-fn a_routine_that_fails_leaves_the_messages_before_it_in_the_frame_and_those_behind_join_it() {
+fn messages_around_a_failing_payload_routine_share_one_frame() {
     let (place, demanding) = (Place::new(), library("demanding"));
     let mut pair = Pair::new(&place);
     // As in `wish.h`: maximum, bytes written, bytes used, return value.
@@ -257,7 +257,7 @@ fn a_routine_that_fails_leaves_the_messages_before_it_in_the_frame_and_those_beh
 }
 
 #[test]
-fn a_payload_that_turns_out_shorter_goes_at_its_own_length_and_its_routine_runs_once() {
+fn a_payload_that_turns_out_shorter_is_sent_at_its_own_length() {
     let (place, shrinking) = (Place::new(), library("shrinking"));
     let mut pair = Pair::new(&place);
     let wish = |used: u64| words(&[200, used, used, 0]);
@@ -275,7 +275,7 @@ fn a_payload_that_turns_out_shorter_goes_at_its_own_length_and_its_routine_runs_
 }
 
 #[test]
-fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
+fn code_dropped_while_messages_wait_is_requested_and_no_message_is_lost() {
     let (place, sequence) = (Place::new(), library("sequence"));
     let mut pair = Pair::new(&place);
     warm(&mut pair, &sequence);
@@ -303,7 +303,7 @@ fn functions_that_want_more_alignment_than_messages_have_go_by_themselves() {
 }
 
 #[test]
-fn messages_for_which_there_is_no_room_in_time_wait_for_the_next_try_and_none_is_lost() {
+fn waiting_messages_survive_a_send_timeout_for_lack_of_credit() {
     let (place, tally) = (Place::new(), library("tally"));
     let link = place.link().send_timeout(Duration::from_millis(20));
     let mut pair = Pair::of(place.target().mailbox_size(8192), link);

@@ -139,7 +139,7 @@ fn a_frame_that_is_not_due_reads_as_empty() {
 }
 
 #[test]
-fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
+fn misaligned_and_short_buffers_are_errors_and_harm_no_later_frame() {
     let mut fixture = Fixture::new();
     let echo = library("echo");
     for off in [1, 8, 32, 63] {
@@ -197,7 +197,7 @@ fn payload_routines_are_held_to_their_room_in_a_buffer_too() {
 }
 
 #[test]
-fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_mend() {
+fn a_payload_at_insufficient_alignment_is_rejected_by_writer_and_runner() {
     let mut fixture = Fixture::new();
     let aligned = library("aligned");
     let address = to_words(&fixture.call(&aligned, b"x"))[0];
@@ -217,7 +217,7 @@ fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_me
 }
 
 #[test]
-fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
+fn panics_refusals_and_long_replies_are_distinct_and_the_next_frame_runs() {
     let mut fixture = Fixture::with(Executor::builder().reply_limit(100).build().unwrap());
     let (speech, lookup) = (library("speech"), library("lookup"));
     let len = fixture.carry(&speech, &[&words(&[1, 1])[..], b"oh no"].concat());
@@ -312,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_with_any_one_byte_changed_runs_as_it_was_or_is_refused(
+    fn a_frame_with_one_changed_byte_runs_waits_or_is_refused(
         at in any::<proptest::sample::Index>(),
         change in 1..=255_u8,
         with_code in any::<bool>(),

@@ -22,7 +22,7 @@ extern "C" fn lend() -> u32 {
 }
 
 #[test]
-fn work_for_the_end_of_a_call_is_done_once_whether_it_returns_or_panics() {
+fn end_of_call_work_runs_once_on_return_and_on_panic() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().export("lend", lend as extern "C" fn() -> _), place.link());
     let lending = library("lending");

@@ -96,7 +96,7 @@ fn a_target_that_was_not_asked_to_tell_callers_tells_none() {
 }
 
 #[test]
-fn a_poll_takes_as_many_calls_of_a_link_as_the_program_says() {
+fn a_poll_runs_at_most_the_set_number_of_a_links_calls() {
     let place = Place::new();
     let mut target = target(&place, false);
     let link = link(&place, &mut target);

@@ -77,7 +77,7 @@ fn a_call_is_polled_without_waiting_and_answered_once() {
 }
 
 #[test]
-fn a_call_that_was_put_down_as_a_number_is_taken_up_again_until_it_is_answered() {
+fn a_call_kept_as_a_number_is_recoverable_until_its_outcome() {
     let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     let number = pair.link.inject(&echo, b"put down").unwrap().into_raw();
@@ -109,7 +109,7 @@ fn call_into_appends_replies_to_what_is_there() {
 }
 
 #[test]
-fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothing() {
+fn a_full_mailbox_fails_calls_at_once_or_by_timeout_without_loss() {
     let place = Place::new();
     let limit = Duration::from_millis(20);
     let mut pair = Pair::of(place.target().mailbox_size(4096), place.link().send_timeout(limit));
@@ -136,7 +136,7 @@ fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothin
 }
 
 #[test]
-fn frames_of_all_lengths_run_once_and_in_order_through_many_laps_of_a_small_mailbox() {
+fn frames_of_all_lengths_run_once_in_order_over_many_mailbox_laps() {
     let place = Place::new();
     let builder = place.link().reply_mailbox_size(4096);
     let Pair { link, mut target } = Pair::of(place.target().mailbox_size(8192), builder);
@@ -175,7 +175,7 @@ fn replies_wait_for_room_and_hold_up_only_their_own_source() {
 }
 
 #[test]
-fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
+fn the_largest_reply_arrives_and_one_byte_more_is_refused() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(4096));
     let speech = library("speech");
@@ -219,7 +219,7 @@ fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
 }
 
 #[test]
-fn what_a_source_sent_before_it_went_runs_once_each_though_nobody_can_be_told() {
+fn panicking_calls_sent_before_their_source_ends_run_once_each() {
     let place = Place::new();
     let speech = library("speech");
     let panicking = [&words(&[0, 0]), &b"nobody hears"[..]].concat();
@@ -243,7 +243,7 @@ fn what_a_source_sent_before_it_went_runs_once_each_though_nobody_can_be_told() 
 }
 
 #[test]
-fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() {
+fn a_link_has_at_most_32768_calls_until_an_outcome_is_taken() {
     let (_place, mut pair) = Pair::start();
     let tally = library("tally");
     let mut calls: Vec<_> = (0..32_768).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
@@ -272,7 +272,7 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
 }
 
 #[test]
-fn a_frame_up_to_the_mailboxs_length_needs_no_large_one_and_one_over_it_does() {
+fn a_frame_of_mailbox_length_runs_and_a_longer_one_is_refused() {
     let place = Place::new();
     let Pair { link, mut target } =
         Pair::of(place.target().mailbox_size(1 << 16).max_frame(1 << 16), place.link());
@@ -327,7 +327,7 @@ fn an_answer_that_came_with_the_end_is_found_by_polling_too() {
 }
 
 #[test]
-fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_there_are() {
+fn a_flush_reports_any_number_of_earlier_refusals_in_one_error() {
     let place = Place::new();
     let (reported, note) = Seen::new();
     let mut pair = Pair::of(place.target(), place.link().on_refused(move |_| note(())));

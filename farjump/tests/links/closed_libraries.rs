@@ -84,7 +84,7 @@ fn functions_whose_libraries_stay_open_keep_their_code_whatever_is_closed_meanwh
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_outlives_its_library_and_a_reconnect_starts_afresh() {
+fn unawaited_calls_outlive_their_libraries_and_calls_run_after_a_reconnect() {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
     let mut pair = Pair::new(&place);
@@ -109,7 +109,7 @@ fn a_call_that_nobody_waits_for_outlives_its_library_and_a_reconnect_starts_afre
 type Open = fn(&mut Distinct, u64) -> Library;
 
 #[test]
-fn a_library_that_was_rebuilt_runs_its_new_code_while_the_old_one_is_open() {
+fn a_rebuilt_library_runs_its_new_code_beside_the_old_one() {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
     let mut pair = Pair::of(place.target().modes(&Mode::ALL), place.link());
@@ -136,7 +136,7 @@ fn a_library_that_was_rebuilt_runs_its_new_code_while_the_old_one_is_open() {
 }
 
 #[test]
-fn a_target_runs_the_new_code_of_a_library_of_its_own_that_was_rebuilt() {
+fn a_target_runs_the_new_code_of_its_own_rebuilt_library() {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
     let first = distinct.open(1);

@@ -102,7 +102,7 @@ fn code_of_one_name_from_two_sources_runs_each_its_own() {
 }
 
 #[test]
-fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_meant() {
+fn an_unresolved_import_refuses_every_call_with_a_suggested_symbol() {
     let place = Place::new();
     let (reported, note_reported) = Seen::new();
     let mut pair = Pair::of(
@@ -152,7 +152,7 @@ fn exported_functions_and_data_are_found_with_the_arguments_of_the_target() {
 }
 
 #[test]
-fn symbols_come_from_exports_first_then_libraries_then_the_process_and_each_only_if_allowed() {
+fn exports_win_over_libraries_and_process_symbols_resolve_only_if_allowed() {
     extern "C" fn odd_root(x: f64) -> f64 {
         x + 0.5
     }
@@ -203,7 +203,7 @@ fn restart<'a>(pair: Pair<'a>, place: &Place, target: farjump::TargetBuilder<'a>
 }
 
 #[test]
-fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_order() {
+fn a_restarted_target_requests_missing_code_and_runs_all_frames_in_order() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
     let (reported, note_reported) = Seen::new();
@@ -237,7 +237,7 @@ fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_o
 }
 
 #[test]
-fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_call() {
+fn a_restarted_target_without_the_export_refuses_each_call_after_one_request() {
     let place = Place::new();
     let offering = |target: farjump::TargetBuilder<'static>| {
         target.export("store_get", store_get as StoreGet).export_data("store_version", &STORE_VERSION)
@@ -258,7 +258,7 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
 }
 
 #[test]
-fn a_target_that_still_has_the_code_after_a_reconnect_asks_for_none() {
+fn a_target_that_keeps_the_code_requests_none_after_a_reconnect() {
     for transport in ["shm", "tcp"] {
         let place = Place::new();
         let (asked, note_asked) = Seen::new();
@@ -278,7 +278,7 @@ fn a_target_that_still_has_the_code_after_a_reconnect_asks_for_none() {
 }
 
 #[test]
-fn calls_in_flight_fail_when_the_link_is_made_anew_and_a_failed_reconnect_leaves_it_as_it_was() {
+fn a_failed_reconnect_leaves_the_link_usable_and_a_later_one_succeeds() {
     let (place, mut pair) = Pair::start();
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();

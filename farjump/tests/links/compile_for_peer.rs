@@ -115,7 +115,7 @@ fn lines(path: PathBuf) -> usize {
 }
 
 #[test]
-fn calls_go_on_while_it_compiles_and_then_the_target_runs_the_image_for_its_cpu() {
+fn calls_run_the_carried_image_until_the_compiled_one_is_ready() {
     let place = Place::new();
     let library = sum(&place);
     let go = place.path("go");
@@ -192,7 +192,7 @@ fn an_image_that_the_target_refuses_costs_no_call() {
 }
 
 #[test]
-fn one_way_calls_and_batches_change_to_the_image_over_mailboxes_and_messages() {
+fn one_way_calls_and_batches_change_to_the_compiled_image() {
     for transport in ["shm", "tcp"] {
         one_way_calls_change_to_the_image_over(transport);
     }
@@ -342,7 +342,7 @@ fn a_link_made_anew_uses_the_image_again() {
 }
 
 #[test]
-fn what_a_peer_says_of_its_cpu_becomes_no_option_of_its_choice() {
+fn a_peers_cpu_description_cannot_choose_compiler_options() {
     let place = Place::new();
     let library = sum(&place);
     let log = place.path("log");
@@ -388,7 +388,7 @@ fn bind<'a>(image: &'a [u8], id: CodeId, epoch: u64) -> Plan<'a> {
 }
 
 #[test]
-fn a_frame_that_only_binds_code_runs_nothing_and_is_refused_as_calls_are() {
+fn a_code_binding_frame_runs_nothing_and_is_refused_like_calls() {
     let place = Place::new();
     let library = sum(&place);
     let (id, image) = (id_of(&library), library.images()[0].bytes().to_vec());

@@ -41,7 +41,7 @@ fn crash(how: &str) {
 }
 
 #[test]
-fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had() {
+fn an_enabled_crash_report_comes_before_the_programs_own_handler() {
     // The role is the kind of crash.
     if let [how] = &*role() {
         return crash(how);

@@ -49,7 +49,7 @@ fn line_with(gdb: &Process, words: &str) -> String {
 }
 
 #[test]
-fn gdb_stops_in_an_injected_function_by_its_name_shows_its_lines_and_continues() {
+fn gdb_stops_in_an_injected_function_and_shows_its_lines() {
     if let [address, symbols] = &*role() {
         return play_target(address, symbols);
     }

@@ -41,7 +41,7 @@ fn call_asleep(pair: &mut Pair<'_>, library: &Library, args: &[u8]) -> Result<Ve
 }
 
 #[test]
-fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_panic() {
+fn a_reply_a_refusal_and_a_panic_each_wake_a_sleeping_source() {
     let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     assert_eq!(call_asleep(&mut pair, &echo, b"with code").unwrap(), b"with code");
@@ -54,7 +54,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_p
 }
 
 #[test]
-fn a_source_that_sleeps_on_its_descriptor_is_woken_for_code_that_the_target_asks_for() {
+fn a_request_for_code_wakes_a_sleeping_source() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
     let link = place.link().on_code_missing(move |name| note_asked(name.to_owned()));
@@ -68,7 +68,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_code_that_the_target_asks
 }
 
 #[test]
-fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_targets_end() {
+fn the_end_of_the_target_wakes_a_sleeping_source() {
     let (_place, Pair { link, target }) = Pair::start();
     let mut call = link.inject(&library("echo"), b"lost").unwrap();
     put_to_sleep(&link);
@@ -92,7 +92,7 @@ fn answers_that_came_before_the_targets_end_are_taken_after_it() {
 }
 
 #[test]
-fn an_answer_that_was_taken_while_another_was_looked_for_keeps_the_source_awake_once() {
+fn a_reply_taken_by_another_calls_poll_keeps_the_source_awake_once() {
     let (_place, Pair { link, mut target }) = Pair::start();
     let echo = library("echo");
     let mut first = link.inject(&echo, b"first").unwrap();
@@ -111,7 +111,7 @@ fn an_answer_that_was_taken_while_another_was_looked_for_keeps_the_source_awake_
 }
 
 #[test]
-fn a_source_with_nothing_to_wait_for_sleeps_soundly_and_is_not_woken_by_what_it_sends() {
+fn a_source_with_nothing_pending_is_not_woken_by_its_own_sends() {
     let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     for _ in 0..100 {
@@ -141,7 +141,7 @@ fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
 }
 
 #[test]
-fn a_source_that_sleeps_is_woken_for_the_large_mailbox_that_its_frame_needs() {
+fn the_offer_of_a_large_mailbox_wakes_a_sleeping_source() {
     let place = Place::new();
     let Pair { link, mut target } = Pair::of(place.target().mailbox_size(4096), place.link());
     let (echo, payload) = (library("echo"), vec![9; 100_000]);
@@ -177,7 +177,7 @@ fn the_descriptor_stays_the_same_when_the_link_is_made_anew() {
 }
 
 #[test]
-fn no_answer_is_slept_over_in_thousands_of_turns_of_an_event_loop() {
+fn an_event_loop_sleeps_through_no_reply_in_thousands_of_turns() {
     const ROUNDS: u64 = 6000;
     let place = Place::new();
     let policy = WaitPolicy::sleep_only();

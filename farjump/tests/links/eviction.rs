@@ -22,7 +22,7 @@ fn one_image<'a>(place: &Place) -> TargetBuilder<'a> {
 }
 
 #[test]
-fn functions_that_take_each_others_place_with_every_call_each_start_anew_and_none_is_lost() {
+fn functions_that_evict_each_other_restart_with_every_call() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
     let mut pair = Pair::of(one_image(&place).on_code_missing(move |_, _| note_asked(())), place.link());
@@ -38,7 +38,7 @@ fn functions_that_take_each_others_place_with_every_call_each_start_anew_and_non
 }
 
 #[test]
-fn two_links_with_all_calls_sent_at_once_to_a_store_of_one_image_run_each_once_in_order() {
+fn two_links_over_a_one_image_store_run_calls_in_order() {
     const ROUNDS: u64 = 40;
     /// The numbers that came, by their link.
     type Log = [Vec<u64>; 2];
@@ -75,7 +75,7 @@ fn two_links_with_all_calls_sent_at_once_to_a_store_of_one_image_run_each_once_i
 }
 
 #[test]
-fn code_that_the_frames_waiting_in_another_mailbox_name_may_go_and_is_asked_for_again() {
+fn code_that_waiting_frames_name_can_be_evicted_and_is_requested_again() {
     let place = Place::new();
     let mut pair = Pair::of(one_image(&place), place.link());
     let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
@@ -123,7 +123,7 @@ fn room_for_code_that_is_full_makes_the_oldest_go() {
 }
 
 #[test]
-fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_the_others_stay() {
+fn an_image_larger_than_the_store_is_refused_and_evicts_nothing() {
     let place = Place::new();
     let (tally, echo) = (library("tally"), library("echo"));
     let capacity = bytes_of(&echo);
@@ -157,7 +157,7 @@ fn functions_of_the_target_itself_are_never_dropped() {
 }
 
 #[test]
-fn what_a_source_sent_before_it_ended_is_run_though_its_code_makes_other_code_go() {
+fn a_call_of_an_ended_source_runs_and_evicts_other_code() {
     let place = Place::new();
     let mut pair = Pair::of(one_image(&place), place.link());
     let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();

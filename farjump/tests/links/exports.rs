@@ -31,7 +31,7 @@ const THIRD: &str = "unsigned long store_get(void *s, unsigned long key) { retur
                      void farjump_reply(const void *bytes, unsigned long len) {}";
 
 #[test]
-fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keeps_what_it_had() {
+fn a_library_brings_symbols_only_to_code_linked_after_it() {
     let place = Place::new();
     let (second, third) = (built(&place, "second", SECOND), built(&place, "third", THIRD));
     let target = place
@@ -65,7 +65,7 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
 }
 
 #[test]
-fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_it() {
+fn a_refused_function_runs_after_a_library_exports_its_missing_symbol() {
     let (place, mut pair) = Pair::start();
     let lookup = library("lookup");
     refused(pair.call(&lookup, &words(&[5])), "lookup", RefusalCause::UnresolvedImport);
@@ -77,7 +77,7 @@ fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_i
 }
 
 #[test]
-fn safe_code_cannot_offer_what_compilers_call_on_their_own_and_each_target_has_what_core_asks_for() {
+fn safe_code_cannot_export_reserved_names_and_targets_have_those_core_needs() {
     let (_place, mut pair) = Pair::start();
     // Injected code uses these names without declaring a type.
     for name in [
@@ -120,7 +120,7 @@ fn safe_code_cannot_offer_what_compilers_call_on_their_own_and_each_target_has_w
 }
 
 #[test]
-fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
+fn a_target_that_allows_no_export_rejects_libraries_with_the_remedy() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().export("store_get", store_get as StoreGet), place.link());
     let admin = place.admin();

@@ -33,7 +33,7 @@ extern "C" fn store_get(calls: *mut &'static AtomicU64, key: u64) -> u64 {
 }
 
 #[test]
-fn a_forked_child_that_polls_runs_no_frame_and_its_parent_runs_each_once() {
+fn a_forked_child_runs_no_frame_and_its_parent_runs_each_once() {
     const ARRIVED: u64 = 3;
     static VERSION: u64 = 0;
     let parent = std::process::id();
@@ -71,7 +71,7 @@ fn a_forked_child_that_polls_runs_no_frame_and_its_parent_runs_each_once() {
 }
 
 #[test]
-fn a_forked_child_serves_with_a_target_of_its_own_and_so_does_its_child() {
+fn a_forked_child_serves_by_its_own_target_but_no_inherited_one() {
     let place = Place::new();
     let mut pair = Pair::new(&place);
     let echo = library("echo");
@@ -89,7 +89,7 @@ fn a_forked_child_serves_with_a_target_of_its_own_and_so_does_its_child() {
 }
 
 #[test]
-fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent() {
+fn dropping_a_target_and_link_in_a_forked_child_spares_its_parent() {
     let place = Place::new();
     let echo = library("echo");
     let mut pair = Pair::new(&place);

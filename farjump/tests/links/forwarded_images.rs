@@ -52,7 +52,7 @@ fn has_v3() -> bool {
 }
 
 #[test]
-fn each_target_of_a_chain_runs_its_own_image_and_the_source_is_asked_for_each_once() {
+fn each_target_of_a_chain_runs_a_fitting_image_sent_only_once() {
     if !has_v3() {
         return;
     }
@@ -120,7 +120,7 @@ fn a_target_that_admits_a_family_asks_the_one_that_forwards() {
 }
 
 #[test]
-fn a_function_of_the_targets_own_has_its_images_in_the_targets_library() {
+fn a_targets_own_function_is_forwarded_with_its_librarys_images() {
     if !has_v3() {
         return;
     }
@@ -170,7 +170,7 @@ fn code_compiled_for_its_target_goes_on_by_a_carried_image() {
 }
 
 #[test]
-fn a_library_without_an_image_for_a_destination_fails_there_and_says_what_it_has() {
+fn a_forward_without_an_image_for_its_destination_fails_with_the_reason() {
     if !has_v3() {
         return;
     }
@@ -330,7 +330,7 @@ fn a_manifest_that_lies_about_an_image_sends_nothing_on() {
 }
 
 #[test]
-fn a_source_that_does_not_answer_holds_up_others_for_a_time_and_may_answer_late() {
+fn a_silent_source_delays_others_for_a_time_and_may_respond_late() {
     if !has_v3() {
         return;
     }
@@ -360,7 +360,7 @@ fn a_source_that_does_not_answer_holds_up_others_for_a_time_and_may_answer_late(
 }
 
 #[test]
-fn a_source_that_ends_before_it_answers_leaves_the_call_to_the_next_one() {
+fn the_next_source_supplies_a_manifest_when_the_first_one_ends() {
     if !has_v3() {
         return;
     }

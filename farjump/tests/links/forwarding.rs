@@ -134,7 +134,7 @@ fn the_last_target_answers_the_first_source_and_code_travels_on_once() {
 }
 
 #[test]
-fn targets_that_are_each_others_peers_or_their_own_do_not_wait_for_each_other() {
+fn targets_that_forward_to_each_other_or_themselves_do_not_deadlock() {
     for count in [1, 2] {
         let place = Place::new();
         let targets = ring(&place, count);
@@ -164,7 +164,7 @@ fn every_mode_goes_on_as_cached() {
 }
 
 #[test]
-fn a_target_that_sends_on_in_mode_always_brings_the_code_each_time_and_in_mode_cached_once() {
+fn forwarding_brings_code_each_time_in_mode_always_and_once_in_cached() {
     let image =
         library("onward").images().iter().map(|image| image.bytes().len()).min().expect("it has an image");
     for mode in [Mode::Cached, Mode::Always] {
@@ -206,7 +206,7 @@ fn code_that_peer_or_target_forgot_comes_again() {
 }
 
 #[test]
-fn a_function_is_told_what_it_may_not_and_its_own_reply_comes_first() {
+fn a_function_gets_forward_errors_and_its_own_reply_comes_first() {
     let place = Place::new();
     let (mut here, mut there) = (Counts::default(), Counts::default());
     let second = member(&place, 1, 2).args(&mut there).mailbox_size(1 << 16);
@@ -222,7 +222,7 @@ fn a_function_is_told_what_it_may_not_and_its_own_reply_comes_first() {
 }
 
 #[test]
-fn a_call_that_panics_does_not_go_on_and_one_that_panics_there_says_so_here() {
+fn a_panic_stops_forwarding_and_reaches_the_source_from_any_target() {
     let place = Place::new();
     let (mut here, mut there) = (Counts::default(), Counts::default());
     let turned =
@@ -297,7 +297,7 @@ fn an_answer_from_a_peer_holds_up_nobody_elses() {
 }
 
 #[test]
-fn a_target_sleeps_while_a_peer_has_its_call_and_the_answer_wakes_it() {
+fn a_target_sleeps_during_a_forwarded_call_and_the_reply_wakes_it() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
     assert_eq!(turned.call(">next;there").unwrap(), "there");
@@ -329,7 +329,7 @@ fn a_target_sleeps_while_a_peer_has_its_call_and_the_answer_wakes_it() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_fails_the_call_and_no_other_and_may_come_later() {
+fn an_absent_peer_fails_only_its_calls_and_may_start_later() {
     let place = Place::new();
     let target = member(&place, 0, 2).build().unwrap().spawn().unwrap();
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -379,7 +379,7 @@ fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
 }
 
 #[test]
-fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes() {
+fn a_killed_peer_fails_pending_calls_and_its_successor_takes_new_ones() {
     let place = Place::new();
     let target = member(&place, 0, 2).build().unwrap().spawn().unwrap();
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -404,7 +404,7 @@ fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes()
 }
 
 #[test]
-fn one_source_has_so_many_calls_under_way_and_a_source_that_takes_no_answers_costs_others_nothing() {
+fn excess_forwarded_calls_are_refused_and_unread_replies_delay_no_other() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
     assert_eq!(turned.call(">next;met").unwrap(), "met");
@@ -437,7 +437,7 @@ fn one_source_has_so_many_calls_under_way_and_a_source_that_takes_no_answers_cos
 }
 
 #[test]
-fn a_source_that_left_leaves_nothing_behind_that_its_calls_were_answered_to() {
+fn calls_forwarded_for_an_ended_source_run_and_disturb_no_other() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
     assert_eq!(turned.call(">next;met").unwrap(), "met");

@@ -75,7 +75,7 @@ fn panics_are_not_held() {
 }
 
 #[test]
-fn more_held_replies_than_a_target_keeps_stop_their_source_until_they_are_released() {
+fn too_many_held_replies_stop_their_source_until_a_release() {
     let place = Place::new();
     let mut pair = holding(&place);
     let lending = library("lending");

@@ -91,7 +91,7 @@ fn news_of_what_was_never_sent_harm_nobody() {
 }
 
 #[test]
-fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_come_later() {
+fn a_flush_waits_for_refusals_that_arrive_after_its_reply() {
     let place = Place::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         let call = target.next_frame();
@@ -207,7 +207,7 @@ fn refuse_one_way(target: &RawTarget, count: u32) {
 }
 
 #[test]
-fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_order() {
+fn each_progress_reads_a_bounded_number_of_messages_in_order() {
     const MESSAGES: u32 = 2000;
     let place = Place::new();
     let (reported, note_reported) = Seen::new();
@@ -242,7 +242,7 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
 }
 
 #[test]
-fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_attention() {
+fn a_flush_finds_refusals_sent_before_its_reply_without_a_notice() {
     const MESSAGES: u32 = 1000;
     let place = Place::new();
     let (reported, note_reported) = Seen::new();
@@ -294,7 +294,7 @@ fn offer_nothing(target: &mut RawTarget) {
 }
 
 #[test]
-fn an_offer_that_cannot_be_taken_is_a_dead_targets_or_a_refusal_once_the_target_says_something() {
+fn an_unusable_large_mailbox_offer_fails_the_call_with_its_cause() {
     let place = Place::new();
     // Longer than the raw target's mailbox.
     let payload = vec![1; 1 << 17];

@@ -39,7 +39,7 @@ fn protection(address: u64) -> String {
 }
 
 #[test]
-fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_placed() {
+fn code_in_place_runs_wherever_its_frame_lies_and_links_no_image() {
     let place = Place::new();
     let target = place.target().mailbox_size(1 << 16).modes(&[Mode::InPlace]);
     let mut pair = Pair::of(target, place.link().mode(Mode::InPlace));
@@ -74,7 +74,7 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
 }
 
 #[test]
-fn no_page_is_writable_and_executable_and_none_is_executable_unless_it_is_asked_for() {
+fn no_page_is_writable_and_executable_and_aliases_exist_only_on_request() {
     let place = Place::new();
     let mut pair = in_place(&place);
     let mine = |pair: &mut Pair<'_>| {
@@ -104,7 +104,7 @@ fn no_page_is_writable_and_executable_and_none_is_executable_unless_it_is_asked_
 }
 
 #[test]
-fn code_with_statics_is_refused_before_anything_is_sent_and_the_link_goes_on() {
+fn code_with_statics_is_refused_in_place_before_it_is_sent() {
     let place = Place::new();
     let mut pair = in_place(&place);
     let tally = library("tally");
@@ -137,7 +137,7 @@ fn a_target_allows_code_in_place_only_if_it_is_told_to() {
 }
 
 #[test]
-fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
+fn all_modes_share_a_link_and_a_panic_ends_only_its_call() {
     let place = Place::new();
     let echo = library("echo");
     let mut pair =
@@ -178,7 +178,7 @@ fn refuses(hostile: &mut RawSource, due: RefusalCause, words: &str) {
 }
 
 #[test]
-fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_link_goes_on() {
+fn invalid_code_in_place_is_refused_and_the_link_continues() {
     let place = Place::new();
     let (mut hostile, target) = hostile(&place);
     let epoch = hostile.epoch;
@@ -234,7 +234,7 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
 }
 
 #[test]
-fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_written() {
+fn code_in_place_runs_as_received_except_checked_import_sites() {
     let place = Place::new();
     let (mut hostile, target) = hostile(&place);
     let epoch = hostile.epoch;
@@ -304,7 +304,7 @@ unsafe impl LocalMemory for NoExecLocal {
 }
 
 #[test]
-fn where_the_system_forbids_it_the_refusal_says_so_and_the_link_goes_on_in_other_modes() {
+fn only_code_in_place_is_refused_where_memory_cannot_execute() {
     let place = Place::new();
     let no_exec = Altered::new(Shm::new()).connecting(|endpoint, peer, deadline_ms| {
         let Endpoint::OneSided { local, remote } = endpoint.connect(peer, deadline_ms)? else {

@@ -66,7 +66,7 @@ fn a_function_with_landing_pads_is_entered_calls_replies_and_panics() {
 }
 
 #[test]
-fn a_jump_past_a_landing_pad_ends_the_target_and_the_crash_report_names_the_function() {
+fn a_jump_past_a_landing_pad_crashes_with_a_report() {
     // The role is the kind of target and function.
     if let [how] = &*role() {
         assert_eq!(call(&Place::new(), how, 4), 42);

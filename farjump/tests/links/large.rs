@@ -50,7 +50,7 @@ fn every_length_around_the_mailboxs_limit_arrives_whole() {
 }
 
 #[test]
-fn frames_longer_than_half_the_large_mailbox_find_room_wherever_the_last_one_ended() {
+fn frames_over_half_the_large_mailbox_run_in_order_wherever_they_start() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();
         let target =
@@ -73,7 +73,7 @@ fn frames_longer_than_half_the_large_mailbox_find_room_wherever_the_last_one_end
 }
 
 #[test]
-fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
+fn an_overlong_payload_is_refused_with_or_without_a_large_mailbox() {
     let place = Place::new();
     let (refusals, note_refusals) = Seen::new();
     let target = place
@@ -140,7 +140,7 @@ fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
 }
 
 #[test]
-fn a_large_frame_whose_code_is_missing_waits_for_it_and_so_do_those_behind() {
+fn frames_behind_a_large_frame_wait_while_its_code_is_missing() {
     let place = Place::new();
     let Pair { mut link, mut target } = Pair::of(place.target().mailbox_size(4096), place.link());
     let (sequence, id) = (library("sequence"), id_of(&library("sequence")));
@@ -209,7 +209,7 @@ fn a_link_made_anew_gets_a_mailbox_anew() {
 }
 
 #[test]
-fn a_mailbox_that_is_not_used_any_more_is_given_back_on_both_sides() {
+fn a_target_unmaps_a_large_mailbox_that_is_no_longer_used() {
     let place = Place::new();
     let target = start_target(&place.address());
     let link = place.link().connect().unwrap();
@@ -225,7 +225,7 @@ fn a_mailbox_that_is_not_used_any_more_is_given_back_on_both_sides() {
 }
 
 #[test]
-fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
+fn a_target_killed_during_a_large_mailbox_request_fails_the_call() {
     let place = Place::new();
     let mut target = start_target(&place.address());
     let link = place.link().send_timeout(FOREVER).connect().unwrap();

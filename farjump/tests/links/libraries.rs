@@ -14,7 +14,7 @@ fn wish() -> Vec<u8> {
 }
 
 #[test]
-fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_until_it_is_loaded() {
+fn a_library_with_own_payload_routines_is_refused_until_loaded() {
     let (_place, mut pair) = Pair::start();
     let opened = Library::open(library_path("shrinking")).unwrap();
     let (echo, wish) = (library("echo"), wish());
@@ -47,7 +47,7 @@ fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_un
 }
 
 #[test]
-fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_for_still() {
+fn a_link_still_sends_the_code_of_an_unloaded_library() {
     let (_place, mut pair) = Pair::start();
     let path = library_path("shrinking");
     let copy = format!("/memfd:{} ", path.file_name().unwrap().to_str().unwrap());

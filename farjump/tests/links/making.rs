@@ -26,7 +26,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 #[test]
-fn code_made_of_a_template_runs_here_and_at_other_targets_which_get_it_once() {
+fn made_code_runs_at_each_target_and_is_linked_there_once() {
     let place = Place::new();
     let turned = turned(&place);
     for factor in [5, 7, 5] {

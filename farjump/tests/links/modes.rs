@@ -9,7 +9,7 @@ fn code_len(library: &Library) -> u64 {
 }
 
 #[test]
-fn in_mode_always_each_frame_brings_the_code_and_the_copy_that_is_held_runs() {
+fn mode_always_sends_code_in_each_frame_and_runs_one_copy() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().mode(Mode::Always));
     let (tally, echo) = (library("tally"), library("echo"));
@@ -33,7 +33,7 @@ fn in_mode_always_each_frame_brings_the_code_and_the_copy_that_is_held_runs() {
 }
 
 #[test]
-fn in_mode_local_only_the_name_travels_and_the_targets_own_function_runs() {
+fn mode_local_sends_only_names_and_runs_the_targets_own_functions() {
     let place = Place::new();
     let (tally, echo) = (library("tally"), library("echo"));
     let mut pair = Pair::of(place.target().local(&tally).local(&echo), place.link().mode(Mode::Local));
@@ -54,7 +54,7 @@ fn in_mode_local_only_the_name_travels_and_the_targets_own_function_runs() {
 }
 
 #[test]
-fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there() {
+fn a_local_function_is_refused_by_name_while_the_target_lacks_it() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().mode(Mode::Local));
     let (tally, echo) = (library("tally"), library("echo"));
@@ -71,7 +71,7 @@ fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there
 }
 
 #[test]
-fn a_mode_that_the_target_does_not_allow_is_refused_and_the_link_goes_on_in_one_that_it_does() {
+fn a_forbidden_mode_is_refused_and_allowed_modes_continue() {
     let echo = library("echo");
     for forbidden in Mode::ALL {
         let allowed: Vec<_> = Mode::ALL.into_iter().filter(|mode| *mode != forbidden).collect();
@@ -113,7 +113,7 @@ fn a_target_that_allows_nothing_refuses_everything_and_serves_on() {
 }
 
 #[test]
-fn code_that_changes_under_its_name_runs_new_at_the_next_call_in_every_mode() {
+fn every_mode_runs_code_changed_under_its_name_at_once() {
     let (one, two) = (library("twin_one"), library("twin_two"));
     for mode in Mode::ALL {
         let place = Place::new();
@@ -131,7 +131,7 @@ fn code_that_changes_under_its_name_runs_new_at_the_next_call_in_every_mode() {
 }
 
 #[test]
-fn a_local_function_that_cannot_be_linked_fails_the_target_when_it_is_built() {
+fn a_local_function_with_unresolved_imports_fails_the_targets_build() {
     let place = Place::new();
     let built = place.target().local(&library("lookup")).build();
     let text = refused(built, "lookup", RefusalCause::UnresolvedImport);

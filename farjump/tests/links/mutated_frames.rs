@@ -313,7 +313,7 @@ fn seed() -> u64 {
 const HEAD: usize = CODE_HEADER_LEN;
 
 #[test]
-fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_nothing_else() {
+fn mutated_frames_have_only_the_effects_that_their_bytes_state() {
     let place = Place::new();
     let target = start_counting_target(&place.address());
     let innocent = place.link().connect().unwrap();

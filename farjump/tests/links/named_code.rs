@@ -76,7 +76,7 @@ fn call(link: &Link, ifunc: &Library, payload: &[u8]) {
 }
 
 #[test]
-fn a_destination_gets_only_what_calls_have_named_that_were_sent_to_it() {
+fn a_destination_gets_only_the_code_of_calls_forwarded_to_it() {
     let place = Place::new();
     let [next, other] =
         [1, 2].map(|number| Listener::bind(&address(&place, number).parse().unwrap()).unwrap());

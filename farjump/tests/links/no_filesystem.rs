@@ -50,7 +50,7 @@ fn code_runs_at_a_target_that_has_no_file_at_all() {
 }
 
 #[test]
-fn no_page_of_a_target_that_links_without_pause_is_ever_writable_and_executable() {
+fn no_page_is_writable_and_executable_while_a_target_links_code() {
     if std::env::var_os(RUNNER).is_some() {
         return println!("skipped: the emulator's own memory, which others see, is writable and executable");
     }

@@ -24,7 +24,7 @@ fn wish(len: u64, result: i64) -> Vec<u8> {
 }
 
 #[test]
-fn a_library_an_image_and_an_id_run_one_copy_that_sources_share_and_that_is_linked_once() {
+fn own_calls_by_library_image_or_id_share_one_copy() {
     let (_place, mut pair) = Pair::start();
     let tally = library("tally");
     let bytes = image_of(&tally);
@@ -43,7 +43,7 @@ fn a_library_an_image_and_an_id_run_one_copy_that_sources_share_and_that_is_link
 }
 
 #[test]
-fn a_target_without_sources_runs_code_with_its_arguments_and_a_payload_that_is_aligned() {
+fn a_target_without_sources_runs_code_with_args_and_aligned_payloads() {
     let place = Place::new();
     let mut count = 0_u64;
     let mut target = place.target().args(&mut count).build().unwrap();
@@ -84,7 +84,7 @@ fn payload_routines_of_a_library_make_the_payload_and_are_watched() {
 }
 
 #[test]
-fn a_panic_and_code_that_cannot_be_linked_are_errors_in_the_words_of_a_link() {
+fn own_calls_return_panics_and_refusals_as_links_do() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let bytes = image_of(&library("demanding"));
@@ -148,7 +148,7 @@ fn a_family_that_may_come_in_lets_its_library_in() {
 }
 
 #[test]
-fn code_goes_for_code_that_the_program_calls_and_comes_again_from_its_source() {
+fn code_evicted_by_an_own_call_is_requested_again() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
     let one_image = place.target().store_capacity(usize::MAX, 1);
@@ -209,7 +209,7 @@ fn a_call_from_inside_an_injected_function_is_refused_and_runs_nothing() {
 }
 
 #[test]
-fn messages_that_a_function_sends_on_go_with_the_next_polls_and_are_no_part_of_the_reply() {
+fn an_own_call_returns_its_reply_before_its_forwards_run() {
     let place = Place::new();
     let mut count = 0_u64;
     let mut target = place.target().args(&mut count).build().unwrap();

@@ -27,7 +27,7 @@ fn pair(place: &Place) -> Pair<'static> {
 }
 
 #[test]
-fn a_panic_leaves_what_is_injected_alone_and_goes_on_whatever_ran_before() {
+fn a_panic_after_finished_callbacks_fails_only_its_call() {
     let place = Place::new();
     let mut pair = pair(&place);
     let callback = library("callback");
@@ -41,7 +41,7 @@ fn a_panic_leaves_what_is_injected_alone_and_goes_on_whatever_ran_before() {
 }
 
 #[test]
-fn a_panic_across_a_function_that_is_not_injected_ends_the_process_and_says_why() {
+fn a_panic_through_a_function_not_injected_aborts_with_the_reason() {
     // The role is the place of the panic.
     if let [letter] = &*role() {
         let place = Place::new();

@@ -145,7 +145,7 @@ fn asks_once_for_each(pair: &mut Pair<'_>, library: &Library, asked: &mut u64) {
 }
 
 #[test]
-fn a_routine_is_asked_once_in_each_call_for_the_length_of_its_payload() {
+fn the_payload_length_routine_runs_once_in_each_call() {
     let library = library("asked");
     let mut asked = 0;
     for mode in [Mode::Cached, Mode::Always, Mode::Local] {

@@ -10,7 +10,7 @@ use crate::helper::{start_source, start_target};
 use crate::support::{FOREVER, PATIENCE, Place, Seen, eventually, library, peer_gone, ran, words};
 
 #[test]
-fn a_killed_source_frees_its_mailbox_and_all_that_it_had_sent_runs() {
+fn all_frames_of_a_killed_source_run_and_its_mailbox_is_freed() {
     let place = Place::new();
     let target = start_target(&place.address());
     let link = place.link().connect().unwrap();
@@ -32,7 +32,7 @@ fn a_killed_source_frees_its_mailbox_and_all_that_it_had_sent_runs() {
 }
 
 #[test]
-fn what_a_killed_source_had_sent_runs_even_behind_replies_that_nobody_took() {
+fn frames_of_a_killed_source_run_even_behind_unread_replies() {
     let place = Place::new();
     let target = start_target(&place.address());
     let link = place.link().connect().unwrap();
@@ -47,7 +47,7 @@ fn what_a_killed_source_had_sent_runs_even_behind_replies_that_nobody_took() {
 }
 
 #[test]
-fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
+fn a_killed_target_fails_every_wait_that_spins_or_sleeps() {
     let place = Place::new();
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         for act in [wait_for_a_reply, wait_for_room, wait_for_a_flush, poll_for_a_reply] {

@@ -68,7 +68,7 @@ fn only_the_image_of_the_highest_level_that_the_target_has_travels() {
 }
 
 #[test]
-fn a_library_without_an_image_for_the_target_fails_before_anything_is_sent() {
+fn a_library_without_an_image_for_the_target_sends_no_code() {
     let place = Place::new();
     let library = levels(&place, &[3, 4]);
     let mut pair = Pair::of(place.target().cpu_level(Level::BASELINE), place.link());
@@ -82,7 +82,7 @@ fn a_library_without_an_image_for_the_target_fails_before_anything_is_sent() {
 }
 
 #[test]
-fn code_for_a_level_that_the_target_does_not_have_never_runs_whoever_sends_it() {
+fn code_for_a_cpu_level_that_the_target_lacks_never_runs() {
     let place = Place::new();
     let library = levels(&place, &[0, 4]);
     let target = place.target().cpu_level(Level::BASELINE);
@@ -124,7 +124,7 @@ fn a_target_that_claims_a_level_that_it_lacks_harms_itself_alone() {
 }
 
 #[test]
-fn an_allowed_family_lets_in_each_of_its_images_and_no_other_code() {
+fn an_allowed_family_admits_all_its_images_and_no_other_code() {
     let place = Place::new();
     let (family, echo, tally) = (levels(&place, &[0, 2]), library("echo"), library("tally"));
     // `echo` is the only image of its library: its family follows from the image.

@@ -45,7 +45,7 @@ pub(crate) fn with_hostile<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pai
 }
 
 #[test]
-fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
+fn a_target_announces_only_the_limits_that_are_set() {
     let limits = |choose: fn(TargetBuilder<'static>) -> TargetBuilder<'static>| {
         let place = Place::new();
         let mut target = choose(place.target()).build().unwrap();
@@ -69,7 +69,7 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
 }
 
 #[test]
-fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
+fn the_allow_list_admits_only_its_code_by_image_id_or_index() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
     let (mut pair, mut hostile) = with_hostile(&place, place.target().allow_code([id_of(&echo)]));
@@ -124,7 +124,7 @@ fn code_that_is_sent_on_request_is_only_what_was_allowed() {
 }
 
 #[test]
-fn what_the_target_has_itself_needs_no_allowance_in_mode_local_and_one_to_come_in() {
+fn a_local_function_off_the_allow_list_runs_only_in_mode_local() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
     let target = place.target().allow_code([]).local(&tally);
@@ -139,7 +139,7 @@ fn what_the_target_has_itself_needs_no_allowance_in_mode_local_and_one_to_come_i
 }
 
 #[test]
-fn a_payload_at_the_limit_runs_and_one_byte_more_is_never_sent() {
+fn payloads_at_the_limit_run_and_longer_ones_are_never_sent() {
     let echo = library("echo");
     for max in [1, 7, 39, 40, 41, 64, 4096, 100_000] {
         let place = Place::new();
@@ -160,7 +160,7 @@ fn a_payload_at_the_limit_runs_and_one_byte_more_is_never_sent() {
 }
 
 #[test]
-fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothing() {
+fn a_hostile_payload_over_the_limit_is_refused_and_runs_nothing() {
     for max in [1, 39, 40, 41, 1000] {
         let place = Place::new();
         let echo = library("echo");
@@ -204,7 +204,7 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
 }
 
 #[test]
-fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
+fn images_over_the_limit_are_never_sent_and_refused_on_arrival() {
     let (echo, tally) = (library("echo"), library("tally"));
     let (short, long) =
         if image_of(&echo).len() < image_of(&tally).len() { (echo, tally) } else { (tally, echo) };
@@ -242,7 +242,7 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
 }
 
 #[test]
-fn code_on_request_that_no_image_could_be_as_long_as_is_not_even_received() {
+fn overlong_code_on_request_closes_the_link_before_it_is_received() {
     let place = Place::new();
     let echo = library("echo");
     let (mut pair, mut hostile) = with_hostile(&place, place.target().max_image(1000));
@@ -257,7 +257,7 @@ fn code_on_request_that_no_image_could_be_as_long_as_is_not_even_received() {
 }
 
 #[test]
-fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
+fn frames_over_the_limit_are_never_sent_and_cut_a_hostile_link() {
     let place = Place::new();
     let echo = library("echo");
     // 63 bytes over a whole number of lines do not count.
@@ -287,7 +287,7 @@ fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
 }
 
 #[test]
-fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
+fn a_source_over_the_limit_is_rejected_until_another_leaves() {
     let place = Place::new();
     let echo = library("echo");
     let mut pair = Pair::of(place.target().max_sources(2), place.link());
@@ -315,7 +315,7 @@ pub(crate) fn price(library: &Library) -> usize {
 }
 
 #[test]
-fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten() {
+fn a_source_over_its_budget_brings_no_code_until_some_is_dropped() {
     let (one, two, echo) = (library("bulky_one"), library("bulky_two"), library("echo"));
     let mailbox = 1 << 16;
     let exactly = region_len(mailbox) + price(&one) + price(&echo);
@@ -360,7 +360,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
 }
 
 #[test]
-fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on() {
+fn a_waiting_reply_over_the_budget_is_lost_with_a_reason() {
     let echo = library("echo");
     let mailbox = 1 << 16;
     let long = vec![9; 3000];
@@ -410,7 +410,7 @@ fn limits_that_make_no_sense_fail_the_target_when_it_is_built() {
 }
 
 #[test]
-fn a_source_that_is_refused_all_the_time_and_a_good_one_work_side_by_side() {
+fn a_source_that_is_always_refused_disturbs_no_other_source() {
     let place = Place::new();
     let (sequence, tally) = (library("sequence"), library("tally"));
     let target =

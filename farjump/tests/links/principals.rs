@@ -93,7 +93,7 @@ fn call_for(target: &mut Target<'_>, principal: &Arc<Principal>, payload: &[u8])
 }
 
 #[test]
-fn what_runs_again_runs_for_its_source_also_when_the_link_has_ended() {
+fn a_repeated_call_keeps_its_principal_after_its_link_ends() {
     let place = Place::new();
     let mut target = target(&place);
     let [one, other] = [0, 1].map(|_| link(&place, &mut target));
@@ -119,7 +119,7 @@ fn what_runs_again_runs_for_its_source_also_when_the_link_has_ended() {
 }
 
 #[test]
-fn links_that_come_when_the_host_has_ended_all_run_for_their_own_principals() {
+fn a_link_made_after_end_links_runs_for_a_new_principal() {
     let place = Place::new();
     let mut target = target(&place);
     let first = link(&place, &mut target);
@@ -135,7 +135,7 @@ fn links_that_come_when_the_host_has_ended_all_run_for_their_own_principals() {
 }
 
 #[test]
-fn the_host_gives_its_word_with_a_call_and_later_calls_have_the_word_of_theirs() {
+fn a_repeated_call_keeps_the_hosts_word_of_its_caller() {
     let place = Place::new();
     let mut target = target(&place);
     let link = link(&place, &mut target);
@@ -154,7 +154,7 @@ fn the_host_gives_its_word_with_a_call_and_later_calls_have_the_word_of_theirs()
 }
 
 #[test]
-fn a_target_that_tells_no_callers_tells_the_words_of_the_programs_own_calls() {
+fn only_own_calls_show_their_word_where_callers_are_hidden() {
     let place = Place::new();
     let mut target = place
         .target()
@@ -179,7 +179,7 @@ fn turned(target: &mut Target<'_>, call: &mut Pending<'_>) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_reply_waits_for_the_holds_of_all_calls_that_led_to_it() {
+fn a_reply_waits_until_every_hold_of_its_calls_is_released() {
     let place = Place::new();
     let mut target = holding(&place);
     let link = link(&place, &mut target);
@@ -211,7 +211,7 @@ fn a_reply_waits_for_the_holds_of_all_calls_that_led_to_it() {
 }
 
 #[test]
-fn a_flush_waits_for_the_hold_of_a_call_that_sends_itself_on() {
+fn a_flush_waits_for_the_hold_of_a_repeated_call() {
     let place = Place::new();
     let mut target = holding(&place);
     let link = link(&place, &mut target);
@@ -225,7 +225,7 @@ fn a_flush_waits_for_the_hold_of_a_call_that_sends_itself_on() {
 }
 
 #[test]
-fn the_reply_of_a_destination_waits_for_the_hold_of_the_call_that_was_sent_there() {
+fn a_destinations_reply_waits_for_the_hold_at_the_forwarding_target() {
     let place = Place::new();
     let targets = [0, 1].map(|number| {
         let target = member(&place, number, 2).export("lend", hold as extern "C" fn() -> _);
@@ -255,7 +255,7 @@ fn the_reply_of_a_destination_waits_for_the_hold_of_the_call_that_was_sent_there
 }
 
 #[test]
-fn outcomes_that_wait_for_a_release_count_in_the_memory_of_their_source() {
+fn outcomes_that_wait_for_a_release_count_against_their_sources_budget() {
     const CALLS: usize = 6;
     let (place, later) = (Place::new(), library("later"));
     let (mailbox, text) = (1 << 16, "a".repeat(3000));
@@ -285,7 +285,7 @@ fn outcomes_that_wait_for_a_release_count_in_the_memory_of_their_source() {
 }
 
 #[test]
-fn what_waits_for_a_principal_is_dropped_when_its_right_goes_and_its_source_is_told_why() {
+fn withdraw_drops_a_principals_waiting_calls_with_its_reason() {
     let place = Place::new();
     let mut target = target(&place);
     let [one, other] = [0, 1].map(|_| link(&place, &mut target));

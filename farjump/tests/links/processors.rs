@@ -24,7 +24,7 @@ fn pin(cpu: usize) {
 }
 
 #[test]
-fn a_target_yields_after_each_call_of_a_source_on_its_processor_and_the_source_knows() {
+fn source_and_target_detect_a_shared_processor_and_the_target_yields() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let cpus = allowed();

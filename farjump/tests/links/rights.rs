@@ -45,7 +45,7 @@ fn callers<'a>(place: &Place) -> (Pair<'a>, RawSource) {
 }
 
 #[test]
-fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_any_mode() {
+fn a_source_that_may_not_inject_runs_only_stored_code() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
     let (mut pair, _) = callers(&place);
@@ -81,7 +81,7 @@ fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_an
 }
 
 #[test]
-fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_for() {
+fn no_hostile_frame_brings_code_without_the_right_to_inject() {
     let place = Place::new();
     let (mut pair, mut hostile) = callers(&place);
     let (echo, tally) = (library("echo"), library("tally"));
@@ -141,7 +141,7 @@ fn a_frame_of_the_large_mailbox_brings_no_code_either() {
 }
 
 #[test]
-fn code_that_comes_to_the_target_later_may_be_called_by_who_was_refused_it() {
+fn code_refused_to_a_caller_runs_once_the_target_has_it() {
     let place = Place::new();
     let tally = library("tally");
     let mut pair = Pair::of(with_rights(&place, CALLERS), place.link());
@@ -152,7 +152,7 @@ fn code_that_comes_to_the_target_later_may_be_called_by_who_was_refused_it() {
 }
 
 #[test]
-fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
+fn no_link_is_made_without_the_call_right_but_other_rights_apply() {
     for rights in
         [Rights::empty(), Rights::OBSERVE, Rights::INJECT | Rights::DROP, Rights::all() - Rights::CALL]
     {
@@ -202,7 +202,7 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
 }
 
 #[test]
-fn allowing_export_is_short_for_one_right_more_and_by_default_nobody_drops_or_exports() {
+fn allow_export_adds_one_right_and_defaults_exclude_drop_and_export() {
     let (place, mut pair) = Pair::start();
     assert_eq!(pair.link.rights(), Rights::OBSERVE | Rights::CALL | Rights::INJECT);
     let admin = place.admin();
@@ -242,7 +242,7 @@ fn a_link_made_anew_has_the_rights_of_its_new_target() {
 }
 
 #[test]
-fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_code_is_held() {
+fn a_forward_without_inject_right_runs_only_where_code_is_stored() {
     let place = Place::new();
     let onward = library("onward");
     let there = place.address_of("there.sock");

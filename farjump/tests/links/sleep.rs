@@ -44,7 +44,7 @@ fn a_target_sleeps_while_a_source_takes_no_replies() {
 }
 
 #[test]
-fn a_target_sleeps_while_a_source_owes_it_code_or_reads_no_refusals() {
+fn a_target_sleeps_while_code_is_missing_or_refusals_are_unread() {
     let place = Place::new();
     let target = start_target(&place.address());
     let mut owing = RawSource::connect(&place.address());
@@ -64,7 +64,7 @@ fn a_target_sleeps_while_a_source_owes_it_code_or_reads_no_refusals() {
 }
 
 #[test]
-fn a_target_without_descriptors_serves_on_asleep_and_takes_connections_when_it_has_some() {
+fn a_target_without_free_descriptors_sleeps_serves_and_later_accepts_again() {
     let place = Place::new();
     let target = start_target(&place.address());
     let (link, echo) = (place.link().connect().unwrap(), library("echo"));

@@ -182,7 +182,7 @@ fn no_more_bytes_wait_than_the_target_allows() {
 }
 
 #[test]
-fn a_function_that_goes_on_for_ever_ends_at_the_limit_and_its_source_is_told() {
+fn endless_forwards_fail_at_the_limits_of_hops_and_repeats() {
     let place = Place::new();
     let (_targets, counters) = crowd(&place, 2, limits(|limits| (limits.hops, limits.repeats) = (10, 7)));
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -211,7 +211,7 @@ fn a_function_that_goes_on_for_ever_ends_at_the_limit_and_its_source_is_told() {
 }
 
 #[test]
-fn a_target_refuses_calls_that_have_come_farther_than_it_allows_although_their_last_target_does_not() {
+fn a_targets_own_hop_limit_stops_forwards_that_other_targets_allow() {
     let place = Place::new();
     let (one, two) = (counter(), counter());
     let strict = limits(|limits| limits.hops = 3);
@@ -227,7 +227,7 @@ fn a_target_refuses_calls_that_have_come_farther_than_it_allows_although_their_l
 }
 
 #[test]
-fn a_peer_that_dies_in_the_middle_takes_its_part_down_and_the_source_gets_the_rest() {
+fn a_source_gets_all_replies_except_those_of_a_killed_destination() {
     let place = Place::new();
     let (mut targets, counters) = crowd(&place, 3, ForwardLimits::default());
     let mut mortal = start_target(&place.address_of("mortal.sock"));

@@ -38,7 +38,7 @@ fn tallied(link: &Link, target: &mut Target<'_>) -> u64 {
 }
 
 #[test]
-fn calls_go_by_each_kind_of_address_and_both_sides_say_whether_they_are_sealed() {
+fn calls_run_over_each_address_and_both_peers_report_sealing() {
     let place = Place::new();
     let key = || Key::from_bytes([7; Key::LEN]);
     let tcp = || Target::listen("tcp:127.0.0.1:0").transport("tcp");
@@ -119,7 +119,7 @@ fn answers_that_a_target_gave_before_its_end_arrive() {
 }
 
 #[test]
-fn calls_without_an_answer_fail_with_what_the_target_said_when_it_ended() {
+fn a_pending_call_fails_at_once_with_the_targets_closing_reason() {
     let place = Place::new();
     let mut pair = pair(&place);
     pair.call(&library("echo"), b"").unwrap();
@@ -133,7 +133,7 @@ fn calls_without_an_answer_fail_with_what_the_target_said_when_it_ended() {
 }
 
 #[test]
-fn a_link_in_an_event_loop_takes_the_last_answers_and_then_its_end() {
+fn an_event_loop_receives_the_last_replies_before_peer_gone() {
     let place = Place::new();
     let mut pair = pair(&place);
     let echo = library("echo");
@@ -161,7 +161,7 @@ fn a_link_in_an_event_loop_takes_the_last_answers_and_then_its_end() {
 }
 
 #[test]
-fn a_link_that_has_more_to_send_than_there_is_room_for_is_woken_by_room() {
+fn returned_credit_wakes_a_source_that_has_more_to_send() {
     let place = Place::new();
     let mut pair = pair(&place);
     let tally = library("tally");
@@ -187,7 +187,7 @@ fn a_link_that_has_more_to_send_than_there_is_room_for_is_woken_by_room() {
 }
 
 #[test]
-fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
+fn returned_credit_wakes_a_target_that_has_more_to_reply() {
     let place = Place::new();
     let (target, link) = over(&place);
     let mut pair = Pair::of(target, link.reply_mailbox_size(2 * LONG));
@@ -252,7 +252,7 @@ fn welcomed(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, En
 }
 
 #[test]
-fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes() {
+fn a_target_full_of_unknown_connections_accepts_a_handshakes_stream() {
     let place = Place::new();
     let (target, _) = over(&place);
     let mut target = target.max_sources(1).build().unwrap();
@@ -281,7 +281,7 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
 }
 
 #[test]
-fn strangers_cost_a_bounded_number_of_descriptors_and_a_link_is_made_among_them() {
+fn a_target_bounds_unknown_connections_and_still_connects_a_link() {
     let place = Place::new();
     let (target, builder) = over(&place);
     let mut target = target.build().unwrap();
@@ -384,7 +384,7 @@ fn a_source_that_ends_with_refusals_unread_ends_no_other_link() {
 }
 
 #[test]
-fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_same_process() {
+fn a_stream_with_a_late_token_survives_connections_of_the_same_process() {
     let place = Place::new();
     let mut target = over(&place).0.handshake_timeout(PATIENCE).build().unwrap();
     let source = welcomed(&place.address(), &mut target);
@@ -405,7 +405,7 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_sa
 }
 
 #[test]
-fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_elsewhere() {
+fn a_stream_with_a_late_token_survives_connections_from_another_address() {
     let _watchdog = Watchdog::new();
     let mut target =
         Target::listen("tcp:127.0.0.1:0").transport("tcp").handshake_timeout(PATIENCE).build().unwrap();
@@ -431,7 +431,7 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_elsewh
 }
 
 #[test]
-fn a_stranger_that_floods_a_stream_without_a_token_is_closed_after_its_opening() {
+fn a_flooding_stream_without_a_token_is_closed_after_its_opening() {
     let _watchdog = Watchdog::new();
     let mut target = Target::listen("tcp:127.0.0.1:0").transport("tcp").build().unwrap();
     let address = target.address()["tcp:".len()..].to_owned();

@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_loop_of_ones_own_sleeps_on_the_targets_descriptor_and_misses_nothing() {
+fn an_event_loop_asleep_on_the_targets_descriptor_misses_no_call() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let (mut sleeps, address) = (0, place.address());
@@ -134,7 +134,7 @@ fn a_closed_target_serves_those_that_connect_anew() {
 }
 
 #[test]
-fn a_process_that_connects_and_says_nothing_is_sent_away_after_the_limit_and_holds_up_nobody() {
+fn a_silent_connection_is_rejected_on_timeout_and_delays_no_source() {
     let place = Place::new();
     // Long enough for the honest source on a busy machine: the limit holds for its handshake, too.
     let limit = Duration::from_millis(500);
@@ -161,7 +161,7 @@ fn a_process_that_connects_and_says_nothing_is_sent_away_after_the_limit_and_hol
 }
 
 #[test]
-fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
+fn unusable_addresses_transports_and_sizes_fail_with_the_reason() {
     let place = Place::new();
     let first = place.target().build().unwrap();
     let text = |result: Result<Target<'_>, Error>| result.map(drop).unwrap_err().to_string();

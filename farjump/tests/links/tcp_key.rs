@@ -100,7 +100,7 @@ fn lacks<T>(reply: &Result<T, Error>, right: &str) -> bool {
 }
 
 #[test]
-fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
+fn each_key_has_its_own_rights_or_the_targets_default_ones() {
     let ring = Ring::new(&[
         ("all", Some(Rights::all())),
         ("none", Some(Rights::empty())),
@@ -127,7 +127,7 @@ fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
 }
 
 #[test]
-fn a_target_that_sleeps_notices_keys_that_come_and_go_and_rights_that_change() {
+fn a_sleeping_target_notices_added_and_removed_keys_and_changed_rights() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
     let target = ring.target().build().unwrap();
     let address = target.address();
@@ -165,7 +165,7 @@ fn a_target_that_sleeps_notices_keys_that_come_and_go_and_rights_that_change() {
 }
 
 #[test]
-fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() {
+fn removing_a_key_rejects_only_its_handshakes_and_names_the_key() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
     let target = ring.target().handshake_timeout(PATIENCE).build().unwrap();
     let address = target.address().parse().unwrap();
@@ -200,7 +200,7 @@ fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() 
 }
 
 #[test]
-fn a_file_that_is_no_good_when_a_target_starts_is_an_error_and_one_that_is_not_needed_is_not_read() {
+fn a_bad_key_file_fails_the_build_only_where_needed() {
     let ring = Ring::new(&[("a", None)]);
     for (text, words) in [("# none\n", "holds none"), ("no key", "line 1"), ("", "holds none")] {
         ring.put(text);
@@ -229,7 +229,7 @@ fn leave_behind(target: &mut Target<'_>, key: Key) {
 }
 
 #[test]
-fn calls_that_wait_for_a_key_stop_when_it_is_withdrawn_or_loses_a_right_also_without_its_link() {
+fn a_withdrawn_key_or_right_drops_calls_that_outlive_their_link() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
     // These calls continue for as long as this test takes.
     let mut limits = ForwardLimits::default();

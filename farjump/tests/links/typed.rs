@@ -124,7 +124,7 @@ fn a_pending_typed_call_is_polled_cancelled_or_taken_as_bytes() {
 }
 
 #[test]
-fn types_that_a_function_does_not_have_are_refused_once_and_both_are_named() {
+fn types_that_do_not_fit_are_refused_with_both_named() {
     let text = refusal::<[u64], f64>("sum.rs");
     assert_eq!(
         text,

@@ -43,7 +43,7 @@ fn visit(link: &Link, language: &str, count: usize) -> Result<Vec<u64>, Error> {
 }
 
 #[test]
-fn a_ring_of_any_size_is_gone_round_in_order_and_as_often_as_asked() {
+fn a_chain_visits_a_ring_of_any_size_in_order() {
     for ring in [1, 2, 3, 8] {
         let place = Place::new();
         let targets = targets(&place, ring, true);

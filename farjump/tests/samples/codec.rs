@@ -57,7 +57,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn what_goes_through_comes_out_as_it_was_and_lz4_flex_reads_it_on_the_way() {
+fn the_codec_keeps_payloads_unchanged_and_lz4_flex_reads_its_blocks() {
     let place = Place::new();
     let pair = RefCell::new(Pair::new(&place));
     let codec = library("codec");
@@ -252,7 +252,7 @@ fn no_payload_gives_anything_but_what_lz4_flex_gives_or_a_panic() {
 }
 
 #[test]
-fn a_small_block_that_makes_too_long_a_reply_fails_and_the_next_call_does_not() {
+fn a_small_block_with_an_overlong_reply_fails_only_its_call() {
     let (_place, mut pair) = Pair::start();
     let raw = library("codec_raw");
     // One byte, and a match that repeats it 128 MiB long. There is no empty sequence at the end: decoding stops

@@ -128,7 +128,7 @@ fn what_cannot_be_put_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn a_target_without_the_table_refuses_the_code_by_the_name_of_the_export() {
+fn a_target_without_the_table_refuses_the_code_by_export_name() {
     let (_place, mut pair) = Pair::start();
     let error = pair.call(&library("indirect_put"), &payload(1, b"bytes")).unwrap_err().to_string();
     assert!(error.contains("it exports no `store_slot`"), "{error}");

@@ -65,7 +65,7 @@ fn play() {
 }
 
 #[test]
-fn idle_links_add_no_system_call_to_a_turn_of_an_event_loop() {
+fn idle_links_add_no_system_call_to_an_event_loop_turn() {
     if !role().is_empty() {
         return play();
     }
@@ -82,7 +82,7 @@ fn idle_links_add_no_system_call_to_a_turn_of_an_event_loop() {
 }
 
 #[test]
-fn links_that_stay_armed_while_the_target_works_wake_it_and_lose_no_call() {
+fn armed_links_wake_a_busy_target_and_lose_no_call() {
     const LINKS: u64 = 12;
     const ROUNDS: u64 = 200;
     let place = Place::new();

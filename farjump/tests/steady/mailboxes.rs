@@ -85,7 +85,7 @@ fn is_strict() -> bool {
 }
 
 #[test]
-fn four_links_take_less_than_2_mib_each_in_a_target_until_a_stream_uses_their_mailboxes() {
+fn a_link_takes_under_2_mib_until_a_stream_uses_its_mailbox() {
     if let [role] = &*role() {
         return play_target(role == "whole");
     }
@@ -123,7 +123,7 @@ fn four_links_take_less_than_2_mib_each_in_a_target_until_a_stream_uses_their_ma
 }
 
 #[test]
-fn mailboxes_that_are_to_have_all_of_their_memory_have_it_when_the_link_is_made() {
+fn prefaulted_mailboxes_have_all_their_memory_once_the_link_is_made() {
     if let [role] = &*role() {
         return play_target(role == "whole");
     }

@@ -118,7 +118,7 @@ fn a_message_allocates_nothing_in_any_mode() {
 }
 
 #[test]
-fn a_payload_larger_than_the_mailbox_allocates_nothing_once_there_is_a_large_one() {
+fn a_large_payload_allocates_nothing_once_the_large_mailbox_exists() {
     let place = Place::new();
     let Steady { pair: Pair { link, mut target }, counter, .. } = Steady::new(&place);
     let payload = vec![5; 1 << 20];

@@ -61,7 +61,7 @@ fn for_each_source(transport: &'static str) -> Option<i64> {
 }
 
 #[test]
-fn a_further_source_costs_a_target_less_than_4_kib_besides_its_mailbox() {
+fn another_source_costs_at_most_4_kib_besides_its_mailbox() {
     for transport in ["shm", "ucx-put"] {
         if let Some(bytes) = for_each_source(transport) {
             println!("{transport}: {bytes} bytes");

@@ -148,7 +148,7 @@ fn play() {
 }
 
 #[test]
-fn strangers_have_a_target_do_a_bounded_number_of_system_calls_in_a_turn_and_read_little() {
+fn unauthenticated_connections_cost_bounded_system_calls_and_reads_in_each_turn() {
     if !role().is_empty() {
         return play();
     }

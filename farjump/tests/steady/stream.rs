@@ -91,7 +91,7 @@ fn play() {
 }
 
 #[test]
-fn a_call_is_moved_by_two_system_calls_on_each_side_and_one_of_a_batch_by_far_less() {
+fn a_call_costs_each_process_two_system_calls_and_fewer_in_batches() {
     if !role().is_empty() {
         return play();
     }

@@ -125,7 +125,7 @@ fn readdressed(reported: &[u8], worker: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_log_does_not_flood() {
+fn waits_time_out_with_short_logs_when_ucx_drops_all_messages() {
     let said = on_paths(this_test!(), &PATHS, |path| {
         let place = Place::new();
         let deaf = Arc::new(Deaf::create());

@@ -53,7 +53,7 @@ fn call_asleep(target: &HelperProcess, link: &Link, payload: &[u8]) -> (Result<R
 }
 
 #[test]
-fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
+fn a_source_asleep_on_its_descriptor_wakes_for_replies_and_refusals() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let target = path.target(&place);
@@ -80,7 +80,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
 }
 
 #[test]
-fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_end_of_a_target_that_is_killed() {
+fn a_source_asleep_on_its_descriptor_wakes_when_its_target_is_killed() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let mut target = path.target(&place);

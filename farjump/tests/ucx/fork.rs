@@ -68,7 +68,7 @@ fn has_own_link(path: &Path, place: &Place) -> bool {
 }
 
 #[test]
-fn a_forked_child_sends_and_takes_nothing_by_its_parents_link_and_makes_its_own() {
+fn a_forked_child_cannot_use_its_parents_link_and_makes_its_own() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let _target = path.target(&place);
@@ -123,7 +123,7 @@ fn a_link_serves_on_after_a_program_was_started() {
 }
 
 #[test]
-fn a_process_that_becomes_a_daemon_after_opening_makes_links_of_its_own() {
+fn a_daemon_cannot_use_a_link_opened_before_and_makes_its_own() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let _target = path.target(&place);

@@ -31,7 +31,7 @@ fn sleeps(actor: &HelperProcess) -> HashMap<OsString, u64> {
 }
 
 #[test]
-fn a_target_with_links_that_are_not_used_sleeps_and_a_call_wakes_it() {
+fn a_target_with_unused_links_sleeps_until_a_call_wakes_it() {
     on_every_path_at_once(this_test!(), |path| {
         let place = Place::new();
         let target = path.target(&place);

@@ -59,7 +59,7 @@ fn call(link: &Link, payload: &[u8]) -> Result<usize, Error> {
 }
 
 #[test]
-fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
+fn a_link_continues_after_refused_payloads_and_replies_over_a_limit() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let target = path.listen(&place).build().unwrap();
@@ -77,7 +77,7 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
 }
 
 #[test]
-fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
+fn frame_and_memory_limits_of_a_target_bound_its_sources_frames() {
     // Over transports with mailboxes the source gets a large mailbox instead.
     on_every_path_of_messages(this_test!(), |path| {
         let mailbox = 1 << 16;

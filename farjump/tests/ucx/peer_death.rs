@@ -20,7 +20,7 @@ fn call(link: &Link, payload: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_target_that_is_killed_at_rest_fails_the_next_call_and_another_one_is_met() {
+fn a_target_killed_at_rest_fails_calls_until_a_reconnect() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let mut target = path.target(&place);
@@ -76,7 +76,7 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
 }
 
 #[test]
-fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
+fn a_source_killed_while_it_streams_frames_costs_the_others_nothing() {
     on_every_path(this_test!(), |path| {
         for len in ["8", "4000", "5000000"] {
             let place = Place::new();
@@ -99,7 +99,7 @@ fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
 }
 
 #[test]
-fn a_source_that_ends_its_link_in_the_middle_of_a_long_frame_costs_the_others_nothing() {
+fn a_link_ended_within_a_long_frame_costs_the_others_nothing() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let target = path.target(&place);
@@ -139,7 +139,7 @@ fn a_source_that_is_killed_at_rest_is_gone_from_the_target() {
 }
 
 #[test]
-fn a_target_that_is_stopped_is_waited_for_until_the_deadline_and_met_again_when_it_goes_on() {
+fn waits_for_a_stopped_target_time_out_until_it_continues() {
     on_every_path_at_once(this_test!(), |path| {
         let place = Place::new();
         let target = path.target(&place);

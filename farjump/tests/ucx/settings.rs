@@ -57,7 +57,7 @@ fn ucx_tls_and_ucx_net_devices_say_which_way_frames_go() {
 }
 
 #[test]
-fn ucx_rndv_thresh_says_from_which_length_on_frames_wait_with_their_source() {
+fn frames_over_ucx_rndv_thresh_wait_at_their_source() {
     const EAGER: Path = am("frames of 4 KiB at once", &[("UCX_TLS", "posix,self")]);
     const WAITING: Path =
         am("frames of 4 KiB on request", &[("UCX_TLS", "posix,self"), ("UCX_RNDV_THRESH", "1000")]);

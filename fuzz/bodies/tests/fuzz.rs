@@ -91,7 +91,7 @@ fn whoever_connects_and_sends_anything_gets_no_link_and_bounded_memory() {
 }
 
 #[test]
-fn what_honest_records_carry_comes_whole_and_in_order_or_the_link_ends() {
+fn changed_records_deliver_whole_messages_in_order_or_end_the_link() {
     fuzz("records", 2_000);
 }
 
@@ -121,7 +121,7 @@ fn handles_that_are_decoded_have_one_encoding() {
 }
 
 #[test]
-fn each_request_to_an_owner_that_replies_anything_ends_with_a_value_or_words() {
+fn each_request_ends_in_a_value_or_error_for_any_reply() {
     fuzz("replies", 300);
 }
 

@@ -339,8 +339,8 @@ fn list(steps: &[usize]) -> String {
 }
 
 #[test]
-fn a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing() {
-    let test = "a_target_stands_whatever_a_source_does_and_an_honest_link_beside_it_loses_nothing";
+fn a_target_survives_any_source_and_honest_links_lose_no_call() {
+    let test = "a_target_survives_any_source_and_honest_links_lose_no_call";
     fuzz(test, "", to_target, 200, 5);
 }
 
@@ -350,14 +350,14 @@ fn every_wait_of_a_source_ends_whatever_its_target_does() {
 }
 
 #[test]
-fn what_runs_later_runs_for_its_principal_while_it_may_and_replies_behind_its_holds() {
-    let test = "what_runs_later_runs_for_its_principal_while_it_may_and_replies_behind_its_holds";
+fn deferred_calls_run_for_their_permitted_principal_and_reply_after_holds() {
+    let test = "deferred_calls_run_for_their_permitted_principal_and_reply_after_holds";
     fuzz(test, "errands", of_errands, 20, 0);
 }
 
 #[test]
-fn memory_of_a_store_is_freed_once_and_never_while_a_process_maps_it() {
-    let test = "memory_of_a_store_is_freed_once_and_never_while_a_process_maps_it";
+fn store_memory_is_freed_once_and_never_while_mapped() {
+    let test = "store_memory_is_freed_once_and_never_while_mapped";
     fuzz(test, "stores", of_a_store, 20, 0);
 }
 

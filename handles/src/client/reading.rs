@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_check_of_a_wait_reads_on_its_own_thread_or_another_waits_for_no_read_below_it() {
+    fn reads_made_in_the_check_of_a_read_finish_before_it() {
         let bench = Bench::default();
         let mut checks = 0;
         let mut check = || {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_was_given_up_keeps_its_claim_until_it_ends_and_the_next_one_comes_behind_it() {
+    fn a_given_up_read_keeps_its_claim_until_it_ends() {
         let bench = Bench::default();
         let mut given_up = || false;
         let ended = bench.read(1, &mut Patience::of(LONG).checked_by(&mut given_up));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_ends_while_its_caller_gives_it_up_is_released_once() {
+    fn a_read_that_ends_while_given_up_is_released_once() {
         let bench = Bench::default();
         let mut check = || {
             lock(&bench.link).may_end.set(true);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_of_memory_that_was_read_has_start_and_length_of_one_slice() {
+    fn a_view_takes_start_and_length_from_one_slice() {
         let view = View::of_read(ReadBytes::new(Growing(AtomicUsize::new(3), *b"abcdefgh")));
         assert_eq!((view.access(), &*view), (Access::Read, &b"abc"[..]));
     }

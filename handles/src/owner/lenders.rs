@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_lent_once_to_its_source_until_its_last_claim_is_released() {
+    fn a_source_gets_one_loan_per_object_until_its_last_release() {
         let mut bench = Bench::new(false);
         let handle = bench.store.put(&[7; LEN]).unwrap();
         let (claim, key) = bench.claim(1, &handle, &[]);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_claimed_or_did_not_finish_is_free_when_its_peer_has_let_go_and_not_before() {
+    fn claimed_or_unfinished_memory_stays_in_quarantine_until_its_peer_closes() {
         for is_claimed in [true, false] {
             let (store, mut service) = bench();
             if is_claimed {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_hold_nothing_have_gone_or_share_no_memory_are_not_waited_for() {
+    fn quarantine_skips_ended_sources_without_claims_peer_or_shared_memory() {
         let (store, mut service) = bench();
         let handle = store.put(&[1; LARGE]).unwrap();
         let (ours, _theirs) = peer();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_peers_are_looked_at_in_each_request_and_all_in_turn() {
+    fn each_check_looks_at_a_bounded_number_of_peers_in_turn() {
         let (store, mut service) = bench();
         let handle = store.put(&[1; LARGE]).unwrap();
         let count = 2 * LOOKS as u64 + 1;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_a_few_processes_and_a_reply_has_room_for_them() {
+    fn a_no_memory_reply_cuts_the_keepers_to_fit_and_reads_back() {
         let mut none = crate::wire::refusal::NoMemory {
             asked: 1,
             used: 2,

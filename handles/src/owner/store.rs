@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_takes_half_of_what_the_process_may_use_or_its_default_capacity() {
+    fn a_store_takes_half_of_the_process_memory_up_to_a_limit() {
         assert_eq!(capacity_within(300 << 20), 150 << 20);
         assert_eq!(capacity_within(64 << 30), DEFAULT_CAPACITY);
         assert_eq!(StoreOptions::default().capacity, capacity_within(resources::memory()));

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_handle_is_refused_at_each_length_and_a_longer_one_too() {
+    fn a_handle_cut_at_any_length_or_too_long_is_refused() {
         let bytes = handle().to_bytes();
         for len in 0..bytes.len() {
             assert_eq!(Handle::from_bytes(&bytes[..len]), Err(HandleFault::Cut { len }));

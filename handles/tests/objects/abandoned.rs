@@ -77,7 +77,7 @@ fn give_up<T>(act: impl FnOnce(&mut Patience<'_>) -> Result<T, Error>) {
 }
 
 #[test]
-fn a_claim_whose_reply_came_too_late_is_released_with_the_next_request() {
+fn the_next_request_releases_a_claim_with_a_late_reply() {
     for is_mapped in [true, false] {
         let mut owner = Owner::new(is_mapped);
         let handle = owner.store.put(&[1; 5000]).unwrap();
@@ -134,7 +134,7 @@ fn what_an_abandoned_request_has_made_goes() {
 }
 
 #[test]
-fn a_put_that_is_given_up_at_its_commit_goes_and_a_set_is_whole() {
+fn a_put_given_up_at_commit_is_removed_but_sets_complete() {
     let (is_committing, has_given_up) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // The owner replies to a commit after its caller has stopped waiting.
     let (committing, given_up) = (Arc::clone(&is_committing), Arc::clone(&has_given_up));

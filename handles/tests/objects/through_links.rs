@@ -84,7 +84,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn objects_of_all_lengths_are_read_as_they_were_put_by_owner_and_client_over_each_way() {
+fn objects_of_any_length_read_back_as_put_over_every_transport() {
     for (index, (owner, client)) in ways().into_iter().enumerate() {
         assert_eq!(client.mapping().is_ok(), index == 0, "{:?}", client.mapping());
         for len in [0, 1, 40, 1024, 1025, 4096, 300_000, 3 << 20] {
@@ -111,7 +111,7 @@ fn objects_of_all_lengths_are_read_as_they_were_put_by_owner_and_client_over_eac
 }
 
 #[test]
-fn an_object_that_is_read_stays_until_its_reader_is_done_and_its_memory_is_used_no_sooner() {
+fn an_evicted_object_keeps_its_memory_until_its_reader_is_done() {
     let owner = Owner::over("shm", 1 << 20);
     let client = owner.client();
     let contents = bytes(600_000, 1);
@@ -130,7 +130,7 @@ fn an_object_that_is_read_stays_until_its_reader_is_done_and_its_memory_is_used_
 }
 
 #[test]
-fn a_reader_that_is_gone_holds_nothing_and_neither_does_one_that_wrote_half() {
+fn an_evicted_object_is_freed_when_its_readers_link_ends() {
     let owner = Owner::over("shm", 1 << 20);
     let handle = owner.store.put(&bytes(600_000, 1)).unwrap();
     let client = owner.client();
@@ -257,7 +257,7 @@ fn leases_end_and_counted_objects_go_with_their_last_reference() {
 }
 
 #[test]
-fn a_full_store_writes_to_its_file_what_nobody_reads_and_reads_it_back() {
+fn a_full_store_spills_objects_without_readers_and_reads_them_back() {
     let folder = farjump_fixtures::folder();
     let options = Store::options().capacity(1 << 20).spill(folder.path(), 8 << 20);
     let owner = Owner::of(options.build().unwrap(), "shm");
@@ -399,7 +399,7 @@ fn objects_come_through_the_frames_of_ucx() {
 }
 
 #[test]
-fn an_owner_that_lies_about_places_is_told_or_waited_for_and_followed_nowhere() {
+fn a_client_follows_no_false_offset_outside_the_owners_memory() {
     let folder = farjump_fixtures::folder();
     for (number, offset) in [1, 2, (1 << 20) - 2, 1 << 20, u64::MAX - 3, u64::MAX].into_iter().enumerate() {
         let address = format!("unix:{}", folder.path().join(format!("{number}.sock")).display());

@@ -47,7 +47,7 @@ fn exists(handle: &Handle) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_that_makes_space_for_long_holds_up_its_own_source_and_no_other() {
+fn a_request_that_spills_many_objects_delays_only_its_own_source() {
     let library = Library::by_name(farjump::objects::NAME).unwrap();
     for transport in ["shm", "tcp"] {
         let mut owner = own(transport);
@@ -96,7 +96,7 @@ fn what_a_source_that_goes_away_was_waiting_for_is_given_up() {
 }
 
 #[test]
-fn a_process_that_asks_for_the_objects_gets_all_of_them_and_others_are_answered_meanwhile() {
+fn an_admin_request_lists_all_objects_while_other_sources_are_served() {
     let mut owner = own("shm");
     let (handle, _) = filled(&owner);
     let address = owner.target.address();

@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_over_the_limit_is_an_error_and_leaves_it_as_it_was() {
+    fn a_reply_over_the_limit_fails_and_keeps_the_earlier_reply() {
         assert_eq!(reply(&[1; LIMIT]), Ok(()));
         assert_eq!(reply(&[2]), Err(ReplyTooLong));
         REPLIED.with_borrow(|replied| assert_eq!(*replied, [1; LIMIT]));

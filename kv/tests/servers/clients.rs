@@ -162,7 +162,7 @@ fn each_command_is_answered_whoever_runs_it() {
 }
 
 #[test]
-fn clients_of_the_loopback_are_of_this_machine_and_those_of_whom_the_server_says_nothing_are_not() {
+fn loopback_clients_may_load_and_clients_of_unknown_location_may_not() {
     on_each(|program| {
         let server = Start::new(program).args("load local").run();
         let code = fs::read(library_file("ops")).unwrap();

@@ -63,7 +63,7 @@ fn cluster(program: &Path) -> Vec<Node> {
 }
 
 #[test]
-fn each_node_of_a_cluster_serves_its_slots_and_sends_clients_to_the_others() {
+fn each_cluster_node_serves_its_slots_and_redirects_clients_for_others() {
     // Keys of the slots 3300, 7365 and 12182.
     let keys = ["b", "hello-2", "foo"];
     drop(library("ops"));
@@ -126,7 +126,7 @@ fn done() -> Value {
 }
 
 #[test]
-fn loaded_code_of_a_cluster_is_in_a_key_of_each_node_and_survives_its_end() {
+fn each_nodes_code_is_in_its_key_and_survives_a_kill() {
     drop(library("ops"));
     on_each(|program| {
         let mut nodes = cluster(program);
@@ -279,7 +279,7 @@ fn move_at_once(nodes: &[Node], key: &str, id: &str) {
 }
 
 #[test]
-fn slots_that_move_one_after_the_other_leave_one_key_with_code_at_each_node() {
+fn moving_slots_one_by_one_leaves_each_node_one_code_key() {
     drop(library("ops"));
     on_each(|program| {
         let nodes = cluster(program);

@@ -64,7 +64,7 @@ fn check(client: &mut Client, what: &str) {
 }
 
 #[test]
-fn loaded_code_survives_each_command_that_takes_its_key_away_and_deleted_code_stays_deleted() {
+fn loaded_code_survives_losing_its_key_and_deleted_code_stays_deleted() {
     const WAYS: [&str; 13] = [
         "FLUSHALL",
         "FLUSHALL ASYNC",
@@ -125,7 +125,7 @@ fn loaded_code_survives_each_command_that_takes_its_key_away_and_deleted_code_st
 }
 
 #[test]
-fn a_function_that_flushes_and_a_server_that_may_not_write_keep_their_code() {
+fn loaded_code_survives_flushes_by_functions_and_while_writes_are_refused() {
     on_each(|program| {
         let server = Start::new(program).args("load yes code-key seal").run_in(folder());
         let mut client = server.client();

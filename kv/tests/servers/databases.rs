@@ -8,7 +8,7 @@ use crate::resp::Value;
 use crate::server::{Start, library, library_file, on_each, ops, run_ops, until};
 
 #[test]
-fn select_in_a_function_holds_for_all_that_follows_in_it_and_for_nothing_else() {
+fn select_in_a_function_affects_only_the_rest_of_that_run() {
     on_each(|program| {
         let options = "--appendonly yes --appendfsync always";
         let server = Start::new(program).options(options).args("load local").run();

@@ -123,7 +123,7 @@ fn code_that_was_deleted_or_replaced_stays_so_whatever_the_key_has() {
 }
 
 #[test]
-fn replicas_take_no_code_that_was_deleted_or_replaced_though_none_calls_it_meanwhile() {
+fn replicas_refuse_deleted_or_replaced_code_even_without_calls_in_between() {
     on_each(|program| {
         let start = || Start::new(program).args("load yes code-key seal").run_in(folder());
         let (server, early, late) = (start(), start(), start());

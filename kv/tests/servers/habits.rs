@@ -55,7 +55,7 @@ fn functions_go_on_while_the_server_saves_rewrites_reloads_and_flushes() {
 }
 
 #[test]
-fn a_function_that_crashes_ends_the_server_and_leaves_whole_calls_and_a_report() {
+fn a_crashing_function_ends_the_server_with_whole_calls_and_a_report() {
     on_each(|program| {
         let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
         let link = server.link();
@@ -71,7 +71,7 @@ fn a_function_that_crashes_ends_the_server_and_leaves_whole_calls_and_a_report()
 }
 
 #[test]
-fn functions_that_take_too_long_are_reported_while_they_run_and_at_their_end() {
+fn slow_functions_are_reported_while_they_run_and_at_their_end() {
     on_each(|program| {
         let server = Start::new(program).args("limit 10").run();
         let mut client = server.client();

@@ -124,14 +124,14 @@ fn is_refused_and_said(program: &Path, restrict: fn(&mut Command)) {
 }
 
 #[test]
-fn a_server_under_the_filter_of_debians_unit_serves_and_says_what_forbids_the_target() {
+fn a_server_under_debians_filter_serves_and_reports_denied_executable_memory() {
     if can_start(filtered) {
         on_each(|program| is_refused_and_said(program, filtered));
     }
 }
 
 #[test]
-fn a_server_that_the_kernel_keeps_from_making_code_serves_and_says_so() {
+fn a_server_under_the_kernels_restriction_serves_and_reports_the_denial() {
     if can_start(restricted) {
         on_each(|program| is_refused_and_said(program, restricted));
     }

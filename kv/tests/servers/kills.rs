@@ -142,7 +142,7 @@ fn sources_that_are_killed_leave_whole_calls_and_nothing_else() {
 }
 
 #[test]
-fn a_server_that_is_killed_has_whole_calls_in_its_append_only_file() {
+fn a_killed_server_keeps_whole_calls_in_its_append_only_file() {
     let library = library_file("ops");
     on_each(|program| {
         let mut server = Start::new(program).options("--appendonly yes --appendfsync always").run();

@@ -52,7 +52,7 @@ fn what_runs_later_of_a_call_that_may_only_read_only_reads() {
 }
 
 #[test]
-fn the_reply_of_what_ran_later_leaves_after_its_write_is_in_the_file() {
+fn deferred_calls_reply_after_their_write_is_in_the_file() {
     on_each(|program| {
         let folder = farjump_fixtures::folder();
         modules::build("slow_disk", folder.path());
@@ -79,7 +79,7 @@ fn the_reply_of_what_ran_later_leaves_after_its_write_is_in_the_file() {
 }
 
 #[test]
-fn what_runs_later_uses_the_database_of_its_client_and_others_use_theirs() {
+fn deferred_calls_run_in_the_database_of_their_own_client() {
     on_each(|program| {
         let (server, mut client, mut bob) = server(program);
         bob.say("SELECT 3").worked();
@@ -103,7 +103,7 @@ fn what_runs_later_uses_the_database_of_its_client_and_others_use_theirs() {
 }
 
 #[test]
-fn calls_that_wait_for_a_user_who_is_deleted_are_dropped_and_counted() {
+fn waiting_calls_of_a_deleted_user_are_dropped_and_counted() {
     on_each(|program| {
         let (server, mut client, mut bob) = server(program);
         client.run(&[b"FJ.LOAD", b"endless", &fs::read(library_file("endless")).unwrap()]).worked();

@@ -25,7 +25,7 @@ fn one_file_loads_into_each_server_and_links_get_replies() {
 }
 
 #[test]
-fn arguments_that_are_wrong_stand_in_info_the_log_and_each_answer_and_the_server_goes_on() {
+fn wrong_arguments_appear_in_info_log_and_errors_without_ending_the_server() {
     let cases: [(&[&str], &str); 12] = [
         (&[], "no address is given"),
         (&["fj.sock"], "give the address there, as unix:PATH or tcp:HOST:PORT"),
@@ -149,7 +149,7 @@ fn commands_of_other_clients_arm_no_idle_target() {
 }
 
 #[test]
-fn a_server_that_was_killed_leaves_a_socket_that_the_next_one_takes_over() {
+fn a_server_takes_over_the_socket_of_a_killed_one() {
     on_each(|program| {
         let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
         assert_eq!(run_ops(&server.link(), "set k v"), ["0"]);

@@ -55,7 +55,7 @@ fn a_call_by_another_module_needs_a_user_and_acts_as_it() {
 }
 
 #[test]
-fn a_call_out_of_a_primary_has_no_user_and_one_out_of_the_append_only_file_comes_before_the_target() {
+fn calls_from_a_primary_or_the_append_only_file_are_refused() {
     on_each(|program| {
         let start = |options: &str| {
             let folder = farjump_fixtures::folder();
@@ -90,7 +90,7 @@ fn a_call_out_of_a_primary_has_no_user_and_one_out_of_the_append_only_file_comes
 }
 
 #[test]
-fn commands_of_other_modules_run_as_the_user_for_whom_the_function_runs() {
+fn commands_of_other_modules_run_as_the_functions_user() {
     on_each(|program| {
         let folder = farjump_fixtures::folder();
         let caller = build("caller", folder.path());

@@ -58,7 +58,7 @@ fn functions_read_keys_of_each_type() {
 }
 
 #[test]
-fn names_are_found_by_their_prefix_and_bytes_of_patterns_stand_for_themselves() {
+fn a_scan_finds_names_by_prefix_and_takes_pattern_bytes_literally() {
     on_each(|program| {
         let server = Start::new(program).run();
         let mut client = server.client();

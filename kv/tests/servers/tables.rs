@@ -97,7 +97,7 @@ fn check(lists: &BTreeMap<String, Keys>, command: &Value, wrong: &mut Vec<String
 }
 
 #[test]
-fn each_command_of_a_server_is_judged_by_the_keys_that_it_reaches() {
+fn each_command_is_listed_by_the_keys_that_it_reaches() {
     let lists = listed("keys", &LISTS);
     on_each(|program| {
         let server = Start::new(program).run();
@@ -123,7 +123,7 @@ fn of_clients(command: &Value, found: &mut impl FnMut(String, usize, bool)) {
 }
 
 #[test]
-fn each_command_that_acts_on_a_client_works_as_in_a_script_or_is_refused_in_words() {
+fn client_commands_work_as_in_scripts_or_are_refused_by_name() {
     let lists = listed("client", &OF_CLIENTS);
     on_each(|program| {
         let server = Start::new(program).run();

@@ -14,7 +14,7 @@ pub(super) fn output(command: &mut Command) -> io::Result<Output> {
 }
 
 #[test]
-fn a_cpu_is_told_with_at_least_the_baseline_and_looked_at_once() {
+fn the_detected_cpu_has_the_baseline_and_is_detected_once() {
     let cpu = detected();
     assert_eq!(Some(cpu.machine()), Machine::native());
     let baseline = Cpu::of_level(cpu.machine(), Level::BASELINE);

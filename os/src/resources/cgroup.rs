@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_looked_for_in_its_mount_with_all_groups_around_it() {
+    fn a_group_is_found_in_its_mount_with_all_enclosing_groups() {
         let mounts = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate";
         let found = folders("cpu", "0::/user.slice/session.scope\n", mounts);
         let expected =

@@ -56,7 +56,7 @@ fn without_groups_the_machine_and_the_limit_of_addresses_count() {
 }
 
 #[test]
-fn where_the_system_tells_nothing_there_is_a_processor_and_no_limit_of_memory() {
+fn without_system_files_there_is_a_processor_and_no_memory_limit() {
     let nothing = tempfile::tempdir().unwrap();
     assert_eq!(memory_below(nothing.path(), None), u64::MAX);
     assert_eq!(shared_below(nothing.path(), || 3), 3);
@@ -81,7 +81,7 @@ fn the_least_limit_of_nested_groups_of_version_2_counts() {
 }
 
 #[test]
-fn limits_of_version_1_count_with_those_of_groups_that_are_not_visible() {
+fn version_1_limits_include_those_of_invisible_parent_groups() {
     let groups = "9:memory:/docker/ab\n5:cpu,cpuacct:/docker/ab\n3:cpuset:/docker/ab\n0::/\n";
     let machine = Machine::new(groups, LEGACY)
         .with("sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes", NO_LIMIT)
@@ -99,7 +99,7 @@ fn limits_of_version_1_count_with_those_of_groups_that_are_not_visible() {
 }
 
 #[test]
-fn in_a_container_whose_group_has_the_path_of_the_outside_the_mount_is_the_group() {
+fn a_containers_mount_is_its_group_despite_an_outside_path() {
     let mounts = UNIFIED.replace(" / ", " /system.slice/docker-ab.scope ");
     for (groups, mounts) in [
         ("0::/system.slice/docker-ab.scope\n", &*mounts),
@@ -115,7 +115,7 @@ fn in_a_container_whose_group_has_the_path_of_the_outside_the_mount_is_the_group
 }
 
 #[test]
-fn processors_that_a_group_may_not_use_do_not_count_and_a_mask_of_one_thread_does_not_matter() {
+fn processors_outside_the_groups_cpuset_do_not_count() {
     let machine = Machine::new("0::/a\n", UNIFIED).with("sys/fs/cgroup/a/cpuset.cpus.effective", "2-3,7\n");
     assert_eq!(machine.processors(), 3);
     let machine = Machine::new("3:cpuset:/a\n", LEGACY)
@@ -125,7 +125,7 @@ fn processors_that_a_group_may_not_use_do_not_count_and_a_mask_of_one_thread_doe
 }
 
 #[test]
-fn a_pinned_thread_may_use_one_processor_and_shares_those_of_the_machine() {
+fn a_pinned_thread_has_one_processor_and_all_shared_ones() {
     let (all, mask) = (shared_processors(), rustix::thread::sched_getaffinity(None).unwrap());
     assert_eq!(processors(), all.min(mask.count() as usize));
     std::thread::spawn(move || {

@@ -142,7 +142,7 @@ class Ends(WithFolder):
         self.assertIsNone(connector.get(key))
         self.assertIn("FarjumpConnector", repr(connector))
 
-    def test_a_closed_connector_is_as_one_for_files_whoever_else_has_one_open(self):
+    def test_a_closed_connector_acts_like_one_for_files_beside_open_ones(self):
         def outcomes(connector, key):
             """What a closed connector does: its results, and whether it refuses."""
             found = [connector.exists(key), connector.get(key), connector.get_batch([key]), connector.evict(key)]
@@ -274,7 +274,7 @@ class DefaultAddress(WithFolder):
                 os.rmdir(fallback)
 
 
-    def test_a_long_runtime_folder_is_used_as_far_as_a_socket_can_be_there(self):
+    def test_a_long_runtime_folder_is_used_if_a_socket_path_fits(self):
         for length in (70, 88, 93, 94, 200):
             with self.subTest(length=length), self.temporary() as temporary:
                 runtime = f"{self.folder}/".ljust(length, "r")

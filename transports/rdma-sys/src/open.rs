@@ -254,13 +254,13 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named_with_the_packages_that_bring_it() {
+    fn a_missing_libibverbs_error_names_the_file_and_its_package() {
         let text = refused(Path::new("libibverbs.so.not-there"));
         assert!(text.contains("libibverbs.so.not-there") && text.contains("libibverbs1"), "{text}");
     }
 
     #[test]
-    fn a_library_whose_functions_are_of_an_older_version_is_refused_by_name() {
+    fn a_libibverbs_with_older_symbol_versions_is_refused_by_function_name() {
         let folder = tempfile::tempdir().unwrap();
         let Some(library) = stub(folder.path(), &all(), "IBVERBS_1.0 { global: *; };") else { return };
         let text = refused(&library);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_in_order_only_where_the_library_says_so_of_device_and_machine() {
+    fn writes_are_in_order_only_if_device_and_machine_order_whole_messages() {
         for (ask, expected) in [(elsewhere as DataInOrder, false), (blocks, false), (whole, true)] {
             // SAFETY: these functions look at no queue pair.
             let found = unsafe { is_in_order(ask, std::ptr::null_mut(), crate::IBV_WR_RDMA_WRITE) };

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_closes_or_shuts_its_socket_leaves_a_doorbell_that_can_be_slept_on() {
+    fn a_peer_socket_closed_or_shut_down_leaves_the_doorbell_silent() {
         let _watchdog = within_a_minute();
         for how in [None, Some(Shutdown::Both), Some(Shutdown::Read), Some(Shutdown::Write)] {
             let (bell, button) = pair();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn ringing_a_peer_that_is_gone_or_has_spoilt_its_doorbell_is_no_error() {
+    fn waking_a_gone_peer_or_a_broken_doorbell_is_no_error() {
         let (bell, button) = pair();
         drop(bell);
         for _ in 0..3 {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_sent_with_a_ring_are_an_error_and_closing_them_blocks_nobody() {
+    fn descriptors_sent_to_a_doorbell_are_an_error_and_close_without_blocking() {
         let _watchdog = within_a_minute();
         let (bell, button) = pair();
         let (slow, receiver) = slow_to_close();

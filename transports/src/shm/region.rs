@@ -348,7 +348,7 @@ mod tests {
 
     /// The same at random times, as a peer would try.
     #[test]
-    fn a_region_that_is_shortened_while_it_is_looked_at_is_never_taken_short() {
+    fn a_region_shortened_at_random_times_is_never_accepted_short() {
         const ROUNDS: usize = 30;
         // One descriptor is open for each try of a round.
         const TRIES: usize = 100;
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_bounded_part_of_a_peers_region_is_populated_when_it_connects() {
+    fn connecting_populates_at_most_a_bounded_part_of_a_peers_region() {
         for len in [page_size(), 4 << 20, POPULATED, 256 << 20] {
             let memfd = memfd(len, true, SealFlags::SHRINK);
             let region = Region::of_peer(memfd.into(), len, Pages::Huge).unwrap();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_need_not_be_there_at_once_has_memory_as_it_is_used() {
+    fn a_region_of_huge_pages_takes_memory_only_when_used() {
         const LEN: usize = 256 << 20;
         let region = Region::create(LEN, 0, Pages::Huge).unwrap();
         // A huge page is the minimum where they are used.
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_ordinary_pages_takes_a_page_for_each_that_is_used() {
+    fn a_region_of_ordinary_pages_allocates_each_page_at_first_use() {
         if may_lack_pages() {
             return println!("skipped: vm.overcommit_memory is 2 here");
         }

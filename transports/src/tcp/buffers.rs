@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_room_starts_on_a_line_and_has_what_a_record_needs_around_it() {
+    fn a_buffer_has_a_line_aligned_body_with_margins_for_records() {
         for len in [0, 1, 4096, 4097, 32_768, 70_000, SPARE + 1] {
             let mut buffer = Buffer::new(len).unwrap();
             assert!(buffer.at(FRONT).addr().get().is_multiple_of(LINE) && buffer.capacity() >= len);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_peer_is_told_once_it_helps_and_others_at_half_a_window() {
+    fn a_waiting_peer_gets_credit_early_and_others_at_half_a_window() {
         let mut recv_credit = RecvCredit::new(1024);
         recv_credit.receive(1024);
         recv_credit.consume(448);

@@ -38,7 +38,7 @@ fn across(namespaces: &Namespaces) -> [OwnedFd; 2] {
 }
 
 #[test]
-fn over_a_delay_the_window_grows_and_no_more_is_under_way_than_it_says() {
+fn the_window_grows_over_a_delay_and_bounds_bytes_in_flight() {
     let namespaces = match Namespaces::delayed(DELAY) {
         Ok(namespaces) => namespaces,
         Err(why) => return println!("skipped: {why}"),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_committed_arrives_though_its_end_is_dropped_at_once_and_has_bytes_unread() {
+fn committed_messages_arrive_though_their_sender_is_dropped_with_unread_bytes() {
     for seal in SEALS {
         for sockets in [tcp(), unix()] {
             let (mut left, mut right) = pair_on(sockets, Terms { seal, window: 64 << 20, ..TERMS });
@@ -32,7 +32,7 @@ fn what_was_committed_arrives_though_its_end_is_dropped_at_once_and_has_bytes_un
 }
 
 #[test]
-fn a_peer_that_is_gone_shows_behind_what_it_sent_and_sending_to_it_does_no_harm() {
+fn a_gone_peer_shows_after_its_messages_and_sends_are_harmless() {
     for sockets in [tcp(), unix()] {
         let (mut left, mut right) = pair_on(sockets, TERMS);
         (0..10).for_each(|fill| send(&mut left, 64, fill).unwrap());

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_has_keys_of_its_own_that_change_by_count_on_both_sides() {
+    fn each_direction_has_own_keys_that_change_after_a_record_count() {
         for cipher in [Cipher::Aes, Cipher::ChaCha] {
             let [[mut out, _], [mut wrong, mut into]] = pairs(cipher);
             out.set_records(4);

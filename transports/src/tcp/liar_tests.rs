@@ -34,7 +34,7 @@ impl Liar {
 }
 
 #[test]
-fn a_stream_cut_at_each_byte_delivers_what_is_whole_and_then_ends() {
+fn a_stream_cut_at_any_byte_delivers_whole_messages_and_then_ends() {
     for seal in SEALS {
         let whole = |liar: &mut Liar| {
             let long = Head { message: 2 * BODY as u32, body: BODY as u16, last: false, ..HONEST };
@@ -96,7 +96,7 @@ fn a_stream_that_comes_byte_by_byte_is_whole() {
 }
 
 #[test]
-fn a_bit_that_is_flipped_anywhere_in_a_sealed_record_ends_the_link_and_nothing_of_it_is_left() {
+fn a_flipped_bit_in_a_sealed_record_ends_the_link() {
     for seal in [Seal::Aes, Seal::ChaCha] {
         for bit in 0..(HEAD + 64 + TAG) * 8 {
             let (mut liar, mut post) = liar(Terms { seal, ..TERMS });
@@ -166,7 +166,7 @@ fn records_that_are_sent_again_exchanged_or_left_out_end_the_link() {
 }
 
 #[test]
-fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
+fn false_heads_end_the_link_with_their_cause_and_take_bounded_memory() {
     let terms = Terms { window: 8192, max_frame: 1 << 20, ..TERMS };
     let full = BODY as u16;
     for seal in SEALS {
@@ -206,7 +206,7 @@ fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
 }
 
 #[test]
-fn a_peer_that_waits_is_told_before_this_side_sleeps_also_where_it_said_so_only_then() {
+fn a_waiting_peer_gets_credit_before_this_endpoint_sleeps() {
     let (mut liar, mut post) = liar(Terms { window: 4096, ..TERMS });
     let records = [HONEST, Head { message: 0, body: 0, last: false, waits: true, ..HONEST }];
     let [message, waits] = records.map(|head| liar.record(head));
@@ -222,7 +222,7 @@ fn a_peer_that_waits_is_told_before_this_side_sleeps_also_where_it_said_so_only_
 }
 
 #[test]
-fn a_peer_that_sends_no_messages_without_an_end_takes_bounded_work_at_a_time() {
+fn a_flood_of_empty_records_takes_bounded_work_per_poll() {
     let (mut liar, mut post) = liar(Terms { seal: Seal::Clear, ..TERMS });
     let flood = liar.record(Head { message: 0, body: 0, last: false, ..HONEST }).repeat(1024);
     liar.socket.set_nonblocking(true).unwrap();

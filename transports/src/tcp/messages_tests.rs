@@ -159,7 +159,7 @@ fn messages_of_all_lengths_arrive_whole_and_in_order_both_ways() {
 const TAIL: usize = 16;
 
 #[test]
-fn bytes_that_lie_elsewhere_arrive_whole_and_are_not_used_behind_the_return() {
+fn bytes_committed_from_caller_memory_arrive_whole_and_may_change_after_return() {
     for seal in SEALS {
         for sockets in [tcp(), unix()] {
             let (mut left, mut right) = pair_on(sockets, Terms { seal, ..TERMS });
@@ -224,7 +224,7 @@ fn many_messages_under_way_arrive_in_order_however_they_come() {
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_sent_no_more_than_its_window_and_what_one_message_takes() {
+fn a_peer_that_reads_nothing_gets_no_more_than_its_window() {
     for sockets in [tcp(), unix()] {
         let (mut left, mut right) = pair_on(sockets, Terms { window: 1 << 20, ..TERMS });
         let mut sent = 0;
@@ -253,7 +253,7 @@ fn a_peer_that_reads_nothing_is_sent_no_more_than_its_window_and_what_one_messag
 }
 
 #[test]
-fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
+fn a_message_longer_than_the_window_travels_alone() {
     let (mut left, mut right) = pair(Terms { window: 4096, ..TERMS });
     send(&mut left, 64, 1).unwrap();
     assert!(send(&mut left, 1 << 20, 2).unwrap_err().is_full());
@@ -274,7 +274,7 @@ fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
 }
 
 #[test]
-fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_gone() {
+fn a_commit_behind_unsent_credit_succeeds_once_the_socket_drains() {
     let (mut left, mut right) = pair_on(unix(), Terms { window: 1 << 30, ..TERMS });
     let space = left.reserve(64).unwrap();
     // SAFETY: `reserve` lends 64 bytes.
@@ -309,7 +309,7 @@ fn credit_that_never_comes_is_not_waited_for() {
 }
 
 #[test]
-fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_their_windows() {
+fn two_endpoints_that_only_send_never_deadlock_and_buffer_bounded_bytes() {
     const WINDOW: u32 = 32 << 20;
     for (seal, len) in [(Seal::Clear, 64), (Seal::Aes, 4096), (Seal::Clear, 3 << 20), (Seal::Aes, 3 << 20)] {
         let (mut left, mut right) = pair(Terms { seal, window: WINDOW, ..TERMS });
@@ -349,7 +349,7 @@ fn two_ends_that_only_send_do_not_wait_for_each_other_and_hold_no_more_than_thei
 }
 
 #[test]
-fn a_small_message_and_its_answer_are_one_call_each_at_either_side_and_idle_ends_have_no_buffers() {
+fn small_messages_take_one_system_call_per_endpoint_and_leave_no_buffers() {
     for seal in SEALS {
         let (mut left, mut right) = pair(Terms { seal, ..TERMS });
         let mut turn = || {

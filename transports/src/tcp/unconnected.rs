@@ -127,7 +127,7 @@ mod tests {
     const SAMPLE: EndpointAddress = EndpointAddress { aes: true, window: 4 << 20, max_frame: 1 << 31 };
 
     #[test]
-    fn an_address_is_read_as_it_was_written_and_each_other_byte_is_refused() {
+    fn a_tcp_address_reads_back_as_written_and_invalid_ones_are_refused() {
         let bytes = SAMPLE.to_bytes();
         assert_eq!(EndpointAddress::read(&bytes), Ok(SAMPLE));
         for len in 0..LEN {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_understood_as_it_was_told_by_another_release_of_the_same_backend() {
+    fn an_address_from_another_ucx_release_is_read_by_its_backend_only() {
         let other = Version { release: 7, ..OWN };
         let (inbox_bytes, mailbox_bytes) = (inbox().to_bytes(OWN).unwrap(), mailbox().to_bytes(OWN).unwrap());
         assert_eq!(AmAddress::from_bytes(&inbox_bytes, other), Ok(inbox()));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
+    fn a_cut_longer_or_bit_flipped_ucx_address_is_refused() {
         let bytes = mailbox().to_bytes(OWN).unwrap();
         for len in 0..bytes.len() {
             assert!(matches!(PutAddress::from_bytes(&bytes[..len], OWN), Err(Cause::Address(_))), "{len}");

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_left_out_where_they_would_lock_more_than_may_be_locked() {
+    fn devices_are_left_out_if_the_memlock_limit_is_too_low() {
         let why = too_little(Some(64 << 10), true).unwrap();
         assert!(why.contains("lock 65536 bytes") && why.contains("`ulimit -l 8192`"), "{why}");
         for (limit, counts) in [(Some(LEAST), true), (None, true), (Some(64 << 10), false)] {

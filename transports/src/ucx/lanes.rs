@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_writes_nothing_that_is_not_mapped_though_it_says_how_it_puts() {
+    fn shared_memory_lanes_do_not_write_unmapped_memory_natively() {
         let shared = Lanes::read(include_str!("printed/1.13.1-shm.txt"));
         assert_eq!(shared.write_natively(), Some(false));
         assert!(!shared.are_tcp());

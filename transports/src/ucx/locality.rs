@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_ends_of_one_process_are_in_one_place_and_the_words_name_what_differs() {
+    fn endpoints_of_one_process_share_a_place_and_differences_are_named() {
         let own = Locality::own();
         assert_eq!(own, Locality::own());
         assert!(!own.machine.is_empty() && own.ipc != 0 && own.pid != 0);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_set_something_else_is_told_what_it_has_and_what_to_set() {
+    fn differing_settings_are_an_error_that_names_the_variable_and_value() {
         for name in ALIKE {
             let (own, other) = (with(&[(name, "2")]), with(&[(name, "3")]));
             for (own, theirs, shown) in [

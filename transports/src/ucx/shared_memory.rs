@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_stock_leaves_the_queue_as_the_peer_has_it_and_a_users_queue_is_left_alone() {
+    fn a_users_stock_replaces_ours_and_a_users_queue_replaces_both() {
         assert_eq!(names("posix", "UCX_MM_SEG_SIZE"), [c"MM_FIFO_SIZE", c"MM_RX_BUFS_GROW"]);
         for prefix in ["MM", "POSIX", "SYSV"] {
             assert_eq!(names("posix", &format!("UCX_{prefix}_RX_BUFS_GROW")), [c"MM_FIFO_SIZE"], "{prefix}");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_left_out_of_whatever_is_wanted_and_the_rest_stays() {
+    fn excluded_transports_are_removed_from_any_ucx_tls_and_others_stay() {
         for (set, messages, memory) in [
             (None, Some("^cma"), Some("^tcp,cma")),
             (Some("all"), Some("^cma"), Some("^tcp,cma")),

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_low_a_limit_of_locked_memory_is_named_with_the_bytes_and_the_command() {
+    fn a_too_low_memlock_limit_is_reported_with_bytes_and_ulimit_command() {
         let text = refused("rxe0", 4 << 20, Some(Errno::NOMEM));
         match memlock::limit() {
             Some(limit) => {

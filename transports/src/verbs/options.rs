@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn each_option_is_read_and_what_is_out_of_range_is_refused_with_the_range() {
+    fn each_option_is_read_and_invalid_values_are_refused_with_the_range() {
         let text = "gid=10.9.0.1, pkey=0x8001,sl=3,tclass=106,mtu=1024,timeout=14,retries=2";
         let options = Options::default().with(text).unwrap();
         assert_eq!(options.gid, Gid::Address("10.9.0.1".parse().unwrap()));

@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_queue_is_never_overrun_and_one_that_is_short_of_room_always_gets_some(
+        fn a_send_queue_never_overruns_and_a_nearly_full_one_awaits_completions(
             depth in (3_u32..8).prop_map(|log| 1 << log),
             steps in prop::collection::vec((any::<bool>(), 1_usize..4), 1..300),
         ) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_of_a_request_that_is_not_under_way_is_found_out() {
+    fn a_completion_without_a_request_in_flight_is_rejected() {
         let mut slots = SendSlots::new(8);
         assert!(!slots.complete(0));
         slots.take(7);

@@ -67,7 +67,7 @@ fn mapped(address: &str) -> [u8; 16] {
 }
 
 #[test]
-fn packets_to_another_subnet_go_to_the_routers_lid_or_the_peer_is_refused() {
+fn a_peer_in_another_subnet_is_reached_by_router_lid_or_refused() {
     let fake = Fake::new();
     fake.device("near0", 0, IBV_TRANSPORT_IB, &[FakePort::infiniband(4, "fec0::4")]);
     fake.device("far0", 0, IBV_TRANSPORT_IB, &[FakePort::infiniband(5, "fec0:0:0:7::5")]);
@@ -168,7 +168,7 @@ fn a_link_survives_a_port_that_goes_down_and_comes_back() {
 }
 
 #[test]
-fn the_end_of_a_link_is_explained_by_what_became_of_its_addresses() {
+fn a_lost_link_is_explained_by_the_change_of_its_addresses() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let (one, other) = linked();
@@ -182,7 +182,7 @@ fn the_end_of_a_link_is_explained_by_what_became_of_its_addresses() {
 }
 
 #[test]
-fn inline_bytes_and_order_are_asked_of_a_queue_pair_as_links_have_it() {
+fn inline_limits_and_order_are_probed_with_a_link_sized_queue_pair() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     // At depth 1, the device would accept all.
@@ -208,7 +208,7 @@ fn queues_that_something_sleeps_on_are_spread_over_the_completion_vectors() {
 }
 
 #[test]
-fn a_read_ends_when_a_request_that_was_posted_behind_it_is_done() {
+fn a_read_ends_once_a_request_posted_behind_it_completes() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let (mut one, other) = linked();
@@ -228,7 +228,7 @@ fn a_read_ends_when_a_request_that_was_posted_behind_it_is_done() {
 }
 
 #[test]
-fn the_device_near_the_thread_is_taken_and_another_if_it_cannot_be() {
+fn the_device_near_the_thread_is_chosen_unless_its_port_is_down() {
     let fake = Fake::new();
     fake.device("a0", 1, IBV_TRANSPORT_IB, &[FakePort::ethernet("10.9.0.1")]);
     fake.device("b0", 0, IBV_TRANSPORT_IB, &[FakePort::ethernet("10.9.0.2")]);
@@ -246,7 +246,7 @@ fn the_device_near_the_thread_is_taken_and_another_if_it_cannot_be() {
 }
 
 #[test]
-fn the_process_that_learns_of_the_other_first_takes_the_port_that_reaches_it() {
+fn a_source_without_a_named_port_chooses_one_that_reaches_the_target() {
     let fake = Fake::new();
     fake.device("eth0", 0, IBV_TRANSPORT_IB, &[FakePort::ethernet("10.9.0.1")]);
     let far = FakePort::infiniband(4, "fec0:0:0:7::4");
@@ -277,7 +277,7 @@ fn mixed() -> Fake {
 }
 
 #[test]
-fn a_target_without_a_name_for_its_port_is_met_in_the_network_that_the_source_is_in() {
+fn a_target_without_a_named_port_connects_in_the_sources_network() {
     let _fake = mixed();
     let request = OpenRequest::new(8192, 4096);
     let on_ib1 = || on("ib1").with("timeout=14").unwrap();
@@ -392,7 +392,7 @@ fn the_gid_is_of_the_peers_kind_where_the_port_has_one() {
 }
 
 #[test]
-fn each_endpoint_has_a_domain_and_a_key_of_another_peers_memory_opens_nothing() {
+fn endpoints_have_separate_domains_so_another_peers_key_is_rejected() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let (victim, target, source) = (open(), open(), open());
@@ -427,7 +427,7 @@ fn each_process_prepares_for_forks_once_before_it_uses_a_device() {
 }
 
 #[test]
-fn a_forked_child_ends_no_object_of_its_parents_device_and_opens_it_for_its_own() {
+fn a_forked_child_leaves_its_parents_device_objects_and_opens_its_own() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let request = OpenRequest::new(8192, 4096);

@@ -140,8 +140,8 @@ fn stranger(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_stranger_who_knows_a_port_writes_only_where_ucx_has_tcp_and_only_until_the_peer_is_there() {
-    const NAME: &str = "strangers::a_stranger_who_knows_a_port_writes_only_where_ucx_has_tcp_and_only_until_the_peer_is_there";
+fn a_stranger_can_write_only_over_ucx_tcp_before_the_peer_connects() {
+    const NAME: &str = "strangers::a_stranger_can_write_only_over_ucx_tcp_before_the_peer_connects";
     if env::var_os(PROGRAM).is_some() {
         play();
     }

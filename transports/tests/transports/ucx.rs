@@ -164,14 +164,14 @@ fn take_one(messages: &mut dyn Messages) {
 }
 
 #[test]
-fn a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets() {
-    const NAME: &str = "ucx::a_source_that_is_killed_idle_is_gone_at_once_and_another_one_meets";
+fn a_source_killed_idle_is_gone_at_once_and_another_connects() {
+    const NAME: &str = "ucx::a_source_killed_idle_is_gone_at_once_and_another_connects";
     killed(NAME, |messages| (0..=TAKEN).for_each(|_| take_one(messages)));
 }
 
 #[test]
-fn a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets() {
-    const NAME: &str = "ucx::a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets";
+fn a_source_killed_in_traffic_is_gone_at_once_and_another_connects() {
+    const NAME: &str = "ucx::a_source_killed_in_traffic_is_gone_at_once_and_another_connects";
     killed(NAME, |messages| {
         for _ in 0..TAKEN / 2 {
             take_one(messages);

@@ -63,7 +63,7 @@ const LIES: [(Warp, &str); 7] = [
 ];
 
 #[test]
-fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_succeeds() {
+fn a_bad_ucx_address_is_rejected_and_the_next_handshake_succeeds() {
     if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
     }

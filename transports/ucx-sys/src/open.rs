@@ -292,7 +292,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_library_that_is_not_there_is_named_with_the_package_that_brings_it() {
+    fn a_missing_libucp_error_names_the_file_and_its_package() {
         let error = refused(Path::new("libucp.so.not-there"));
         assert!(matches!(error, OpenError::Missing { .. }), "{error:?}");
         let text = error.to_string();
@@ -300,7 +300,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_version_before_1_13_or_of_another_interface_is_refused_by_number() {
+    fn ucx_before_1_13_or_of_another_major_is_refused_by_number() {
         for (major, minor) in [(1, 12), (0, 99), (2, 13)] {
             let folder = tempfile::tempdir().unwrap();
             let Some(library) = stub(folder.path(), &version(major, minor)) else { return };
@@ -328,7 +328,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_is_refused_as_such_and_not_as_missing() {
+    fn a_file_that_is_no_library_is_foreign_and_not_missing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         for (bytes, words) in [(&[b'x'; 4096][..], "invalid ELF header"), (&[], "file too short")] {

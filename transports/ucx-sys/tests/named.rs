@@ -113,7 +113,7 @@ fn stub(file: &Path, code: &str) -> Option<()> {
 }
 
 #[test]
-fn the_named_library_is_opened_with_its_own_sisters_and_not_the_systems() {
+fn a_named_ucx_loads_its_own_libraries_and_not_the_systems() {
     let Some(library) = installed() else { return };
     let folder = copied(&library);
     let named = folder.path().join("libucp.so.0");
@@ -133,7 +133,7 @@ fn the_named_library_is_opened_with_its_own_sisters_and_not_the_systems() {
 }
 
 #[test]
-fn a_library_whose_symbols_are_bound_at_once_is_opened_or_the_variable_is_named() {
+fn a_named_ucx_under_ld_bind_now_is_refused_with_working_remedies() {
     let Some(library) = installed() else { return };
     let folder = copied(&library);
     let named = folder.path().join("libucp.so.0");
@@ -155,7 +155,7 @@ fn a_library_whose_symbols_are_bound_at_once_is_opened_or_the_variable_is_named(
 }
 
 #[test]
-fn a_first_sister_that_is_no_library_is_named_and_not_a_variable() {
+fn a_broken_sister_library_is_named_in_the_error() {
     let Some(library) = installed() else { return };
     let folder = copied(&library);
     fs::write(folder.path().join("libucm.so.0"), "no library").unwrap();
@@ -164,7 +164,7 @@ fn a_first_sister_that_is_no_library_is_named_and_not_a_variable() {
 }
 
 #[test]
-fn a_file_that_is_no_whole_ucx_is_refused_by_name_with_what_is_wrong() {
+fn an_incomplete_ucx_file_is_refused_by_path_with_the_cause() {
     let folder = tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let version = |minor| {
@@ -198,7 +198,7 @@ fn a_file_that_is_no_whole_ucx_is_refused_by_name_with_what_is_wrong() {
 }
 
 #[test]
-fn a_ucx_that_is_in_the_process_wins_and_another_name_is_an_error() {
+fn a_loaded_ucx_is_used_and_another_name_is_refused() {
     let Some(library) = installed() else { return };
     let folder = copied(&library);
     let copy = folder.path().join("libucp.so.0");

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_taken_exactly_if_a_choice_of_taken_licences_satisfies_it() {
+    fn a_licence_expression_passes_exactly_if_accepted_licences_satisfy_it() {
         let taken =
             ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "Zlib", "Unicode-3.0"].map(String::from);
         let taken: Vec<_> = taken.iter().collect();

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_platform_that_core_does_not_take_is_refused_in_cores_own_words() {
+    fn an_unsupported_platform_passes_only_with_cores_own_refusal() {
         let refused = format!("error: {REFUSAL}: ...");
         assert!(judge("a", None, true, "").is_ok() && judge("a", Some(REFUSAL), false, &refused).is_ok());
         for (refusal, passed, said) in

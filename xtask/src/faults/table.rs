@@ -25,9 +25,9 @@ impl Finder {
     pub(super) fn test(self) -> &'static str {
         match self {
             Finder::Errands => {
-                "what_runs_later_runs_for_its_principal_while_it_may_and_replies_behind_its_holds"
+                "deferred_calls_run_for_their_permitted_principal_and_reply_after_holds"
             }
-            Finder::Stores => "memory_of_a_store_is_freed_once_and_never_while_a_process_maps_it",
+            Finder::Stores => "store_memory_is_freed_once_and_never_while_mapped",
         }
     }
 }

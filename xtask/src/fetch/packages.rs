@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_compiler_of_mpi_without_its_headers_is_not_taken_in_its_own_words() {
+    fn an_mpi_compiler_that_fails_is_refused_with_its_own_message() {
         let said = "mpicc: cannot open configuration file";
         let fakes = Fakes::new().script("mpicc", &format!("echo '{said}' >&2\nexit 1"));
         let mpicc = fakes.program("mpicc").display().to_string();

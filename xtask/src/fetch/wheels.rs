@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_download_is_made_anew_and_a_place_that_cannot_be_written_is_a_reason() {
+    fn a_damaged_download_is_made_anew_and_an_unwritable_folder_reported() {
         let top = tempfile::tempdir().unwrap();
         let get = |name: &str| {
             let made = kept_in(top.path(), name, "a server", |folder| {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_that_of_the_machines_state_and_neither_near_nor_far_counts_as_near() {
+    fn the_bound_depends_on_distance_and_middle_counts_as_near() {
         let reached = |state| {
             matches!(of_rate().judge(&[kept("rate-batch", &[rate(8, 3.5, state)])]), Verdict::Reached(_))
         };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn resident_data_are_judged_by_their_mode_and_fetches_only_from_where_arithmetic_says() {
+    fn resident_data_are_judged_by_mode_and_fetches_from_the_crossing() {
         let row = |size: u64, mode: &str, reference: &str, wire_us: Option<f64>, ratio: f64| {
             json!({
                 "metric": "work", "function": "list", "size": size, "mode": mode, "reference": reference,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_costs_a_device_is_judged_by_its_own_column_and_not_by_the_ratio() {
+    fn a_devices_message_cost_is_judged_by_requests_and_not_ratio() {
         let row = |requests: f64| {
             json!({
                 "metric": "rate", "transport": "verbs-write", "reference": "raw", "ratio": 9.0, "requests": requests, "size": 8,

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_what_is_marked_on_the_console_whatever_the_kernel_says_between() {
+    fn the_report_is_read_from_marked_console_lines_despite_kernel_messages() {
         let console = "@@ begin 0\r\nreport: {\r\n[    3.2] rdma_rxe: loaded\r\nreport:   \"rows\": []\r\nreport: }\r\n@@ end 0 0 9\r\n";
         assert_eq!(report(console), "{\n  \"rows\": []\n}");
         assert_eq!(why_not(console), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_given_a_line_that_a_shell_understands_and_that_fails_with_farjump() {
+    fn the_machines_line_runs_in_a_shell_and_fails_with_farjump() {
         let arguments = ["perf".to_owned(), "latency".to_owned()];
         let folder = tempfile::tempdir().expect("a folder can be made");
         let script =

@@ -317,14 +317,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_run_is_kept_as_it_was_printed_and_what_it_said_besides_is_not() {
+    fn a_run_keeps_its_printed_rows_and_ignores_standard_error() {
         // The last argument is the picture's file.
         let script = format!("echo warning >&2; for last; do :; done; echo new >\"$last\"; echo '{REPORT}'");
         assert_eq!(measured(&script, LONG), (None, 1, true));
     }
 
     #[test]
-    fn a_run_that_breaks_off_keeps_its_rows_and_one_that_is_refused_has_none_and_no_old_picture() {
+    fn a_failed_run_keeps_rows_unless_refused_and_never_an_old_picture() {
         let broken = measured(&format!("echo '{REPORT}'; echo 'error: it is gone' >&2; exit 1"), LONG);
         assert_eq!(broken, (Some("it is gone".to_owned()), 1, false));
         let refused = measured("echo 'error: no such metric' >&2; exit 2", LONG);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farjump_that_could_not_be_built_is_missing_in_its_sections_alone() {
+    fn a_section_fails_with_the_build_error_of_its_farjump() {
         let interrupt = Interrupt::install().expect("signals can be caught");
         let programs = Programs(BTreeMap::from([(Some("iceoryx2"), Err("no such feature".to_owned()))]));
         let mut run = section_file::tests::kept("iceoryx2", &[]);

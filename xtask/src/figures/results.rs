@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_was_refused_and_one_that_broke_off_are_told_from_each_other() {
+    fn the_page_distinguishes_a_refused_command_from_a_broken_one() {
         let mut refused = kept("idle", &[]);
         refused.failed = Some("invalid value 'idle'".to_owned());
         let mut broken = kept("work", &[json!({ "metric": "work" })]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_shown_where_there_is_one_and_long_tables_are_folded() {
+    fn existing_pictures_are_shown_and_long_tables_are_folded() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let rows: Vec<_> = (0..20).map(|size| json!({ "size": size })).collect();
         let run = [kept("latency", &rows)];

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ring_costs_is_what_is_lost_in_the_large_one_alone() {
+    fn the_rings_cost_is_the_additional_loss_in_the_large_one() {
         let run = |section: &str, put: f64| {
             let rows = [("ucx-put", put), ("ucx-am", 10.0)]
                 .map(|(name, median)| json!({ "reference": name, "reference_median": median }));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_comparison_with_ucxs_own_tool_is_said_and_why_there_is_none() {
+    fn comparisons_with_ucxs_tool_are_stated_or_why_they_are_missing() {
         let row = |size: u64, ratio: f64| {
             json!({
                 "subject": "ucx-am", "transport": null, "mode": null, "reference": "perftest", "size": size,

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runs_in_its_package_with_the_words_and_one_that_fails_fails_all() {
+    fn each_program_runs_in_its_package_and_one_failure_fails_all() {
         let folder = crate::scratch::folder().unwrap();
         let package = folder.path().canonicalize().unwrap();
         let program = |name: &str, ends: &str| {

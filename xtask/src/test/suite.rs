@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suite_that_cannot_run_is_a_failure_and_an_interrupt_is_none() {
+    fn a_suite_that_cannot_run_fails_and_an_interrupt_propagates() {
         let error = Failed::Because("pages cannot be built\n    error: no such folder".to_owned());
         let tally = counted("pages", Err(error)).unwrap();
         assert_eq!(tally.failed[0].name, "pages: pages cannot be built");

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_have_short_names_and_one_that_is_not_there_names_those_that_are() {
+    fn versions_have_short_names_and_an_unknown_name_lists_all() {
         for (name, version) in [
             ("1.13", "1.13"),
             ("1.18", "1.18.1"),

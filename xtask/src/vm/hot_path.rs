@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_a_machine_replace_those_of_an_earlier_one_and_no_others() {
+    fn a_machines_rows_replace_only_those_of_an_earlier_machine() {
         let old = "{\n\"rustc\": \"1\",\n\"rows\": [\n{\"transport\":\"shm\",\"lines\":1},\n{\"transport\":\"verbs-send\",\"lines\":2}\n]\n}\n";
         let console = "[    1.2] {\"transport\":\"verbs-write\",\"lines\":3}\r";
         let new = with_rows(old, &[row(console).unwrap()]);

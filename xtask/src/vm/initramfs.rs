@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_has_what_the_packages_have_but_for_what_is_left_out() {
+    fn an_archive_has_all_package_files_except_excluded_ones() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         for name in ["usr/bin", "usr/share/doc", "usr/lib64", "etc/libibverbs.d"] {

@@ -464,7 +464,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_booted_once_more_if_it_did_not_come_up_and_never_otherwise() {
+    fn only_a_machine_that_is_not_up_is_booted_once_more() {
         for (up_at, boots) in [(1, 1), (2, 2), (3, 2)] {
             let count = Cell::new(0);
             let run = || {

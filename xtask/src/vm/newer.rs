@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_wheels_libraries_those_of_ucx_are_taken_and_the_systems_verbs_stand_for_its_own() {
+    fn ucx_libraries_come_from_the_wheel_and_verbs_from_the_system() {
         let folder = tempfile::tempdir().unwrap();
         for name in
             ["libucp-12.so.0.0.0", "libucs-34.so.0.0.0", "libcurl-5.so.4", "libibverbs-6.so.1.14.48.0"]

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn all_chases_are_made_and_a_wrong_count_of_messages_is_an_error() {
+    fn all_chases_run_and_a_wrong_message_count_is_an_error() {
         let table = Table::new(2, 5);
         let mut chases = table.chases(1, 10, 1);
         chases.iter_mut().for_each(|chase| chase.end = chase.start);

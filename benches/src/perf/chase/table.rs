@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn crossings_are_steps_to_another_shard_but_not_the_one_to_the_client() {
+    fn crossings_count_steps_to_another_shard_but_not_the_last_step() {
         // The cycle 0, 1, 2, 3 in two shards of two words.
         let table = Table { words: vec![1, 2, 3, 0], shards: 2, log2: 1 };
         for (start, depth, end, crossings) in

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_transport_mode_and_reference_has_one_curve_and_each_pair_of_them_one_of_ratios() {
+    fn each_transport_mode_and_reference_has_a_curve_and_pairs_have_ratios() {
         let mut rows = Vec::new();
         for size in [64, 8] {
             for mode in ["cached", "always"] {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_code_and_numbers_of_sources_are_what_curves_are_over_where_there_are_several() {
+    fn curves_run_over_image_length_or_source_count_where_these_vary() {
         let images = panels(&[64, 128].map(|image| Row { image: Some(image), ..usual() }));
         assert_eq!((images.len(), images[0].across), (1, Across::Image));
         assert_eq!(images[0].curves[0].points, [(64, 0.1), (128, 0.1)]);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_cannot_be_read_is_named_and_one_that_has_ended_is_not() {
+    fn an_unreadable_process_is_named_and_an_ended_one_is_not() {
         let proc = tempfile::tempdir().expect("a folder can be made");
         let make = |pid: &str, file: &str, text: &str| {
             let folder = proc.path().join(pid);

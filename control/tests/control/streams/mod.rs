@@ -123,7 +123,7 @@ fn clear(options: TcpOptions) -> TcpOptions {
 }
 
 #[test]
-fn both_transports_get_the_ends_of_one_stream_and_a_secret_where_both_sides_have_a_key() {
+fn source_and_target_share_one_stream_and_with_keys_a_secret() {
     let place = Place::new();
     let (source, target) = stream_pair(&place.listener(), TcpOptions::default());
     joined(&source, &target);
@@ -160,7 +160,7 @@ fn a_stream_is_clear_only_where_both_sides_are_willing() {
 }
 
 #[test]
-fn a_peer_that_takes_its_time_is_not_cut_off_the_stream_by_the_system() {
+fn a_tcp_stream_has_no_user_timeout() {
     let _watchdog = Watchdog::new();
     let (source, target) = stream_pair(&listener(&TcpOptions::default()), TcpOptions::default());
     for stream in [source, target] {
@@ -264,7 +264,7 @@ fn a_token_is_good_for_one_stream_of_its_own_meeting() {
 }
 
 #[test]
-fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
+fn a_handshake_without_its_stream_times_out_at_its_deadline() {
     let place = Place::new();
     let listener = place.listener();
     let target = Streamed::default();
@@ -378,7 +378,7 @@ fn a_stream_that_opens_wrongly_is_closed_without_a_word() {
 }
 
 #[test]
-fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
+fn an_unexpected_or_missing_stream_ends_the_handshake() {
     let place = Place::new();
     let listener = place.listener();
     let target = Streamed::default();

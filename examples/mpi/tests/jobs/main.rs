@@ -28,7 +28,7 @@ fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn it_passes_where_a_rank_carries_out_itself_what_is_written_into_its_window() {
+fn conformance_passes_where_the_window_needs_a_worker_in_each_rank() {
     let program = env!("CARGO_BIN_EXE_mpi_conformance");
     let Some(output) = job::run(&job::MESSAGES, 2, program, [""; 0]) else { return };
     assert!(output.contains(": the window needs a worker in each rank\n"), "{output}");

@@ -49,8 +49,8 @@ fn start(address: &Address) -> [u8; 8] {
 }
 
 #[test]
-fn a_region_goes_to_another_link_only_when_its_peer_has_left_it() {
-    in_a_rank("regions::a_region_goes_to_another_link_only_when_its_peer_has_left_it", |pool| {
+fn a_region_passes_to_another_link_only_after_its_peer_leaves() {
+    in_a_rank("regions::a_region_passes_to_another_link_only_after_its_peer_leaves", |pool| {
         let (left, right, to_left) = ends(pool);
         drop(left);
         // The right endpoint may still write there.

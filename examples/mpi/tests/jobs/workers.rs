@@ -60,8 +60,8 @@ fn a_link_is_refused_without_the_worker_that_the_mpi_needs() {
 }
 
 #[test]
-fn a_write_that_waits_too_long_for_its_rank_ends_the_job_and_says_why() {
-    let test = "workers::a_write_that_waits_too_long_for_its_rank_ends_the_job_and_says_why";
+fn a_write_stalled_by_a_rank_ends_the_job_naming_it() {
+    let test = "workers::a_write_stalled_by_a_rank_ends_the_job_naming_it";
     let ended = in_two_ranks(test, |world, pool| {
         let other = world.process_at_rank(1 - world.rank());
         let worker = Worker::with_patience(&pool, Duration::from_secs(1)).unwrap();

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_forgotten_leaves_few_names_at_the_indices_that_it_had() {
+    fn dropped_code_leaves_few_names_and_supplying_it_restores_every_index() {
         let Some(machine) = Machine::native() else {
             return eprintln!("skipped: no code is placed on this architecture");
         };
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_code_that_is_missing_keeps_few_names_and_every_id() {
+    fn a_table_of_missing_code_keeps_few_names_and_every_id() {
         let mut table = CodeTable::new();
         let name = "n".repeat(765);
         let (_, most) = most_at_once(|| {

@@ -117,7 +117,7 @@ fn run(main: Main, fails: bool) -> (Ended, String, u32) {
 }
 
 #[test]
-fn a_store_that_uses_the_context_of_the_call_is_reached_by_one_reference_alone() {
+fn a_store_that_reenters_the_context_finds_no_store_there() {
     let (ended, reply, ends) = run(resolves, false);
     assert_eq!((ended, ends), (Ended::Held, 1));
     assert_eq!(reply, "5 bytes; inner: [Err(NoStore)]");
@@ -155,7 +155,7 @@ fn polled(context: &mut Context, main: Main) -> (Ended, bool) {
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
 #[test]
-fn a_call_that_changes_the_modes_of_arithmetic_leaves_the_programs_however_it_ends() {
+fn the_programs_arithmetic_modes_survive_a_call_that_returns_or_panics() {
     use std::arch::naked_asm;
 
     use super::super::services::farjump_panic;

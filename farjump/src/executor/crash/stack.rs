@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_whose_stack_is_missing_or_short_gets_one_and_gives_it_back() {
+    fn a_thread_without_an_adequate_alternate_stack_gets_one_until_drop() {
         let short: fn() = || {
             let before = current().unwrap();
             assert!(

@@ -30,7 +30,7 @@ fn a_call_gets_its_arguments_and_returns() {
 }
 
 #[test]
-fn a_call_can_be_left_from_any_depth_again_and_again_and_preserves_the_callers_registers() {
+fn a_call_can_be_left_from_any_depth_repeatedly() {
     let mut args = 0_u64;
     let mut sum = 0_u64;
     for depth in 0..100 {
@@ -265,7 +265,7 @@ fn registers_after() -> Vec<u64> {
 }
 
 #[test]
-fn a_call_that_is_left_gives_back_every_register_that_a_function_preserves() {
+fn leaving_a_call_restores_every_callee_saved_register() {
     let registers = registers_after();
     assert_eq!(registers, (1..=registers.len() as u64).collect::<Vec<_>>());
 }
@@ -287,7 +287,7 @@ unsafe extern "C" fn is_redirected(payload: *mut c_void, size: usize, _: *mut c_
 }
 
 #[test]
-fn a_redirected_call_ends_in_the_function_when_it_returns_and_when_it_is_left() {
+fn a_redirected_call_ends_at_the_new_function_on_return_or_leave() {
     for size in [0, 1] {
         let mut way_out = 0_usize;
         // SAFETY: the child calls functions that allocate nothing, and ends.

@@ -292,7 +292,7 @@ pub(in crate::link) mod tests {
     }
 
     #[test]
-    fn an_event_wakes_the_driver_alone_and_its_outcome_hands_over_to_the_last() {
+    fn an_event_wakes_only_the_driver_and_its_outcome_a_successor() {
         let (tasks, wakers) = (Arc::new(Tasks::default()), counted::<3>());
         for (slot, (_, waker)) in wakers.iter().enumerate() {
             tasks.set_call(slot as u16, waker);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_outcome_ends_a_call_and_replies_are_in_the_order_of_their_arrival() {
+    fn a_calls_last_outcome_ends_it_and_replies_keep_arrival_order() {
         let mut gathers = Gathers::default();
         let (first, second) =
             (gathers.begin(caller(), 3, b"own ", 100), gathers.begin(caller(), 1, b"", 100));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_its_source_may_not_have_kept_are_lost_and_counted_and_later_ones_have_their_room() {
+    fn replies_over_their_sources_memory_are_counted_lost_and_later_ones_fit() {
         let mut gathers = Gathers::default();
         let mut account = account(10);
         let (first, second) =
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_waits_for_the_highest_hold_of_all_that_it_led_to() {
+    fn a_call_waits_for_the_highest_hold_among_its_forwards() {
         let (mut gathers, mut holds) = (Gathers::default(), Holds::default());
         let id = gathers.begin(caller(), 3, b"", 100);
         let first = holds.hold();

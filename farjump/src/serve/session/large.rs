@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_holds_two_frames_of_the_length_asked_for_and_at_the_limit_one() {
+    fn a_large_mailbox_fits_two_requested_frames_or_one_at_the_limit() {
         for frame in [64, 4096, (4 << 20) + 64, 5 << 20, (32 << 20) - 64, 32 << 20] {
             let request = frames().request(frame);
             assert!(request.max_frame >= frame, "{frame}");

@@ -32,7 +32,7 @@ fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -
 }
 
 #[test]
-fn sources_of_two_domains_share_no_code_and_none_drops_that_of_the_other() {
+fn sources_of_different_domains_share_no_code_and_drop_only_their_own() {
     let Some(machine) = Machine::native() else {
         return eprintln!("skipped: no code is placed on this architecture");
     };

@@ -43,7 +43,7 @@ fn messages_that_nobody_asked_for_cut_the_link() {
 }
 
 #[test]
-fn a_source_that_went_before_it_could_be_asked_for_code_is_not_counted_as_one_that_waits() {
+fn a_source_that_ends_before_its_code_request_leaves_no_waiting_frame() {
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let address = place.address();
@@ -78,7 +78,7 @@ fn garbage_on_the_control_connection_cuts_the_link() {
 }
 
 #[test]
-fn a_source_that_reads_no_refusals_is_not_cut_off_and_gets_no_more_of_them_than_it_reads() {
+fn a_source_that_reads_no_refusals_stays_linked_and_loses_none() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     // 60,000 frames that the target refuses with a text each: far more than fit in a socket and a queue.

@@ -83,7 +83,7 @@ fn hostile(fixture: &Fixture) -> (RawSource, Kept) {
 }
 
 #[test]
-fn a_source_that_has_its_doorbells_block_and_never_empties_them_hangs_no_target() {
+fn a_source_with_blocked_doorbells_hangs_no_target() {
     let mut fixture = Fixture::new();
     let (mut hostile, kept) = hostile(&fixture);
     kept.make_blocking();
@@ -130,7 +130,7 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
 }
 
 #[test]
-fn a_source_that_rings_with_descriptors_whose_closing_blocks_is_cut_and_hangs_no_target() {
+fn descriptors_sent_over_a_doorbell_cut_their_source_and_hang_no_target() {
     let mut fixture = Fixture::new();
     let (hostile, kept) = hostile(&fixture);
     let (slow, receiver) = slow_to_close();
@@ -147,7 +147,7 @@ fn a_source_that_rings_with_descriptors_whose_closing_blocks_is_cut_and_hangs_no
 }
 
 #[test]
-fn a_target_that_has_its_doorbells_block_hangs_no_source_beyond_its_deadline() {
+fn a_target_with_blocked_doorbells_hangs_no_source_beyond_its_deadline() {
     let place = Place::new();
     let kept = Kept::default();
     let (ready, note_ready) = Seen::new();

@@ -151,7 +151,7 @@ fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
 }
 
 #[test]
-fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() {
+fn frames_invalid_in_context_are_refused_and_the_link_continues() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let tally = library("tally");

@@ -28,7 +28,7 @@ fn accept(hostile: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> Se
 }
 
 #[test]
-fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() {
+fn requests_for_impossible_frame_lengths_are_declined_and_the_link_continues() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let limit = 64_u64 << 20;
@@ -51,7 +51,7 @@ fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() 
 }
 
 #[test]
-fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
+fn repeated_requests_yield_at_most_one_large_mailbox_a_second() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let begun = Instant::now();
@@ -77,7 +77,7 @@ fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
 }
 
 #[test]
-fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_link() {
+fn a_large_mailbox_not_accepted_in_time_lapses_and_the_link_continues() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     ask(&mut hostile, 100_000, 90_000);
@@ -148,7 +148,7 @@ fn a_switch_that_leads_nowhere_cuts_the_link() {
 }
 
 #[test]
-fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
+fn many_requests_are_declined_a_few_per_turn_and_all_eventually() {
     const REQUESTS: u64 = 200;
     let place = Place::new();
     let echo = library("echo");

@@ -15,7 +15,7 @@ use super::{FLAGS, Fixture, with};
 use crate::support::{PATIENCE, Place, Seen, library, words};
 
 #[test]
-fn a_frame_of_an_earlier_lap_is_not_there_and_neither_is_payload_that_looks_like_one() {
+fn frames_of_an_earlier_lap_and_frames_inside_payloads_never_run() {
     let mut fixture = Fixture::new();
     let mut hostile = RawSource::connect(&fixture.place.address());
     let tally = library("tally");
@@ -119,7 +119,7 @@ fn skips_without_end_hold_up_nobody() {
 }
 
 #[test]
-fn a_frame_whose_end_never_comes_holds_up_its_own_mailbox_for_as_long_as_is_allowed() {
+fn an_incomplete_frame_blocks_only_its_mailbox_until_the_stall_timeout() {
     let place = Place::new();
     let checked = || Altered::new(Shm::new()).named("only").with_rules(ArrivalRules::CHECKED).boxed();
     let (gone, note_gone) = Seen::new();

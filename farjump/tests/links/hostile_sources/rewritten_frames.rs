@@ -44,7 +44,7 @@ fn goes_on(hostile: &mut RawSource) {
 }
 
 #[test]
-fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_memory() {
+fn a_rewritten_switch_runs_nothing_when_its_frames_code_is_missing() {
     let mut fixture = with_mirror();
     let image = image_of(&library("tally"));
     // The waiting frame has the name of one of the target's functions, and the frame written over its Switch has
@@ -99,7 +99,7 @@ fn a_switch_rewritten_before_the_code_comes_runs_what_it_stood_for() {
 }
 
 #[test]
-fn a_frame_rewritten_while_it_waits_for_code_runs_as_it_was_sent() {
+fn a_frame_rewritten_while_it_waits_for_code_runs_as_sent() {
     let mut fixture = with_mirror();
     let image = image_of(&library("heavy"));
     let id = code_id(&image);
@@ -185,7 +185,7 @@ fn a_large_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
 }
 
 #[test]
-fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
+fn a_started_batch_keeps_its_calls_when_its_head_is_rewritten() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let image = image_of(&library("speech"));

@@ -7,7 +7,7 @@ fn allocator(capacity: u64) -> Allocator {
 }
 
 #[test]
-fn classes_ascend_and_each_is_for_the_lengths_from_its_own_to_the_next() {
+fn classes_ascend_and_each_covers_lengths_up_to_the_next() {
     let mut last = (0, 0);
     for units in (1..5000).chain([1 << 30, (1 << 30) + 1, (1 << 30) + (1 << 26), 1 << 40]) {
         let class = class_of(units);
@@ -40,7 +40,7 @@ fn a_larger_freed_block_is_split_before_fresh_memory_is_touched() {
 }
 
 #[test]
-fn what_is_freed_last_of_all_is_used_again_before_what_is_behind_it() {
+fn a_freed_last_block_is_used_before_fresh_memory_behind_it() {
     let mut memory = allocator(1 << 20);
     let (first, last) = (memory.take(64).unwrap(), memory.take(640).unwrap());
     memory.give_back(last);
@@ -110,7 +110,7 @@ fn the_largest_object_that_it_states_finds_memory() {
 
 /// A flood of free parts: as many as there can be, none of them long enough.
 #[test]
-fn a_call_takes_as_many_steps_with_a_hundred_thousand_free_blocks_as_with_ten() {
+fn allocator_steps_do_not_grow_with_the_number_of_free_blocks() {
     const MOST: u64 = LOOKS as u64 + 3;
     let mut most = Vec::new();
     for count in [10, 100_000] {

@@ -126,7 +126,7 @@ fn allocate(len: u64, type_name: &str) -> Writer {
 }
 
 #[test]
-fn a_request_for_which_thousands_of_objects_go_to_the_file_goes_on_in_later_turns_and_others_are_answered() {
+fn other_sources_are_served_while_a_request_spills_thousands_of_objects() {
     let folder = farjump_fixtures::folder();
     let options = Store::options().capacity(4 << 20).spill(folder.path(), 32 << 20);
     let mut bench = Bench::new(options, SourceMemory::default());
@@ -151,7 +151,7 @@ fn a_request_for_which_thousands_of_objects_go_to_the_file_goes_on_in_later_turn
 }
 
 #[test]
-fn a_request_for_more_than_can_be_freed_is_refused_in_the_end() {
+fn a_request_for_more_than_can_be_freed_is_refused() {
     let folder = farjump_fixtures::folder();
     let options = Store::options().capacity(1 << 20).spill(folder.path(), 32 << 20);
     let mut bench = Bench::new(options, SourceMemory::default());
@@ -165,7 +165,7 @@ fn a_request_for_more_than_can_be_freed_is_refused_in_the_end() {
 
 /// Otherwise the free parts of a flood of small objects could stop the owner for a second and more in each request.
 #[test]
-fn a_refused_request_visits_no_more_in_a_store_full_of_free_parts() {
+fn a_refused_request_visits_a_bounded_number_of_free_parts() {
     let mut bench = Bench::of(4 << 20);
     let (made, status) = bench.fill(FLOOD, &"t".repeat(255));
     assert_eq!(status, Status::Full as u8);
@@ -179,7 +179,7 @@ fn a_refused_request_visits_no_more_in_a_store_full_of_free_parts() {
 }
 
 #[test]
-fn leases_that_end_at_once_are_over_at_once_and_end_in_several_turns() {
+fn leases_ending_together_expire_at_once_and_free_over_turns() {
     let mut bench = Bench::of(8 << 20);
     let objects: Vec<_> = (0..MANY).map(|_| bench.put(FLOOD, "").unwrap()).collect();
     let full = bench.used();

@@ -92,7 +92,7 @@ impl Bench {
 }
 
 #[test]
-fn a_request_reads_the_clock_once_so_that_no_lease_ends_while_its_object_comes_back() {
+fn a_request_reads_the_clock_once_so_leases_outlast_it() {
     let mut bench = Bench::new();
     let first = bench.spilled();
     stepping::step_by(SECOND);
@@ -111,7 +111,7 @@ fn a_request_reads_the_clock_once_so_that_no_lease_ends_while_its_object_comes_b
 }
 
 #[test]
-fn an_object_that_ends_while_it_comes_back_gives_its_place_in_the_file_back_once() {
+fn an_object_that_ends_while_recalled_frees_its_file_space_once() {
     let mut bench = Bench::new();
     let first = bench.spilled();
     stepping::step_by(SECOND);

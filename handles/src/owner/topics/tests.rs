@@ -90,7 +90,7 @@ impl World {
 }
 
 #[test]
-fn a_source_with_many_members_ends_in_bounded_steps_while_others_go_on() {
+fn many_members_of_a_source_end_in_bounded_steps_beside_others() {
     let mut world = World::new(32 << 20);
     let (_, handle) = world.object();
     let before = world.table.used();
@@ -130,7 +130,7 @@ fn a_source_with_many_members_ends_in_bounded_steps_while_others_go_on() {
 }
 
 #[test]
-fn topics_that_only_ended_sources_used_go_though_their_publishers_did_not_finish() {
+fn topics_used_only_by_ended_sources_are_removed_though_unfinished() {
     let mut world = World::new(8 << 20);
     for topic in 0..MAX_TOPICS {
         world.open(ONE, &format!("{topic:0255}")).unwrap();
@@ -145,7 +145,7 @@ fn topics_that_only_ended_sources_used_go_though_their_publishers_did_not_finish
 }
 
 #[test]
-fn entries_of_a_publisher_that_is_gone_stay_while_a_source_is_there_that_used_the_topic() {
+fn a_gone_publishers_entries_stay_until_the_topics_last_source_ends() {
     let mut world = World::new(1 << 20);
     let dies = world.open(ONE, "topic").unwrap();
     let ends = world.open(TWO, "topic").unwrap();
@@ -195,7 +195,7 @@ fn items_that_ended_sources_left_stay_until_their_place_is_wanted() {
 }
 
 #[test]
-fn a_topic_with_many_entries_is_discarded_in_bounded_steps_and_its_name_is_free_at_once() {
+fn a_discarded_topic_frees_its_name_at_once_and_entries_gradually() {
     let mut world = World::new(64 << 20);
     let options = PublisherOptions::default().capacity(MAX_TOPIC_CAPACITY);
     let id = world.open_with(ONE, "full", &options).unwrap();
@@ -217,7 +217,7 @@ fn a_topic_with_many_entries_is_discarded_in_bounded_steps_and_its_name_is_free_
 }
 
 #[test]
-fn a_subscriber_that_leaves_lets_all_go_that_it_held_back_in_bounded_steps() {
+fn entries_kept_for_a_leaving_subscriber_are_removed_in_bounded_steps() {
     let mut world = World::new(64 << 20);
     let options = PublisherOptions::default().capacity(1000).keep(10);
     let publisher = world.open_with(ONE, "slow", &options).unwrap();
@@ -238,7 +238,7 @@ fn a_subscriber_that_leaves_lets_all_go_that_it_held_back_in_bounded_steps() {
 }
 
 #[test]
-fn members_entries_and_names_count_in_the_stores_capacity_and_are_given_back() {
+fn members_and_names_use_store_capacity_until_their_source_ends() {
     let mut world = World::new(1 << 20);
     let mut members = 0;
     let full = loop {
@@ -269,7 +269,7 @@ struct Reader {
 }
 
 #[test]
-fn entries_and_losses_are_those_of_a_list_in_which_each_subscriber_is_told_of_each_drop() {
+fn entries_and_losses_equal_those_of_a_simple_list_model() {
     let mut random = fastrand::Rng::with_seed(11);
     for round in 0..100 {
         let mut world = World::new(1 << 20);

@@ -66,7 +66,7 @@ async fn all(mut calls: Vec<PendingCall>) -> Vec<Result<Vec<u8>, Error>> {
 }
 
 #[test]
-fn calls_are_awaited_without_a_runtime_and_the_task_is_polled_only_when_its_reply_has_come() {
+fn an_awaited_call_wakes_its_task_at_most_once() {
     let owned = owner();
     let Owner { store, client, .. } = &owned;
     let (sum, reversed) = (library("sum_at"), library("reversed"));
@@ -94,7 +94,7 @@ fn calls_are_awaited_without_a_runtime_and_the_task_is_polled_only_when_its_repl
 }
 
 #[test]
-fn map_awaits_more_calls_than_can_be_under_way_and_each_handle_at_its_owner() {
+fn map_async_awaits_any_number_of_calls_each_at_its_owner() {
     let (one, other) = (owner(), owner());
     let sum = library("sum_at");
     let handles: Vec<_> = (0..100_u8)
@@ -163,7 +163,7 @@ impl Wake for Counted {
 }
 
 #[test]
-fn a_task_is_woken_by_the_reply_alone_and_by_the_end_of_the_owner() {
+fn only_a_reply_or_the_owners_end_wakes_a_task() {
     let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("owner.sock").display());
     let store = Store::options().capacity(1 << 20).build().unwrap();

@@ -87,7 +87,7 @@ fn an_ended_owner_is_noticed_at_the_next_use_of_any_other() {
 }
 
 #[test]
-fn handles_of_the_next_owner_at_an_address_are_resolved_and_those_of_the_last_are_gone() {
+fn handles_of_a_restarted_owner_resolve_and_earlier_handles_are_gone() {
     let resolver = Resolver::new();
     let folder = farjump_fixtures::folder();
     let address = format!("unix:{}/owner", folder.path().display());
@@ -108,7 +108,7 @@ fn handles_of_the_next_owner_at_an_address_are_resolved_and_those_of_the_last_ar
 }
 
 #[test]
-fn a_forked_child_resolves_handles_by_clients_of_its_own_and_with_its_parents_keys() {
+fn a_forked_child_resolves_handles_with_its_parents_keys() {
     alone(this_test!(), || {
         let folder = farjump_fixtures::folder();
         let key = Key::draw().unwrap();

@@ -236,7 +236,7 @@ fn a_forked_or_failed_function_here_reports_as_one_there_does() {
 
 /// A function cannot wait until its object has come from the file.
 #[test]
-fn the_object_of_a_call_comes_from_the_file_before_the_function_starts() {
+fn a_spilled_object_is_read_back_before_its_function_starts() {
     const LEN: usize = 300_000;
     let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("owner.sock").display());
@@ -273,7 +273,7 @@ fn the_object_of_a_call_comes_from_the_file_before_the_function_starts() {
 
 /// Otherwise the first `derive` in a full store would fail, and so would others while the file is written.
 #[test]
-fn an_object_is_made_of_another_one_where_others_have_to_be_written_for_it() {
+fn derive_succeeds_in_a_full_store_by_spilling_other_objects() {
     const LEN: usize = 300_000;
     let folder = farjump_fixtures::folder();
     let address = format!("unix:{}", folder.path().join("owner.sock").display());

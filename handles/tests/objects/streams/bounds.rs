@@ -12,7 +12,7 @@ use super::support::{
 };
 
 #[test]
-fn a_subscriber_that_keeps_all_items_is_stopped_and_goes_on_when_it_has_dropped_one() {
+fn a_subscriber_keeping_all_items_is_refused_until_it_drops_one() {
     let owner = Owner::new("mapped", 1 << 20);
     let mut publisher = owner.store.publisher("held", publisher().capacity(2)).unwrap();
     let client = owner.client();
@@ -77,7 +77,7 @@ fn names_capacities_and_numbers_are_bounded() {
 }
 
 #[test]
-fn a_full_store_refuses_what_is_published_and_topics_and_goes_on_when_there_is_room() {
+fn a_full_store_refuses_entries_and_topics_until_space_is_free() {
     let owner = Owner::new("mapped", 1 << 20);
     let client = owner.client();
     let mut publisher_here = client.publisher("full", publisher()).unwrap();

@@ -10,7 +10,7 @@ use super::support::{
 };
 
 #[test]
-fn subscribers_are_told_of_a_publisher_that_ended_without_finishing_after_all_that_it_published() {
+fn a_gone_publisher_is_reported_to_subscribers_after_all_its_entries() {
     for owner in owners() {
         let mut here = owner.store.subscribe("dead", subscriber()).unwrap();
         let reader = owner.client();
@@ -52,7 +52,7 @@ fn subscribers_are_told_of_a_publisher_that_ended_without_finishing_after_all_th
 }
 
 #[test]
-fn a_subscriber_that_leaves_or_dies_holds_no_publisher_back_and_items_keep_their_objects() {
+fn an_ended_subscriber_blocks_no_publisher_and_items_keep_their_objects() {
     for owner in owners() {
         let mut publisher = owner.store.publisher("gone", publisher().capacity(2)).unwrap();
         let client = owner.client();
@@ -120,7 +120,7 @@ fn owned_objects_go_with_the_last_item_and_others_stay() {
 }
 
 #[test]
-fn a_target_without_other_work_ends_all_members_of_a_source_that_is_gone_and_their_topics() {
+fn an_idle_target_ends_a_gone_sources_members_and_topics() {
     for owner in owners() {
         let dies = Raw::new(&owner);
         for topic in 0..20 {

@@ -101,7 +101,7 @@ fn publishers_wait_for_the_slowest_subscriber_and_for_the_first() {
 }
 
 #[test]
-fn a_publisher_that_does_not_wait_is_refused_or_drops_the_oldest_and_slow_subscribers_are_told() {
+fn a_full_topic_refuses_or_drops_entries_and_subscribers_count_losses() {
     for owner in owners() {
         let client = owner.client();
         let refuse = publisher().capacity(3).overflow(Overflow::Refuse);

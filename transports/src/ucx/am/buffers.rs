@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_starts_on_a_line_or_a_page_and_its_note_lies_behind_it() {
+    fn a_buffer_starts_on_a_line_or_page_and_its_note_follows() {
         for len in [0, 1, 4096, 4097, 70_000] {
             let buffer = Buffer::new(len).unwrap();
             let align = if len < REGION_UNIT { LINE } else { REGION_UNIT };
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_like_lengths_share_a_buffer_and_long_ones_stay_for_no_more_than_the_next() {
+    fn similar_lengths_share_a_spare_buffer_and_long_buffers_are_soon_freed() {
         let mut spares = Spares::default();
         let large = spares.take(1 << 20).unwrap();
         let at = large.start();

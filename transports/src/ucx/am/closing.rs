@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_dropped_endpoints_whose_peers_stand_still_let_no_other_be_opened() {
+    fn opening_is_refused_while_too_many_dropped_endpoints_have_stalled_peers() {
         over_tcp(this_test!(), drop_too_many);
     }
 }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_consumed_what_was_not_sent_is_found_out_and_old_news_change_nothing() {
+    fn credit_for_unsent_frames_is_an_error_and_old_counts_change_nothing() {
         let out = SendCredit::new(1000);
         out.sent(64);
         out.sent(64);

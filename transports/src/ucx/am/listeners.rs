@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_ucxs_only_if_it_is_new_and_the_worker_tells_its_port() {
+    fn only_new_sockets_with_ports_in_the_address_are_ucxs() {
         let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
         let [[a, b], [c, d]] = [&old, &new].map(|listener| found(listener).at.port().to_be_bytes());
         let address = [9, 0x82, a, b, 0, 0x82, c, d, 7];

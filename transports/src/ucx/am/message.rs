@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_frame_is_copied_with_its_header_in_front_wherever_that_was() {
+    fn a_short_frame_is_copied_header_first_wherever_its_header_was() {
         let bytes: [u8; 128] = std::array::from_fn(|at| at as u8 + 1);
         for len in DELIVERED_HEADER_LEN..=SHORT {
             for fronted in [true, false] {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_in_the_order_of_their_numbers_whatever_order_they_came_in() {
+    fn frames_leave_the_queue_in_number_order_whatever_their_arrival_order() {
         let queue = Queue::new();
         for round in 0..3000 {
             queue.put(2, slot(3));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_of_frames_in_the_queue_differ_and_an_emptied_queue_begins_anew() {
+    fn queued_frames_have_distinct_spaces_and_an_emptied_queue_starts_over() {
         let queue = Queue::new();
         let mut spaces = Vec::new();
         while let Some(space) = queue.space() {

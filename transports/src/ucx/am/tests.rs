@@ -132,7 +132,7 @@ fn lengths_from_a_header_to_the_longest_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_next() {
+fn a_message_beyond_the_window_waits_and_blocks_the_next() {
     let Some((mut left, mut right)) = pair(65_536, 1 << 20) else { return };
     for round in 0..20 {
         send(&mut left, 64, round).unwrap();
@@ -232,7 +232,7 @@ fn a_message_out_of_its_turn_or_empty_ends_the_link() {
 }
 
 #[test]
-fn a_message_longer_than_was_agreed_ends_the_link_before_it_is_fetched() {
+fn a_message_longer_than_agreed_ends_the_link_before_it_is_fetched() {
     for len in [4160, 1 << 20] {
         let Some(text) = lie(1 << 22, &word_of(0, 0), word_of(0, 0), len) else { return };
         assert!(text.contains("overlong") && text.contains(&len.to_string()), "{text}");
@@ -267,7 +267,7 @@ fn lies_in_messages_with_the_header_in_front_end_the_link() {
 }
 
 #[test]
-fn a_short_frame_with_its_header_in_a_line_of_its_own_is_taken() {
+fn a_short_frame_with_its_header_in_a_separate_line_is_accepted() {
     for len in [LINE + 29, LINE + 76] {
         let Some((mut left, mut right)) = pair(1 << 20, 4096) else { return };
         let mut data = vec![0u8; len];
@@ -281,7 +281,7 @@ fn a_short_frame_with_its_header_in_a_line_of_its_own_is_taken() {
 }
 
 #[test]
-fn an_address_of_a_peer_that_is_gone_gives_an_end_that_can_be_dropped() {
+fn an_endpoint_to_a_gone_peers_address_can_be_dropped() {
     if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
     }

@@ -134,7 +134,7 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
 }
 
 #[test]
-fn the_rules_with_a_peer_whose_memory_is_mapped_have_stores_and_the_peer_is_reached_once() {
+fn a_mapped_peer_allows_all_arrival_rules_and_is_mapped_once() {
     let (Some(mut left), Some(right)) = (open(), open()) else { return };
     let peer = right.address().try_to_owned().unwrap();
     assert_eq!(left.arrival_with(&peer.bytes).unwrap(), ArrivalRules::all());
@@ -166,7 +166,7 @@ fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut PutAddress)) -> bool {
 }
 
 #[test]
-fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_reached() {
+fn a_false_region_is_refused_even_if_it_names_own_memory() {
     // The stated start is a page too high, so the last page is behind UCX's mapping.
     assert!(is_found_out(|_, peer_address| peer_address.address += page_size() as u64));
     assert!(is_found_out(|_, peer_address| peer_address.address -= page_size() as u64));
@@ -178,7 +178,7 @@ fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_r
 }
 
 #[test]
-fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean() {
+fn memory_that_ucx_writes_by_emulation_is_refused_with_the_consequences() {
     let heap = vec![0_u64; len()];
     let cause = rejection(|left, peer_address| {
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
@@ -237,7 +237,7 @@ fn what_is_written_runs_in_the_executable_mapping() {
 }
 
 #[test]
-fn each_half_may_be_dropped_first_and_the_mapping_lasts_as_long_as_the_writing_half() {
+fn either_half_may_be_dropped_first_and_the_writer_keeps_the_mapping() {
     let Some(((local, remote), (theirs, writer))) = pair() else { return };
     drop(local);
     drop(theirs);

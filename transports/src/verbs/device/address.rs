@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_understood_as_it_was_told_by_the_same_backend_only() {
+    fn a_verbs_address_is_read_only_by_the_backend_that_wrote_it() {
         let most = offer(MOST as u32);
         let bytes = most.to_bytes(Backend::Write);
         assert_eq!(Offer::from_bytes(&bytes, Backend::Write).as_ref(), Ok(&most));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
+    fn a_cut_longer_or_bit_flipped_verbs_address_is_refused() {
         let bytes = offer(2).to_bytes(Backend::Send);
         for len in 0..bytes.len() {
             let cut = Offer::from_bytes(&bytes[..len], Backend::Send);

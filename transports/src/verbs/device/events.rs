@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_a_port_ends_no_link_and_explains_the_end_of_one() {
+    fn a_port_event_ends_no_link_and_explains_its_loss() {
         for (kind, said) in [
             (IBV_EVENT_PORT_ERR, "port went down"),
             (IBV_EVENT_GID_CHANGE, "GIDs"),

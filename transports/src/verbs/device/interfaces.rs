@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_interface_is_of_this_namespace_and_an_unknown_one_is_not() {
+    fn loopback_belongs_to_this_namespace_and_unknown_interfaces_do_not() {
         let own = Interfaces::own().unwrap();
         let Some((index, name)) = own.there.iter().find(|(_, name)| name == "lo") else {
             return println!("skipped: this namespace has no lo");

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_a_device_has_not_is_answered_with_those_that_it_has() {
+    fn a_missing_device_port_error_lists_the_existing_ports() {
         assert_eq!(no_port("rxe0", 9, 1), "rxe0 has no port 9: it has one, rxe0:1");
         assert_eq!(no_port("mlx4_0", 3, 2), "mlx4_0 has no port 3: it has mlx4_0:1 to mlx4_0:2");
     }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_subnet_packets_go_to_the_peers_lid_and_to_another_one_to_the_routers() {
+    fn packets_use_the_peers_lid_within_a_subnet_otherwise_the_routers() {
         let own = port(false, "fec0::1", 4);
         let options = Options::default();
         let near = path(&own, &options, &port(false, "fec0::2", 5).address(1, 0)).unwrap();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn gids_of_another_network_namespace_are_passed_over_unless_asked_for_by_index() {
+    fn gids_of_another_network_namespace_are_chosen_only_by_index() {
         let theirs = Chosen { is_foreign: true, ..gid(0, IBV_GID_TYPE_ROCE_V2, "10.9.0.1") };
         let own = gid(1, IBV_GID_TYPE_ROCE_V2, "fe80::1");
         assert_eq!(choose(&[theirs, own], Gid::Best, true), Ok(own));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_ethernet_port_a_gid_of_roce_v2_with_an_ipv4_address_is_taken_first() {
+    fn an_ethernet_port_prefers_roce_v2_gids_with_ipv4_addresses() {
         let local = gid(1, IBV_GID_TYPE_ROCE_V2, "fe80::1");
         let global = gid(2, IBV_GID_TYPE_ROCE_V2, "2001:db8::1");
         let mapped = gid(3, IBV_GID_TYPE_ROCE_V2, "10.9.0.1");

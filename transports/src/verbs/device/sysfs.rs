@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_devices_has_no_ports_and_says_how_to_get_one() {
+    fn a_machine_without_devices_lists_no_ports_and_explains_adding_one() {
         let (system, _root) = system(&[]);
         assert_eq!(system.ports(), []);
         assert!(system.without_devices(None).contains("rdma link add rxe0 type rxe"));

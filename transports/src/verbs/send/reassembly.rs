@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_piece_or_begins_with_a_full_one_that_says_its_length() {
+    fn a_long_message_starts_with_a_full_piece_stating_its_length() {
         let max = 1 << 20;
         let whole = PIECE as u32;
         assert_eq!(step(None, &piece(24, Some(24)), max), Ok(Step::Whole));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_are_out_of_turn_or_not_as_long_as_they_must_be_are_refused() {
+    fn pieces_out_of_order_or_of_wrong_length_are_refused() {
         let max = 1 << 20;
         for (missing, piece) in [
             (None, piece(64, None)),

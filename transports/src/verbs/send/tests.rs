@@ -137,7 +137,7 @@ fn ends_of_one_port_get_only_what_is_theirs() {
 }
 
 #[test]
-fn a_message_that_the_peer_does_not_take_is_refused_and_a_peer_that_is_gone_is_an_error() {
+fn an_overlong_message_is_refused_and_a_gone_peer_is_an_error() {
     let [mut one, other] = pair(4096);
     let error = one.reserve(4160).unwrap_err();
     assert_eq!(error.cause(), &Cause::TooLarge { len: 4160, max: 4096 });

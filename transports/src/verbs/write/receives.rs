@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_receives_are_taken_than_the_peer_has_posted_whatever_it_says() {
+    fn a_sender_takes_no_more_receives_than_its_peer_has_posted() {
         let mut window = Window::of(16);
         assert!(!window.take(0), "before the peer is known it has none");
         window.open(4);

@@ -64,7 +64,7 @@ fn through(end: &mut End, mut attempt: impl FnMut(&mut dyn RemoteMemory) -> Resu
 }
 
 #[test]
-fn what_is_put_is_there_before_the_word_that_is_put_behind_it_from_any_memory_and_of_any_length() {
+fn a_put_of_any_length_arrives_before_the_word_behind_it() {
     const LEN: usize = 32 << 20;
     let [mut one, other] = pair(LEN);
     let staging = one.remote.staging(LEN / 2).unwrap().unwrap();
@@ -119,7 +119,7 @@ fn a_put_without_a_word_behind_it_goes_when_the_backend_works() {
 }
 
 #[test]
-fn writes_with_completion_are_counted_in_order_and_find_no_credit_when_the_peer_does_not_look() {
+fn writes_with_completion_are_counted_and_stop_when_credit_is_spent() {
     let [mut one, mut other] = pair(1 << 20);
     assert_eq!(other.local.completions().unwrap(), 0);
     let mut sent = 0_u64;
@@ -154,7 +154,7 @@ fn writes_with_completion_are_counted_in_order_and_find_no_credit_when_the_peer_
 }
 
 #[test]
-fn a_sleeper_that_counts_completions_is_woken_by_one_and_by_a_ring() {
+fn a_sleeper_counting_completions_is_woken_by_completion_or_doorbell() {
     let [mut one, mut other] = pair(8192);
     assert!(!other.local.before_sleep().unwrap(), "before it counts, nothing wakes it");
     assert_eq!(other.local.completions().unwrap(), 0);
@@ -190,7 +190,7 @@ fn more_rings_than_the_peer_has_receives_harm_nothing() {
 }
 
 #[test]
-fn a_peer_that_is_gone_and_one_whose_key_is_another_are_errors_that_name_the_frame() {
+fn a_gone_peer_and_a_wrong_key_give_errors_with_causes() {
     let [mut one, other] = pair(8192);
     drop(other);
     let failed = fails(&mut one);

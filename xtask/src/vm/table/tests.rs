@@ -34,7 +34,7 @@ fn the_whole_has_all_lines_on_each_kernel() {
 }
 
 #[test]
-fn a_line_that_runs_anywhere_is_left_out_on_a_kernel_only_for_the_other_one() {
+fn each_line_runs_on_as_many_kernels_as_the_table_says() {
     let names = |series| alone(series, false).into_iter().map(|command| command.name);
     for (name, on, ..) in ALONE {
         let on_kernels = KERNELS.into_iter().filter(|series| names(series).any(|own| own == *name)).count();

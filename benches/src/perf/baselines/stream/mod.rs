@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_not_opened_once_a_bit_of_it_is_another() {
+    fn a_sealed_record_with_an_unexpected_number_is_not_opened() {
         let watch = Watch::alone();
         for payload in [8, 50_000] {
             let (mut source, mut target) = pair(true, payload);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_of_a_message_are_all_of_it_from_wherever_one_begins() {
+    fn pieces_from_any_offset_cover_the_rest_of_a_message() {
         for (payload, sealed) in [(8, true), (16_320, false), (16_321, true), (50_000, false), (50_000, true)]
         {
             let shape = Shape::of(payload, sealed);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modelled_row_has_the_time_of_its_traffic_and_the_length_that_arithmetic_gives() {
+    fn a_modelled_row_adds_wire_time_and_has_the_computed_crossing() {
         let mut measured = Measured::new(1, 2).expect("there is memory");
         measured.injected[0].add(3_000.0, false);
         measured.baselines[0].add(90_000.0, false);

@@ -122,7 +122,7 @@ impl FileBench {
 }
 
 #[test]
-fn others_are_answered_while_a_large_object_goes_to_the_file_and_while_it_comes_back() {
+fn an_object_moving_to_or_from_the_file_delays_no_others() {
     let mut bench = FileBench::new();
     let first = bench.put(1);
     bench.thread.let_pass(Some(0));
@@ -171,7 +171,7 @@ fn an_object_that_is_claimed_on_its_way_to_the_file_stays() {
 
 /// Otherwise the object's place in the file would be lost, or given back twice: the file has space for two.
 #[test]
-fn an_object_that_ends_on_its_way_frees_its_memory_and_its_place_once() {
+fn an_object_ending_during_its_move_frees_all_space_once() {
     for round in 0..6 {
         let (mut bench, first, second) = FileBench::spilled();
         bench.thread.let_pass(Some(0));
@@ -208,7 +208,7 @@ fn an_object_that_ends_on_its_way_frees_its_memory_and_its_place_once() {
 }
 
 #[test]
-fn an_object_stays_in_memory_until_the_source_that_waited_for_it_has_claimed_it_or_is_gone() {
+fn a_recalled_object_stays_in_memory_while_its_source_waits() {
     let (mut bench, first, _) = FileBench::spilled();
     bench.thread.let_pass(Some(0));
     let request = claim(&named(&first));
@@ -227,7 +227,7 @@ fn an_object_stays_in_memory_until_the_source_that_waited_for_it_has_claimed_it_
 }
 
 #[test]
-fn a_full_disk_refuses_those_who_wait_and_is_tried_again_for_those_who_come_later() {
+fn a_full_disk_refuses_waiting_requests_and_later_ones_retry() {
     let bench = FileBench::new();
     let first = bench.put(1);
     bench.thread.fail(Way::Out, Errno::NOSPC);
@@ -246,7 +246,7 @@ fn a_full_disk_refuses_those_who_wait_and_is_tried_again_for_those_who_come_late
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_lost_to_all_who_wait_and_come_and_can_be_evicted() {
+fn an_unreadable_object_is_lost_to_all_readers_and_evictable() {
     let (mut bench, first, _) = FileBench::spilled();
     bench.thread.fail(Way::In, Errno::IO);
     for _ in 0..2 {
@@ -275,7 +275,7 @@ impl FileBench {
 }
 
 #[test]
-fn a_function_gets_a_number_of_its_own_for_what_lies_in_the_file_and_has_it_in_a_later_call() {
+fn a_function_gets_a_spilled_error_and_later_the_object() {
     let (mut bench, first, second) = FileBench::spilled();
     bench.thread.let_pass(Some(0));
     assert_eq!(bench.resolve(&first), Err(ObjectError::Spilled));
@@ -297,7 +297,7 @@ fn a_function_gets_a_number_of_its_own_for_what_lies_in_the_file_and_has_it_in_a
 }
 
 #[test]
-fn a_hold_waits_until_the_object_has_come_and_ends_with_the_call_that_uses_it() {
+fn a_hold_waits_for_its_object_and_ends_with_its_call() {
     let (mut bench, first, _) = FileBench::spilled();
     bench.thread.let_pass(Some(0));
     for _ in 0..2 {
@@ -320,7 +320,7 @@ fn a_hold_waits_until_the_object_has_come_and_ends_with_the_call_that_uses_it() 
 
 /// The call was refused, or does not open its object: the store does not see it.
 #[test]
-fn a_hold_keeps_no_memory_from_others_and_no_object_that_is_evicted() {
+fn a_hold_prevents_neither_spilling_nor_evicting_its_object() {
     let (mut bench, first, second) = FileBench::spilled();
     for source in [FLOOD, HONEST, FLOOD] {
         bench.sources.ask(source, &hold(&first));
@@ -343,7 +343,7 @@ fn a_hold_keeps_no_memory_from_others_and_no_object_that_is_evicted() {
 }
 
 #[test]
-fn a_source_has_a_few_holds_and_those_of_many_sources_end_in_several_turns() {
+fn a_source_has_at_most_16_holds_and_many_end_gradually() {
     let mut bench = FileBench::new();
     let first = bench.sources.store.put(&[1]).unwrap();
     for _ in 0..40 {
@@ -369,7 +369,7 @@ fn a_source_has_a_few_holds_and_those_of_many_sources_end_in_several_turns() {
 }
 
 #[test]
-fn the_thread_ends_with_its_store_and_stores_without_a_file_have_none() {
+fn the_file_thread_ends_with_its_store_and_needs_a_file() {
     assert!(Store::options().capacity(CAPACITY).build().unwrap().0.file().is_none());
     for is_held in [false, true] {
         let (mut bench, first, _) = FileBench::spilled();

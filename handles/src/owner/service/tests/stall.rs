@@ -46,7 +46,7 @@ fn about(op: Op, handle: &Handle) -> Vec<u8> {
 
 /// Otherwise a read or write of the file would stop all sources.
 #[test]
-fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their_order() {
+fn a_source_waiting_for_the_file_delays_only_its_own_requests() {
     let library = Library::by_name(farjump::objects::NAME).unwrap();
     for transport in ["shm", "tcp"] {
         let (mut owner, thread) = own(transport);
@@ -100,7 +100,7 @@ fn sources_are_served_while_another_waits_for_the_file_whose_requests_keep_their
 
 /// Otherwise the function would run again and again while the file is written, and could exceed its number of repeats.
 #[test]
-fn a_function_that_gets_no_object_yet_runs_again_when_the_file_was_written_and_not_before() {
+fn a_function_without_its_object_reruns_only_after_the_file_write() {
     let (mut owner, thread) = own("shm");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ifuncs/made.c");
     let folder = farjump_fixtures::folder();

@@ -87,12 +87,12 @@ fn refuse(options: &[libc::c_int]) {
 }
 
 #[test]
-fn sockets_of_ucx_are_closed_once_both_sides_were_heard_of_and_those_of_the_program_stay() {
+fn ucx_listeners_close_once_both_endpoints_connect_and_program_listeners_stay_open() {
     ports_are_closed_once_both_were_heard_of();
 }
 
 #[test]
-fn a_process_that_may_put_no_filter_on_sockets_closes_its_ports_and_goes_on() {
+fn a_process_without_capabilities_or_socket_filters_still_closes_its_ports() {
     in_roles(this_test!(), &["a user", "no filter"], |role| {
         match role {
             "a user" => become_user(),
@@ -104,7 +104,7 @@ fn a_process_that_may_put_no_filter_on_sockets_closes_its_ports_and_goes_on() {
 }
 
 #[test]
-fn where_nothing_closes_ports_ucx_over_tcp_is_refused_before_one_is_open() {
+fn ucx_over_tcp_is_refused_before_opening_ports_that_nothing_can_close() {
     in_roles(this_test!(), &["neither"], |_| {
         // The sockets inherited from this process's parent, whose UCX leaves them to children.
         let before = listening();

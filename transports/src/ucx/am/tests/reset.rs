@@ -75,7 +75,7 @@ fn send_to_a_peer_that_ends(test: &str, len: usize) {
 }
 
 #[test]
-fn a_peer_that_ends_under_a_frame_over_tcp_is_an_error_and_not_the_end_of_the_sender() {
+fn the_sender_gets_an_error_if_a_tcp_peer_dies_mid_frame() {
     let test = this_test!();
     match role().first().map(String::as_str) {
         Some(PEER) => be_a_peer(),

@@ -157,13 +157,13 @@ fn has_new_protocols() -> bool {
 }
 
 #[test]
-fn puts_into_memory_of_ucxs_over_shared_memory_land_while_the_peer_stands_still() {
+fn puts_over_shared_memory_into_ucx_memory_land_without_peer_progress() {
     let Some(found) = proven("posix,sysv,self", Memory::Ucxs, false) else { return };
     assert_eq!(found, [Ok(()), Ok(())]);
 }
 
 #[test]
-fn what_the_newer_protocols_say_of_them_is_that_they_are_native_at_each_length() {
+fn newer_ucx_reports_shared_memory_puts_as_native_at_each_length() {
     if !has_new_protocols() {
         return println!("skipped: this UCX says nothing of puts");
     }
@@ -178,7 +178,7 @@ fn puts_into_the_heap_do_not_land_while_the_peer_stands_still() {
 }
 
 #[test]
-fn puts_into_the_heap_are_known_to_be_emulated_before_any_is_shown() {
+fn puts_into_the_heap_are_recognized_as_emulated_before_any_is_shown() {
     let Some(found) = proven("posix,sysv,self", Memory::Heap, true) else { return };
     for found in found {
         assert!(matches!(found, Err(Unproven::Emulated(_) | Unproven::PeerRefuses)), "{found:?}");
@@ -186,7 +186,7 @@ fn puts_into_the_heap_are_known_to_be_emulated_before_any_is_shown() {
 }
 
 #[test]
-fn puts_over_tcp_do_not_land_while_the_peer_stands_still_and_are_known_to_be_messages() {
+fn puts_over_tcp_need_peer_progress_and_are_recognized_as_emulated() {
     for asks in [false, true] {
         let Some(found) = proven("tcp", Memory::Ucxs, asks) else { return };
         if matches!(&found[0], Err(Unproven::Failed(why)) if why.to_string().contains("nreachable")) {
@@ -269,7 +269,7 @@ fn silent(proof: &mut Proof<'_>) -> Result<(), Unproven> {
 }
 
 #[test]
-fn a_peer_that_does_not_come_is_not_waited_for_beyond_the_time() {
+fn a_proof_with_an_absent_peer_ends_at_its_deadline() {
     let Some(context) = context("posix,sysv,self") else { return };
     let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
     with_proof(one, &other.address, true, Duration::from_millis(20), |proof| {
@@ -296,7 +296,7 @@ fn a_peer_that_falls_silent_is_not_waited_for_beyond_the_time() {
 }
 
 #[test]
-fn a_peer_that_has_this_side_stand_still_and_puts_nothing_is_known_to_have_missed() {
+fn a_peer_that_requests_a_standstill_but_puts_nothing_has_missed() {
     let within = Duration::from_millis(200);
     let found = against(false, within, |peer| {
         peer.send(STAND, 1)?;
@@ -318,7 +318,7 @@ fn a_peer_that_has_this_side_stand_still_and_puts_nothing_is_known_to_have_misse
 }
 
 #[test]
-fn a_peer_that_never_comes_to_stand_still_is_asked_only_so_often() {
+fn a_peer_that_never_stands_still_gets_a_bounded_number_of_requests() {
     let found = against(true, LONG, |peer| {
         for value in 1..=ROUNDS {
             assert_eq!(peer.next("a letter"), Ok((STAND, value)));
@@ -359,7 +359,7 @@ fn what_is_not_due_ends_the_proof() {
 }
 
 #[test]
-fn a_peer_that_refuses_ends_the_proof_at_once_whatever_it_said_before() {
+fn a_refusal_by_the_peer_ends_the_proof_with_its_cause() {
     for (known, expected) in [(1, Unproven::PeerRefuses), (0, Unproven::PeerFails)] {
         for is_first in [false, true] {
             let found = against(is_first, LONG, |peer| peer.send(REFUSED, known));
