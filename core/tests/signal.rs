@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn each_signal_belongs_to_one_position_because_the_position_can_be_had_back(key in key(), position: u64) {
+    fn each_signal_is_invertible_to_its_one_position(key in key(), position: u64) {
         let (header, trailer) = halves(key);
         prop_assert_eq!(position_of(key.header(position), header, trailer), position);
         prop_assert_eq!(position_of(key.trailer(position), trailer, header), position);
@@ -129,7 +129,7 @@ fn trailers_are_not_what_headers_are() {
 /// Guesses of an attacker that has seen all earlier signals and can write any payload, but does not know the
 /// key.
 #[test]
-fn signals_to_come_are_not_among_those_seen_nor_one_step_from_them() {
+fn future_signals_are_neither_seen_signals_nor_one_step_from_them() {
     let key = LinkKey::from_bytes(*b"0123456789abcdef");
     let seen: Vec<u64> =
         (0..2_000).flat_map(|line| [key.header(line * 64), key.trailer(line * 64)]).collect();

@@ -113,7 +113,7 @@ fn suite() -> Command {
 }
 
 #[test]
-fn targets_that_another_program_starts_pass_the_suite_and_die_when_they_are_to() {
+fn targets_started_by_another_program_pass_except_over_shm() {
     let (_serving, address) = serving(suite(), "127.0.0.1:0");
     for subject in ["ucx-am", "tcp"] {
         conforms_at(suite(), &address, subject);

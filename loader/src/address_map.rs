@@ -162,7 +162,7 @@ mod tests {
     const HERE: u64 = 0x10_0000;
 
     #[test]
-    fn code_is_found_by_each_of_its_bytes_and_by_no_other_while_it_is_listed() {
+    fn listed_code_is_found_by_exactly_its_own_addresses() {
         let listing = Listing::new(HERE, 64, CodeId([7; 16]), "first");
         let found = find(HERE).unwrap();
         assert_eq!((found.name(), found.id, found.start, found.len), ("first", CodeId([7; 16]), HERE, 64));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_moves_is_found_where_it_is_and_no_longer_where_it_was() {
+    fn moved_code_is_found_at_its_new_address_alone() {
         let at = HERE * 3;
         let listing = Listing::new(0, 0, CodeId([5; 16]), "moving");
         assert!(find(0).is_none());

@@ -184,9 +184,9 @@ fn count(linked: &LinkedImage) -> u64 {
 }
 
 #[test]
-fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them() {
+fn a_forked_child_copies_code_and_statics_and_places_nothing() {
     // A thread that forks keeps the memory of all arenas of its process until the child has its copy.
-    if !child::is_alone("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them") {
+    if !child::is_alone("a_forked_child_copies_code_and_statics_and_places_nothing") {
         return;
     }
     let arena = Arena::new(64 * 1024).unwrap();
@@ -241,7 +241,7 @@ fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_the
 }
 
 #[test]
-fn code_that_the_parent_drops_and_replaces_stays_in_the_child_and_its_statics_are_its_own() {
+fn code_and_statics_dropped_by_the_parent_stay_in_a_forked_child() {
     code_stays_in_a_child_of(Arena::new(64 * 1024).unwrap());
     code_stays_in_a_child_of(Arena::for_debuggers(64 * 1024).unwrap());
 }
@@ -341,8 +341,8 @@ fn where_there_is_no_memory_the_error_says_so() {
 }
 
 #[test]
-fn the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use() {
-    if !child::is_alone("the_limit_that_is_advised_is_above_the_one_that_is_there_however_much_is_in_use") {
+fn the_advised_limit_is_above_the_current_one() {
+    if !child::is_alone("the_advised_limit_is_above_the_current_one") {
         return;
     }
     // In KiB.
@@ -456,7 +456,7 @@ fn threads_that_share_an_arena_do_not_disturb_one_another() {
 }
 
 #[test]
-fn an_image_that_is_written_while_it_is_read_is_whole_or_refused() {
+fn an_image_written_while_it_is_read_is_whole_or_refused() {
     let bytes = image(&[&INCREMENT[..], &[0; 300]].concat());
     // SAFETY: a new mapping, at an address that the system chooses.
     let shared = unsafe {

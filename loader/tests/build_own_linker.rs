@@ -230,7 +230,7 @@ fn what_cannot_be_linked_is_refused_with_object_and_symbol() {
 
 /// farjump's linker links objects for other machines too, with the same images as other linkers.
 #[test]
-fn images_for_other_machines_are_those_of_other_linkers_but_for_their_order() {
+fn images_for_other_machines_have_the_imports_and_sizes_of_lld() {
     if !all_work(&[CLANG[0], CLANG[1], "ld.lld"]) {
         return;
     }

@@ -284,7 +284,7 @@ fn sections(file: &[u8]) -> Vec<(String, u64, bool)> {
 
 // One test, because the process has only one list.
 #[test]
-fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() {
+fn debuggers_see_code_with_its_symbols_until_it_is_dropped() {
     let fixture = Fixture::new();
     let source = fixture.write("sum.c", SUM);
     let plain = fixture.c("sum", SUM).unwrap();

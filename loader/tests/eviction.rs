@@ -46,7 +46,7 @@ fn the_least_recently_used_goes_first() {
 }
 
 #[test]
-fn the_order_holds_over_many_images_that_come_and_go_and_come_again() {
+fn the_eviction_order_survives_many_insertions_and_drops() {
     const IMAGES: u16 = 300;
     let mut store = bounded(usize::MAX, usize::from(IMAGES));
     for number in 0..IMAGES {
@@ -87,7 +87,7 @@ fn what_somebody_holds_stays_and_the_next_one_goes() {
 }
 
 #[test]
-fn those_who_hold_code_are_asked_to_let_go_and_only_of_what_goes() {
+fn make_space_requests_the_release_of_only_the_code_it_drops() {
     let mut store = bounded(usize::MAX, 2);
     let mut holders = HashMap::new();
     for number in 0..4 {
@@ -105,7 +105,7 @@ fn those_who_hold_code_are_asked_to_let_go_and_only_of_what_goes() {
 }
 
 #[test]
-fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_drops_nothing() {
+fn an_image_larger_than_the_store_is_refused_and_drops_nothing() {
     let (small, large) = (numbered(0), image(&[0xc3; 100]));
     let mut store = bounded(99, 10);
     insert_for(&mut store, &small, 1).unwrap();
@@ -124,7 +124,7 @@ fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_drops_nothing()
 }
 
 #[test]
-fn a_full_arena_drops_code_until_there_is_one_gap_that_is_long_enough() {
+fn a_full_arena_drops_code_until_one_gap_is_long_enough() {
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
     // Each takes 4096 bytes with the line behind it: sixteen fill the arena.
     let block = |number: u8| image(&[&[0xc3, number][..], &[0; 4030]].concat());
@@ -144,7 +144,7 @@ fn a_full_arena_drops_code_until_there_is_one_gap_that_is_long_enough() {
 }
 
 #[test]
-fn code_that_was_dropped_and_comes_again_has_statics_as_at_first_and_its_calls_still_count() {
+fn reinserted_code_has_fresh_statics_and_its_earlier_calls_still_count() {
     let span1 = static_counter();
     let bytes = ImageParts { bss_len: 8, ..text(&span1) }.encode().unwrap();
     let mut store = bounded(usize::MAX, 1);

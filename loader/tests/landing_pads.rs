@@ -50,7 +50,7 @@ fn are_checked() -> bool {
 }
 
 #[test]
-fn a_call_past_a_landing_pad_faults_where_the_image_says_that_it_has_them() {
+fn a_call_past_a_landing_pad_faults_in_images_with_them() {
     if !are_checked() {
         return;
     }
@@ -113,7 +113,7 @@ fn code_with_landing_pads_shares_no_page_and_other_code_does() {
 }
 
 #[test]
-fn a_processor_that_does_not_check_runs_code_with_landing_pads_as_any_other() {
+fn a_processor_without_checks_runs_code_with_landing_pads() {
     if !role().is_empty() {
         assert!(!std::arch::is_aarch64_feature_detected!("bti"));
         let arena = Arena::new(ARENA).unwrap();

@@ -149,7 +149,7 @@ fn payload_init_fills_all_of_the_room() {
 }
 
 #[test]
-fn a_library_with_the_bound_of_three_chains_has_its_init_called_with_the_arguments_first() {
+fn the_init_of_a_three_chains_library_gets_the_arguments_first() {
     let bound = MAX_SIZE.replace("payload_get_max_size", "payload_bound");
     let init_of = "int sum_payload_init(const char *args, unsigned long len, char *payload, unsigned long *size) {\n\
         for (unsigned long i = 0; i < len; i++) payload[i] = args[len - 1 - i];\n\
@@ -164,7 +164,7 @@ fn a_library_with_the_bound_of_three_chains_has_its_init_called_with_the_argumen
 }
 
 #[test]
-fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_images() {
+fn a_plain_library_opens_by_ifunc_name_and_has_no_images() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sum.so");
     compile(&path, &[MAIN, MAX_SIZE, INIT].concat(), &[]);
@@ -201,7 +201,7 @@ fn a_payload_routine_that_fails_is_named_with_what_it_returned() {
 }
 
 #[test]
-fn a_payload_routine_that_says_it_took_more_than_its_space_is_an_error() {
+fn a_payload_routine_that_overstates_its_length_is_an_error() {
     let made = good(SHRINK);
     let error = init(&load(&made.path).unwrap(), &mut [0; 10], b"+").unwrap_err();
     assert!(matches!(error, Error::PayloadOverrun { used: 11, space: 10, .. }));
@@ -259,7 +259,7 @@ fn opening_a_library_runs_nothing_of_it_and_maps_nothing() {
 }
 
 #[test]
-fn a_library_with_payload_routines_of_its_own_makes_payloads_once_it_is_loaded() {
+fn a_library_with_own_payload_routines_makes_payloads_only_once_loaded() {
     let made = good(INIT);
     let library = Library::open(&made.path).unwrap();
     assert!(library.main().is_none());
@@ -284,7 +284,7 @@ fn what_is_opened_stays_as_it_was_whatever_becomes_of_the_file() {
 }
 
 #[test]
-fn a_library_that_is_cut_short_anywhere_is_refused_in_words_and_a_spoilt_one_never_worse() {
+fn a_truncated_library_is_refused_and_a_damaged_one_never_panics() {
     let elf = std::fs::read(good(INIT).path).unwrap();
     let made = write("libsum.so", &elf);
     for len in (0..elf.len()).step_by(61) {
@@ -362,7 +362,7 @@ fn a_library_with_both_ways_to_fill_a_payload_is_refused() {
 }
 
 #[test]
-fn an_ordinary_library_is_refused_even_if_it_depends_on_an_ifunc_library() {
+fn an_ordinary_library_is_refused_despite_depending_on_an_ifunc_library() {
     let made = good(INIT);
     let directory = made.path.parent().unwrap();
     let plain = directory.join("libplain.so");
@@ -467,7 +467,7 @@ fn a_library_of_another_machine_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_library_of_another_machine_whose_payloads_are_the_arguments_is_opened_and_never_loaded() {
+fn a_foreign_library_with_arguments_as_payload_opens_but_never_loads() {
     let is_args = "const char sum_payload_is_args[1] = {1};\n";
     let made = make(&[MAIN, MAX_SIZE, INIT, is_args], &bundle_of(&[&image(&INCREMENT), &foreign_image()]));
     let mut elf = std::fs::read(&made.path).unwrap();
@@ -499,9 +499,9 @@ fn what_the_dynamic_linker_refuses_is_refused_in_its_words() {
 }
 
 #[test]
-fn a_library_that_was_rebuilt_is_loaded_anew_while_the_old_one_is_open() {
+fn a_rebuilt_library_loads_anew_while_the_old_is_open() {
     // Other tests load libraries of this name.
-    if !child::is_alone("a_library_that_was_rebuilt_is_loaded_anew_while_the_old_one_is_open") {
+    if !child::is_alone("a_rebuilt_library_loads_anew_while_the_old_is_open") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -86,7 +86,7 @@ const PAGES: &str = "
 const SUM: i32 = 7 + 1 + 200 + 1;
 
 #[test]
-fn a_library_that_is_cut_short_anywhere_is_refused_by_its_length_however_it_is_loaded() {
+fn a_truncated_library_is_refused_with_its_length_however_loaded() {
     let folder = TempDir::new().unwrap();
     let whole = fs::read(compile(folder.path(), "libwhole.so", PAGES, &[])).unwrap();
     let path = folder.path().join("libkv.so");
@@ -133,7 +133,7 @@ fn files_of_other_kinds_are_told_and_block_nothing() {
 }
 
 #[test]
-fn headers_that_lie_are_refused_and_no_byte_of_them_ends_the_process() {
+fn false_segment_headers_are_refused_and_never_end_the_process() {
     let folder = TempDir::new().unwrap();
     let whole = fs::read(compile(folder.path(), "libwhole.so", PAGES, &[])).unwrap();
     let word = |at: usize| u64::from_le_bytes(*whole[at..].first_chunk().unwrap()) as usize;
@@ -158,7 +158,7 @@ fn headers_that_lie_are_refused_and_no_byte_of_them_ends_the_process() {
 }
 
 #[test]
-fn what_happens_to_the_files_does_not_matter_to_what_is_loaded_and_debuggers_see_their_names() {
+fn truncating_files_leaves_loaded_libraries_working_under_their_names() {
     let folder = TempDir::new().unwrap();
     let (beside, below) = (folder.path().join("lib"), folder.path().join("lib/more"));
     fs::create_dir_all(&below).unwrap();
@@ -206,7 +206,7 @@ fn what_happens_to_the_files_does_not_matter_to_what_is_loaded_and_debuggers_see
 }
 
 #[test]
-fn a_needed_library_that_is_cut_short_is_named_with_the_one_that_needs_it() {
+fn a_truncated_needed_library_is_named_with_its_dependent() {
     let folder = TempDir::new().unwrap();
     let near = compile(folder.path(), "libsealedcut.so", PAGES, &[]);
     let path = compile(
@@ -226,7 +226,7 @@ fn a_needed_library_that_is_cut_short_is_named_with_the_one_that_needs_it() {
 }
 
 #[test]
-fn libraries_that_need_one_file_share_it_and_so_does_a_program_that_has_it() {
+fn libraries_and_the_program_share_one_copy_of_a_needed_file() {
     let folder = TempDir::new().unwrap();
     let common =
         compile(folder.path(), "libsealedcommon.so", "static int n; int common(void) { return ++n; }", &[]);

@@ -67,7 +67,7 @@ fn what_is_inserted_runs_and_says_what_it_is() {
 }
 
 #[test]
-fn new_code_keeps_the_bytes_of_its_copy_whether_memory_was_allocated_ahead_or_not() {
+fn new_code_keeps_its_copys_bytes_with_or_without_preparation() {
     let (mut store, resolver) = (store(), Resolver::default());
     let origin = Arc::from("a source");
     for (ahead, code) in [(false, &INCREMENT[..]), (true, &DECREMENT)] {
@@ -159,7 +159,7 @@ fn imports_in_both_spans_get_address_and_addend() {
 }
 
 #[test]
-fn a_weak_import_that_is_not_offered_is_its_addend_and_one_that_is_is_found() {
+fn an_unoffered_weak_import_is_its_addend_and_offered_ones_resolve() {
     let (span1, got) = reporter(3, 0);
     let import =
         |index: u32, name, addend| Import { site: Place::Span1(got + 8 * index), name, addend, weak: true };
@@ -204,7 +204,7 @@ fn both_spans_lie_as_the_image_asks() {
 }
 
 #[test]
-fn statics_start_as_linked_and_there_is_one_copy_as_long_as_the_code_is_held() {
+fn statics_start_as_linked_with_one_copy_per_linked_image() {
     let mut store = store();
     let span1 = static_counter();
     let bytes = ImageParts { data: &41_u64.to_le_bytes(), ..text(&span1) }.encode().unwrap();
@@ -351,7 +351,7 @@ fn bytes_that_are_no_image_are_refused() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
+fn code_for_a_level_that_the_cpu_lacks_is_refused() {
     let level = |number| Level::new(Machine::X86_64, number).unwrap();
     let of = |number| ImageParts { level: level(number), ..text(&INCREMENT) }.encode().unwrap();
     let target = Platform { machine: Machine::X86_64, level: level(2) };
@@ -372,7 +372,7 @@ fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn code_that_needs_a_feature_that_the_cpu_lacks_is_refused_and_never_runs() {
+fn code_that_needs_a_feature_that_the_cpu_lacks_is_refused() {
     let level = Level::new(Machine::X86_64, 2).unwrap();
     let cpu = Arc::new(Cpu::new(Machine::X86_64, level, "", ["aes", "sse4.1"]).unwrap());
     let of = |features: &[&'static str]| {
@@ -425,7 +425,7 @@ fn code_for_another_machine_is_refused() {
 }
 
 #[test]
-fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
+fn an_unoffered_import_is_refused_by_name_with_the_nearest_one() {
     let mut store = store();
     let (resolver, _) = offering("kv_get");
     let result = insert(&mut store, &importing("store_get"), "sum", &resolver);
@@ -458,7 +458,7 @@ fn what_policy_allows_is_linked() {
 }
 
 #[test]
-fn code_longer_than_any_gap_is_refused_and_fits_once_there_is_room() {
+fn code_longer_than_any_gap_is_refused_until_space_is_free() {
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
     let half = [&INCREMENT[..], &[0; 40_000]].concat();
     let (one, other) = (image(&half), image(&[&half[..], &[0]].concat()));

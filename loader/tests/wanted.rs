@@ -63,7 +63,7 @@ fn run<const WORDS: usize>(linked: &LinkedImage) -> [u64; WORDS] {
 }
 
 #[test]
-fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_option() {
+fn an_unlisted_library_is_not_opened_and_the_refusal_names_it() {
     const LIBRARY: &str = "libresolv.so.2";
     let image = wanting(&["inet_net_ntop"], false, &[LIBRARY, "libother.so.7"]);
     for resolver in [Resolver::default(), listing(&["libresolv.so", "resolv.so.2", "libresolv.so.2."])] {
@@ -93,7 +93,7 @@ fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_o
 }
 
 #[test]
-fn a_listed_library_is_not_opened_for_what_is_offered_otherwise_or_for_nothing() {
+fn a_listed_library_is_opened_only_for_imports_found_nowhere_else() {
     const LIBRARY: &str = "libanl.so.1";
     static OFFERED: u64 = 0;
     let mut exports = Exports::new();
@@ -124,7 +124,7 @@ fn a_weak_import_runs_without_the_library() {
 }
 
 #[test]
-fn a_listed_library_that_is_not_there_is_told_in_the_dynamic_linkers_words() {
+fn a_missing_listed_library_is_refused_with_advice_to_install_it() {
     let image = wanting(&["absent"], false, &["libno-such.so.7"]);
     let refused = insert(&image, &listing(&["libno-such.so.7"])).unwrap_err().to_string();
     assert!(
@@ -145,7 +145,7 @@ fn forged(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_path_is_refused_before_anything_is_opened_even_where_it_is_listed_as_a_soname_could_be() {
+fn a_wanted_path_is_refused_before_opening_and_cannot_be_listed() {
     const LIBRARY: &str = "libthread_db.so.1";
     let paths = ["/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", ".", ""];
     let resolver = listing(&[LIBRARY]);
@@ -165,7 +165,7 @@ fn a_path_is_refused_before_anything_is_opened_even_where_it_is_listed_as_a_sona
 }
 
 #[test]
-fn a_zero_byte_a_long_name_and_too_many_are_refused_before_anything_is_opened() {
+fn wanted_libraries_of_bad_name_or_count_are_refused_before_opening() {
     const LIBRARY: &str = "libnss_compat.so.2";
     let resolver = listing(&[LIBRARY]);
     let many: Vec<String> = (10..26).map(|number| format!("lib{number}.so")).collect();

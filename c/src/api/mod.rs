@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_header_lets_threads_share_may_be_shared_and_all_may_move() {
+    fn types_that_threads_may_share_are_sync_and_all_are_send() {
         fn shared<T: Send + Sync>() {}
         fn moved<T: Send>() {}
         shared::<library::farjump_library_t>();

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_the_bits_of_the_header_and_what_is_none_is_refused() {
+    fn rights_are_the_headers_bits_and_other_numbers_are_refused() {
         let all = [
             (farjump_right_t::FARJUMP_RIGHT_OBSERVE, Rights::OBSERVE),
             (farjump_right_t::FARJUMP_RIGHT_CALL, Rights::CALL),

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_status_has_words_of_its_own_and_numbers_that_are_none_have_others() {
+    fn each_status_has_its_own_text_and_other_numbers_are_unknown() {
         // SAFETY: the texts are constants.
         let words = |status| unsafe { CStr::from_ptr(farjump_status_string(status)) };
         let all: std::collections::HashSet<_> =

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_taken_only_if_its_lengths_say_the_same_and_lie_in_the_slot() {
+    fn a_head_is_accepted_only_if_consistent_and_inside_the_slot() {
         let plain = key().word(3, false);
         let head = |len, payload_len, third, space| Head::checked(words(len, payload_len, third), space, 0);
         let good = head(32, 5, plain, 32).unwrap();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_part_is_read_as_it_was_written_and_no_other_way() {
+    fn only_an_undamaged_code_part_is_read_with_its_own_key() {
         let part = sum([b"machine code", b"other code!!!!!"]);
         let key = Key::of_code(&part.id());
         let bytes = written(&part);

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_memory_that_can_be_written_is_taken_and_private_memory_only_at_its_own_address() {
+    fn only_writable_memory_is_accepted_and_private_only_at_its_own_address() {
         const LEN: usize = 1 << 16;
         let map = |protection, flags| {
             // SAFETY: a new mapping replaces nothing.

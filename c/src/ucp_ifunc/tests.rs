@@ -167,7 +167,7 @@ impl Dice {
 }
 
 #[test]
-fn code_travels_until_the_slot_says_that_it_is_held_and_a_frame_runs_once() {
+fn code_travels_until_the_slot_has_its_receipt() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let made = Made::of(&sum, &[1, 2, 3]);
@@ -186,7 +186,7 @@ fn code_travels_until_the_slot_says_that_it_is_held_and_a_frame_runs_once() {
 }
 
 #[test]
-fn a_frame_whose_code_is_not_here_is_refused_and_the_next_one_brings_it() {
+fn unknown_code_is_refused_and_the_next_frame_carries_it() {
     let Some(sum) = ifunc("sum", &SUM.replace("seen[0]++", "seen[0] += 2")) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let made = Made::of(&sum, &[5]);
@@ -201,7 +201,7 @@ fn a_frame_whose_code_is_not_here_is_refused_and_the_next_one_brings_it() {
 }
 
 #[test]
-fn a_frame_carries_all_images_until_the_slot_says_which_machine_its_target_has() {
+fn frames_carry_all_images_until_the_slot_shows_the_targets_machine() {
     let (Some(one), Some(two)) = (fat("one", 1), fat("two", 2)) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let (first, second) = (Made::of(&one, &[7]), Made::of(&two, &[7]));
@@ -221,7 +221,7 @@ fn a_frame_carries_all_images_until_the_slot_says_which_machine_its_target_has()
 }
 
 #[test]
-fn a_frame_without_code_for_this_machine_is_refused_in_words_and_the_next_one_brings_all() {
+fn code_for_another_machine_is_refused_and_the_next_frame_carries_all() {
     let Some(three) = fat("three", 3) else { return };
     let other = if Machine::native() == Some(Machine::X86_64) { Machine::AARCH64 } else { Machine::X86_64 };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
@@ -242,7 +242,7 @@ fn a_frame_without_code_for_this_machine_is_refused_in_words_and_the_next_one_br
 }
 
 #[test]
-fn a_function_that_came_is_sent_on_with_the_images_of_all_machines() {
+fn a_received_function_is_sent_on_with_all_machines_images() {
     let Some(four) = fat("four", 4) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let made = Made::of(&four, &[7]);
@@ -272,7 +272,7 @@ fn what_lies_there_of_a_frame_for_another_address_is_none() {
 }
 
 #[test]
-fn a_checked_frame_runs_once_and_only_when_all_of_it_is_there_whatever_order_its_bytes_come_in() {
+fn a_checked_frame_arriving_in_any_order_runs_once_when_whole() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slots, mut dice) = (Slots::new(), Dice(7));
     let mut expected = [0_u64; 2];
@@ -307,7 +307,7 @@ fn a_checked_frame_runs_once_and_only_when_all_of_it_is_there_whatever_order_its
 }
 
 #[test]
-fn a_frame_whose_end_does_not_come_is_given_up_with_a_status_and_the_slot_is_empty() {
+fn an_incomplete_frame_times_out_and_leaves_the_slot_empty() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let made = Made::of(&sum, &[1; 50]);
@@ -354,7 +354,7 @@ fn poll_long(slot: &mut [u64], seen: &mut [u64; 2]) -> (Result<ucs_status_t, ucs
 const MOST_HASHED: usize = 64 << 10;
 
 #[test]
-fn a_long_checked_frame_costs_a_poll_a_bounded_number_of_bytes_and_runs() {
+fn a_long_checked_frame_runs_after_polls_of_bounded_hashing() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slot, frame) = long(&sum, 1 << 18);
     let mut seen = [0; 2];
@@ -373,7 +373,7 @@ fn a_long_checked_frame_costs_a_poll_a_bounded_number_of_bytes_and_runs() {
 }
 
 #[test]
-fn a_long_frame_with_a_wrong_check_is_given_up_and_costs_each_poll_a_bounded_number_of_bytes() {
+fn a_long_frame_with_wrong_check_times_out_with_bounded_hashing() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slot, frame) = long(&sum, 1 << 20);
     slot[1000] ^= 1;
@@ -407,7 +407,7 @@ fn a_frame_longer_than_its_buffer_is_refused_and_gone() {
 }
 
 #[test]
-fn headers_that_lie_cost_a_status_and_the_slot_is_empty_behind_them() {
+fn a_damaged_frame_gives_a_status_and_leaves_no_signal_behind() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slots, mut dice) = (Slots::new(), Dice(99));
     let mut seen = [0_u64; 2];
@@ -446,7 +446,7 @@ fn what_is_no_slot_is_refused() {
 }
 
 #[test]
-fn a_function_that_panics_or_lacks_a_symbol_or_wants_its_payload_elsewhere_is_a_status_each() {
+fn panics_missing_symbols_and_misaligned_payloads_each_give_a_status() {
     let Some(panics) = ifunc("panics", PANICS) else { return };
     let (Some(aligned), Some(lacking)) = (ifunc("aligned", ALIGNED), ifunc("lacking", LACKING)) else {
         return;
@@ -487,7 +487,7 @@ fn a_message_that_was_freed_is_noticed_and_freed_once() {
 }
 
 #[test]
-fn a_slot_is_written_while_another_thread_polls_it_and_every_frame_comes_whole() {
+fn each_frame_arrives_whole_in_a_slot_polled_by_another_thread() {
     const FRAMES: u64 = 20_000;
     let Some(sum) = ifunc("sum", SUM) else { return };
     let mut slots = Slots::new();

@@ -23,7 +23,7 @@ fn what_c_gets_wrong_is_a_status_and_a_sentence() {
 }
 
 #[test]
-fn what_c_gets_wrong_neither_leaks_nor_touches_what_is_not_its_own() {
+fn misuse_from_c_neither_leaks_nor_touches_foreign_memory() {
     goes_through("bad_input", Way::Sanitized);
 }
 

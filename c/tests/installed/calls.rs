@@ -57,7 +57,7 @@ fn c_with_c(way: Way, serving: &str) {
 }
 
 #[test]
-fn a_source_and_a_target_in_c_do_all_that_links_and_targets_can_when_polled() {
+fn a_source_in_c_passes_all_cases_with_a_polled_c_target() {
     c_with_c(Way::Shared, "poll");
 }
 
@@ -72,7 +72,7 @@ fn a_target_in_c_is_handed_to_a_thread_and_comes_back() {
 }
 
 #[test]
-fn a_target_in_c_has_a_part_of_an_event_loop_of_the_programs_own() {
+fn a_target_in_c_serves_in_the_programs_own_event_loop() {
     c_with_c(Way::Static, "epoll");
 }
 

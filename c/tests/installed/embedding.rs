@@ -55,7 +55,7 @@ fn counts(service: &mut Process) -> HashMap<String, u64> {
 }
 
 #[test]
-fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_that_sleeps() {
+fn c_programs_serve_farjump_and_ucx_in_one_sleeping_event_loop() {
     let Some(flags) = flags() else { return };
     let folder = farjump_fixtures::folder();
     let library = folder.path().join("libsum.so");

@@ -54,7 +54,7 @@ fn declared(header: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_is_exported_but_what_the_headers_declare_and_all_of_that_with_a_version() {
+fn the_library_exports_exactly_the_declared_functions_each_with_a_version() {
     if !Way::Shared.is_open() {
         return;
     }

@@ -49,7 +49,7 @@ fn goes_through(way: Way) {
 }
 
 #[test]
-fn functions_in_c_run_at_the_objects_of_several_owners_and_where_it_takes_less_time() {
+fn functions_in_c_run_at_several_owners_or_the_faster_place() {
     goes_through(Way::Shared);
 }
 

@@ -49,7 +49,7 @@ impl Drop for Decoy {
 }
 
 #[test]
-fn the_archive_is_the_one_made_with_this_tests_library_and_not_a_newer_one_beside_it() {
+fn the_archive_found_is_this_tests_own_despite_a_newer_one() {
     let program = std::env::current_exe().unwrap();
     let newer = program.with_file_name(format!("libfarjump_c-{}.a", std::process::id()));
     std::fs::write(&newer, "").unwrap();

@@ -107,12 +107,12 @@ fn stores_handles_and_clients_are_used_and_misused_in_c() {
 }
 
 #[test]
-fn stores_handles_and_clients_neither_leak_nor_touch_what_is_not_their_own() {
+fn stores_handles_and_clients_neither_leak_nor_touch_foreign_memory() {
     in_one_process("objects", Way::Sanitized);
 }
 
 #[test]
-fn objects_in_c_go_with_their_owner_their_last_reference_or_their_lease() {
+fn objects_in_c_end_with_their_owner_last_reference_or_lease() {
     in_one_process("lifetimes", Way::Shared);
 }
 

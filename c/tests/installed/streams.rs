@@ -53,7 +53,7 @@ fn goes_through(folder: &Path) {
 }
 
 #[test]
-fn publishers_and_a_subscriber_that_pkg_config_built_pass_handles_and_learn_of_each_others_ends() {
+fn a_pkg_config_built_subscriber_gets_handles_and_reports_dead_peers() {
     if !all_work(&["pkg-config", "gcc"]) {
         return;
     }

@@ -35,7 +35,7 @@ fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() 
 }
 
 #[test]
-fn what_only_the_later_prototype_has_is_an_error_when_it_is_built_without_its_macro() {
+fn uses_of_the_later_prototype_fail_to_build_without_its_macro() {
     let Some(fixture) = fixture() else { return };
     let uses = [
         "void *payload; return ucp_ifunc_msg_get_payload_ptr(message, &payload, 0);",

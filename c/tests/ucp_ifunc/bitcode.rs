@@ -169,7 +169,7 @@ fn register(kind: &str, set: impl FnOnce(&mut Command), more: &[&str]) -> Option
 }
 
 #[test]
-fn what_is_in_memory_is_registered_and_run_and_the_compile_process_ends_with_the_last() {
+fn code_from_memory_runs_and_the_last_ends_the_compile_process() {
     let Some(said) = register("works", |_| {}, &[]) else { return };
     assert_eq!(said, "done\n");
 }
@@ -187,7 +187,7 @@ fn damaged_bitcode_is_a_status_each_and_leaves_nothing() {
 }
 
 #[test]
-fn where_nothing_can_be_compiled_the_words_say_why_and_images_are_registered() {
+fn without_a_compiler_bitcode_is_refused_and_images_still_run() {
     let nowhere = |command: &mut Command| {
         command.env("FARJUMP_COMPILER", "/nowhere/compiler");
     };

@@ -3,7 +3,7 @@
 use crate::fixture::{Lane, Language, Variant, fixture};
 
 #[test]
-fn every_byte_is_there_when_the_function_runs_in_slots_that_nobody_clears() {
+fn every_byte_has_arrived_when_a_function_runs_in_uncleared_slots() {
     let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
         fixture.ifunc("compare", variant);

@@ -9,7 +9,7 @@ use crate::bitcode::{compiler, compiling};
 use crate::fixture::{Lane, fixture, library};
 
 #[test]
-fn a_program_registers_bitcode_that_it_makes_and_the_function_sends_itself_on() {
+fn bitcode_made_in_python_is_registered_and_sends_itself_on() {
     let (Some(fixture), Some(compiler)) = (fixture(), compiler()) else { return };
     if let Err(why) = Tool::tried_on("python3", "import llvmlite") {
         println!("skipped: {why}");

@@ -37,7 +37,7 @@ fn course(fixture: &Fixture, variant: Variant, lane: Lane, rounds: &str, errand:
 }
 
 #[test]
-fn the_later_prototypes_program_goes_to_its_end_with_libraries_of_the_target_and_without() {
+fn the_later_prototypes_program_completes_with_and_without_the_targets_libraries() {
     let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
         fixture.ifunc("tally", variant);

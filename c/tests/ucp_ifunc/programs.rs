@@ -4,7 +4,7 @@
 use crate::fixture::{Lane, Language, Variant, fixture};
 
 #[test]
-fn a_ring_of_slots_is_filled_and_run_lap_after_lap_by_code_that_the_target_has_no_file_of() {
+fn every_lap_of_slots_runs_code_that_the_target_lacks() {
     let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
         fixture.ifunc("tally", variant);
@@ -22,7 +22,7 @@ fn a_ring_of_slots_is_filled_and_run_lap_after_lap_by_code_that_the_target_has_n
 }
 
 #[test]
-fn a_library_that_a_compiler_made_is_called_by_name_where_the_target_has_it_too() {
+fn a_plain_compiled_library_is_called_by_name_at_the_target() {
     let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
         fixture.plain_ifunc("tally", variant);

@@ -211,7 +211,7 @@ fn stream(lines: usize, words: &'static [usize], preemptions: Option<usize>) {
 
 /// Every order: two laps through a ring that holds one frame.
 #[test]
-fn loom_each_frame_arrives_whole_and_in_order_and_none_is_overwritten_before_it_is_taken() {
+fn loom_each_frame_arrives_whole_in_order_and_stays_until_taken() {
     stream(1, &[1, 2, 1], None);
 }
 

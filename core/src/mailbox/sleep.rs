@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_rung_once_for_a_sleep_and_only_for_what_it_has_not_taken_before() {
+    fn a_sleeping_peer_is_woken_once_and_only_for_untaken_frames() {
         let mut control = std::vec![0u64; 8];
         // SAFETY: 64 bytes that nothing else uses while the region is used. Words need only their own
         // alignment.
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sleeps_soundly_only_if_told_ordered_and_nothing_is_there_or_under_way() {
+    fn sleep_is_sound_only_if_announced_ordered_and_nothing_arrives() {
         for said in [false, true] {
             for ordered in [false, true] {
                 for look in [Look::Something, Look::UnderWay, Look::Nothing] {

@@ -63,7 +63,7 @@ fn lengths() -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn what_is_copied_is_what_was_there_wherever_it_lies_and_nothing_beside_it_is_written() {
+fn copies_equal_their_source_at_any_offset_and_write_nothing_beside() {
     let there: Vec<u8> = (0..2000_u32).map(|at| (at * 7 + at / 256) as u8 | 1).collect();
     for copy in copies() {
         for len in lengths() {
@@ -80,7 +80,7 @@ fn what_is_copied_is_what_was_there_wherever_it_lies_and_nothing_beside_it_is_wr
 }
 
 #[test]
-fn what_is_the_same_is_found_to_be_and_each_byte_that_differs_is_seen() {
+fn comparisons_accept_equal_bytes_and_see_each_differing_byte() {
     let own: Vec<u8> = (0..1600_u32).map(|at| (at * 5 + at / 256) as u8).collect();
     for equals in comparisons() {
         for len in lengths() {
@@ -105,7 +105,7 @@ fn what_is_the_same_is_found_to_be_and_each_byte_that_differs_is_seen() {
 /// Both threads write and read words whose bytes are all alike, so each byte of a copy must be one of those
 /// written.
 #[test]
-fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_was_written() {
+fn copies_and_comparisons_of_changing_memory_see_only_written_bytes() {
     const WORDS: usize = 300 / 8 + 1;
     let shared: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
     let over = AtomicBool::new(false);

@@ -50,7 +50,7 @@ fn assert_good(plan: &Plan<'_>, base: usize, layout: &Layout, used: usize, trail
 }
 
 #[test]
-fn every_payload_at_every_place_with_every_alignment_is_aligned_minimal_and_accepted() {
+fn every_payload_of_every_alignment_is_aligned_minimal_and_accepted() {
     for trailer in TRAILERS {
         for align_log2 in [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] {
             let plan = Plan { align_log2, ..plan(Kind::Call) };
@@ -83,7 +83,7 @@ fn small_payloads_share_the_line_of_their_header() {
 }
 
 #[test]
-fn payloads_without_an_alignment_of_their_own_get_64_bytes_or_share_the_line_at_8() {
+fn default_aligned_payloads_lie_at_64_or_share_the_header_line() {
     for trailer in TRAILERS {
         for base in BASES.map(|line| line * LINE) {
             for len in 0..200 {
@@ -96,7 +96,7 @@ fn payloads_without_an_alignment_of_their_own_get_64_bytes_or_share_the_line_at_
 }
 
 #[test]
-fn a_payload_that_shrinks_makes_a_frame_that_is_still_minimal_and_accepted() {
+fn a_shrunk_payload_still_makes_a_minimal_and_accepted_frame() {
     for trailer in TRAILERS {
         for align_log2 in [0, 3, 4, 5, 6, 8, 12] {
             let plan = Plan { align_log2, ..plan(Kind::Call) };
@@ -164,7 +164,7 @@ fn image(align_log2: u8, imports: u32) -> Vec<u8> {
 }
 
 #[test]
-fn code_that_runs_in_place_is_aligned_in_memory_as_its_image_asks_and_compact_otherwise() {
+fn in_place_code_is_aligned_for_its_image_with_minimal_padding() {
     for align_log2 in 0..=12 {
         for imports in [0, 1, 5] {
             let image = image(align_log2, imports);

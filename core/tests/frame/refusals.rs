@@ -82,7 +82,7 @@ fn frames_past_the_end_of_the_mailbox_are_refused() {
 }
 
 #[test]
-fn frames_over_the_receivers_limit_are_refused_and_frames_at_it_are_not() {
+fn only_frames_over_the_receivers_limit_are_refused() {
     assert_eq!(call(|header| header.frame_len = 1024), Ok(()));
     let len = 1024 + 64;
     assert_eq!(call(|header| header.frame_len = len), Err(FrameError::TooLong { len, limit: 1024 }));
@@ -136,7 +136,7 @@ fn reserved_flags_impossible_alignments_and_trailers_in_messages_are_refused() {
 }
 
 #[test]
-fn calls_may_have_travelled_with_room_for_a_passage_and_nothing_else_may() {
+fn only_calls_long_enough_for_a_passage_may_have_travelled() {
     for kind in super::KINDS {
         for len in [7, 8] {
             let code = kind.names_code().then(|| code(if kind.carries_image() { &[1, 2] } else { &[] }, "f"));

@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn an_image_read_is_the_image_written_so_that_equal_contents_have_equal_bytes(parts in any_parts()) {
+    fn an_image_read_and_encoded_again_has_the_same_bytes(parts in any_parts()) {
         use farjump_core::image::ImageParts;
         let bytes = parts.encode().unwrap();
         let view = ImageView::new_checked(&bytes).unwrap();

@@ -7,7 +7,7 @@ const RET: [u8; 4] = 0xd65f_03c0_u32.to_le_bytes();
 const ADRP: [u8; 4] = 0x9000_0000_u32.to_le_bytes();
 
 #[test]
-fn code_for_aarch64_that_assumes_its_offset_in_a_page_needs_the_alignment_of_one() {
+fn aarch64_code_with_adrp_needs_page_alignment() {
     // Both immediate fields and the register are free: op (bit 31) and bits 24 to 28 make it an `adrp`.
     for adrp in [0x9000_0000_u32, 0xf0ff_ffff, 0xb000_0001, 0xd000_1234] {
         let code = [RET, RET, adrp.to_le_bytes(), RET].concat();

@@ -28,7 +28,7 @@ fn alone<'a>() -> ImageParts<'a> {
 }
 
 #[test]
-fn an_image_patched_where_it_lies_is_what_it_is_when_placed_there_whatever_its_sites_held() {
+fn patching_an_image_in_place_overwrites_old_sites_like_placing_it() {
     let bytes = alone().encode().unwrap();
     let view = ImageView::new_checked(&bytes).unwrap();
     for offered in [["store_get", "table", "maybe"].as_slice(), &["store_get", "table"]] {

@@ -33,7 +33,7 @@ fn word(span: &[u8], at: usize) -> u64 {
 
 proptest! {
     #[test]
-    fn each_site_holds_what_it_asks_for_and_every_other_byte_what_travelled(parts in any_parts()) {
+    fn placing_patches_each_site_and_changes_no_other_byte(parts in any_parts()) {
         let bytes = parts.encode().unwrap();
         let placed = place(&bytes, |import| Some(address_of(import.name)));
         prop_assert_eq!(placed.result, Ok(ADDRESS + u64::from(parts.entry)));
@@ -71,7 +71,7 @@ fn addends_are_added_and_may_be_negative() {
 }
 
 #[test]
-fn relative_sites_point_into_the_span_they_name_at_the_address_where_it_runs() {
+fn relative_sites_point_into_the_named_span_at_its_run_address() {
     let placed = place(&parts().encode().unwrap(), |_| Some(0));
     assert_eq!(word(&placed.span1, 16), ADDRESS + SPAN_DISTANCE + 47);
     assert_eq!(word(&placed.span2, 8), ADDRESS + 64);

@@ -85,7 +85,7 @@ fn levels_that_the_machine_does_not_have_are_refused() {
 }
 
 #[test]
-fn alignments_are_1_to_4096_and_of_payloads_8_to_4096_or_the_default() {
+fn code_aligns_from_1_and_payloads_from_8_to_4096() {
     for code in 0..16 {
         for payload in 0..16 {
             let expected = match (code, payload) {
@@ -149,7 +149,7 @@ fn sites_lie_in_their_span_with_all_eight_bytes() {
 }
 
 #[test]
-fn what_a_relative_site_points_at_lies_in_its_span_or_at_its_end() {
+fn a_relative_site_may_point_at_most_one_past_its_span() {
     for (to, place, len) in [
         (65, Place::Span1(65), 64),
         (SPAN2 - 1, Place::Span1(SPAN2 - 1), 64),
@@ -210,7 +210,7 @@ fn names_are_in_their_table_ended_printable_and_not_empty() {
 }
 
 #[test]
-fn each_name_is_in_the_table_once_and_where_its_first_use_puts_it() {
+fn names_out_of_order_nested_unused_or_repeated_are_refused() {
     let bad = |index| Err(ImageError::Name { index });
     let offset = |import: usize| IMPORTS + import * 16 + 4;
     // `store_get`, `table`, `maybe`, `table`: used out of order, from within another, and not at all.
@@ -233,7 +233,7 @@ fn names_have_at_most_4096_bytes() {
 /// The check takes time in proportion to the image, not to its names times its imports: that would be minutes
 /// here.
 #[test]
-fn an_image_whose_imports_all_name_one_endless_symbol_is_refused_at_once() {
+fn many_imports_of_one_endless_name_are_refused_at_once() {
     const COUNT: u32 = 65_535;
     let text = vec![0; COUNT as usize * 8];
     let import = |word| Import { site: Place::Span1(word * 8), name: "n", addend: 0, weak: false };
@@ -279,7 +279,7 @@ fn wanted_libraries_stand_before_the_imports_names() {
 }
 
 #[test]
-fn a_wanted_library_is_named_by_a_soname_and_never_by_a_path() {
+fn a_wanted_library_with_a_path_or_unprintable_name_is_refused() {
     for path in ["/lib/libz.so.1", "./libz.so.1", "../libz.so", "lib/", "/"] {
         assert_eq!(check_wanting(&[path.as_bytes()]), Err(ImageError::Wanted { index: 0 }), "{path}");
         let encoded = ImageParts { wanted: vec![path], ..parts() }.encode();

@@ -122,7 +122,7 @@ fn accepted(listener: &UnixListener, process: &mut HelperProcess) -> UnixStream 
 }
 
 #[test]
-fn a_function_of_bitcode_goes_to_another_machine_and_comes_back_from_there() {
+fn a_bitcode_function_is_sent_to_another_machine_and_returns() {
     if let [_, folder] = &role()[..] {
         return source(Path::new(folder));
     }

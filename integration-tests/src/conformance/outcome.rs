@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_matrix_tells_what_went_well_what_failed_and_what_was_not_tried() {
+    fn the_matrix_shows_passed_failed_and_skipped_checks() {
         let skipped = Verdict::Skipped("no wind".into());
         let mut matrix = Matrix::default();
         matrix.add(outcome("kite", &[Verdict::Ok(3), Verdict::Failed("it crashed".into())]));

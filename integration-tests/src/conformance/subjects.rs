@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_backend_is_a_subject_and_each_name_is_that_of_its_candidate() {
+    fn every_backend_is_a_subject_named_like_its_candidate() {
         let backends: Vec<_> =
             farjump::transports::available().into_iter().map(|backend| backend.name).collect();
         assert_eq!(backends, BACKENDS);

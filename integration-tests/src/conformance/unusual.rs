@@ -44,7 +44,7 @@ fn transports_of_short_frames_pass_the_checks_of_long_ones() {
 }
 
 #[test]
-fn a_transport_of_frames_too_short_for_the_suite_fails_with_both_lengths() {
+fn a_transport_with_too_short_frames_fails_with_both_lengths() {
     for subject in with_frames_of(SMALLEST_MAX_FRAME - 64) {
         let due = "its longest frame is 16320 bytes, and the suite takes transports of at least 16384";
         let limits = channels::CHECKS.into_iter().find(|(name, _)| *name == "limits").unwrap().1;
@@ -85,7 +85,7 @@ impl UnconnectedEndpoint for UnconnectedCareless {
 }
 
 #[test]
-fn the_suite_notices_a_transport_without_bytes_in_its_address_that_connects_to_any() {
+fn the_suite_notices_a_transport_that_connects_to_any_address() {
     let side = || Box::new(Careless(FakeTwoSided::new(1)));
     let subject = Subject::new("careless", ArrivalRules::DELIVERED, move || Pair::new(side(), side()));
     let addresses = channels::CHECKS.into_iter().find(|(name, _)| *name == "addresses").unwrap().1;

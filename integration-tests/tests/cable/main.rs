@@ -78,26 +78,26 @@ fn pull(test: &str, transport: &str, reached: Reached, side: Side) {
 }
 
 #[test]
-fn calls_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+fn calls_end_when_the_targets_cable_is_pulled_and_reconnecting_works() {
     pull(this_test!(), UCX_AM, Reached::Tcp, TARGET);
 }
 
 #[test]
-fn calls_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+fn calls_end_when_the_sources_cable_is_pulled_and_reconnecting_works() {
     pull(this_test!(), UCX_AM, Reached::Tcp, SOURCE);
 }
 
 #[test]
-fn calls_end_by_their_deadlines_where_only_frames_go_by_cable_and_a_new_link_works_when_it_is_back() {
+fn calls_end_by_deadline_when_only_frames_use_the_pulled_cable() {
     pull(this_test!(), UCX_AM, Reached::Unix, TARGET);
 }
 
 #[test]
-fn calls_over_a_stream_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+fn stream_calls_end_when_the_targets_cable_is_pulled_and_reconnecting_works() {
     pull(this_test!(), TCP, Reached::Tcp, TARGET);
 }
 
 #[test]
-fn calls_over_a_stream_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
+fn stream_calls_end_when_the_sources_cable_is_pulled_and_reconnecting_works() {
     pull(this_test!(), TCP, Reached::Tcp, SOURCE);
 }

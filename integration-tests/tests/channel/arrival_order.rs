@@ -11,7 +11,7 @@ fn newest(ways: usize) -> usize {
 }
 
 #[test]
-fn a_skip_that_the_backend_cannot_take_yet_goes_before_the_frame_behind_it() {
+fn a_skip_delayed_by_a_full_backend_precedes_the_next_frame() {
     for (rule, line_whole) in RULES.into_iter().filter(|(rule, _)| *rule != ArrivalRules::STORES) {
         let mut pair = Pair::new(rule, line_whole, 4096);
         pair.left.send(0, &pattern(0, 2_900)).unwrap();
@@ -49,7 +49,7 @@ fn an_older_credit_that_arrives_late_does_not_stay() {
 }
 
 #[test]
-fn bytes_of_a_checked_frame_that_land_late_do_not_spoil_the_next_lap() {
+fn late_bytes_of_a_checked_frame_leave_the_next_lap_intact() {
     let mut pair = Pair::new(ArrivalRules::CHECKED, false, 4096);
     let len = largest(ArrivalRules::CHECKED, 4096);
     // Zeroes into zeroed memory: the frame reads whole as soon as header and trailer have arrived.
@@ -83,7 +83,7 @@ fn bytes_of_a_checked_frame_that_land_late_do_not_spoil_the_next_lap() {
 }
 
 #[test]
-fn a_signal_without_all_of_its_frame_is_partial_and_never_a_frame() {
+fn a_signal_without_its_whole_frame_is_partial_never_a_frame() {
     for (rule, line_whole) in RULES {
         if matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED) {
             // Here the signal cannot come first.

@@ -176,7 +176,7 @@ fn lines_carry_any_payload_that_was_asked_for_or_a_shorter_one() {
 }
 
 #[test]
-fn there_are_lines_only_in_a_mapped_ring_with_room_and_up_to_what_the_peer_takes() {
+fn only_mapped_rings_lend_lines_within_credit_and_peer_limit() {
     assert!(Pair::new(ArrivalRules::FENCED, false, 4096).left.channel.lines(100).is_none());
     assert!(Pair::new(ArrivalRules::CHECKED, false, 4096).left.channel.lines(100).is_none());
     let mut channel = Pair::limited(ArrivalRules::STORES, true, 4096, 1024).left.channel;
@@ -238,7 +238,7 @@ fn one_at_a_time(pair: &mut Pair, count: u32) -> Vec<usize> {
 }
 
 #[test]
-fn frames_that_come_alone_stay_near_the_start_of_a_large_ring_and_apart_from_each_other() {
+fn lone_frames_stay_near_a_large_rings_start_and_apart() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 20);
     let places = one_at_a_time(&mut pair, 1_000);
     let first = places.iter().min().unwrap();
@@ -249,7 +249,7 @@ fn frames_that_come_alone_stay_near_the_start_of_a_large_ring_and_apart_from_eac
 }
 
 #[test]
-fn frames_of_one_length_that_come_alone_start_at_the_same_lines_in_every_round() {
+fn lone_frames_of_one_length_reuse_the_same_lines_each_round() {
     for len in [100, 256, 576, 2_000, 5_000, 9_000] {
         let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 20);
         let places: Vec<_> = (0..200)
@@ -269,7 +269,7 @@ fn frames_of_one_length_that_come_alone_start_at_the_same_lines_in_every_round()
 }
 
 #[test]
-fn frames_that_come_alone_use_a_small_ring_and_one_whose_peer_takes_no_long_frames() {
+fn lone_frames_use_small_rings_and_rings_limited_to_short_frames() {
     one_at_a_time(&mut Pair::new(ArrivalRules::STORES, true, 4096), 500);
     let mut pair = Pair::limited(ArrivalRules::STORES, true, 1 << 16, 128);
     let places = one_at_a_time(&mut pair, 2_000);

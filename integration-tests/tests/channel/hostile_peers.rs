@@ -24,7 +24,7 @@ fn forged(signal: u64, trailer: u64, flags: u8) -> [u8; 64] {
 /// Every line of every payload imitates a frame, with each signal seen so far. Then the ring wraps, and the
 /// next frames start on those lines.
 #[test]
-fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passes() {
+fn payload_that_imitates_frames_with_all_seen_signals_never_passes() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, RING);
         let flags = if rule == ArrivalRules::CHECKED || (rule == ArrivalRules::IN_ORDER && !line_whole) {
@@ -70,7 +70,7 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
 /// The tests above could pass because their forgeries are no frames at all. This one shows that they are frames,
 /// except for the key.
 #[test]
-fn a_forgery_made_with_the_key_passes_so_that_the_key_is_what_keeps_the_others_out() {
+fn a_forged_frame_passes_when_made_with_the_key() {
     for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
         let mut pair = Pair::new(rule, line_whole, RING);
         let mut payload = forged(pair.right.key.header(RING as u64 + 64), 0, 3).to_vec();
@@ -261,7 +261,7 @@ fn a_peer_that_breaks_the_protocol_gets_an_error_that_says_how() {
 }
 
 #[test]
-fn a_frame_changed_after_it_was_checked_keeps_the_lengths_it_was_checked_with() {
+fn a_frame_changed_after_its_check_keeps_its_checked_lengths() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, RING);
     pair.left.send(0, &pattern(0, 200)).unwrap();
     pair.left.send(1, &pattern(1, 10)).unwrap();
@@ -301,7 +301,7 @@ fn no_line_is_written_over_a_kept_frame() {
 
 /// A held frame stays in the mailbox, where its sender can overwrite it.
 #[test]
-fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_over_it() {
+fn a_found_frame_stays_as_first_read_even_if_overwritten() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, RING);
         let payload = pattern(1, 100);
@@ -338,7 +338,7 @@ fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_ove
 }
 
 #[test]
-fn a_taken_frame_is_found_by_no_poll_and_released_in_its_own_channel_alone() {
+fn no_poll_finds_a_taken_frame_and_only_its_channel_releases_it() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, RING);
         let mut other = Pair::new(rule, line_whole, RING);

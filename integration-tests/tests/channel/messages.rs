@@ -176,7 +176,7 @@ fn changed(messages: &mut VecDeque<Message>, change: impl FnOnce(&mut Vec<u8>)) 
 
 proptest! {
     #[test]
-    fn messages_arrive_whole_in_order_and_once_however_often_the_backend_is_full(
+    fn messages_arrive_whole_in_order_and_once_despite_a_full_backend(
         steps in prop::collection::vec((0..4_u8, 0..=LIMIT - 16, 0..3_u32), 1..120),
     ) {
         let (mut left, mut right, line) = pair();

@@ -5,7 +5,7 @@ use farjump_core::transport::ArrivalRules;
 use super::peers::{Pair, RULES};
 
 #[test]
-fn peers_on_one_processor_learn_it_where_memory_is_mapped_and_nowhere_else() {
+fn peers_notice_a_shared_processor_only_in_mapped_memory() {
     for (rule, line_whole) in RULES {
         let Pair { mut left, mut right } = Pair::new(rule, line_whole, 4096);
         let known = |shared| (rule == ArrivalRules::STORES).then_some(shared);

@@ -13,7 +13,7 @@ use super::peers::{Pair, RULES, pattern, plan};
 const SOUNDLY: Armed = Armed::Sleep;
 
 #[test]
-fn a_sleeper_is_rung_once_by_the_first_frame_and_not_while_awake() {
+fn a_sleeper_is_woken_once_and_never_while_awake() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         for round in 0..3 {
@@ -73,7 +73,7 @@ fn frames_of_a_group_ring_a_sleeper_once_at_the_end() {
 }
 
 #[test]
-fn a_group_rings_nobody_who_has_taken_its_frames_and_later_frames_ring_again() {
+fn a_group_wakes_for_untaken_frames_and_later_frames_wake_again() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
@@ -158,7 +158,7 @@ fn a_sleeper_that_passes_a_skip_does_not_sleep_on() {
 }
 
 #[test]
-fn a_sleeper_is_not_rung_for_nothing_so_that_the_next_frame_still_rings() {
+fn a_sleeper_is_woken_by_the_next_frame_and_not_before() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         pair.left.send(0, &[]).unwrap();
@@ -176,7 +176,7 @@ fn a_sleeper_is_not_rung_for_nothing_so_that_the_next_frame_still_rings() {
 }
 
 #[test]
-fn a_sleeper_that_missed_a_frame_under_way_is_rung_at_the_next_look() {
+fn sender_progress_wakes_a_sleeper_that_missed_a_frame_in_flight() {
     for (rule, line_whole) in RULES.into_iter().filter(|(rule, _)| *rule != ArrivalRules::STORES) {
         let mut pair = Pair::new(rule, line_whole, 4096);
         pair.left.send(0, &[]).unwrap();
@@ -253,7 +253,7 @@ fn a_side_that_found_no_room_naps_until_there_is() {
 }
 
 #[test]
-fn a_skip_passed_on_the_way_to_sleep_gives_its_room_back_before() {
+fn falling_asleep_first_returns_the_credit_of_a_passed_skip() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     pair.left.send(0, &[]).unwrap();
     assert!(pair.right.take().is_some());
@@ -270,7 +270,7 @@ fn a_skip_passed_on_the_way_to_sleep_gives_its_room_back_before() {
 }
 
 #[test]
-fn a_call_for_attention_is_heard_once_awake_or_on_the_way_to_sleep() {
+fn a_notice_is_seen_once_awake_or_when_falling_asleep() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         assert!(!pair.right.channel.progress(true).unwrap());
@@ -290,7 +290,7 @@ fn a_call_for_attention_is_heard_once_awake_or_on_the_way_to_sleep() {
 }
 
 #[test]
-fn a_call_for_attention_that_the_backend_could_not_take_comes_later_and_rings_then() {
+fn a_notice_delayed_by_a_full_backend_wakes_on_arrival() {
     let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
     assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
     pair.right.wire.lock().unwrap().deliver_all();

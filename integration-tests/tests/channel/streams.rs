@@ -277,7 +277,7 @@ fn a_full_ring_says_so_and_goes_on_when_credit_has_come() {
 }
 
 #[test]
-fn a_frame_of_exactly_the_ring_fits_wherever_the_ring_stands_and_a_longer_one_never() {
+fn a_frame_of_ring_length_always_fits_and_a_longer_never() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         let largest = largest(rule, 4096);

@@ -110,7 +110,7 @@ fn a_stamped_frame_needs_room_as_any_other_does() {
 }
 
 #[test]
-fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check() {
+fn a_frame_with_a_known_header_is_predicted_and_no_other() {
     for (rule, line_whole) in [(ArrivalRules::STORES, true), (ArrivalRules::FENCED, false)] {
         let mut pair = Pair::new(rule, line_whole, RING);
         let image = [1; 40];

@@ -77,7 +77,7 @@ fn without_faults_everything_passes_as_it_is() {
 }
 
 #[test]
-fn a_naive_reader_sees_the_signal_before_the_body_when_it_is_overtaken() {
+fn a_naive_reader_sees_an_overtaking_signal_before_the_body() {
     let body = pattern(248, 1);
     let mut faulty = faulty(Rule::Fenced, 1, always(Fault::Overtake));
     faulty.put_frame(0, &body);
@@ -211,7 +211,7 @@ fn a_killed_link_fails_every_later_operation() {
 }
 
 #[test]
-fn a_ring_waits_for_the_puts_before_it_but_not_for_those_that_never_come() {
+fn a_doorbell_waits_for_earlier_puts_but_not_for_lost_ones() {
     for (hold, waits) in [(Hold::Turns(TURNS), TURNS), (Hold::Forever, 0)] {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = lines.clone();

@@ -97,7 +97,7 @@ impl Sleeper {
 }
 
 #[test]
-fn each_call_wakes_a_target_that_sleeps_again_and_a_group_of_them_wakes_it_once() {
+fn each_call_wakes_a_sleeping_target_and_a_group_once() {
     let mut sleeper = Sleeper::new();
     let before = sleeper.wakes();
     let mut calls = Vec::new();
@@ -137,7 +137,7 @@ fn each_call_wakes_a_target_that_sleeps_again_and_a_group_of_them_wakes_it_once(
 type Look = fn(&Sleeper, u32);
 
 #[test]
-fn whatever_looks_for_an_outcome_wakes_the_target_for_a_group_that_was_not_finished() {
+fn any_look_for_outcomes_wakes_the_target_for_unfinished_groups() {
     let looks: [(&str, Look); 5] = [
         ("poll", |sleeper, call| {
             let mut call = sleeper.pending(call);
@@ -166,7 +166,7 @@ fn whatever_looks_for_an_outcome_wakes_the_target_for_a_group_that_was_not_finis
 }
 
 #[test]
-fn a_group_that_finds_no_credit_or_fails_wakes_the_target_at_once() {
+fn a_group_without_credit_or_failing_wakes_the_target_at_once() {
     let mut sleeper = Sleeper::new();
     let before = sleeper.wakes();
     let mut group = sleeper.link.group();
@@ -200,7 +200,7 @@ fn a_group_that_finds_no_credit_or_fails_wakes_the_target_at_once() {
 }
 
 #[test]
-fn a_wait_for_credit_in_a_group_wakes_the_target_and_all_calls_run() {
+fn every_call_of_a_group_larger_than_the_mailbox_runs() {
     let Sleeper { mut target, link, echo, _folder, _watchdog, .. } = Sleeper::new();
     target.disarm();
     let thread = target.spawn().unwrap();

@@ -9,7 +9,7 @@ use super::{PATIENCE, alongside, echo};
 const LINKS: usize = 40;
 
 #[test]
-fn links_that_bring_nothing_are_not_polled_and_one_that_does_is_noticed() {
+fn idle_links_are_rarely_polled_and_new_frames_noticed_soon() {
     let folder = farjump_fixtures::folder();
     let echo = echo(folder.path());
     let address = format!("unix:{}", folder.path().join("socket").display());

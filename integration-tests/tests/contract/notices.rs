@@ -13,7 +13,7 @@ const NEVER: Duration = Duration::from_secs(100_000);
 const NAME: &str = "fake-one-sided";
 
 #[test]
-fn a_target_reads_its_control_connection_at_a_notice_that_a_backend_moves() {
+fn a_notice_moved_by_a_backend_makes_targets_read_control_messages() {
     let folder = farjump_fixtures::folder();
     let echo = &echo(folder.path());
     for rule in [Rule::InOrder, Rule::Fenced, Rule::WriteImm, Rule::Checked] {

@@ -21,7 +21,7 @@ fn arrived(link: &Direction, len: usize) -> Vec<bool> {
 }
 
 #[test]
-fn fenced_pieces_come_in_any_order_before_the_fence_and_none_crosses_it() {
+fn put_pieces_arrive_in_any_order_but_never_across_a_fence() {
     let (mut disorder, mut split) = (0, 0);
     for seed in 0..SEEDS {
         let (sender, mut link) = fake(Rule::Fenced, seed);
@@ -73,7 +73,7 @@ fn in_order_bytes_ascend_and_puts_follow_each_other() {
 }
 
 #[test]
-fn write_imm_counts_a_put_when_it_and_all_before_it_are_whole() {
+fn write_imm_counts_a_put_once_all_up_to_it_are_whole() {
     let mut later_first = 0;
     for seed in 0..SEEDS {
         let (sender, mut link) = fake(Rule::WriteImm, seed);
@@ -280,7 +280,7 @@ fn addresses_that_lead_nowhere_are_refused() {
 }
 
 #[test]
-fn the_end_of_the_peer_goes_unnoticed_and_what_is_in_flight_at_the_end_is_lost() {
+fn puts_to_a_dropped_peer_succeed_and_pending_ones_are_lost() {
     let (sender, link) = fake(Rule::Fenced, 3);
     let Direction { mut remote, local, _senders_local, _receivers_remote } = link;
     drop((local, _receivers_remote));

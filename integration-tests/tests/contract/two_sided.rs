@@ -6,7 +6,7 @@ use farjump_integration_tests::fakes::{FakeTwoSided, Violation};
 use super::{commit, pattern, receive, request, send, try_send, two_sided};
 
 #[test]
-fn messages_come_whole_in_order_and_aligned_to_a_line_and_no_better() {
+fn messages_arrive_whole_in_order_and_aligned_to_exactly_one_line() {
     for seed in 1..4 {
         let mut fake = FakeTwoSided::new(seed).with_queue(200);
         let (mut left, mut right) = two_sided(&mut fake, &mut FakeTwoSided::new(seed + 9));
@@ -82,7 +82,7 @@ fn room_holds_no_zeros_and_a_message_released_is_gone() {
 }
 
 #[test]
-fn the_end_of_the_peer_fails_sending_at_once_and_receiving_after_the_last_message() {
+fn a_dead_peer_fails_sends_at_once_and_receives_once_drained() {
     for seed in 0..50 {
         let (mut ours, mut theirs) = (FakeTwoSided::new(seed), FakeTwoSided::new(seed));
         let (mut left, mut right) = two_sided(&mut ours, &mut theirs);
@@ -101,7 +101,7 @@ fn the_end_of_the_peer_fails_sending_at_once_and_receiving_after_the_last_messag
 }
 
 #[test]
-fn messages_that_the_peer_can_no_longer_take_are_reported_with_their_number() {
+fn messages_that_a_gone_peer_cannot_take_are_reported_by_number() {
     // Finds a seed with which the commit leaves the message on its way.
     let reported = (0..50).any(|seed| {
         let mut fake = FakeTwoSided::new(seed);

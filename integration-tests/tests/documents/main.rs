@@ -12,7 +12,7 @@ mod transports;
 use std::path::Path;
 
 #[test]
-fn the_first_command_of_the_readme_starts_farjump_wherever_it_is_run_in_the_workspace() {
+fn only_the_cli_package_names_a_default_program() {
     // `cargo run` takes the only package of the workspace that names a default program, and none if two name one.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut those = Vec::new();

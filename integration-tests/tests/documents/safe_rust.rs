@@ -44,7 +44,7 @@ fn name(text: &str) -> &str {
 }
 
 #[test]
-fn each_public_trait_is_judged_and_said_to_be_unsafe_where_it_is() {
+fn the_handshake_page_lists_each_public_trait_as_safe_or_unsafe() {
     let page = fs::read_to_string(root().join("docs/design/handshake.md")).unwrap();
     let mut missing = Vec::new();
     let mut found = 0;

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_there_and_does_not_start_is_refused_in_its_own_words() {
+    fn a_tool_that_does_not_start_is_refused_with_its_message() {
         let names =
             ["clang", "g++", "gfortran", "ld.lld", "python3", "pkg-config", "git", "gdb", "rustc", "cc"];
         let fakes = Fakes::new().broken(&names);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_tells_its_version_and_fails_at_its_task_is_refused() {
+    fn a_tool_with_a_version_that_fails_its_task_is_refused() {
         let liar = "case $1 in --version) echo liar 1.0; exit;; esac\n\
             echo 'In file included from one.c:1:' >&2\necho \"one.c:1:10: fatal error: 'x.h' file not found\" >&2\nexit 1";
         let mute = "[ \"$1\" = --version ] && exit\nexit 3";

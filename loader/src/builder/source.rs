@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_malformed_or_leads_out_of_its_folder_is_refused() {
+    fn a_malformed_source_or_one_outside_its_folder_is_refused() {
         let good = r#"{"version":1,"inputs":["a/b.c"],"cflags":[],"files":[{"path":"a/b.c","text":""}]}"#;
         assert_eq!(Source::decode(good.as_bytes()).unwrap().names(), ["a/b.c"]);
         for (from, to, part) in [

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_many_values_takes_an_array_of_them_and_no_other_alignment() {
+    fn a_function_of_many_values_takes_only_arrays_of_their_alignment() {
         let many = Shape::Many { size: 8, align: 8 };
         assert!(many.takes(many) && many.takes(Shape::One { size: 24, align: 8 }));
         assert!(

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_before_all_else_wins_the_latest_first_but_over_no_service() {
+    fn the_latest_interposition_wins_over_exports_but_not_over_services() {
         static OTHER: u64 = 8;
         let other = (&raw const OTHER).cast::<c_void>();
         let mut resolver = Resolver::default();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_was_used_and_not_called_and_what_was_timed_is_not_called_before_it_is_counted() {
+    fn neither_touching_nor_timing_code_counts_as_a_call() {
         let usage = Usage::new();
         usage.touch(7);
         assert_eq!((usage.calls(), usage.last()), (0, 7));

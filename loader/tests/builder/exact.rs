@@ -182,7 +182,7 @@ fn other_machines_have_exact_images_too() {
 }
 
 #[test]
-fn a_library_that_carries_its_source_gives_the_same_image_without_being_built_again() {
+fn the_carried_source_of_a_library_builds_the_same_image() {
     let folder = Fixture::new();
     let own = detected();
     let cpus = [(*own).clone(), Cpu::of_level(Machine::AARCH64, Level::BASELINE)];

@@ -62,7 +62,7 @@ fn what_is_no_ifunc_library_is_refused_with_the_reason() {
 }
 
 #[test]
-fn damage_anywhere_in_a_library_is_an_error_or_unseen_but_never_a_panic() {
+fn inspecting_a_damaged_library_never_panics_and_a_truncated_one_fails() {
     let fixture = Fixture::new();
     let built = build(&fixture.options("hello", &[sample("c/hello.c")])).unwrap();
     let whole = fs::read(&built.library).unwrap();

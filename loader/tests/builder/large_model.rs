@@ -40,7 +40,7 @@ fn with_linkers(fixture: &Fixture, inputs: &[std::path::PathBuf], flags: &[&str]
 }
 
 #[test]
-fn an_address_of_the_image_itself_lies_at_any_byte_of_an_instruction() {
+fn the_images_own_address_works_at_any_byte_of_an_instruction() {
     if !all_work(&["gcc"]) {
         return;
     }
@@ -67,7 +67,7 @@ fn an_address_of_the_image_itself_lies_at_any_byte_of_an_instruction() {
 }
 
 #[test]
-fn an_address_of_an_import_in_an_instruction_is_refused_wherever_it_lies() {
+fn an_import_address_in_an_instruction_is_refused_wherever_it_lies() {
     if !all_work(&["gcc"]) {
         return;
     }
@@ -103,7 +103,7 @@ extern "C" fn of_target(number: u64) -> u64 {
 }
 
 #[test]
-fn c_for_the_large_model_runs_and_its_imports_need_position_independent_code() {
+fn c_for_the_large_model_runs_and_its_imports_need_pic() {
     for compiler in ["gcc", "clang"] {
         if !works(compiler) {
             continue;
@@ -135,7 +135,7 @@ fn c_for_the_large_model_runs_and_its_imports_need_position_independent_code() {
 }
 
 #[test]
-fn a_packed_structure_may_hold_pointers_to_parts_of_the_image_and_to_no_import() {
+fn a_packed_structure_points_into_the_image_but_at_no_import() {
     let source = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(t)\nextern int elsewhere; static int own = 7;\n\
          __attribute__((used)) static struct __attribute__((packed)) { char c; int *to; } odd = { 1, &WHERE };\n\
          FARJUMP_IFUNC void t_main(void *payload, size_t size, void *args)\n\

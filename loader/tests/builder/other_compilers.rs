@@ -338,7 +338,7 @@ fn constructors(library: &Path) -> u64 {
 }
 
 #[test]
-fn a_flag_that_changes_the_link_of_a_driver_adds_nothing_to_a_library_or_is_refused_by_name() {
+fn a_drivers_link_flag_adds_nothing_or_is_refused_by_name() {
     for compiler in ["gcc", "clang"].into_iter().filter(|compiler| works(compiler)) {
         let built = |flags: &[&str]| {
             let fixture = Fixture::new();

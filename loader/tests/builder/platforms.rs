@@ -82,7 +82,7 @@ fn check(report: &BuildReport, path: &Path, targets: &[&str]) {
 }
 
 #[test]
-fn one_library_carries_an_image_for_each_machine_and_level_whichever_compiler_makes_them() {
+fn each_compilers_library_has_an_image_for_each_machine_and_level() {
     let fixture = Fixture::new();
     for (number, compilers) in compilers().iter().enumerate() {
         for (sample_name, file) in
@@ -368,7 +368,7 @@ fn refusals_name_the_target_that_they_are_for() {
 
 /// Users copy the file, so images for three machines, and for one more level, must cost little.
 #[test]
-fn images_for_three_machines_and_two_levels_make_a_library_less_than_8_kib_longer() {
+fn four_more_images_make_a_library_less_than_8_kib_longer() {
     let fixture = Fixture::new();
     for (number, compilers) in compilers().iter().enumerate() {
         let base = Options { name: Some("sum".into()), ..compilers.clone() };

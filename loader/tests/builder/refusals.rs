@@ -134,7 +134,7 @@ fn bounds_of_sections_are_refused_by_each_linker_in_one_sentence() {
 }
 
 #[test]
-fn objects_that_ask_for_an_executable_stack_are_refused_by_name_and_so_are_libraries_that_do() {
+fn objects_and_libraries_with_executable_stacks_are_refused_by_name() {
     // As gcc does for a nested function whose address is taken.
     let asks = "__asm__(\".section .note.GNU-stack,\\\"x\\\",@progbits\\n.previous\");";
     refused_by_all(&source(asks, ""), &["t.c asks for an executable stack", "nested function"]);

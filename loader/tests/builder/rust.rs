@@ -37,7 +37,7 @@ unsafe extern "C" fn store_get(store: *const u64, key: u64) -> u64 {
 }
 
 #[test]
-fn an_author_needs_no_unsafe_code_in_a_file_or_in_a_crate_that_only_depends_on_farjump_ifunc() {
+fn an_author_needs_no_unsafe_code_in_a_file_or_crate() {
     let fixture = Fixture::new();
     let source = format!("#![no_std]\n#![forbid(unsafe_code)]\n#![deny(warnings)]\n{STORE}");
     let file = fixture.write("sum.rs", &source);
@@ -122,7 +122,7 @@ fn refused(cases: &[(&str, &str, usize)]) {
 }
 
 #[test]
-fn what_the_attributes_do_not_take_is_refused_at_its_place_with_what_they_do() {
+fn invalid_attributes_are_refused_at_their_place_with_the_accepted_form() {
     refused(&[
         ("#[ifunc] fn t(a: &[u8], b: *mut u8, c: u8) {}", "at most two parameters", 37),
         ("#[ifunc] fn t<T>(a: &[T]) {}", "no type or lifetime parameters", 14),
@@ -143,7 +143,7 @@ fn what_the_attributes_do_not_take_is_refused_at_its_place_with_what_they_do() {
 }
 
 #[test]
-fn types_that_are_no_payload_no_reply_and_no_plain_data_are_refused_with_those_that_are() {
+fn types_that_are_no_payload_reply_or_plain_data_are_refused() {
     // One at a time: some errors stop the compiler before it finds others.
     for case in [
         ("#[ifunc] fn t(_a: u64) {}", "`u64` is no type of a payload", 19),
@@ -168,7 +168,7 @@ fn types_that_are_no_payload_no_reply_and_no_plain_data_are_refused_with_those_t
 }
 
 #[test]
-fn two_ifuncs_in_a_file_and_a_file_with_std_are_refused_with_the_reason() {
+fn a_file_with_two_ifuncs_or_with_std_is_refused() {
     let fixture = Fixture::new();
     let refusal =
         |source: &str| fixture.refusal(build(&fixture.options("t", &[fixture.write("t.rs", source)])));

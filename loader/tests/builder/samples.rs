@@ -178,7 +178,7 @@ fn crc32_is_that_of_ieee_802_3() {
 }
 
 #[test]
-fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload() {
+fn each_sample_that_sends_its_arguments_copies_them_into_the_payload() {
     let files = ["counter", "hello", "histogram", "grep", "crc32", "sum", "indirect_put"];
     let files = files.map(|name| format!("c/{name}.c"));
     let rust = ["counter", "histogram", "crc32", "sum"].map(|name| format!("rust/{name}.rs"));
@@ -261,7 +261,7 @@ fn picky(payload: &farjump_ifunc::Payload) {
 }
 
 #[test]
-fn a_crate_is_built_by_cargo_with_payload_routines_and_alignment_of_its_own() {
+fn cargo_builds_a_crate_with_its_own_payload_routines_and_alignment() {
     let fixture = Fixture::new();
     let author = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/rust");
     let manifest = format!(

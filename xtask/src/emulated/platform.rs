@@ -161,7 +161,7 @@ const OS: &[&str] = &["--lib", "--test", "descriptors"];
 /// Tests of the loader that the emulator does not let run on any platform.
 const LOADER_SKIPPED: Skipped = &[
     ("placing_and_running_waits_for_no_page", NO_FAULTS),
-    ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
+    ("a_forked_child_copies_code_and_statics_and_places_nothing", NO_MAPS),
     ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
     ("the_limit_that_is_advised_is_above_the_one_that_is_there", NO_LIMITS),
     ("ptrace_writes_traps_where_debuggers", NO_TRACING),

@@ -98,22 +98,22 @@ pub(crate) fn are_kept(way: Way, transport: Transport) {
 }
 
 #[test]
-fn over_puts_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
+fn over_puts_each_wav_sample_is_stored_unchanged() {
     are_kept(Way::Shared, Transport::PUT);
 }
 
 #[test]
-fn over_messages_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
+fn over_messages_each_wav_sample_is_stored_unchanged() {
     are_kept(Way::Shared, Transport::AM);
 }
 
 #[test]
-fn over_shared_memory_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
+fn over_shared_memory_each_wav_sample_is_stored_unchanged() {
     are_kept(Way::Shared, Transport::SHM);
 }
 
 #[test]
-fn between_machines_a_source_with_the_key_is_let_in_and_none_without() {
+fn a_source_over_tcp_connects_only_with_the_key() {
     if !Transport::TCP.is_open() {
         return;
     }

@@ -31,7 +31,7 @@ pub(crate) fn typed() -> Vec<Typed> {
 }
 
 #[test]
-fn the_page_shows_what_the_codec_does_at_the_target_as_it_is() {
+fn the_c_page_quotes_the_codecs_target_code_verbatim() {
     let page = fs::read_to_string(package().join("../docs/start/c.md")).unwrap();
     let codec = fs::read_to_string(package().join("examples/recordings/codec.c")).unwrap();
     let (_, shown) = codec.split_once("static void insert(").expect("the codec inserts");

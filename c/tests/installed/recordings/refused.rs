@@ -166,7 +166,7 @@ fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_file_that_is_no_wav_file_of_pcm_is_refused_with_what_is_wrong_in_it() {
+fn a_file_other_than_pcm_wav_is_refused_with_the_cause() {
     let Some(fixture) = Fixture::new(Way::Shared) else { return };
     let sound = Sound::new(2, 16, vec![7; 400]);
     let (format, samples, plain) = (sound.format(), sound.samples(), sound.plain());

@@ -16,7 +16,7 @@ fn the_programs_run_clean_under_sanitizers() {
 }
 
 #[test]
-fn no_payload_makes_the_codec_touch_a_byte_that_is_not_its_own() {
+fn no_payload_makes_the_codec_touch_foreign_memory() {
     let Some(fixture) = Fixture::new(Way::Sanitized) else { return };
     let program = fixture.path("damage");
     let mut cc = Command::new("cc");

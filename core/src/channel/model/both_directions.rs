@@ -51,7 +51,7 @@ const LINES: &[(Way, usize)] = &[(Way::Line, 1), (Way::Line, 5)];
 /// The ring is full after each frame, so both peers wait for each other. No doorbell reports credit to the
 /// sender: `starved` does.
 #[test]
-fn loom_a_sender_without_room_and_a_receiver_without_frames_never_wait_for_ever() {
+fn loom_a_sender_without_credit_and_a_waiting_receiver_never_deadlock() {
     check(Some(3), None, || stream(ONE_LINE, LINES, Mistake::None, Mistake::None));
 }
 
@@ -63,7 +63,7 @@ fn loom_calls_and_answers_find_each_other_with_fences_and_with_barriers() {
 
 /// A ring of four lines: a frame of one line, then two of two. The second of those needs a skip first.
 #[test]
-fn loom_frames_of_lines_and_a_skip_arrive_whole_and_wake_who_sleeps() {
+fn loom_multi_line_frames_and_a_skip_arrive_and_wake_sleepers() {
     const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 2), (Way::Lines, 6), (Way::Reserve, 8)];
     check(Some(2), None, || {
         let setting = Setting { rings: [1, 4], longest: 2, order: Order::Fences };
@@ -74,7 +74,7 @@ fn loom_frames_of_lines_and_a_skip_arrive_whole_and_wake_who_sleeps() {
 /// The ring holds a skip and the frame behind it. A sleeper that passes the skip has used up its wake-up, and
 /// must not sleep on.
 #[test]
-fn loom_a_sleeper_that_was_rung_for_a_skip_does_not_miss_the_frame_behind_it() {
+fn loom_a_sleeper_woken_for_a_skip_sees_the_next_frame() {
     const FRAMES: &[(Way, usize)] = &[(Way::Reserve, 0), (Way::Reserve, 6)];
     check(Some(3), None, || {
         let setting = Setting { rings: [1, 2], longest: 2, order: Order::Fences };

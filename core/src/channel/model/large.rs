@@ -114,7 +114,7 @@ const FULL: &[Sent] = &[(true, 6), (true, 7), (true, 8)];
 const SKIPPED: &[Sent] = &[(true, 9), (true, 16)];
 
 #[test]
-fn loom_a_switch_is_never_without_its_frame_and_all_are_taken_in_order() {
+fn loom_a_switch_always_has_its_frame_and_order_is_kept() {
     check(Some(3), None, || switched([4, 2], MIXED, First::Frame));
 }
 

@@ -24,7 +24,7 @@ fn handshake(order: Order, frames: u32) {
 }
 
 #[test]
-fn loom_a_sender_without_a_fence_never_misses_a_sleeper_that_calls_a_barrier() {
+fn loom_a_fenceless_sender_never_misses_a_sleeper_with_a_barrier() {
     check(Some(3), None, || handshake(Order::Membarrier, 2));
 }
 

@@ -64,7 +64,7 @@ fn calls(order: Order, frame: bool, receiver: Mistake) {
 }
 
 #[test]
-fn loom_who_is_called_for_attention_looks_and_finds_what_was_put_there() {
+fn loom_a_notified_peer_finds_every_control_message() {
     check(Some(3), None, || calls(Order::Fences, false, Mistake::None));
 }
 

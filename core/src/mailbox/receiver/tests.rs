@@ -64,7 +64,7 @@ fn inbound(ring: &EndlessSkips) -> Inbound<&EndlessSkips> {
 }
 
 #[test]
-fn skips_without_end_hold_the_receiver_for_no_more_than_two_of_them() {
+fn a_poll_passes_at_most_two_of_endless_skips() {
     let ring = EndlessSkips::default();
     let mut inbound = inbound(&ring);
     for poll in 1..100 {
@@ -181,7 +181,7 @@ impl Memory for &ReadEarly {
 }
 
 #[test]
-fn a_header_is_read_again_once_its_signal_is_ordered_with_the_device_that_wrote_it() {
+fn a_header_is_read_again_where_acquire_leaves_device_writes_unordered() {
     let header = Header {
         frame_len: 64,
         payload_len: 8,
@@ -219,7 +219,7 @@ fn trailed(ring: Ring) -> Inbound<Ring> {
 }
 
 #[test]
-fn a_line_that_ends_with_its_trailer_is_found_as_the_general_poll_finds_it() {
+fn poll_trailed_finds_a_line_as_the_general_poll_does() {
     for payload_len in 0..=INLINE_PAYLOAD - TRAILER_LEN {
         let mut page = Page([0; RING / 8]);
         let mut inbound = trailed(send_trailed(&mut page, payload_len));
@@ -235,7 +235,7 @@ fn a_line_that_ends_with_its_trailer_is_found_as_the_general_poll_finds_it() {
 }
 
 #[test]
-fn a_line_without_its_trailer_or_with_another_header_is_left_to_the_general_poll() {
+fn poll_trailed_leaves_any_other_line_to_the_general_poll() {
     const LENGTHS_WORD: usize = LENGTHS / 8;
     const REST_WORD: usize = REST / 8;
     let trailer = u64::from(Flags::TRAILER.bits()) << 8;

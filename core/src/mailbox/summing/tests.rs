@@ -85,7 +85,7 @@ impl Counted {
 const BESIDE: usize = 16;
 
 #[test]
-fn a_frame_that_is_whole_and_short_is_taken_by_the_first_look() {
+fn the_first_look_takes_a_short_whole_frame() {
     for len in [2 * LINE, 4096, AT_ONCE] {
         let ring = Counted::beginning(len);
         ring.finish(len);
@@ -101,7 +101,7 @@ fn a_frame_that_is_whole_and_short_is_taken_by_the_first_look() {
 }
 
 #[test]
-fn a_long_frame_that_is_whole_is_taken_after_as_many_looks_as_it_has_parts() {
+fn a_long_whole_frame_takes_one_look_per_part() {
     const LEN: usize = 100 * AT_ONCE;
     let ring = Counted::beginning(LEN);
     ring.finish(LEN);
@@ -118,7 +118,7 @@ fn a_long_frame_that_is_whole_is_taken_after_as_many_looks_as_it_has_parts() {
 }
 
 #[test]
-fn a_long_frame_with_a_wrong_checksum_costs_a_look_a_bounded_number_of_words() {
+fn looks_at_a_long_frame_with_wrong_checksum_read_bounded_words() {
     const LEN: usize = 80 << 20;
     const LOOKS: usize = 200_000;
     let ring = Counted::beginning(LEN);
@@ -167,7 +167,7 @@ fn a_torn_frame_is_taken_once_its_rest_has_come() {
 }
 
 #[test]
-fn a_receiver_that_naps_looks_at_a_torn_frame_after_each_nap_or_a_few() {
+fn a_napping_receiver_sums_a_torn_frame_again_after_few_naps() {
     const LEN: usize = 1 << 20;
     let ring = Counted::beginning(LEN);
     let mut inbound = ring.inbound();

@@ -151,7 +151,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(50_000))]
 
         #[test]
-        fn the_quick_way_takes_what_the_long_way_takes_and_says_the_same_of_it(
+        fn the_quick_check_of_messages_agrees_with_the_full_check(
             (len, limit) in (0_usize..9000, 0_usize..9000),
             kind in 0_u8..12,
             flags in prop_oneof![6 => prop::sample::select(vec![0x03_u8, 0x16, 0x06, 0x1c, 0x53]), 2 => any::<u8>()],

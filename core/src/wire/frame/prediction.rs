@@ -123,7 +123,7 @@ mod tests {
 
         /// A frame that matches would pass the check, with the same parts.
         #[test]
-        fn what_is_like_a_checked_frame_is_what_the_check_would_say_it_is(
+        fn a_predicted_frame_passes_the_check_with_equal_parts(
             kind in prop::sample::select(alloc::vec![Kind::CallCode, Kind::CallLocal]),
             (name_len, image_len, payload_len) in (0_u16..60, 1_u32..200, 0_u32..200),
             family_len in prop::sample::select(alloc::vec![0, 16]),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_whose_parts_depend_on_their_place_or_that_have_trailers_have_no_prediction() {
+    fn frames_with_trailers_or_place_dependent_parts_have_no_prediction() {
         let header = |flags: u8| Header {
             frame_len: 8192,
             payload_len: 8,

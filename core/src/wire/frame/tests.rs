@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50_000))]
 
     #[test]
-    fn the_quick_way_takes_what_the_long_way_takes_and_says_the_same_of_it(
+    fn the_quick_check_of_mailbox_frames_agrees_with_the_full_check(
         (frame_len, payload_len, limit) in (length(), length(), length()),
         left in length().prop_map(|left| left & !63).prop_filter("a frame starts on a line of the ring", |left| *left != 0),
         kind in 0_u8..10,

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x86_64_has_the_levels_of_the_psabi_and_other_machines_the_baseline() {
+    fn x86_64_has_the_psabi_levels_and_other_machines_the_baseline() {
         let numbers = |machine| Level::all(machine).map(Level::number).collect::<Vec<_>>();
         assert_eq!(numbers(Machine::X86_64), [0, 2, 3, 4]);
         for machine in [Machine::AARCH64, Machine::RISCV, Machine(1)] {

@@ -111,7 +111,7 @@ fn under_checked_nothing_torn_ever_surfaces_over_reordered_writes() {
 }
 
 #[test]
-fn a_frame_whose_trailer_is_held_back_is_seen_in_part_until_it_comes() {
+fn a_frame_with_a_late_trailer_is_partial_until_it_arrives() {
     for rule in [Rule::InOrder, Rule::Checked] {
         let faults = with(Fault::HoldLastWord, PerMille::ALWAYS, Hold::Turns(40));
         let inner = move || Box::new(FakeOneSided::new(rule, 5)) as Box<dyn Transport>;
@@ -143,7 +143,7 @@ fn a_trailer_that_never_comes_is_seen_as_a_part_for_ever() {
 }
 
 #[test]
-fn a_link_that_breaks_is_an_error_for_every_operation_and_what_had_come_was_right() {
+fn a_broken_link_fails_every_operation_and_keeps_earlier_frames_right() {
     for seed in 0..50 {
         let faults = with(Fault::Kill, PerMille(100), Hold::Forever);
         let (mut ends, handle) = spoilt(shm, ArrivalRules::FENCED, seed, faults);

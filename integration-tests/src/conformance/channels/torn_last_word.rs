@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_the_last_word_sees_torn_writes_where_order_is_not_promised_and_nowhere_else() {
+    fn polling_the_last_word_sees_torn_writes_only_without_promised_order() {
         let disorderly = seen(Rule::Fenced, ArrivalRules::FENCED);
         assert!(disorderly.torn > 0, "{disorderly:?}");
         assert!(disorderly.first.is_some());

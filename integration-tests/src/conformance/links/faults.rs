@@ -58,7 +58,7 @@ fn shm() -> Box<dyn Transport> {
 }
 
 #[test]
-fn a_source_whose_frame_never_ends_loses_its_link_and_others_are_served_meanwhile() {
+fn an_unfinished_frame_ends_its_link_while_others_are_served() {
     let place = Place::new();
     let target = place.target(Some(Box::new(FakeOneSided::new(Rule::InOrder, 1))));
     let faults = Faults { hold_last_word: PerMille::ALWAYS, hold: Hold::Forever, spare: 20, ..Faults::NONE };
