@@ -94,7 +94,7 @@ const ALIKE_ANYWHERE: [&str; 22] = [
     "--skip",
     "demo::a_file_larger_than_the_memory",
     "--skip",
-    "signals::a_signal_at_any_system_call",
+    "signals::a_signal_at_any_startup_call",
 ];
 
 const PLACES: [Place; 4] = [
