@@ -67,7 +67,7 @@ fn an_operation_that_does_more_fails_the_guard_and_is_named() -> Result<(), Box<
 }
 
 #[test]
-fn a_transport_that_does_not_exist_is_told() -> Result<(), Box<dyn Error>> {
+fn the_guard_refuses_an_unknown_transport_and_lists_known_ones() -> Result<(), Box<dyn Error>> {
     let mut command = Command::new(PROGRAM);
     let output = command.args(["--transports", "pigeon"]).output()?;
     let said = text(&output.stderr);

@@ -10,11 +10,11 @@
  *
  * Objects stay at their owner, and other processes read them by handles. The owner opens a store
  * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
- * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes); a process that has it connects to the
+ * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes). A process that has it connects to the
  * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
  * the same machine. Or it runs a function at the object (farjump_client_call), at many (farjump_client_map), or
- * where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to subscribers
- * (farjump_client_publisher, farjump_client_subscribe).
+ * at the place where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to
+ * subscribers (farjump_client_publisher, farjump_client_subscribe).
  *
  * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET or FARJUMP_STREAM_END where they say so, or an
  * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return
@@ -24,18 +24,18 @@
  * Ownership. A function writes the object that it makes to the variable that its last argument points to; the
  * variable is NULL after a failure. The caller ends the object by the function that its text names. That
  * function takes the address of the variable and sets it to NULL: ending it twice is harmless, and using it
- * afterwards is FARJUMP_ERROR_ARGUMENT. Another copy of the pointer is a dangling pointer after the end. Objects
- * may be ended in any order: each keeps the parts of the others that it needs. Arguments (texts, bytes, keys)
+ * afterwards is FARJUMP_ERROR_ARGUMENT. Other copies of the pointer dangle after the end. The caller may end objects
+ * in any order: each keeps the parts of the others that it needs. Arguments (texts, bytes, keys)
  * are read during the call and stay the caller's, except a target's arguments and exports.
  *
- * Threads. An object that a function takes by a pointer to const may be used by several threads at once, in
- * calls that all take it so. Any other is used by one thread at a time, which may be another one each time.
- * Callbacks run inside calls on the object that they were given to, on the thread of that call. They, injected
- * functions and payload routines can use other objects, but not the one whose call runs them: that is
- * FARJUMP_ERROR_BUSY. They must return: no exception and no longjmp() may leave them.
+ * Threads. Several threads may use an object at once in calls that all take it by a pointer to const. One thread
+ * at a time uses any other object; it may move between threads. Callbacks run inside calls on the object that they
+ * were given to, on the thread of that call. Callbacks, injected functions and payload routines can use other
+ * objects, but not the object whose call runs them: such a use returns FARJUMP_ERROR_BUSY. They must return: no
+ * exception and no longjmp() may leave them.
  *
- * Pointers point to objects of their type, or are NULL, which is FARJUMP_ERROR_ARGUMENT unless the text says
- * what it means. Texts end in a zero byte and are UTF-8; paths may be any bytes. Times are in nanoseconds, and
+ * Pointers point to objects of their type, or are NULL, which is FARJUMP_ERROR_ARGUMENT unless the text states its
+ * meaning. Texts end in a zero byte and are UTF-8; paths may be any bytes. Times are in nanoseconds, and
  * FARJUMP_FOREVER is no limit.
  *
  * Native code in a process is trusted code: grant access only to peers you trust with the whole process.
@@ -77,7 +77,8 @@ typedef enum {
      */
     FARJUMP_NOT_YET = 1,
     /**
-     * The stream has ended, and nothing is wrong: all publishers have finished, and all entries were had.
+     * The stream has ended, and nothing is wrong: all publishers have finished, and the subscriber has received all
+     * entries.
      */
     FARJUMP_STREAM_END = 2,
     /**
@@ -86,13 +87,12 @@ typedef enum {
      */
     FARJUMP_ERROR_ARGUMENT = -1,
     /**
-     * The object is in use: the call came from inside another call on it, from a callback, an injected
-     * function or a payload routine. Or a topic is to be discarded that has publishers or subscribers.
-     * Nothing was done.
+     * The object is in use: the call came from inside another call on it, from a callback, an injected function or a
+     * payload routine. Or the topic to discard has publishers or subscribers. Nothing was done.
      */
     FARJUMP_ERROR_BUSY = -2,
     /**
-     * The pending call is none of this link's, or its outcome was taken already, or it was cancelled.
+     * The pending call is not one of this link's, its outcome was taken already, or it was cancelled.
      */
     FARJUMP_ERROR_NO_CALL = -3,
     /**
@@ -101,9 +101,8 @@ typedef enum {
      */
     FARJUMP_ERROR_LIBRARY = -4,
     /**
-     * No connection: the address is malformed, no process listens there or one does already, the target
-     * rejects this process, they have no transport in common, a key is missing or wrong, or it took too
-     * long.
+     * No connection. The address is malformed, no process listens there, or one does already. Or the target rejects
+     * this process, the two have no transport in common, a key is missing or wrong, or connecting took too long.
      */
     FARJUMP_ERROR_CONNECT = -5,
     /**
@@ -111,8 +110,8 @@ typedef enum {
      */
     FARJUMP_ERROR_TRANSPORT = -6,
     /**
-     * The target refused the call: farjump_last_cause() has the kind of reason. Nothing ran, unless the
-     * reason is one that only shows afterwards.
+     * The target refused the call: farjump_last_cause() returns the cause. Nothing ran, unless the cause is one that
+     * only shows afterwards.
      */
     FARJUMP_ERROR_REFUSED = -7,
     /**
@@ -124,7 +123,7 @@ typedef enum {
      */
     FARJUMP_ERROR_PEER_GONE = -9,
     /**
-     * The time was up. A call that was waited for is cancelled, and may still run.
+     * The time limit passed. A call that the function waited for is cancelled, and may still run.
      */
     FARJUMP_ERROR_TIMEOUT = -10,
     /**
@@ -136,8 +135,8 @@ typedef enum {
      */
     FARJUMP_ERROR_TOO_LARGE = -12,
     /**
-     * 32,768 calls of the link are pending, or it has had 65,536 different functions. Nothing was sent. Of a
-     * stream: as many topics, publishers, subscribers or unreleased items as there may be.
+     * 32,768 calls of the link are pending, or it has bound 65,536 different functions. Nothing was sent. For streams:
+     * the maximum of topics, publishers, subscribers or unreleased items is reached.
      */
     FARJUMP_ERROR_TOO_MANY = -13,
     /**
@@ -153,8 +152,8 @@ typedef enum {
      */
     FARJUMP_ERROR_INTERNAL = -16,
     /**
-     * Calls that the function sent on were lost: the text has their number and the reason of the first. The reply has
-     * what the others replied.
+     * Calls that the function forwarded were lost: the text has their number and the reason of the first. The reply
+     * has the replies of the others.
      */
     FARJUMP_ERROR_INCOMPLETE = -17,
     /**
@@ -162,7 +161,7 @@ typedef enum {
      */
     FARJUMP_ERROR_GONE = -18,
     /**
-     * The handle has not the key of the object.
+     * The handle does not have the object's key.
      */
     FARJUMP_ERROR_WRONG_KEY = -19,
     /**
@@ -174,13 +173,12 @@ typedef enum {
      */
     FARJUMP_ERROR_STORE_FULL = -21,
     /**
-     * The topic stays full, because its slowest subscriber has not gone on or none has come. Nothing was
-     * published.
+     * The topic stays full: its slowest subscriber has not advanced, or no subscriber has come. Nothing was published.
      */
     FARJUMP_ERROR_TOPIC_FULL = -22,
     /**
-     * A publisher ended without finishing, and what it would have published is missing. All that it did
-     * publish came before, and other publishers go on.
+     * A publisher ended without finishing, and its further entries are missing. All entries that it published came
+     * before. Other publishers continue.
      */
     FARJUMP_ERROR_PUBLISHER_GONE = -23,
 } farjump_status_t;
@@ -194,7 +192,7 @@ typedef enum {
      */
     FARJUMP_MODE_CACHED = 1,
     /**
-     * The code travels with each call. The target compares it with its stored copy, and runs that one.
+     * The code travels with each call. The target compares it with its stored copy, and runs that copy.
      */
     FARJUMP_MODE_ALWAYS = 2,
     /**
@@ -202,9 +200,9 @@ typedef enum {
      */
     FARJUMP_MODE_LOCAL = 4,
     /**
-     * The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it
-     * only on demand: the bytes that the source has written run, whatever the code id says. Code with
-     * writable statics cannot run in place, nor can any code over a transport without a mailbox.
+     * The code travels with each call, and runs in place, in the target's mailbox. Targets do not allow it by default:
+     * the bytes that the source has written run, regardless of the code id. Code with writable statics cannot run in
+     * place, nor can any code over a transport without a mailbox.
      */
     FARJUMP_MODE_IN_PLACE = 8,
 } farjump_mode_t;
@@ -226,7 +224,7 @@ typedef enum {
      */
     FARJUMP_RIGHT_INJECT = 4,
     /**
-     * Drop stored code of the target's, whichever source brought it.
+     * Drop stored code of the target's, from any source.
      */
     FARJUMP_RIGHT_DROP = 8,
     /**
@@ -326,7 +324,7 @@ typedef enum {
      */
     FARJUMP_OBJECT_PRESENT = 2,
     /**
-     * It can be read, and lies in a file for want of memory.
+     * It can be read. It lies in a file, because the memory was full.
      */
     FARJUMP_OBJECT_SPILLED = 3,
     /**
@@ -350,11 +348,11 @@ typedef enum {
 } farjump_place_t;
 
 /**
- * What a publisher does when its topic is full.
+ * The action of a publisher when its topic is full.
  */
 typedef enum {
     /**
-     * It waits until the slowest subscriber has gone on. The default.
+     * It waits until the slowest subscriber has advanced. The default.
      */
     FARJUMP_OVERFLOW_WAIT = 0,
     /**
@@ -362,19 +360,19 @@ typedef enum {
      */
     FARJUMP_OVERFLOW_REFUSE = 1,
     /**
-     * It drops the oldest entry. Subscribers that have not had it are told how many they lost
+     * It drops the oldest entry. Subscribers that have not received the entry learn how many they lost
      * (farjump_item_lost()).
      */
     FARJUMP_OVERFLOW_DROP_OLDEST = 2,
 } farjump_overflow_t;
 
 /**
- * Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
- * Each request is a connection of its own, which makes no link and does not count as a source; nothing is
- * kept open between them. Any number of threads may send requests at once.
+ * The admin interface of the target at an address: requests list its stored code, read its statistics and drop code.
+ * Each request opens a connection of its own, which makes no link and does not count as a source. Nothing stays open
+ * between requests. Any number of threads may send requests at once.
  *
- * All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target
- * or another user's, or when it does not respond in time.
+ * All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target or
+ * another user's, or when it does not respond in time.
  */
 typedef struct farjump_admin_t farjump_admin_t;
 
@@ -392,21 +390,20 @@ typedef struct farjump_bytes_t farjump_bytes_t;
 typedef struct farjump_client_options_t farjump_client_options_t;
 
 /**
- * A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
- * A child that was forked cannot: it connects itself.
+ * A connection to the owner of objects: a target that has a store. Any number of threads may use it at once. A forked
+ * child cannot use it: the child makes a connection of its own.
  *
- * Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not answer in time, and with
- * FARJUMP_ERROR_PEER_GONE when it has ended. A client whose owner has ended is of no further use: close it,
- * and connect again.
+ * Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not respond in time, and with FARJUMP_ERROR_PEER_GONE
+ * when it has ended. A client whose owner has ended is of no further use: close it, and connect again.
  */
 typedef struct farjump_client_t farjump_client_t;
 
 /**
- * One reference to a counted object, which is evicted with the last of them, in whichever process that is.
- * It keeps the store or client that it came by. Any number of threads may use it at once.
+ * One reference to a counted object. The object is evicted with its last reference, in any process. A reference keeps
+ * the store or client that it came by. Any number of threads may use it at once.
  *
- * The store counts the references. A process that ends without farjump_counted_release() leaves its own
- * counted: give such objects a lease beside.
+ * The store counts the references. A process that ends without farjump_counted_release() leaves its references
+ * counted: give such objects a lease as well.
  */
 typedef struct farjump_counted_t farjump_counted_t;
 
@@ -417,17 +414,16 @@ typedef struct farjump_counted_t farjump_counted_t;
 typedef struct farjump_data_t farjump_data_t;
 
 /**
- * Names an object: the addresses of its owner, its number, length and type, and the key to it. It is a
- * value: nothing is held by it, and nothing happens to the object when it is freed. A process that has it
- * can read the object and evict it, if the owner lets it connect: keep it as you keep a password. Any number
- * of threads may use it at once.
+ * The name of an object: the addresses of its owner, its number, length and type, and the key to it. It is a value: it
+ * keeps nothing alive, and freeing it does nothing to the object. A process that has the handle can read and evict the
+ * object, if the owner lets that process connect: keep a handle as you keep a password. Any number of threads may use
+ * it at once.
  */
 typedef struct farjump_handle_t farjump_handle_t;
 
 /**
- * An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers
- * have had it and released their items; a view keeps the bytes beyond that. Any number of threads may use it
- * at once.
+ * An entry of a topic: the handle of an object. An object that the topic owns stays until all subscribers have
+ * received it and released their items; a view keeps the bytes beyond that. Any number of threads may use it at once.
  */
 typedef struct farjump_item_t farjump_item_t;
 
@@ -445,11 +441,11 @@ typedef struct farjump_library_t farjump_library_t;
 typedef struct farjump_link_options_t farjump_link_options_t;
 
 /**
- * A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
- * in flight. Functions run at the target in injection order.
+ * A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be in flight.
+ * Functions run at the target in injection order.
  *
  * A forked child cannot use its parent's links: calls fail with FARJUMP_ERROR_ARGUMENT, and closing one there ends
- * nothing. It connects itself.
+ * nothing. The child makes a connection of its own.
  */
 typedef struct farjump_link_t farjump_link_t;
 
@@ -465,18 +461,17 @@ typedef struct farjump_object_call_t farjump_object_call_t;
 typedef struct farjump_outcomes_t farjump_outcomes_t;
 
 /**
- * An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that
- * it came by. Any number of threads may use it at once.
+ * An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that it came
+ * by. Any number of threads may use it at once.
  *
- * An object stays until it is evicted, or its store ends: such a one is static, and each is at first. It goes
- * earlier if it is owned, counted (farjump_counted_t) or leased (farjump_store_lease(),
- * farjump_client_lease()).
+ * Each object is static at first: it stays until it is evicted or its store ends. An object that is owned, counted
+ * (farjump_counted_t) or leased (farjump_store_lease(), farjump_client_lease()) goes earlier.
  */
 typedef struct farjump_owned_t farjump_owned_t;
 
 /**
- * Chooses the places of functions, and learns from what they took. Keep one for a program. One thread uses it
- * at a time.
+ * A chooser of places for functions, which learns from the times that they took. Keep one for a program. One thread
+ * uses it at a time.
  */
 typedef struct farjump_placement_t farjump_placement_t;
 
@@ -487,7 +482,7 @@ typedef struct farjump_placement_t farjump_placement_t;
 typedef struct farjump_publisher_options_t farjump_publisher_options_t;
 
 /**
- * Publishes handles in a topic, a queue at a store: its subscribers get them in the order in which they were
+ * A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which they were
  * published. It keeps the store or client that it came by. One thread uses it at a time.
  */
 typedef struct farjump_publisher_t farjump_publisher_t;
@@ -499,8 +494,8 @@ typedef struct farjump_publisher_t farjump_publisher_t;
 typedef struct farjump_resolver_t farjump_resolver_t;
 
 /**
- * Stops farjump_target_run(), even while it sleeps. Any number of threads may use it at once, and signal
- * handlers too.
+ * An object that stops farjump_target_run(), even while that sleeps. Any number of threads may use it at once, and
+ * signal handlers too.
  */
 typedef struct farjump_stopper_t farjump_stopper_t;
 
@@ -524,8 +519,8 @@ typedef struct farjump_store_t farjump_store_t;
 typedef struct farjump_subscriber_options_t farjump_subscriber_options_t;
 
 /**
- * Gets the handles that are published in a topic, in order. It keeps the store or client that it came by. One
- * thread uses it at a time.
+ * A subscriber to a topic, which gets the handles published there, in order. It keeps the store or client that it came
+ * by. One thread uses it at a time.
  */
 typedef struct farjump_subscriber_t farjump_subscriber_t;
 
@@ -710,7 +705,7 @@ typedef struct {
      */
     uint64_t frames;
     /**
-     * Bytes that they took in their mailboxes.
+     * Bytes that these frames took in their mailboxes.
      */
     uint64_t bytes;
     /**
@@ -754,11 +749,11 @@ typedef struct {
      */
     uint64_t store_evictions;
     /**
-     * Most images that the store can hold; UINT64_MAX without a limit.
+     * Capacity of the store in images; UINT64_MAX without a limit.
      */
     uint64_t store_capacity_images;
     /**
-     * Most bytes of images that the store can hold; UINT64_MAX without a limit.
+     * Capacity of the store in bytes of images; UINT64_MAX without a limit.
      */
     uint64_t store_capacity_bytes;
     /**
@@ -890,7 +885,7 @@ typedef struct {
 typedef void (*farjump_object_fn)(void *user, const farjump_object_t *object);
 
 /**
- * Figures of a store. It may grow at its end.
+ * Statistics of a store. It may grow at its end.
  */
 typedef struct {
     /**
@@ -912,7 +907,7 @@ typedef struct {
 } farjump_store_stats_t;
 
 /**
- * A choice, and what it rests on. It may grow at its end.
+ * A choice, and the values that it rests on. It may grow at its end.
  */
 typedef struct {
     /**
@@ -936,8 +931,7 @@ typedef struct {
      */
     int place;
     /**
-     * 1 if the place is expected to take longer than the other, and was chosen to learn what it takes; 0
-     * otherwise.
+     * 1 if the place is expected to take longer than the other, and was chosen to learn its time; 0 otherwise.
      */
     int is_trial;
 } farjump_choice_t;
@@ -947,26 +941,26 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * A few words for a status; "unknown status" for any other number. The text is constant. Any thread may call
+ * Returns a few words for a status; "unknown status" for any other number. The text is constant. Any thread may call
  * this.
  */
 const char *farjump_status_string(int status);
 
 /**
- * The last error of this thread: a sentence that says what, where, and what to do. "" if there was none. The
- * text belongs to the library, and is valid until the next failing call of this thread. Calls that succeed
- * leave it unchanged.
+ * Returns the last error of this thread: a sentence with the failure, its place and its remedy. "" if there was none.
+ * The text belongs to the library, and is valid until the next failing call of this thread. Calls that succeed leave
+ * it unchanged.
  */
 const char *farjump_last_error(void);
 
 /**
- * The cause of the target's refusal, if the last failing call of this thread returned FARJUMP_ERROR_REFUSED:
+ * Returns the cause of the target's refusal, if the last failing call of this thread returned FARJUMP_ERROR_REFUSED:
  * one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
  */
 int farjump_last_cause(void);
 
 /**
- * A few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number. The text
+ * Returns a few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number. The text
  * is constant. Any thread may call this.
  */
 const char *farjump_cause_string(int cause);
@@ -982,45 +976,45 @@ farjump_status_t farjump_bytes_new(farjump_bytes_t **bytes);
 farjump_status_t farjump_bytes_free(farjump_bytes_t **bytes);
 
 /**
- * The content, aligned as bytes are, valid until it is filled again or freed. A zero byte that does not
- * count follows it, so that a text can be used as one. An empty text for NULL.
+ * Returns the content, without alignment, valid until the object is filled again or freed. A zero byte that does not
+ * count follows the content, so that it can be used as a text. An empty text for NULL.
  */
 const void *farjump_bytes_data(const farjump_bytes_t *bytes);
 
 /**
- * Number of bytes of the content. 0 for NULL.
+ * Returns the number of bytes of the content. 0 for NULL.
  */
 size_t farjump_bytes_size(const farjump_bytes_t *bytes);
 
 /**
- * The content as a text, as farjump_bytes_data() returns it.
+ * Returns the content as a text, as farjump_bytes_data() returns it.
  */
 const char *farjump_bytes_text(const farjump_bytes_t *bytes);
 
 /**
- * Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the
- * current directory. The file is read, and none of its code runs: payloads are the arguments as they are
- * (FARJUMP_COPY_ARGS). A library with payload routines of its own has to be loaded, by
- * farjump_library_load(); if it was only opened, calls of its function fail with FARJUMP_ERROR_LIBRARY.
- * farjump_library_close() ends it; links and targets that use it keep the parts that they need.
+ * Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the current
+ * directory. The file is read, and none of its code runs: payloads are the arguments as they are (FARJUMP_COPY_ARGS).
+ * A library with payload routines of its own has to be loaded, by farjump_library_load(). If it was only opened, calls
+ * of its function fail with FARJUMP_ERROR_LIBRARY. farjump_library_close() ends it; links and targets that use it keep
+ * the parts that they need.
  *
  * FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be read, or is no such library.
  */
 farjump_status_t farjump_library_open(const char *path, farjump_library_t **library);
 
 /**
- * Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its
- * payload routines with each call, so load only libraries you trust. Otherwise as farjump_library_open().
+ * Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its payload
+ * routines with each call, so load only libraries you trust. Otherwise it does the same as farjump_library_open().
  *
  * FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be loaded, or is no such library.
  */
 farjump_status_t farjump_library_load(const char *path, farjump_library_t **library);
 
 /**
- * Opens a library that is in memory, `size` bytes at `bytes`, which are copied: the contents of a library's file, or an image
- * (farjump_library_image()), whose payloads are the arguments. It is checked as a file is, and none of its code runs.
- * `name` is the NAME of the function: an image needs one; of a library it may be NULL. farjump_library_path() is `<memory>`.
- * Otherwise as farjump_library_open().
+ * Opens a library in memory, `size` bytes at `bytes`, which are copied. They are the contents of a library's file, or
+ * an image (farjump_library_image()), whose payloads are the arguments. They are checked as a file is, and none of
+ * their code runs. `name` is the NAME of the function: an image needs one; of a library it may be NULL.
+ * farjump_library_path() is `<memory>`. Otherwise it does the same as farjump_library_open().
  *
  * FARJUMP_ERROR_LIBRARY for bytes that are neither, are damaged, or state another name.
  */
@@ -1030,8 +1024,9 @@ farjump_status_t farjump_library_open_bytes(const void *bytes,
                                             farjump_library_t **library);
 
 /**
- * Loads a library that is in memory into this process, from a file in memory that nothing can change: its constructors run
- * now, and its payload routines with each call, so load only libraries you trust. Otherwise as farjump_library_open_bytes().
+ * Loads a library in memory into this process, from a file in memory that nothing can change. Its constructors run
+ * now, and its payload routines with each call, so load only libraries you trust. Otherwise it does the same as
+ * farjump_library_open_bytes().
  *
  * FARJUMP_ERROR_LIBRARY for bytes that cannot be loaded, or are no such library.
  */
@@ -1047,36 +1042,37 @@ farjump_status_t farjump_library_load_bytes(const void *bytes,
 farjump_status_t farjump_library_close(farjump_library_t **library);
 
 /**
- * NAME of the ifunc: that of its routines, whatever the file is called. The text belongs to the library.
- * NULL if `library` is.
+ * Returns the NAME of the ifunc: that of its routines, independent of the file's name. The text belongs to the
+ * library. NULL if `library` is.
  */
 const char *farjump_library_name(const farjump_library_t *library);
 
 /**
- * The path that was opened, with `./` before a bare file name. The text belongs to the library. NULL if
+ * Returns the path that was opened, with `./` before a bare file name. The text belongs to the library. NULL if
  * `library` is.
  */
 const char *farjump_library_path(const farjump_library_t *library);
 
 /**
- * The id of its code for targets of this machine's kind.
+ * Writes the id of the library's code for targets of this machine's kind to `id`.
  *
- * FARJUMP_ERROR_LIBRARY if it has none for them.
+ * FARJUMP_ERROR_LIBRARY if the library has none for them.
  */
 farjump_status_t farjump_library_code_id(const farjump_library_t *library, farjump_code_id_t *id);
 
 /**
- * Number of bytes of code that travel to targets of this machine's kind.
+ * Writes the number of bytes of code that travel to targets of this machine's kind to `size`.
  *
- * FARJUMP_ERROR_LIBRARY if it has none for them.
+ * FARJUMP_ERROR_LIBRARY if the library has none for them.
  */
 farjump_status_t farjump_library_image_size(const farjump_library_t *library, size_t *size);
 
 /**
- * The code that travels to targets of this machine's kind, an image of `size` bytes, for farjump_target_call_image() and
- * for programs that store it. It belongs to the library, and is valid until that is closed.
+ * Gives the code that travels to targets of this machine's kind: `image` becomes its address, and `size` its length in
+ * bytes. It is for farjump_target_call_image(), and for programs that store images. The image belongs to the library,
+ * and is valid until that is closed.
  *
- * FARJUMP_ERROR_LIBRARY if it has none for them; `image` is then NULL.
+ * FARJUMP_ERROR_LIBRARY if the library has none for them; `image` is then NULL.
  */
 farjump_status_t farjump_library_image(const farjump_library_t *library,
                                        const void **image,
@@ -1112,33 +1108,33 @@ farjump_status_t farjump_link_options_free(farjump_link_options_t **options);
 farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *options, const char *name);
 
 /**
- * Whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
- * process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
- * without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+ * Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
+ * process without any check, and the target may as long as the link lasts; `tcp` reaches other machines without that.
+ * Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
  */
 farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options, bool allowed);
 
 /**
- * Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
+ * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
  * trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
  * farjump_target_options_set_clear().
  */
 farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options, bool clear);
 
 /**
- * The way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and
- * its kin. farjump_link_set_mode() changes it.
+ * Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its
+ * kin. farjump_link_set_mode() changes it.
  */
 farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
 
 /**
- * Whether to compile functions for exactly the target's CPU, in the background: those whose library carries its
- * source (`farjump build --carry-source`) and whose code has no writable statics. Default: no. Calls go by the
- * image that the library carries until the target holds the compiled one; none waits for it.
- * farjump_link_compiled_image() says how far it is.
+ * Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions whose
+ * library carries its source (`farjump build --carry-source`) and whose code has no writable statics. Default: no.
+ * Calls run the image that the library carries until the target has the compiled one in its store; no call waits for
+ * it. farjump_link_compiled_image() returns the state of the compiled image.
  *
- * The library's author chooses files and flags of the compiler, by which it can run programs in this process's
- * name: only for libraries that you trust.
+ * The library's author chooses files and flags of the compiler, which can make it run programs with the rights of this
+ * process: only for libraries that you trust.
  *
  * FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
  */
@@ -1146,92 +1142,92 @@ farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_
                                                            bool wanted);
 
 /**
- * The C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`, and
- * for targets of another machine its own gcc or clang.
+ * Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`,
+ * and for targets of another machine its own gcc or clang.
  */
 farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options,
                                                    const char *cc);
 
 /**
- * Limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
+ * Sets the limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
  */
 farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t *options,
                                                           uint64_t nanoseconds);
 
 /**
- * Longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
+ * Sets the longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
  */
 farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
 
 /**
- * Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up
- * to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
+ * Sets the capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up to
+ * a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
  */
 farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
 
 /**
- * Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
- * farjump_target_options_set_prefault().
+ * Sets whether the mailbox for replies has all of its memory when the link is made. Default: no.
+ * farjump_target_options_set_prefault() does the same for targets.
  */
 farjump_status_t farjump_link_options_set_prefault(farjump_link_options_t *options, bool prefault);
 
 /**
- * The spinning of a wait before it sleeps.
+ * Sets the spinning of a wait before it sleeps.
  */
 farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
                                                       farjump_wait_policy_t policy);
 
 /**
- * Shortest interval at which a link that polls or spins checks whether the target still exists, in
+ * Sets the shortest interval at which a link that polls or spins checks whether the target still exists, in
  * nanoseconds. Default: 1 millisecond.
  */
 farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_t *options,
                                                            uint64_t nanoseconds);
 
 /**
- * The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random
- * ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No
- * effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
+ * Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones.
+ * The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No effect on Unix
+ * sockets. The bytes are copied, and wiped when the options are freed.
  */
 farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options, const uint8_t *key);
 
 /**
- * As farjump_link_options_set_key(), from a file as `farjump key` makes it, which is read now.
+ * Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is read now.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
 farjump_status_t farjump_link_options_set_key_file(farjump_link_options_t *options, const char *path);
 
 /**
- * Longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds.
- * Default: 10 seconds; from 1 second to 32,767.
+ * Sets the longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds. Default:
+ * 10 seconds; from 1 second to 32,767.
  */
 farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
 
 /**
- * The name shown to users of the target. Default: the executable's.
+ * Sets the name shown to users of the target. Default: the executable's.
  */
 farjump_status_t farjump_link_options_set_program(farjump_link_options_t *options, const char *name);
 
 /**
- * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
- * the link, on their thread, and cannot use the link: that is FARJUMP_ERROR_BUSY. NULL for none.
+ * Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on the link, on
+ * their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
  */
 farjump_status_t farjump_link_options_on_refused(farjump_link_options_t *options,
                                                  farjump_link_refused_fn callback,
                                                  void *user);
 
 /**
- * Has `callback` run, with `user`, once when the target is gone. As farjump_link_options_on_refused()
- * otherwise.
+ * Has `callback` run, with `user`, once when the target is gone. Otherwise it does the same as
+ * farjump_link_options_on_refused().
  */
 farjump_status_t farjump_link_options_on_gone(farjump_link_options_t *options,
                                               farjump_link_gone_fn callback,
                                               void *user);
 
 /**
- * Has `callback` run, with `user`, each time the target requests code again. As
- * farjump_link_options_on_refused() otherwise.
+ * Has `callback` run, with `user`, each time the target requests code again. Otherwise it does the same as
+ * farjump_link_options_on_refused().
  */
 farjump_status_t farjump_link_options_on_code_missing(farjump_link_options_t *options,
                                                       farjump_link_code_missing_fn callback,
@@ -1257,13 +1253,13 @@ farjump_status_t farjump_link_connect(const char *address,
 farjump_status_t farjump_link_close(farjump_link_t **link);
 
 /**
- * Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here,
- * sends the frame, and returns without waiting for it to run. The code itself travels the first time only.
- * `args` is read during the call only. `pending` receives the call's number: farjump_pending_wait(),
- * farjump_pending_poll() and farjump_pending_cancel() take it.
+ * Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here, sends the
+ * frame, and returns without waiting for it to run. The code itself travels the first time only. `args` is read during
+ * the call only. `pending` receives the call's number: farjump_pending_wait(), farjump_pending_poll() and
+ * farjump_pending_cancel() take it.
  *
- * Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does
- * not. For a frame larger than the mailbox the target makes a large mailbox, for which it waits as well.
+ * Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does not. For a
+ * frame larger than the mailbox it also waits until the target has made a large mailbox.
  *
  * On failure nothing was sent, and `pending` is 0, which is no call's number.
  */
@@ -1274,7 +1270,7 @@ farjump_status_t farjump_link_inject(farjump_link_t *link,
                                      farjump_pending_t *pending);
 
 /**
- * As farjump_link_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit.
+ * Injects as farjump_link_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit.
  */
 farjump_status_t farjump_link_try_inject(farjump_link_t *link,
                                          const farjump_library_t *library,
@@ -1283,9 +1279,9 @@ farjump_status_t farjump_link_try_inject(farjump_link_t *link,
                                          farjump_pending_t *pending);
 
 /**
- * Injects without asking for a reply: the cheapest kind of call. The next farjump_link_flush() shows whether
- * it ran; refusals go to the callback of farjump_link_options_on_refused(). As farjump_link_inject()
- * otherwise.
+ * Injects without requesting a reply: the cheapest kind of call. The next farjump_link_flush() shows whether it ran.
+ * Refusals go to the callback of farjump_link_options_on_refused(). Otherwise it does the same as
+ * farjump_link_inject().
  */
 farjump_status_t farjump_link_send(farjump_link_t *link,
                                    const farjump_library_t *library,
@@ -1293,7 +1289,7 @@ farjump_status_t farjump_link_send(farjump_link_t *link,
                                    size_t args_size);
 
 /**
- * As farjump_link_send(), but FARJUMP_ERROR_FULL instead of a wait for credit.
+ * Sends as farjump_link_send() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit.
  */
 farjump_status_t farjump_link_try_send(farjump_link_t *link,
                                        const farjump_library_t *library,
@@ -1301,14 +1297,14 @@ farjump_status_t farjump_link_try_send(farjump_link_t *link,
                                        size_t args_size);
 
 /**
- * As farjump_link_send(), and in the same order, but the call may wait for others to share its frame, so
- * that many small ones cost little more than a few large ones. Calls share a frame if they are of the same
- * function, cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up to 256
- * bytes. A frame that is delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes
- * more than 128. A frame is sent when it is full or the next call does not fit it, before anything else is sent
- * on the link, and by farjump_batch_finish().
+ * Sends as farjump_link_send() does, and in the same order, but the call may wait for others to share its frame. Many
+ * small calls then cost little more than a few large ones. Calls share a frame if they are of the same function,
+ * cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up to 256 bytes. A frame that is
+ * delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes more than 128. A frame is
+ * sent when it is full or the next call does not fit it, before anything else is sent on the link, and by
+ * farjump_batch_finish().
  *
- * Calls before one that fails are not lost: those that wait are sent with the next attempt.
+ * Calls before one that fails are not lost: the next attempt sends those that wait.
  */
 farjump_status_t farjump_batch_send(farjump_link_t *link,
                                     const farjump_library_t *library,
@@ -1318,14 +1314,14 @@ farjump_status_t farjump_batch_send(farjump_link_t *link,
 /**
  * Sends the waiting calls of farjump_batch_send().
  *
- * FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout():
- * the calls are then sent before the next frame of the link.
+ * FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout(): the link
+ * then sends the calls before its next frame.
  */
 farjump_status_t farjump_batch_finish(farjump_link_t *link);
 
 /**
- * Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not
- * needed. As farjump_link_inject() and farjump_pending_wait() otherwise.
+ * Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not needed.
+ * Otherwise it does the same as farjump_link_inject() and farjump_pending_wait().
  */
 farjump_status_t farjump_link_call(farjump_link_t *link,
                                    const farjump_library_t *library,
@@ -1340,13 +1336,13 @@ farjump_status_t farjump_link_call(farjump_link_t *link,
 farjump_status_t farjump_link_set_mode(farjump_link_t *link, int mode);
 
 /**
- * The image that is compiled for the target's CPU in place of the one that `library` carries
- * (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting. The image is sent by
- * the calls of the library.
+ * Gives the state of the image that is compiled for the target's CPU in place of the one that `library` carries
+ * (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting. Calls of the library
+ * send the image.
  *
  * FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY if calls
- * keep the carried image; farjump_last_error() has the reason. FARJUMP_ERROR_ARGUMENT if nothing is compiled: the link
- * was not made for it, or has not called the library in mode cached.
+ * keep the carried image: farjump_last_error() returns the reason. FARJUMP_ERROR_ARGUMENT if nothing is compiled: the
+ * link was not made for it, or has not called the library in mode cached.
  */
 farjump_status_t farjump_link_compiled_image(farjump_link_t *link,
                                              const farjump_library_t *library,
@@ -1355,8 +1351,8 @@ farjump_status_t farjump_link_compiled_image(farjump_link_t *link,
 /**
  * Waits until everything sent before has run, `timeout_ns` nanoseconds at most.
  *
- * Fails as the first one-way call that was refused since the last flush; with FARJUMP_ERROR_TIMEOUT; and
- * with FARJUMP_ERROR_PEER_GONE, in which case some calls may not have run.
+ * Fails with the error of the first one-way call that the target has refused since the last flush, with
+ * FARJUMP_ERROR_TIMEOUT, or with FARJUMP_ERROR_PEER_GONE. After the last some calls may not have run.
  */
 farjump_status_t farjump_link_flush(farjump_link_t *link, uint64_t timeout_ns);
 
@@ -1368,30 +1364,29 @@ farjump_status_t farjump_link_flush(farjump_link_t *link, uint64_t timeout_ns);
 farjump_status_t farjump_link_progress(farjump_link_t *link);
 
 /**
- * Whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
- * replying: yield (sched_yield()). For a loop that polls for outcomes, every 64 polls without result or so;
- * functions that wait do it themselves.
+ * Returns whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
+ * replying: yield (sched_yield()). A loop that polls for outcomes calls this about every 64 polls without result.
+ * Functions that wait do it themselves.
  *
- * Where the target's memory is mapped (`shm`, and `ucx-put` on one machine) the two exchange the numbers of
- * their processors: a target in farjump_target_run() does, and one that calls
- * farjump_target_may_share_processor(). Over other transports it is true for every target on this machine.
- * False if `link` cannot be used.
+ * Where the target's memory is mapped (`shm`, and `ucx-put` on one machine), the two exchange the numbers of their
+ * processors. A target in farjump_target_run() does so, and one that calls farjump_target_may_share_processor(). Over
+ * other transports the result is true for every target on this machine. False if `link` cannot be used.
  */
 bool farjump_link_may_share_processor(farjump_link_t *link);
 
 /**
- * The descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
- * end. The first call creates it. It stays the same also when the link is made anew, and ends with the link.
- * It belongs to the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the
- * system has no descriptor left.
+ * Returns the descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
+ * end. The first call creates it. It stays the same when the link is made anew, and ends with the link. It belongs to
+ * the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the system has no descriptor
+ * left.
  */
 int farjump_link_fd(farjump_link_t *link);
 
 /**
- * Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns`
- * becomes the longest time to sleep, in nanoseconds; 0 if an event has come since the last time: an outcome
- * for farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself:
- * farjump_link_progress() need not be called. farjump_link_disarm() follows in any case.
+ * Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns` becomes
+ * the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time: an outcome for
+ * farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself: farjump_link_progress() need
+ * not be called. farjump_link_disarm() follows in any case.
  *
  * FARJUMP_ERROR_PEER_GONE when the target is gone. Outcomes that came before can still be taken.
  */
@@ -1403,18 +1398,18 @@ farjump_status_t farjump_link_arm(farjump_link_t *link, uint64_t *longest_ns);
 farjump_status_t farjump_link_disarm(farjump_link_t *link);
 
 /**
- * Connects to the same address again, after the target went away or restarted. Pending calls fail with
- * FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier
- * results of farjump_link_peer() and farjump_link_transport() are no longer valid.
+ * Connects to the same address again, after the target ended or restarted. Pending calls fail with
+ * FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier results of
+ * farjump_link_peer() and farjump_link_transport() are no longer valid.
  *
- * As farjump_link_connect() on failure; the link is then as it was.
+ * Fails as farjump_link_connect(); the link is then unchanged.
  */
 farjump_status_t farjump_link_reconnect(farjump_link_t *link);
 
 /**
- * Time in nanoseconds that the target took to place the code of `library`, as it reported.
+ * Writes the time that the target took to place the code of `library`, as it reported, to `link_ns`, in nanoseconds.
  *
- * FARJUMP_NOT_YET if it was not placed on this link (the target had it already), or no report came within
+ * FARJUMP_NOT_YET if the target did not place it for this link (it had the code already), or no report came within
  * `timeout_ns` nanoseconds.
  */
 farjump_status_t farjump_link_link_time(farjump_link_t *link,
@@ -1423,54 +1418,54 @@ farjump_status_t farjump_link_link_time(farjump_link_t *link,
                                         uint64_t *link_ns);
 
 /**
- * Statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+ * Reads the statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
  * library does not know become 0.
  */
 farjump_status_t farjump_link_stats(farjump_link_t *link, farjump_link_stats_t *stats, size_t size);
 
 /**
- * Name of the transport in use. The text belongs to the library, and is valid until the link is made anew or
- * closed. NULL if `link` is.
+ * Returns the name of the transport in use. The text belongs to the library, and is valid until the link is made anew
+ * or closed. NULL if `link` is.
  */
 const char *farjump_link_transport(const farjump_link_t *link);
 
 /**
- * The target's process. The structure belongs to the library, and is valid until the link is made anew or
+ * Returns the target's process. The structure belongs to the library, and is valid until the link is made anew or
  * closed. NULL if `link` is.
  */
 const farjump_peer_t *farjump_link_peer(const farjump_link_t *link);
 
 /**
- * Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the
- * medium, and why no other transport was taken. May take long.
+ * Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the medium,
+ * and the reasons against other transports. May take long.
  */
 farjump_status_t farjump_link_path(farjump_link_t *link, farjump_bytes_t *path);
 
 /**
- * The target's epoch: another one after it restarted. 0 if `link` cannot be used.
+ * Returns the target's epoch: another one after a restart. 0 if `link` cannot be used.
  */
 uint64_t farjump_link_epoch(farjump_link_t *link);
 
 /**
- * Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the
+ * Returns the largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the
  * target makes a large mailbox on demand. 0 if `link` cannot be used.
  */
 size_t farjump_link_max_frame(farjump_link_t *link);
 
 /**
- * The rights of this process at the target, as the target announced them: some of FARJUMP_RIGHT_OBSERVE and
+ * Returns the rights of this process at the target, as the target announced them: some of FARJUMP_RIGHT_OBSERVE and
  * its kin, or-ed together. 0 if `link` cannot be used.
  */
 int farjump_link_rights(farjump_link_t *link);
 
 /**
- * As farjump_link_inject(), but wakes no sleeping target: farjump_group_finish() does that once for all calls before. Each
- * call by itself would wake it, and it would run that call and sleep again. A target that is awake runs them as they come.
- * Over transports that wake it with each frame a group changes nothing. Finish after some hundreds of calls, so that the
- * target works while you send more.
+ * Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once for all
+ * calls before. Without a group each call would wake the target, which would run that call and sleep again. A target
+ * that is awake runs the calls as they come. Over transports that wake the target with each frame, a group changes
+ * nothing. Finish after some hundreds of calls, so that the target works while you send more.
  *
- * The target is also woken before a wait for credit, after an error of this function, and before anything on the link
- * waits or polls for an outcome: no call is forgotten.
+ * The link also wakes the target before a wait for credit, after an error of this function, and before a wait or poll
+ * for an outcome, so every call runs.
  */
 farjump_status_t farjump_group_inject(farjump_link_t *link,
                                       const farjump_library_t *library,
@@ -1479,7 +1474,8 @@ farjump_status_t farjump_group_inject(farjump_link_t *link,
                                       farjump_pending_t *pending);
 
 /**
- * As farjump_group_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit. The target is then woken.
+ * Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It then wakes
+ * the target.
  */
 farjump_status_t farjump_group_try_inject(farjump_link_t *link,
                                           const farjump_library_t *library,
@@ -1493,13 +1489,13 @@ farjump_status_t farjump_group_try_inject(farjump_link_t *link,
 farjump_status_t farjump_group_finish(farjump_link_t *link);
 
 /**
- * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
- * of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
- * number is void afterwards.
+ * Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls of
+ * farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The number is void
+ * afterwards.
  *
- * FARJUMP_ERROR_REFUSED when the target refused the call, FARJUMP_ERROR_PANICKED when the function panicked,
- * FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost (`reply` then has what the others replied),
- * FARJUMP_ERROR_TIMEOUT when the time was up (the call is then cancelled), FARJUMP_ERROR_PEER_GONE, and
+ * FARJUMP_ERROR_REFUSED when the target refused the call; FARJUMP_ERROR_PANICKED when the function panicked.
+ * FARJUMP_ERROR_INCOMPLETE when it led to calls that were lost; `reply` then has the replies of the others.
+ * FARJUMP_ERROR_TIMEOUT when the time limit passed; the call is then cancelled. FARJUMP_ERROR_PEER_GONE.
  * FARJUMP_ERROR_NO_CALL for a number that is void.
  */
 farjump_status_t farjump_pending_wait(farjump_link_t *link,
@@ -1508,8 +1504,8 @@ farjump_status_t farjump_pending_wait(farjump_link_t *link,
                                       farjump_bytes_t *reply);
 
 /**
- * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; then the number stays valid, and
- * `reply` is unchanged. As farjump_pending_wait() otherwise.
+ * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; the number then stays valid, and `reply`
+ * is unchanged. Otherwise it does the same as farjump_pending_wait().
  */
 farjump_status_t farjump_pending_poll(farjump_link_t *link,
                                       farjump_pending_t pending,
@@ -1533,8 +1529,8 @@ farjump_status_t farjump_target_options_new(farjump_target_options_t **options);
 farjump_status_t farjump_target_options_free(farjump_target_options_t **options);
 
 /**
- * The third argument of every injected function. It stays the caller's, and must be valid for whatever they
- * do with it, on the thread that polls the target, until the target is closed. Default: NULL.
+ * Sets the third argument of every injected function. It stays the caller's. Until the target is closed, it must be
+ * valid for every use by the functions, on the thread that polls the target. Default: NULL.
  * farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
  */
 farjump_status_t farjump_target_options_set_args(farjump_target_options_t *options, void *args);
@@ -1549,61 +1545,62 @@ farjump_status_t farjump_target_options_export_function(farjump_target_options_t
                                                         farjump_function_t function);
 
 /**
- * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
- * the target is closed. As farjump_target_options_export_function() otherwise.
+ * Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until the target
+ * is closed. Otherwise it does the same as farjump_target_options_export_function().
  */
 farjump_status_t farjump_target_options_export_data(farjump_target_options_t *options,
                                                     const char *name,
                                                     const void *data);
 
 /**
- * Offers every symbol of a shared library, by path or soname. It is loaded when a target is made, which runs
+ * Offers every symbol of a shared library, by path or soname. The library is loaded when a target is made, which runs
  * its constructors.
  */
 farjump_status_t farjump_target_options_export_library(farjump_target_options_t *options, const char *path);
 
 /**
- * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
- * exports. Default: no library. An image names the libraries that it wants; one that is not among these is
- * never opened. The library is opened when the first code comes that wants it and imports a symbol found
- * nowhere else, which runs its constructors. It stays open until the process ends. A name with a slash is an
- * error when a target is made.
+ * Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other exports.
+ * Default: no library. An image names the libraries that it wants; the target never opens one that is not among these.
+ * It opens the library when the first code comes that wants it and imports a symbol found nowhere else. Opening runs
+ * its constructors. The library stays open until the process ends. A name with a slash is an error when a target is
+ * made.
  */
 farjump_status_t farjump_target_options_wanted_library(farjump_target_options_t *options, const char *soname);
 
 /**
- * Whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
- * libraries that the program was linked with, including this library's functions. Default: no.
+ * Sets whether the process's own dynamic symbols are offered, after everything else: all of libc, and the libraries
+ * that the program was linked with, including this library's functions. Default: no.
  */
 farjump_status_t farjump_target_options_set_process_symbols(farjump_target_options_t *options, bool offered);
 
 /**
- * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
- * travels then. It is linked with the target's exports, as code that travels is, when a target is made.
+ * Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name travels
+ * then. Making a target links it with the exports of that target, like code that travels.
  */
 farjump_status_t farjump_target_options_add_local(farjump_target_options_t *options,
                                                   const farjump_library_t *library);
 
 /**
- * Whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
+ * Sets whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
  * `ifunc:NAME`. Default: no. The file stays when the process ends.
  */
 farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *options, bool written);
 
 /**
- * Whether standard error names the injected code that ended the process: by a fault, by a signal that it
- * sent to its own process, or by exit(). Then the process ends as it would have. Default: no. Handlers for
- * faults, and for signals that end a process and are not ignored, are installed by the first target of the
- * process with this option, and stay; handlers installed before are called after the report.
+ * Sets whether standard error names the injected code that ended the process: by a fault, by a signal that it sent to
+ * its own process, or by exit(). The process then ends as it would without the report. Default: no. The first target
+ * of the process with this option installs handlers for faults, and for signals that end a process and are not
+ * ignored. These handlers stay, and call the handlers installed before them after the report.
  */
 farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
 
 /**
- * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for this
- * CPU: with `preferred` of all libraries that carry any, otherwise of those without an image for this CPU. Default:
- * no bitcode is taken. The program is started when a target is made, which fails if that cannot compile, and ends
- * with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise the newest
- * that the dynamic linker finds, 17 or newer; if `RUSTC` names a compiler of Rust, that of its toolchain too.
+ * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for this CPU.
+ * With `preferred` it takes the bitcode of all libraries that carry any, otherwise only of those without an image for
+ * this CPU. Default: it takes no bitcode. Making a target starts the program, and fails if that cannot compile. The
+ * program ends with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise
+ * the newest that the dynamic linker finds, 17 or newer. If `RUSTC` names a compiler of Rust, the library of its
+ * toolchain counts too.
  *
  * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
  */
@@ -1611,59 +1608,61 @@ farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *o
                                                      bool preferred);
 
 /**
- * The program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
+ * Sets the program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
  * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside the program, or in `../libexec/farjump` from this library's
- * folder. One that was not named is run only if it and its folder belong to root, this user or the owner of this
- * library, and nobody else can write them.
+ * folder. A program that was not named runs only under two conditions: it and its folder belong to root, this user or
+ * the owner of this library, and no other user can write them.
  */
 farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options,
                                                      const char *program);
 
 /**
- * Keeps what farjump_target_options_take_bitcode() has compiled in this folder, for later targets. It has to be
- * this user's, and nobody else's to write. Default: it is kept in memory, as long as the target.
+ * Keeps the images that farjump_target_options_take_bitcode() has compiled in this folder, for later targets. The
+ * folder has to be this user's, and no other user may be able to write it. Default: the target keeps them in memory,
+ * until it ends.
  */
 farjump_status_t farjump_target_options_set_bitcode_cache(farjump_target_options_t *options,
                                                           const char *folder);
 
 /**
- * Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no, unless the
+ * Sets whether a debugger can set breakpoints in injected code, and finds that code by itself. Default: no, unless the
  * environment variable `FARJUMP_DEBUG` has a value other than 0.
  *
  * Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
- * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
- * main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
- * more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
- * in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
- * this library, or of a program that was linked with it: not if that is stripped.
+ * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its main
+ * function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs more, and some
+ * milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs in the mailbox, and
+ * takes hardware breakpoints alone. Debuggers find the interface in the symbol table of this library, or of a program
+ * that was linked with it: not if that is stripped.
  */
 farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options,
                                                   bool shown);
 
 /**
- * Has debuggers know the functions, lines and variables of the code of the ifunc library at `path` whenever
- * that code comes, if farjump_target_options_set_debug() is on. The library is the one that the source sends,
- * built with `farjump build -g`. It is read when a target is made, and nothing of it runs. Without symbols in
- * it, farjump_target_listen() is FARJUMP_ERROR_LIBRARY.
+ * Gives debuggers the functions, lines and variables of the ifunc library at `path` whenever its code comes, if
+ * farjump_target_options_set_debug() is on. The library is the one that the source sends, built with `farjump build
+ * -g`. It is read when a target is made, and none of its code runs. If it has no symbols, farjump_target_listen()
+ * returns FARJUMP_ERROR_LIBRARY.
  */
 farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options_t *options,
                                                           const char *path);
 
 /**
- * Names the target at `address` as destination `name`: injected code may forward itself there, by
- * farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
- * may then have code run at that one too. farjump_target_set_destination() does the same later.
+ * Names the target at `address` as destination `name`: injected code may forward itself there, by farjump_forward().
+ * The first call that goes there makes a link. Processes that may inject into this target may then run code at the
+ * destination too. farjump_target_set_destination() does the same later.
  */
 farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
                                                         const char *name,
                                                         const char *address);
 
 /**
- * Limits for functions that send themselves on, by farjump_forward() and farjump_again(). `messages`: what one call may
- * send (default 64). `hops`: targets from which a call may be sent on, one after the other, before it comes to an end
- * here (256). `bytes`: payload that may wait for one destination, or to run again here (as much as a mailbox holds).
- * `repeats`: times that a call may run again here (1,048,576). 0 for the default of each. The source of a call that
- * would go farther is told: FARJUMP_ERROR_INCOMPLETE, or FARJUMP_ERROR_REFUSED if it led to nothing else.
+ * Sets limits for functions that forward themselves, by farjump_forward() and farjump_again(). `messages`: messages
+ * that one call may send (default 64). `hops`: targets that may forward a call, one after the other, before it comes
+ * to an end here (256). `bytes`: payload that may wait for one destination, or to run again here (a mailbox's
+ * capacity). `repeats`: times that a call may run again here (1,048,576). 0 for the default of each. A call that would
+ * go farther fails at its source with FARJUMP_ERROR_INCOMPLETE, or with FARJUMP_ERROR_REFUSED if it led to nothing
+ * else.
  */
 farjump_status_t farjump_target_options_set_forward_limits(farjump_target_options_t *options,
                                                            size_t messages,
@@ -1673,39 +1672,39 @@ farjump_status_t farjump_target_options_set_forward_limits(farjump_target_option
 
 /**
  * Lets functions make code, as images or bitcode, and send it messages here and at destinations: farjump_make(),
- * farjump_inject(). The code takes the way of code that a source brings, with the same checks and limits, except that no
- * source pays for its memory. Default: no.
+ * farjump_inject(). The target treats the code like code that a source brings, with the same checks and limits, except
+ * that its memory counts for no source. Default: no.
  */
 farjump_status_t farjump_target_options_allow_making(farjump_target_options_t *options,
                                                      bool allowed);
 
 /**
- * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
- * their thread, and cannot use the target: that is FARJUMP_ERROR_BUSY. NULL for none.
+ * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on their thread,
+ * and cannot use the target: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
  */
 farjump_status_t farjump_target_options_on_refused(farjump_target_options_t *options,
                                                    farjump_target_refused_fn callback,
                                                    void *user);
 
 /**
- * Has `callback` run, with `user`, each time the target requests code from a source. As
- * farjump_target_options_on_refused() otherwise.
+ * Has `callback` run, with `user`, each time the target requests code from a source. Otherwise it does the same as
+ * farjump_target_options_on_refused().
  */
 farjump_status_t farjump_target_options_on_code_missing(farjump_target_options_t *options,
                                                         farjump_target_code_missing_fn callback,
                                                         void *user);
 
 /**
- * Has `callback` run, with `user`, for each source that has connected. As
- * farjump_target_options_on_refused() otherwise.
+ * Has `callback` run, with `user`, for each source that has connected. Otherwise it does the same as
+ * farjump_target_options_on_refused().
  */
 farjump_status_t farjump_target_options_on_joined(farjump_target_options_t *options,
                                                   farjump_target_joined_fn callback,
                                                   void *user);
 
 /**
- * Has `callback` run, with `user`, for each source that is gone. As farjump_target_options_on_refused()
- * otherwise.
+ * Has `callback` run, with `user`, for each source that is gone. Otherwise it does the same as
+ * farjump_target_options_on_refused().
  */
 farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *options,
                                                 farjump_target_gone_fn callback,
@@ -1718,20 +1717,20 @@ farjump_status_t farjump_target_options_on_gone(farjump_target_options_t *option
 farjump_status_t farjump_target_options_set_modes(farjump_target_options_t *options, int modes);
 
 /**
- * Rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0.
- * Default: to observe, to call and to inject. Each process learns its rights when it connects
- * (farjump_link_rights()), and a request without the right is refused.
+ * Sets the rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0.
+ * Default: to observe, to call and to inject. Each process learns its rights when it connects (farjump_link_rights()),
+ * and a request without the right is refused.
  */
 farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *options, int rights);
 
 /**
- * Capacity for placed code in bytes. Default: 16 MiB.
+ * Sets the capacity for placed code in bytes. Default: 16 MiB.
  */
 farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Capacity of the code store, in bytes of images as they travel and in images. When more comes, the least
- * recently called code is dropped, with its statics; it is requested from a source that calls it again.
+ * Sets the capacity of the code store, in bytes of images as they travel and in images. When more comes, the target
+ * drops the least recently called code, with its statics. It requests that code from a source that calls it again.
  * Default: twice the capacity for placed code, and 8192 images.
  */
 farjump_status_t farjump_target_options_set_store_capacity(farjump_target_options_t *options,
@@ -1739,84 +1738,84 @@ farjump_status_t farjump_target_options_set_store_capacity(farjump_target_option
                                                            size_t images);
 
 /**
- * Bytes of frames that one source may have written and the target not yet run, rounded up to a power of two,
- * and at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
+ * Sets the size of a mailbox: bytes of frames that one source may have written and the target not yet run. They are
+ * rounded up to a power of two, and are at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
  */
 farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Whether a mailbox has all of its memory when its link is made. Default: no: over `shm` it takes memory as frames first
- * come to it, from 256 KiB up to its size.
+ * Sets whether a mailbox has all of its memory when its link is made. Default: no. Over `shm` it takes memory as
+ * frames first come to it, from 256 KiB up to its size.
  */
 farjump_status_t farjump_target_options_set_prefault(farjump_target_options_t *options,
                                                      bool prefault);
 
 /**
- * The spinning before sleep when there is nothing to do.
+ * Sets the spinning before sleep when there is nothing to do.
  */
 farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t *options,
                                                         farjump_wait_policy_t policy);
 
 /**
- * Time limit for the rest of a frame after its beginning, before its source's link is cut, in nanoseconds.
- * Default: 1 second.
+ * Sets the time limit for the rest of a frame after its beginning, in nanoseconds. After it the target ends the
+ * source's link. Default: 1 second.
  */
 farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
                                                           uint64_t nanoseconds);
 
 /**
- * Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
- * requested, and for a link to a destination, in nanoseconds. Default: 2 seconds.
+ * Sets the limit for a connecting process to make its link, in nanoseconds. It also limits a source that connects to
+ * the large mailbox that it requested, and a link to a destination. Default: 2 seconds.
  */
 farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
                                                               uint64_t nanoseconds);
 
 /**
- * Shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
- * millisecond.
+ * Sets the shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1 millisecond.
  */
 farjump_status_t farjump_target_options_set_control_interval(farjump_target_options_t *options,
                                                              uint64_t nanoseconds);
 
 /**
- * Most sources at a time; more are rejected. Default: 256.
+ * Sets the maximum number of sources at a time. The target rejects further ones. Default: 256.
  */
 farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
 
 /**
- * Admits code with this id, or of the family with this id, and no other, whatever the mode; further calls add
- * ids. A family is the images of one library for all of its platforms. Default: all code. The functions of farjump_target_options_add_local() do not come in, and need not be listed.
+ * Admits code with this id, or of the family with this id, and no other, in any mode. Further calls add ids. A family
+ * is the images of one library for all of its platforms. Default: all code. Functions of
+ * farjump_target_options_add_local() need not be listed, because they do not come in.
  */
 farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,
                                                    const farjump_code_id_t *id);
 
 /**
- * Largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by
+ * Sets the largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by
  * the largest payload and code. Sources learn it when they connect.
  */
 farjump_status_t farjump_target_options_set_max_frame(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Largest image in bytes that may come in. Default: the capacity for placed code is the only limit. Sources
+ * Sets the largest image that may come in, in bytes. Default: the capacity for placed code is the only limit. Sources
  * learn it when they connect.
  */
 farjump_status_t farjump_target_options_set_max_image(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Largest payload in bytes that is run. Default: 64 MiB, or the mailbox's capacity if that is more. A limit
- * below 40 bytes makes small calls slower. Sources learn an explicit limit when they connect.
+ * Sets the largest payload with which a function runs, in bytes. Default: 64 MiB, or the mailbox's capacity if that is
+ * more. A limit below 40 bytes makes small calls slower. Sources learn an explicit limit when they connect.
  */
 farjump_status_t farjump_target_options_set_max_payload(farjump_target_options_t *options, size_t bytes);
 
 /**
- * Memory in bytes that one source may take here: mailbox, code that it brought, replies that wait for
- * credit, are held or are gathered. Default: no limit. Requests over the limit are refused.
+ * Sets the memory that one source may take here, in bytes: its mailbox, code that it brought, and replies that wait
+ * for credit, are held or are gathered. Default: no limit. The target refuses requests over the limit.
  */
 farjump_status_t farjump_target_options_set_max_source_memory(farjump_target_options_t *options,
                                                               size_t bytes);
 
 /**
- * The name that sources, destinations and `farjump stats` show the target by: 64 characters of it. Default: the
+ * Sets the name by which sources, destinations and `farjump stats` show the target: 64 characters of it. Default: the
  * executable's.
  */
 farjump_status_t farjump_target_options_set_program(farjump_target_options_t *options,
@@ -1829,40 +1828,38 @@ farjump_status_t farjump_target_options_set_program(farjump_target_options_t *op
 farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *options, const char *name);
 
 /**
- * Whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port may
- * then write any address of this process without any check, and a source may as long as its link lasts;
- * `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
- * farjump_link_options_set_ucx_tcp().
+ * Sets whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port may then
+ * write any address of this process without any check, and a source may as long as its link lasts; `tcp` reaches other
+ * machines without that. Default: no. Sources have to allow it too: farjump_link_options_set_ucx_tcp().
  */
 farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options, bool allowed);
 
 /**
- * Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
+ * Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
  * trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
  * farjump_link_options_set_clear().
  */
 farjump_status_t farjump_target_options_set_clear(farjump_target_options_t *options, bool clear);
 
 /**
- * The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such addresses
- * have: 32 bytes, as hard to guess as random ones. A process that holds it is admitted. Without a key a
- * target listens on this machine's loopback only. No effect on Unix sockets. The bytes are copied, and wiped
- * when the options are freed.
+ * Sets the key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such addresses have:
+ * 32 bytes, as hard to guess as random ones. The target admits processes that have the key. Without a key a target
+ * listens on this machine's loopback only. No effect on Unix sockets. The bytes are copied, and wiped when the options
+ * are freed.
  */
 farjump_status_t farjump_target_options_set_key(farjump_target_options_t *options, const uint8_t *key);
 
 /**
- * The keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each
- * with a name and optionally rights of its own. The file is read now, and checked while the target runs:
- * changes count within about a second, and removing a key ends its links. If it holds one key alone, that is
- * used for destinations.
+ * Sets the keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each with
+ * a name and optionally rights of its own. The file is read now, and checked while the target runs: changes count
+ * within about a second. Removing a key ends its links. If the file holds one key alone, destinations use it.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
 farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
 
 /**
- * Longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
+ * Sets the longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
  * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
  */
 farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_t *options,
@@ -1901,13 +1898,13 @@ farjump_status_t farjump_target_options_set_data(farjump_target_options_t *optio
                                                  const farjump_data_t *data);
 
 /**
- * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
- * NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
- * kin. farjump_target_close() ends it.
+ * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be NULL for
+ * the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
+ * farjump_target_close() ends it.
  *
- * FARJUMP_ERROR_CONNECT when the address is taken or malformed or no transport is usable,
- * FARJUMP_ERROR_ARGUMENT for limits that let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be
- * opened, FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
+ * FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable. FARJUMP_ERROR_ARGUMENT for
+ * limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be opened. FARJUMP_ERROR_SYSTEM where
+ * memory cannot be made executable.
  */
 farjump_status_t farjump_target_listen(const char *address,
                                        const farjump_target_options_t *options,
@@ -1929,13 +1926,13 @@ farjump_status_t farjump_target_close(farjump_target_t **target);
 farjump_status_t farjump_target_poll(farjump_target_t *target, size_t *ran);
 
 /**
- * Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. Then all links have
- * ended.
+ * Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. All links have ended when it
+ * returns.
  */
 farjump_status_t farjump_target_run(farjump_target_t *target);
 
 /**
- * Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most: FARJUMP_NOT_YET if
+ * Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most. Returns FARJUMP_NOT_YET if
  * nothing came. The next farjump_target_poll() handles the event.
  */
 farjump_status_t farjump_target_wait(farjump_target_t *target, uint64_t timeout_ns);
@@ -1955,46 +1952,47 @@ farjump_status_t farjump_target_arm(farjump_target_t *target, uint64_t *longest_
 farjump_status_t farjump_target_disarm(farjump_target_t *target);
 
 /**
- * Whether a source that brought frames lately may be waiting for the processor that this thread runs on.
- * Polling would keep it from running: yield (sched_yield()). For a loop around farjump_target_poll(), every
- * 64 polls without result or so; farjump_target_run() does it itself.
+ * Returns whether a source that brought frames lately may be waiting for the processor that this thread runs on.
+ * Polling would keep it from running: yield (sched_yield()). A loop around farjump_target_poll() calls this about
+ * every 64 polls without result. farjump_target_run() does it itself.
  *
- * Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
- * their processors by this. Over other transports it is true for every source on this machine. False if
- * `target` cannot be used.
+ * Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of their
+ * processors by this. Over other transports the result is true for every source on this machine. False if `target`
+ * cannot be used.
  */
 bool farjump_target_may_share_processor(farjump_target_t *target);
 
 /**
- * The descriptor that becomes readable when there is work while the target is armed. It belongs to the
+ * Returns the descriptor that becomes readable when there is work while the target is armed. It belongs to the
  * library: watch it, and neither read nor close it. -1 if `target` cannot be used.
  */
 int farjump_target_fd(farjump_target_t *target);
 
 /**
- * The address that it listens at: as given, and with the port that the system chose for port 0. The text
- * belongs to the library, and is valid until the target is closed. NULL if `target` is.
+ * Returns the address that the target listens at: as given, and with the port that the system chose for port 0. The
+ * text belongs to the library, and is valid until the target is closed. NULL if `target` is.
  */
 const char *farjump_target_address(const farjump_target_t *target);
 
 /**
- * This target's epoch: another one each time a target is made. 0 if `target` cannot be used.
+ * Returns this target's epoch: another one each time a target is made. 0 if `target` cannot be used.
  */
 uint64_t farjump_target_epoch(farjump_target_t *target);
 
 /**
- * Statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+ * Reads the statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
  * library does not know become 0.
  */
 farjump_status_t farjump_target_stats(farjump_target_t *target, farjump_target_stats_t *stats, size_t size);
 
 /**
- * Number of calls that were refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin.
+ * Writes the number of calls that the target refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin, to
+ * `count`.
  */
 farjump_status_t farjump_target_refused(farjump_target_t *target, int cause, uint64_t *count);
 
 /**
- * Runs `callback`, with `user`, for each image in the target's store. It cannot use the target.
+ * Runs `callback`, with `user`, for each image in the target's store. The callback cannot use the target.
  */
 farjump_status_t farjump_target_images(farjump_target_t *target, farjump_image_fn callback, void *user);
 
@@ -2022,7 +2020,7 @@ farjump_status_t farjump_target_set_destination(farjump_target_t *target,
                                                 const char *address);
 
 /**
- * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. It is requested from a
+ * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. The target requests the code from a
  * source that calls it again.
  */
 farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjump_code_id_t *id);
@@ -2037,9 +2035,10 @@ farjump_status_t farjump_target_end_links(farjump_target_t *target, const char *
  * own, as a command of a server. Its payload routines make the payload of the `args_size` bytes at `args`. Its reply
  * becomes the content of `reply`, empty if it replied nothing; NULL for a reply that is not needed.
  *
- * The code takes the way of code that a source brings: the same allow-list and limits, and the same store, where it stays
- * for the next call. It gets the target's arguments. Other code goes if the space is needed. Messages that it sends on
- * go with the next calls of farjump_target_poll(), and their outcomes are dropped: poll, also if the target is armed.
+ * The target treats the code like code that a source brings: the same allow-list and limits, and the same store, where
+ * it stays for the next call. The function gets the target's arguments. The store drops other code if it needs the
+ * space. Messages that the function sends go with the next calls of farjump_target_poll(), and their outcomes are
+ * dropped: poll, also if the target is armed.
  *
  * FARJUMP_ERROR_REFUSED if the code may not come in or cannot be linked, or for arguments or a reply over the limit.
  * FARJUMP_ERROR_PANICKED; FARJUMP_ERROR_LIBRARY if the library has no image for this CPU or a payload routine fails.
@@ -2052,9 +2051,10 @@ farjump_status_t farjump_target_call(farjump_target_t *target,
                                      farjump_bytes_t *reply);
 
 /**
- * As farjump_target_call(), for the `image_size` bytes of an image at `image`, as farjump_library_image() returns them,
- * and a payload of the `payload_size` bytes at `payload`, of which the function gets a copy. Both are read during the
- * call only. `name` is the function's, for messages and for `farjump stats`.
+ * Does the same as farjump_target_call(), for the `image_size` bytes of an image at `image`, as
+ * farjump_library_image() returns them. The function gets a copy of the `payload_size` bytes at `payload` as its
+ * payload. Image and payload are read during the call only. `name` is the function's, for messages and for `farjump
+ * stats`.
  *
  * Each call hashes the image; farjump_target_call_stored() does not.
  */
@@ -2067,7 +2067,8 @@ farjump_status_t farjump_target_call_image(farjump_target_t *target,
                                            farjump_bytes_t *reply);
 
 /**
- * As farjump_target_call_image(), for code in the target's store, whoever brought it: a source, or a call before.
+ * Does the same as farjump_target_call_image(), for code in the target's store that a source or an earlier call
+ * brought.
  *
  * FARJUMP_ERROR_REFUSED, with farjump_last_cause() FARJUMP_CAUSE_CODE_MISSING, if it is not there.
  */
@@ -2078,7 +2079,7 @@ farjump_status_t farjump_target_call_stored(farjump_target_t *target,
                                             farjump_bytes_t *reply);
 
 /**
- * Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread.
+ * Makes a handle that stops the target. It may outlive the target, also a target that is handed to a thread.
  * farjump_stopper_free() ends it.
  */
 farjump_status_t farjump_stopper_new(farjump_target_t *target, farjump_stopper_t **stopper);
@@ -2090,8 +2091,7 @@ farjump_status_t farjump_stopper_new(farjump_target_t *target, farjump_stopper_t
 farjump_status_t farjump_stopper_stop(const farjump_stopper_t *stopper);
 
 /**
- * Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. The target is not
- * stopped by this.
+ * Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. This does not stop the target.
  */
 farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
 
@@ -2104,22 +2104,22 @@ farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
 farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
 
 /**
- * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
- * there is no target then. `target` receives the target, with its statistics and without links; NULL to
- * close it. From the target's own thread it fails with FARJUMP_ERROR_BUSY, and the thread continues.
+ * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already; there is
+ * no target then. `target` receives the target, with its statistics and without links. NULL for `target` closes it.
+ * From the target's own thread the call fails with FARJUMP_ERROR_BUSY, and the thread continues.
  *
  * Fails with the error that ended the target before it was stopped; it is then closed.
  */
 farjump_status_t farjump_target_thread_stop(farjump_target_thread_t **thread, farjump_target_t **target);
 
 /**
- * Removes the socket files of this process's targets, and ends the process at once with the exit status
- * `code`. It does not return.
+ * Removes the socket files of this process's targets, and ends the process at once with the exit status `code`. It
+ * does not return.
  *
- * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This
- * is for a thread that waits for signals or a deadline, where closing the target could take too long: call
- * farjump_stopper_stop() first, and this if the target does not end in time. Other threads go on meanwhile;
- * none of them makes a further socket file. A signal handler must not call it, as it takes a lock.
+ * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This is for a
+ * thread that waits for signals or a deadline, where closing the target could take too long. Call
+ * farjump_stopper_stop() first, and this function if the target does not end in time. Other threads continue
+ * meanwhile; none of them makes a further socket file. A signal handler must not call it, as it takes a lock.
  */
 void farjump_end_process(int code) FARJUMP_NORETURN;
 
@@ -2130,13 +2130,13 @@ void farjump_end_process(int code) FARJUMP_NORETURN;
 farjump_status_t farjump_transports(farjump_transport_fn callback, void *user);
 
 /**
- * The version of the running library; FARJUMP_VERSION is that of the header. 10000 times the first number,
- * 100 times the second, and the third. Any thread may call this.
+ * Returns the version of the running library: the sum of 10000 times the first number, 100 times the second, and the
+ * third. FARJUMP_VERSION is the version of the header. Any thread may call this.
  */
 int farjump_version(void);
 
 /**
- * The same as a text: `0.1.0`. It is constant.
+ * Returns the same version as a text: `0.1.0`. It is constant.
  */
 const char *farjump_version_string(void);
 
@@ -2144,7 +2144,7 @@ const char *farjump_version_string(void);
  * Reads a handle from its encoding, as farjump_handle_to_bytes() makes it. farjump_handle_free() ends it.
  *
  * FARJUMP_ERROR_ARGUMENT for bytes that are cut, damaged, or of a version that this library does not read.
- * The text says which. The owner alone knows whether there is such an object.
+ * farjump_last_error() says which. Only the owner knows whether the object exists.
  */
 farjump_status_t farjump_handle_from_bytes(const void *bytes, size_t size, farjump_handle_t **handle);
 
@@ -2160,58 +2160,58 @@ farjump_status_t farjump_handle_to_bytes(const farjump_handle_t *handle, farjump
 farjump_status_t farjump_handle_free(farjump_handle_t **handle);
 
 /**
- * Whether two handles are the same in all parts. False if one of them is NULL.
+ * Returns whether two handles are the same in all parts. False if one of them is NULL.
  */
 bool farjump_handle_equals(const farjump_handle_t *handle, const farjump_handle_t *other);
 
 /**
- * Length of the object in bytes, as it was when the handle was made: 0 for an object that was only reserved
- * then. 0 if `handle` is NULL.
+ * Returns the length of the object in bytes, as it was when the handle was made: 0 for an object that was only
+ * reserved then. 0 if `handle` is NULL.
  */
 uint64_t farjump_handle_size(const farjump_handle_t *handle);
 
 /**
- * Number of the object, which its store never uses again. 0 if `handle` is NULL.
+ * Returns the number of the object, which its store never uses again. 0 if `handle` is NULL.
  */
 uint64_t farjump_handle_number(const farjump_handle_t *handle);
 
 /**
- * Epoch of the store that has the object: another number each time a store is made. 0 if `handle` is NULL.
+ * Returns the epoch of the store that has the object: another number each time a store is made. 0 if `handle` is NULL.
  */
 uint64_t farjump_handle_epoch(const farjump_handle_t *handle);
 
 /**
- * Name of the object's type, as its maker gave it; "" without one. The text belongs to the handle. NULL if
+ * Returns the name of the object's type, as its maker gave it; "" without one. The text belongs to the handle. NULL if
  * `handle` is.
  */
 const char *farjump_handle_type_name(const farjump_handle_t *handle);
 
 /**
- * The owner's address with this index, for farjump_client_connect(). The text belongs to the handle. NULL if
- * there are not so many: a handle of a store without a target has none.
+ * Returns the owner's address with this index, for farjump_client_connect(). The text belongs to the handle. NULL if
+ * there are fewer addresses: a handle of a store without a target has none.
  */
 const char *farjump_handle_address(const farjump_handle_t *handle, size_t index);
 
 /**
- * The bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
+ * Returns the bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
  * written. NULL if `view` is.
  */
 const void *farjump_view_data(const farjump_view_t *view);
 
 /**
- * Number of bytes. 0 if `view` is NULL.
+ * Returns the number of bytes. 0 if `view` is NULL.
  */
 size_t farjump_view_size(const farjump_view_t *view);
 
 /**
- * Whether these are the owner's bytes, and not a copy. False if `view` is NULL.
+ * Returns whether these are the owner's bytes, and not a copy. False if `view` is NULL.
  */
 bool farjump_view_is_mapped(const farjump_view_t *view);
 
 /**
- * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the
- * view came from may be closed before. The owner learns of it with the client's next request, and in any
- * case when this process ends.
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the view came
+ * from may be closed before. The owner learns of the release with the client's next request, and in any case when this
+ * process ends.
  */
 farjump_status_t farjump_view_release(farjump_view_t **view);
 
@@ -2226,24 +2226,24 @@ farjump_status_t farjump_store_options_new(farjump_store_options_t **options);
 farjump_status_t farjump_store_options_free(farjump_store_options_t **options);
 
 /**
- * Most bytes of the objects. Only the used part takes memory. Default: 1 GiB, or half of what the control group and the limits
- * of the process grant.
+ * Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the memory that
+ * the control group and the limits of the process grant.
  */
 farjump_status_t farjump_store_options_set_capacity(farjump_store_options_t *options,
                                                     uint64_t bytes);
 
 /**
- * When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
- * `bytes`. They are read back when they are used. The file has no name, and goes with the store. A thread of
- * the store's own reads and writes it. Default: a full store refuses further objects.
+ * Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its memory is
+ * full. The store reads them back when they are used. The file has no name, and goes with the store. A thread of the
+ * store's own reads and writes it. Default: a full store refuses further objects.
  */
 farjump_status_t farjump_store_options_set_spill(farjump_store_options_t *options,
                                                  const char *folder,
                                                  uint64_t bytes);
 
 /**
- * A further address for the handles, by which others reach a target of the store: that of a proxy, or a name
- * of the machine. The addresses of the store's targets are in all handles.
+ * Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or a name of
+ * the machine. The addresses of the store's targets are in all handles.
  */
 farjump_status_t farjump_store_options_add_address(farjump_store_options_t *options, const char *address);
 
@@ -2281,8 +2281,8 @@ farjump_status_t farjump_store_put(const farjump_store_t *store,
                                    farjump_handle_t **handle);
 
 /**
- * Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with
- * `user`, inside this call, and may use the store. As farjump_store_put() otherwise.
+ * Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with `user`,
+ * inside this call, and may use the store. Otherwise it does the same as farjump_store_put().
  *
  * FARJUMP_ERROR_ARGUMENT when `write` fails.
  */
@@ -2304,18 +2304,18 @@ farjump_status_t farjump_store_put_file(const farjump_store_t *store,
                                         farjump_handle_t **handle);
 
 /**
- * The bytes of an object of this store, without a copy. farjump_view_release() ends the view.
+ * Gets the bytes of an object of this store, without a copy. farjump_view_release() ends the view.
  *
- * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled
- * object cannot be read back.
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled object
+ * cannot be read back.
  */
 farjump_status_t farjump_store_get(const farjump_store_t *store,
                                    const farjump_handle_t *handle,
                                    farjump_view_t **view);
 
 /**
- * Evicts an object: it is gone for all readers that come later, and stays for those that have a view.
- * `was_there`, unless it is NULL, becomes whether it was there: that it was not is no error.
+ * Evicts an object: it is gone for all readers that come later, and stays for those that have a view. `was_there`,
+ * unless it is NULL, becomes true if the object was there, and false otherwise. Its absence is no error.
  *
  * FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2324,7 +2324,7 @@ farjump_status_t farjump_store_evict(const farjump_store_t *store,
                                      bool *was_there);
 
 /**
- * Tells whether an object is there, or reserved.
+ * Sets `exists` to true if an object is there or reserved, and to false otherwise.
  *
  * FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2342,8 +2342,8 @@ farjump_status_t farjump_store_reserve(const farjump_store_t *store,
                                        farjump_handle_t **handle);
 
 /**
- * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
- * for them wake up (farjump_client_wait()).
+ * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
+ * wake up (farjump_client_wait()).
  *
  * FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
  * FARJUMP_ERROR_STORE_FULL.
@@ -2354,8 +2354,8 @@ farjump_status_t farjump_store_set(const farjump_store_t *store,
                                    size_t size);
 
 /**
- * Leases an object: it is evicted after so many nanoseconds from now, in place of an earlier limit. Call it
- * again to renew the lease. FARJUMP_FOREVER takes the limit away.
+ * Leases an object: the store evicts it `nanoseconds` from now, in place of an earlier limit. Call this again to renew
+ * the lease. FARJUMP_FOREVER removes the limit.
  *
  * FARJUMP_ERROR_GONE, also when the lease has ended before it was renewed; FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2364,13 +2364,13 @@ farjump_status_t farjump_store_lease(const farjump_store_t *store,
                                      uint64_t nanoseconds);
 
 /**
- * Runs `callback`, with `user`, for each object of the store, those of the latest use first. It may use the
+ * Runs `callback`, with `user`, for each object of the store, the most recently used first. The callback may use the
  * store.
  */
 farjump_status_t farjump_store_objects(const farjump_store_t *store, farjump_object_fn callback, void *user);
 
 /**
- * Figures of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+ * Reads the statistics of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
  * library does not know become 0.
  */
 farjump_status_t farjump_store_stats(const farjump_store_t *store, farjump_store_stats_t *stats, size_t size);
@@ -2386,41 +2386,41 @@ farjump_status_t farjump_client_options_new(farjump_client_options_t **options);
 farjump_status_t farjump_client_options_free(farjump_client_options_t **options);
 
 /**
- * Limit for connecting, in nanoseconds. Default: 5 seconds.
+ * Sets the limit for connecting, in nanoseconds. Default: 5 seconds.
  */
 farjump_status_t farjump_client_options_set_connect_timeout(farjump_client_options_t *options,
                                                             uint64_t nanoseconds);
 
 /**
- * Limit for each request, in nanoseconds. Default: 30 seconds.
+ * Sets the limit for each request, in nanoseconds. Default: 30 seconds.
  */
 farjump_status_t farjump_client_options_set_timeout(farjump_client_options_t *options, uint64_t nanoseconds);
 
 /**
- * The transport, by its name (farjump_transports()). Default: the best that both have.
+ * Sets the transport, by its name (farjump_transports()). Default: the best that both have.
  */
 farjump_status_t farjump_client_options_set_transport(farjump_client_options_t *options, const char *name);
 
 /**
- * The key that the owner has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which
- * is read now.
+ * Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
+ * file is read now.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
 farjump_status_t farjump_client_options_set_key_file(farjump_client_options_t *options, const char *path);
 
 /**
- * Whether the owner's memory is mapped where it can be: on the same machine, at a `unix:` address. Without
- * that all bytes travel in frames. Default: yes.
+ * Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address. Otherwise
+ * all bytes travel in frames. Default: yes.
  */
 farjump_status_t farjump_client_options_set_mapped(farjump_client_options_t *options, bool mapped);
 
 /**
- * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
- * the defaults. farjump_client_close() ends it.
+ * Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for the
+ * defaults. farjump_client_close() ends it.
  *
- * FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
- * or this process has not the right to call.
+ * FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store, or this
+ * process does not have the right to call.
  */
 farjump_status_t farjump_client_connect(const char *address,
                                         const farjump_client_options_t *options,
@@ -2443,24 +2443,24 @@ farjump_status_t farjump_client_connect_to_owner(const farjump_handle_t *handle,
 farjump_status_t farjump_client_close(farjump_client_t **client);
 
 /**
- * The address that it is connected to. The text belongs to the client. NULL if `client` is.
+ * Returns the address that the client is connected to. The text belongs to the client. NULL if `client` is.
  */
 const char *farjump_client_address(const farjump_client_t *client);
 
 /**
- * Epoch of the owner's store: another number each time a store is made. 0 if `client` is NULL.
+ * Returns the epoch of the owner's store: another number each time a store is made. 0 if `client` is NULL.
  */
 uint64_t farjump_client_epoch(const farjump_client_t *client);
 
 /**
- * Whether the owner's memory is mapped here, so that views make no copy. If not, farjump_last_error() has
- * the reason. False if `client` is NULL.
+ * Returns whether the owner's memory is mapped here, so that views make no copy. If it is not, farjump_last_error()
+ * returns the reason. False if `client` is NULL.
  */
 bool farjump_client_is_mapped(const farjump_client_t *client);
 
 /**
- * The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy.
- * farjump_view_release() ends the view.
+ * Gets the bytes of an object: in the owner's memory if that is mapped, otherwise a copy. farjump_view_release() ends
+ * the view.
  *
  * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET.
  */
@@ -2469,8 +2469,8 @@ farjump_status_t farjump_client_get(const farjump_client_t *client,
                                     farjump_view_t **view);
 
 /**
- * As farjump_client_get(), and waits for the contents of a reserved object, `timeout_ns` nanoseconds at
- * most: then FARJUMP_ERROR_TIMEOUT.
+ * Gets the bytes as farjump_client_get() does, and waits for the contents of a reserved object, `timeout_ns`
+ * nanoseconds at most. After that it fails with FARJUMP_ERROR_TIMEOUT.
  */
 farjump_status_t farjump_client_wait(const farjump_client_t *client,
                                      const farjump_handle_t *handle,
@@ -2478,9 +2478,9 @@ farjump_status_t farjump_client_wait(const farjump_client_t *client,
                                      farjump_view_t **view);
 
 /**
- * Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255
- * bytes; NULL for none. It takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle,
- * and not the object.
+ * Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255 bytes;
+ * NULL for none. The call takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle, and not the
+ * object.
  *
  * FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
  */
@@ -2502,8 +2502,8 @@ farjump_status_t farjump_client_reserve(const farjump_client_t *client,
                                         farjump_handle_t **handle);
 
 /**
- * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
- * for them wake up. It takes `timeout_ns` nanoseconds at most.
+ * Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
+ * wake up. The call takes `timeout_ns` nanoseconds at most.
  *
  * FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
  * FARJUMP_ERROR_STORE_FULL.
@@ -2522,7 +2522,7 @@ farjump_status_t farjump_client_evict(const farjump_client_t *client,
                                       bool *was_there);
 
 /**
- * Tells whether an object is there, or reserved; see farjump_store_exists().
+ * Sets `exists` to true if an object is there or reserved; see farjump_store_exists().
  */
 farjump_status_t farjump_client_exists(const farjump_client_t *client,
                                        const farjump_handle_t *handle,
@@ -2536,8 +2536,8 @@ farjump_status_t farjump_client_lease(const farjump_client_t *client,
                                       uint64_t nanoseconds);
 
 /**
- * Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL,
- * becomes the new count. The object is evicted when that comes to 0.
+ * Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL, becomes the
+ * new count. The owner evicts the object when the count comes to 0.
  *
  * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
  */
@@ -2563,12 +2563,12 @@ farjump_status_t farjump_client_call(const farjump_client_t *client,
                                      farjump_bytes_t *reply);
 
 /**
- * Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
- * by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
- * It takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the
- * handle, and not the object.
+ * Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one by
+ * farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel. The call
+ * takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the handle, and
+ * not the object.
  *
- * As farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
+ * Fails as farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
  */
 farjump_status_t farjump_client_derive(const farjump_client_t *client,
                                        const farjump_library_t *library,
@@ -2578,11 +2578,12 @@ farjump_status_t farjump_client_derive(const farjump_client_t *client,
                                        farjump_handle_t **derived);
 
 /**
- * Starts what farjump_client_call() does, and returns before the function has run. The outcome is taken by
- * farjump_object_call_poll() or farjump_object_call_wait(). farjump_object_call_free() ends the call.
+ * Starts a call like that of farjump_client_call(), and returns before the function has run.
+ * farjump_object_call_poll() or farjump_object_call_wait() takes the outcome. farjump_object_call_free() ends the
+ * call.
  *
- * As farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending. Nothing was
- * sent then.
+ * Fails as farjump_client_call(); FARJUMP_ERROR_TOO_MANY when 32,768 calls of the client are pending. Nothing was sent
+ * then.
  */
 farjump_status_t farjump_client_start_call(const farjump_client_t *client,
                                            const farjump_library_t *library,
@@ -2592,16 +2593,16 @@ farjump_status_t farjump_client_start_call(const farjump_client_t *client,
                                            farjump_object_call_t **call);
 
 /**
- * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then. As
- * farjump_object_call_wait() otherwise.
+ * Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; `reply` is unchanged then. Otherwise it
+ * does the same as farjump_object_call_wait().
  */
 farjump_status_t farjump_object_call_poll(farjump_object_call_t *call, farjump_bytes_t *reply);
 
 /**
- * Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be
- * NULL if it is not needed. There is no other outcome afterwards.
+ * Waits for the outcome, `timeout_ns` nanoseconds at most. `reply` receives the function's reply, and may be NULL if
+ * it is not needed. There is no other outcome afterwards.
  *
- * As farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time was up (the call is then cancelled), and
+ * Fails as farjump_client_call(); FARJUMP_ERROR_TIMEOUT when the time limit passed (the call is then cancelled), and
  * FARJUMP_ERROR_NO_CALL when the outcome was taken before, or the call was cancelled.
  */
 farjump_status_t farjump_object_call_wait(farjump_object_call_t *call,
@@ -2622,20 +2623,20 @@ farjump_status_t farjump_object_call_cancel(farjump_object_call_t *call);
 farjump_status_t farjump_object_call_free(farjump_object_call_t **call);
 
 /**
- * The descriptor that becomes readable on an event while the client is armed: the outcome of a started call,
- * or the owner's end. The first call creates it. It stays the same, and ends with the client and its calls.
- * It belongs to the library: watch it, and neither read nor close it. -1 if `client` cannot be used, or the
- * system has no descriptor left.
+ * Returns the descriptor that becomes readable on an event while the client is armed: the outcome of a started call,
+ * or the owner's end. The first call creates it. It stays the same, and ends with the client and its calls. It belongs
+ * to the library: watch it, and neither read nor close it. -1 if `client` cannot be used, or the system has no
+ * descriptor left.
  */
 int farjump_client_fd(const farjump_client_t *client);
 
 /**
- * Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable.
- * `longest_ns` becomes the longest time to sleep, in nanoseconds; 0 if an event has come since the last time.
- * Poll the started calls then (farjump_object_call_poll()). farjump_client_disarm() follows in any case.
+ * Prepares to sleep in an event loop of the caller's until farjump_client_fd() becomes readable. `longest_ns` becomes
+ * the longest time to sleep, in nanoseconds. It becomes 0 if an event has come since the last time: poll the started
+ * calls then (farjump_object_call_poll()). farjump_client_disarm() follows in any case.
  *
- * A call by which another thread waits with the same client may take the event: the sleep then lasts its
- * longest time, which is a second at most. Give an event loop a client of its own.
+ * A call by which another thread waits with the same client may take the event: the sleep then lasts its longest time,
+ * which is a second at most. Give an event loop a client of its own.
  *
  * FARJUMP_ERROR_PEER_GONE when the owner is gone. Outcomes that came before can still be taken.
  */
@@ -2647,13 +2648,13 @@ farjump_status_t farjump_client_arm(const farjump_client_t *client, uint64_t *lo
 farjump_status_t farjump_client_disarm(const farjump_client_t *client);
 
 /**
- * Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with many
- * calls under way at once. It returns when all have an outcome, each within the time of a request
- * (farjump_client_options_set_timeout()). A call that fails does not keep the others from theirs.
- * farjump_outcomes_free() ends the outcomes. farjump_resolver_map() takes handles of several owners.
+ * Calls the function of `library` on `count` objects of this owner: farjump_client_call() for each, with many calls
+ * under way at once. It returns when all calls have an outcome, each within the time of a request
+ * (farjump_client_options_set_timeout()). A call that fails does not affect the others. farjump_outcomes_free() ends
+ * the outcomes. farjump_resolver_map() takes handles of several owners.
  *
- * FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT
- * when a handle is NULL; nothing was sent then.
+ * FARJUMP_OK also when calls failed: farjump_outcomes_get() has the status of each. FARJUMP_ERROR_ARGUMENT when a
+ * handle is NULL; nothing was sent then.
  */
 farjump_status_t farjump_client_map(const farjump_client_t *client,
                                     const farjump_library_t *library,
@@ -2664,16 +2665,16 @@ farjump_status_t farjump_client_map(const farjump_client_t *client,
                                     farjump_outcomes_t **outcomes);
 
 /**
- * Number of outcomes: that of the handles. 0 if `outcomes` is NULL.
+ * Returns the number of outcomes: that of the handles. 0 if `outcomes` is NULL.
  */
 size_t farjump_outcomes_count(const farjump_outcomes_t *outcomes);
 
 /**
- * The outcome of the call with this index: returns what farjump_client_call() would have returned, also for
- * farjump_last_error() and farjump_last_cause(). `reply` becomes the function's reply and `size` its number
- * of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and end with them.
+ * Returns the status that farjump_client_call() would have returned for the call with this index, and sets
+ * farjump_last_error() and farjump_last_cause() in the same way. `reply` becomes the function's reply and `size` its
+ * number of bytes; either may be NULL if it is not needed. The bytes belong to the outcomes, and end with them.
  *
- * As farjump_client_call(); FARJUMP_ERROR_ARGUMENT also for an index without an outcome.
+ * Fails as farjump_client_call(); FARJUMP_ERROR_ARGUMENT also for an index without an outcome.
  */
 farjump_status_t farjump_outcomes_get(const farjump_outcomes_t *outcomes,
                                       size_t index,
@@ -2697,8 +2698,8 @@ farjump_status_t farjump_resolver_new(farjump_resolver_t **resolver);
 farjump_status_t farjump_resolver_free(farjump_resolver_t **resolver);
 
 /**
- * The key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key`
- * makes it, which is read now.
+ * Sets the key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key` makes
+ * it. The file is read now.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
@@ -2707,30 +2708,30 @@ farjump_status_t farjump_resolver_set_key_file(const farjump_resolver_t *resolve
                                                const char *path);
 
 /**
- * The client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
+ * Gives the client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
  * that can be reached. farjump_client_close() ends it; the resolver keeps its own.
  *
- * FARJUMP_ERROR_CONNECT when the owner is reached at none of its addresses, FARJUMP_ERROR_GONE when it has
- * restarted since.
+ * FARJUMP_ERROR_CONNECT when none of the addresses reaches the owner, FARJUMP_ERROR_GONE when the owner has restarted
+ * since.
  */
 farjump_status_t farjump_resolver_client(const farjump_resolver_t *resolver,
                                          const farjump_handle_t *handle,
                                          farjump_client_t **client);
 
 /**
- * As farjump_client_get(), for a handle of any owner. farjump_view_release() ends the view.
+ * Does the same as farjump_client_get(), for a handle of any owner. farjump_view_release() ends the view.
  *
- * As farjump_resolver_client() and farjump_client_get().
+ * Fails as farjump_resolver_client() and farjump_client_get().
  */
 farjump_status_t farjump_resolver_get(const farjump_resolver_t *resolver,
                                       const farjump_handle_t *handle,
                                       farjump_view_t **view);
 
 /**
- * As farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each has 30
- * seconds. An owner that cannot be reached fails the calls at its objects, and no others.
+ * Does the same as farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each
+ * call has 30 seconds. An owner that cannot be reached fails the calls at its objects, and no others.
  *
- * As farjump_client_map(); for each call also as farjump_resolver_client().
+ * Fails as farjump_client_map(); each call also as farjump_resolver_client().
  */
 farjump_status_t farjump_resolver_map(const farjump_resolver_t *resolver,
                                       const farjump_library_t *library,
@@ -2751,10 +2752,9 @@ farjump_status_t farjump_placement_new(farjump_placement_t **placement);
 farjump_status_t farjump_placement_free(farjump_placement_t **placement);
 
 /**
- * Sets the way to the owner at `address`, and forgets what was learnt of functions there: the time of a
- * message without bytes from one process to the other, in nanoseconds, and the bandwidth. Without it
- * farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and
- * evicts.
+ * Sets the way to the owner at `address`: the time of a message without bytes from one process to the other, in
+ * nanoseconds, and the bandwidth. It also drops the times learnt of functions there. Without this,
+ * farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and evicts.
  *
  * FARJUMP_ERROR_ARGUMENT for a bandwidth of 0.
  */
@@ -2764,19 +2764,19 @@ farjump_status_t farjump_placement_set_wire(farjump_placement_t *placement,
                                             uint64_t bytes_per_second);
 
 /**
- * Runs the function of `library` on an object where that is expected to take less time: at the owner, as
- * farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
- * of the object and the arguments, the way to the owner, and what earlier calls took at either place, which
- * rises with the load there. A place of which little is known is tried now and then. It takes as long as
- * requests may (farjump_client_options_set_timeout()).
+ * Runs the function of `library` on an object at the place where `placement` expects it to take less time: at the
+ * owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
+ * of the object and the arguments, the way to the owner, and the times of earlier calls at either place. These rise
+ * with the load there. Now and then it tries a place of which little is known. The call takes as long as requests may
+ * (farjump_client_options_set_timeout()).
  *
- * The function may run in this process: call only functions that you trust with it. `reply` receives the
- * reply. `choice` becomes the choice, where `choice_size` is `sizeof *choice`: fields beyond it are not
- * written, and fields that the library does not know become 0. `why` receives a sentence that says where the
- * function ran, and why there. Each of the three may be NULL if it is not needed. After a failure `choice`
- * is 0 in all fields and `why` unchanged.
+ * The function may run in this process: call only functions that you trust with it. `reply` receives the reply.
+ * `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not written, and fields
+ * that the library does not know become 0. `why` receives a sentence with the place where the function ran, and the
+ * reason. Each of the three may be NULL if it is not needed. After a failure `choice` is 0 in all fields and `why`
+ * unchanged.
  *
- * As farjump_client_call() and farjump_client_get().
+ * Fails as farjump_client_call() and farjump_client_get().
  */
 farjump_status_t farjump_client_call_auto(const farjump_client_t *client,
                                           farjump_placement_t *placement,
@@ -2798,22 +2798,22 @@ farjump_status_t farjump_store_own(const farjump_store_t *store,
                                    farjump_owned_t **owned);
 
 /**
- * As farjump_store_own(), for an object of another process's store.
+ * Does the same as farjump_store_own(), for an object of another process's store.
  */
 farjump_status_t farjump_client_own(const farjump_client_t *client,
                                     const farjump_handle_t *handle,
                                     farjump_owned_t **owned);
 
 /**
- * The handle of the object. It belongs to `owned`, and ends with it. NULL if `owned` is.
+ * Returns the handle of the object. It belongs to `owned`, and ends with it. NULL if `owned` is.
  */
 const farjump_handle_t *farjump_owned_handle(const farjump_owned_t *owned);
 
 /**
- * Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes
- * false then. `was_there`, unless it is NULL, becomes whether the object was there.
+ * Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes false
+ * then. `was_there`, unless it is NULL, becomes true if the object was there.
  *
- * As farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
+ * Fails as farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
  */
 farjump_status_t farjump_owned_release(farjump_owned_t **owned, bool *was_there);
 
@@ -2834,22 +2834,22 @@ farjump_status_t farjump_store_retain(const farjump_store_t *store,
                                       farjump_counted_t **reference);
 
 /**
- * As farjump_store_retain(), for an object of another process's store.
+ * Does the same as farjump_store_retain(), for an object of another process's store.
  */
 farjump_status_t farjump_client_retain(const farjump_client_t *client,
                                        const farjump_handle_t *handle,
                                        farjump_counted_t **reference);
 
 /**
- * Takes over a reference that another process has given away by farjump_counted_send(), with the handle that
- * it sent. The count does not change, and nothing is asked of the store. For an object of this store.
+ * Takes over a reference that another process has given away by farjump_counted_send(), with the handle that it sent.
+ * The count does not change, and no request goes to the store. For an object of this store.
  */
 farjump_status_t farjump_store_receive(const farjump_store_t *store,
                                        const farjump_handle_t *handle,
                                        farjump_counted_t **reference);
 
 /**
- * As farjump_store_receive(), for an object of another process's store.
+ * Does the same as farjump_store_receive(), for an object of another process's store.
  */
 farjump_status_t farjump_client_receive(const farjump_client_t *client,
                                         const farjump_handle_t *handle,
@@ -2863,23 +2863,23 @@ farjump_status_t farjump_client_receive(const farjump_client_t *client,
 farjump_status_t farjump_counted_retain(const farjump_counted_t *reference, farjump_counted_t **another);
 
 /**
- * The handle of the object. It belongs to `reference`, and ends with it. NULL if `reference` is.
+ * Returns the handle of the object. It belongs to `reference`, and ends with it. NULL if `reference` is.
  */
 const farjump_handle_t *farjump_counted_handle(const farjump_counted_t *reference);
 
 /**
- * Gives the reference up, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless
- * it is NULL, becomes the number of references that are left. With the last one the object is evicted.
+ * Releases the reference, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless it is
+ * NULL, becomes the number of references that are left. The object is evicted with the last one.
  *
- * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference
- * may be counted still.
+ * FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference may be
+ * counted still.
  */
 farjump_status_t farjump_counted_release(farjump_counted_t **reference, uint64_t *left);
 
 /**
- * Gives the reference away, and sets the variable to NULL: it stays counted until another process that has
- * the handle has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be
- * sent (farjump_handle_to_bytes()); farjump_handle_free() ends that.
+ * Gives the reference away, and sets the variable to NULL: it stays counted until another process that has the handle
+ * has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be sent
+ * (farjump_handle_to_bytes()); farjump_handle_free() ends that handle.
  *
  * FARJUMP_ERROR_ARGUMENT when the variable is NULL already.
  */
@@ -2907,27 +2907,27 @@ farjump_status_t farjump_publisher_options_new(farjump_publisher_options_t **opt
 farjump_status_t farjump_publisher_options_free(farjump_publisher_options_t **options);
 
 /**
- * Most entries of the topic that not all subscribers have gone past: 1 to 65,536. The first publisher of a
- * topic decides: a later one that asks for another capacity is refused. Default: 64.
+ * Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first publisher
+ * of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
  */
 farjump_status_t farjump_publisher_options_set_capacity(farjump_publisher_options_t *options,
                                                         uint32_t entries);
 
 /**
- * Latest entries that stay for late subscribers, though all others have gone past them. The first publisher
- * of a topic decides. Default: none.
+ * Sets the number of latest entries that stay for late subscribers, though all others have passed them. The first
+ * publisher of a topic decides. Default: none.
  */
 farjump_status_t farjump_publisher_options_set_keep(farjump_publisher_options_t *options, uint32_t entries);
 
 /**
- * Subscribers for which the topic waits: before so many have come, no entry leaves it but by
+ * Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the topic only by
  * FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
  */
 farjump_status_t farjump_publisher_options_set_await_subscribers(farjump_publisher_options_t *options,
                                                                  uint32_t count);
 
 /**
- * What this publisher does when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
+ * Sets the action of this publisher when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
  */
 farjump_status_t farjump_publisher_options_set_overflow(farjump_publisher_options_t *options, int overflow);
 
@@ -2945,7 +2945,7 @@ farjump_status_t farjump_store_publisher(const farjump_store_t *store,
                                          farjump_publisher_t **publisher);
 
 /**
- * As farjump_store_publisher(), for a topic of another process's store.
+ * Does the same as farjump_store_publisher(), for a topic of another process's store.
  */
 farjump_status_t farjump_client_publisher(const farjump_client_t *client,
                                           const char *topic,
@@ -2953,30 +2953,30 @@ farjump_status_t farjump_client_publisher(const farjump_client_t *client,
                                           farjump_publisher_t **publisher);
 
 /**
- * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. One that has not finished
- * (farjump_publisher_finish()) leaves subscribers FARJUMP_ERROR_PUBLISHER_GONE, as one whose process ends.
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. Without farjump_publisher_finish()
+ * before, subscribers get FARJUMP_ERROR_PUBLISHER_GONE, as when the process ends.
  */
 farjump_status_t farjump_publisher_close(farjump_publisher_t **publisher);
 
 /**
- * The topic's name. The text belongs to the publisher. NULL if `publisher` is.
+ * Returns the topic's name. The text belongs to the publisher. NULL if `publisher` is.
  */
 const char *farjump_publisher_topic(const farjump_publisher_t *publisher);
 
 /**
- * Number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
+ * Returns the number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
  * `publisher` is NULL.
  */
 uint64_t farjump_publisher_number(const farjump_publisher_t *publisher);
 
 /**
- * Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
- * topic it waits as was chosen, `timeout_ns` nanoseconds at most. `number`, unless it is NULL, becomes the
- * entry's number in the topic. The handle is copied.
+ * Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full topic it
+ * acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at most. `number`, unless
+ * it is NULL, becomes the entry's number in the topic. The handle is copied.
  *
  * FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
- * FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more
- * than 1,024 bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
+ * FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more than 1,024
+ * bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
  * FARJUMP_ERROR_PEER_GONE it may have been published.
  */
 farjump_status_t farjump_publisher_publish(farjump_publisher_t *publisher,
@@ -2985,10 +2985,10 @@ farjump_status_t farjump_publisher_publish(farjump_publisher_t *publisher,
                                            uint64_t *number);
 
 /**
- * As farjump_publisher_publish(), and the topic owns the object: it is evicted when all subscribers have had
- * it and released their items.
+ * Publishes as farjump_publisher_publish() does, and the topic owns the object. The store evicts the object when all
+ * subscribers have received it and released their items.
  *
- * As farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
+ * Fails as farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
  */
 farjump_status_t farjump_publisher_give(farjump_publisher_t *publisher,
                                         const farjump_handle_t *handle,
@@ -2999,7 +2999,7 @@ farjump_status_t farjump_publisher_give(farjump_publisher_t *publisher,
  * Makes an object of a copy of `size` bytes at the topic's store, and publishes it: the topic owns it, as by
  * farjump_publisher_give(). `type_name` is a name for its type, of at most 255 bytes; NULL for none.
  *
- * As farjump_publisher_publish(), and FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
+ * Fails as farjump_publisher_publish(), and with FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
  */
 farjump_status_t farjump_publisher_publish_bytes(farjump_publisher_t *publisher,
                                                  const char *type_name,
@@ -3009,16 +3009,15 @@ farjump_status_t farjump_publisher_publish_bytes(farjump_publisher_t *publisher,
                                                  uint64_t *number);
 
 /**
- * Says that no more entries of this publisher follow. The stream ends for a subscriber that has had all
- * entries when all publishers have finished. Finishing again does nothing. farjump_publisher_close() follows.
- * It takes `timeout_ns` nanoseconds at most.
+ * Announces that no more entries of this publisher follow. When all publishers have finished, the stream ends for a
+ * subscriber that has received all entries. Finishing again does nothing. farjump_publisher_close() follows. The call
+ * takes `timeout_ns` nanoseconds at most.
  */
 farjump_status_t farjump_publisher_finish(farjump_publisher_t *publisher, uint64_t timeout_ns);
 
 /**
- * Forgets a topic of this store that has neither publishers nor subscribers, and evicts the objects that it
- * owns: for one whose entries no subscriber takes. `was_there`, unless it is NULL, becomes whether there was
- * such a topic.
+ * Discards a topic of this store that has neither publishers nor subscribers, and evicts the objects that it owns: for
+ * a topic whose entries no subscriber takes. `was_there`, unless it is NULL, becomes true if there was such a topic.
  *
  * FARJUMP_ERROR_BUSY for a topic that has publishers or subscribers.
  */
@@ -3027,7 +3026,7 @@ farjump_status_t farjump_store_discard_topic(const farjump_store_t *store,
                                              bool *was_there);
 
 /**
- * As farjump_store_discard_topic(), for a topic of another process's store.
+ * Does the same as farjump_store_discard_topic(), for a topic of another process's store.
  */
 farjump_status_t farjump_client_discard_topic(const farjump_client_t *client,
                                               const char *topic,
@@ -3044,15 +3043,15 @@ farjump_status_t farjump_subscriber_options_new(farjump_subscriber_options_t **o
 farjump_status_t farjump_subscriber_options_free(farjump_subscriber_options_t **options);
 
 /**
- * Whether it begins with the next entry that is published. Default: no, it begins with the oldest that the
- * topic has.
+ * Sets whether the subscriber begins with the next entry that is published. Default: no, it begins with the oldest in
+ * the topic.
  */
 farjump_status_t farjump_subscriber_options_set_from_now(farjump_subscriber_options_t *options,
                                                          bool from_now);
 
 /**
- * Publishers that must have opened the topic before the stream can end. With 0 it ends whenever no publisher
- * is open and all entries were had. Default: 1.
+ * Sets the number of publishers that must have opened the topic before the stream can end. With 0, the stream ends
+ * whenever no publisher is open and the subscriber has received all entries. Default: 1.
  */
 farjump_status_t farjump_subscriber_options_set_publishers(farjump_subscriber_options_t *options,
                                                            uint32_t count);
@@ -3070,7 +3069,7 @@ farjump_status_t farjump_store_subscribe(const farjump_store_t *store,
                                          farjump_subscriber_t **subscriber);
 
 /**
- * As farjump_store_subscribe(), for a topic of another process's store.
+ * Does the same as farjump_store_subscribe(), for a topic of another process's store.
  */
 farjump_status_t farjump_client_subscribe(const farjump_client_t *client,
                                           const char *topic,
@@ -3078,66 +3077,66 @@ farjump_status_t farjump_client_subscribe(const farjump_client_t *client,
                                           farjump_subscriber_t **subscriber);
 
 /**
- * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. It holds publishers back no
- * longer. Its items stay.
+ * Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The subscriber no longer delays
+ * publishers. Its items stay.
  */
 farjump_status_t farjump_subscriber_close(farjump_subscriber_t **subscriber);
 
 /**
- * Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply
- * of an owner elsewhere may take up to a second beside. farjump_item_release() ends the item.
+ * Waits for the next entry, `timeout_ns` nanoseconds at most; with 0 an entry that is there comes. The reply of an
+ * owner elsewhere may take up to a second more. farjump_item_release() ends the item.
  *
- * FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and all
- * entries were had; publishers that come later make it go on. FARJUMP_ERROR_PUBLISHER_GONE once for each
- * publisher that ended without finishing, after its entries: other publishers go on, and so does the next
- * call. FARJUMP_ERROR_TOO_MANY when the subscriber holds more items of owned objects than the topic has
- * entries: release some. FARJUMP_ERROR_TIMEOUT, FARJUMP_ERROR_PEER_GONE. After any other error than
- * FARJUMP_ERROR_PUBLISHER_GONE the same entry comes again.
+ * FARJUMP_NOT_YET when no entry came in time. FARJUMP_STREAM_END when all publishers have finished and the subscriber
+ * has received all entries; publishers that come later continue the stream. FARJUMP_ERROR_PUBLISHER_GONE once for each
+ * publisher that ended without finishing, after its entries: other publishers continue, and so does the next call.
+ * FARJUMP_ERROR_TOO_MANY when the subscriber holds more items of owned objects than the topic has entries: release
+ * some. FARJUMP_ERROR_TIMEOUT, FARJUMP_ERROR_PEER_GONE. After any other error than FARJUMP_ERROR_PUBLISHER_GONE the
+ * same entry comes again.
  */
 farjump_status_t farjump_subscriber_next(farjump_subscriber_t *subscriber,
                                          uint64_t timeout_ns,
                                          farjump_item_t **item);
 
 /**
- * The topic's name. The text belongs to the subscriber. NULL if `subscriber` is.
+ * Returns the topic's name. The text belongs to the subscriber. NULL if `subscriber` is.
  */
 const char *farjump_subscriber_topic(const farjump_subscriber_t *subscriber);
 
 /**
- * Number of entries that were dropped so far because this subscriber was too slow
+ * Returns the number of entries that the topic has dropped so far because this subscriber was too slow
  * (FARJUMP_OVERFLOW_DROP_OLDEST). 0 if `subscriber` is NULL.
  */
 uint64_t farjump_subscriber_lost(const farjump_subscriber_t *subscriber);
 
 /**
- * Number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`, unless it is
+ * Returns the number of the publisher that the last FARJUMP_ERROR_PUBLISHER_GONE was about. `published`, unless it is
  * NULL, becomes the number of its entries. 0 if there was none, or `subscriber` is NULL.
  */
 uint64_t farjump_subscriber_gone(const farjump_subscriber_t *subscriber, uint64_t *published);
 
 /**
- * The handle. It belongs to the item, and ends with it. NULL if `item` is.
+ * Returns the handle. It belongs to the item, and ends with it. NULL if `item` is.
  */
 const farjump_handle_t *farjump_item_handle(const farjump_item_t *item);
 
 /**
- * Number of the entry in the topic. Numbers ascend, not always by one. 0 if `item` is NULL.
+ * Returns the number of the entry in the topic. Numbers ascend, not always by one. 0 if `item` is NULL.
  */
 uint64_t farjump_item_number(const farjump_item_t *item);
 
 /**
- * Number of its publisher (farjump_publisher_number()). 0 if `item` is NULL.
+ * Returns the number of its publisher (farjump_publisher_number()). 0 if `item` is NULL.
  */
 uint64_t farjump_item_publisher(const farjump_item_t *item);
 
 /**
- * Number of entries that were dropped between the item before and this one, because the subscriber was too
- * slow. 0 if `item` is NULL.
+ * Returns the number of entries that the topic dropped between the item before and this one, because the subscriber
+ * was too slow. 0 if `item` is NULL.
  */
 uint64_t farjump_item_lost(const farjump_item_t *item);
 
 /**
- * Whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()). False if
+ * Returns whether the topic owns the object (farjump_publisher_give(), farjump_publisher_publish_bytes()). False if
  * `item` is NULL.
  */
 bool farjump_item_is_owned(const farjump_item_t *item);
@@ -3162,14 +3161,14 @@ farjump_status_t farjump_admin_new(const char *address, farjump_admin_t **admin)
 farjump_status_t farjump_admin_free(farjump_admin_t **admin);
 
 /**
- * Limit for each request, in nanoseconds: a target responds when the function that it is running has
+ * Sets the limit for each request, in nanoseconds. A target responds when the function that it is running has
  * returned. Default: 10 seconds. No other thread may be sending a request.
  */
 farjump_status_t farjump_admin_set_timeout(farjump_admin_t *admin, uint64_t nanoseconds);
 
 /**
- * The key that the target has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which
- * is read now. No other thread may be sending a request.
+ * Sets the key that the target has too, for a target at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
+ * file is read now. No other thread may be sending a request.
  *
  * FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
  */
@@ -3181,8 +3180,8 @@ farjump_status_t farjump_admin_set_key_file(farjump_admin_t *admin, const char *
 farjump_status_t farjump_admin_images(const farjump_admin_t *admin, farjump_image_fn callback, void *user);
 
 /**
- * Runs `callback`, with `user`, for each object in the target's store of objects, those of the latest use first: 65,536 at
- * most.
+ * Runs `callback`, with `user`, for each object in the target's store of objects, the most recently used first: 65,536
+ * at most.
  *
  * FARJUMP_ERROR_CONNECT also when the target has no such store.
  */
@@ -3191,9 +3190,9 @@ farjump_status_t farjump_admin_objects(const farjump_admin_t *admin,
                                        void *user);
 
 /**
- * Drops code from the target's store, with its statics; `dropped`, unless it is NULL, becomes the number of
- * images dropped. Calls under way are not lost: the code is requested from a source that calls it again.
- * Functions of the target's own are kept. Absence of such code is no error.
+ * Drops code from the target's store, with its statics. `dropped`, unless it is NULL, becomes the number of images
+ * dropped. Calls under way are not lost: the target requests the code from a source that calls it again. The target
+ * keeps its own functions. Absence of such code is no error.
  */
 farjump_status_t farjump_admin_drop(const farjump_admin_t *admin,
                                     const farjump_code_id_t *id,
@@ -3212,43 +3211,42 @@ farjump_status_t farjump_admin_stats(const farjump_admin_t *admin,
                                      size_t size);
 
 /**
- * Whether processes that may connect may also have targets load libraries while they run, whose symbols go
- * before all other exports (farjump_admin_export_library(), `farjump export`). Default: no. A process
- * restricted to the code that farjump_target_options_allow_code() lists could run any code by this. The
- * short form of adding FARJUMP_RIGHT_EXPORT to farjump_target_options_set_rights().
+ * Sets whether processes that may connect may also have targets load libraries while they run
+ * (farjump_admin_export_library(), `farjump export`). Symbols of these libraries take precedence over all other
+ * exports. Default: no. A process restricted to the code that farjump_target_options_allow_code() lists could run any
+ * code by this. It is the short form of adding FARJUMP_RIGHT_EXPORT to farjump_target_options_set_rights().
  */
 farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_t *options, bool allowed);
 
 /**
- * Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
- * linked before keeps its addresses, also for sources to come; farjump_target_drop_code() has it linked
- * again. The function must be valid until the target is closed. Names that begin with `farjump_` are
- * reserved for services.
+ * Offers a function as `name` from now on. It takes precedence over all earlier exports of that name (interposing).
+ * Code linked before keeps its addresses, also for sources that connect later; farjump_target_drop_code() has it
+ * linked again. The function must be valid until the target is closed. Names that begin with `farjump_` are reserved
+ * for services.
  */
 farjump_status_t farjump_target_export_function(farjump_target_t *target,
                                                 const char *name,
                                                 farjump_function_t function);
 
 /**
- * As farjump_target_export_function(), for the address of data.
+ * Does the same as farjump_target_export_function(), for the address of data.
  */
 farjump_status_t farjump_target_export_data(farjump_target_t *target, const char *name, const void *data);
 
 /**
- * As farjump_target_export_function(), for every symbol that a shared library itself defines, by path or
- * soname. It is loaded now, which runs its constructors, and stays until the process ends.
+ * Does the same as farjump_target_export_function(), for every symbol that a shared library itself defines, by path or
+ * soname. The library is loaded now, which runs its constructors, and stays until the process ends.
  *
  * FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
  */
 farjump_status_t farjump_target_export_library(farjump_target_t *target, const char *path);
 
 /**
- * Has the target load the shared library at `path`, whose bytes travel, and offer its symbols before all
- * earlier exports; as farjump_target_export_library() there. The libraries that it depends on must exist at
- * the target.
+ * Has the target load the shared library at `path`, whose bytes travel. The target offers its symbols before all
+ * earlier exports, as farjump_target_export_library() does. The libraries that it depends on must exist at the target.
  *
- * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
- * or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
+ * FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()), or cannot
+ * load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
  */
 farjump_status_t farjump_admin_export_library(const farjump_admin_t *admin, const char *path);
 

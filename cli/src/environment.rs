@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_variable_is_told_from_the_others() {
+    fn the_nearest_name_to_a_misspelt_variable_is_the_intended_one() {
         for (misspelt, meant) in [
             ("FARJUMP_LOGS", "FARJUMP_LOG"),
             ("FARJUMP_log", "FARJUMP_LOG"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_named_after_the_variable_whose_value_it_has() {
+    fn an_error_quoting_only_a_variables_value_gets_its_name_prefixed() {
         let options = [("FARJUMP_KEY".to_owned(), "farm.key".to_owned())];
         let named = |text: &str| name_variable(Failure::new(text), &options).to_string();
         assert_eq!(named("reading farm.key failed"), "FARJUMP_KEY=farm.key: reading farm.key failed");

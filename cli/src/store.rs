@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_begin_an_id_is_refused() {
+    fn an_id_prefix_has_4_to_32_hexadecimal_digits() {
         assert_eq!(parse_beginning("AbC1"), Ok(Beginning("abc1".into())));
         assert!(parse_beginning(&"a".repeat(32)).is_ok());
         for wrong in ["", "abc", "abcg", "+abc", &"a".repeat(33), "libgrep.so"] {

@@ -207,7 +207,7 @@ fn a_target_that_could_not_compile_does_not_start() {
 }
 
 #[test]
-fn what_was_compiled_is_kept_for_later_runs_and_checked() {
+fn compiled_bitcode_is_cached_across_runs_and_recompiled_if_damaged() {
     let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
     let run = || {
         let mut command = bench.serving(&["--bitcode=prefer", "--bitcode-cache", "cache"]);
@@ -341,7 +341,7 @@ fn sixteen_mebibytes_of_bitcode_are_compiled_or_refused_in_time() {
 }
 
 #[test]
-fn what_cannot_be_compiled_is_refused_with_the_reason() {
+fn bitcode_that_cannot_be_compiled_is_refused_with_the_reason() {
     let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
     let bitcode = bitcode_of(&squares);
     let mut own = compiler(|_| {});

@@ -21,7 +21,7 @@ FARJUMP_IFUNC void sum_main(void *payload, size_t size, void *args)
 }";
 
 #[test]
-fn what_was_built_is_shown_as_inspect_shows_it() {
+fn build_prints_the_same_description_as_inspect() {
     let bench = Workbench::new();
     bench.write("sum.c", format!("#include <farjump_ifunc.h>\n{SUM}"));
     let built = bench.run(["build", "sum.c", "-o", "libsum.so"]).worked();
@@ -167,7 +167,7 @@ fn inspect_says_what_the_payload_is() {
 }
 
 #[test]
-fn inspect_tells_programs_the_same() {
+fn inspect_json_has_the_images_machine_id_sizes_and_imports() {
     let bench = Workbench::new();
     bench.library("sum", SUM);
     let report = bench.json(["inspect", "libsum.so", "--json"]);
@@ -217,7 +217,7 @@ fn flags_reach_the_compiler() {
 }
 
 #[test]
-fn files_that_are_no_ifunc_libraries_are_told_apart() {
+fn inspect_names_why_a_file_is_no_ifunc_library() {
     let bench = Workbench::new();
     bench.write("text.so", "no library");
     bench.plain_library("plain", "int x;");

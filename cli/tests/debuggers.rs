@@ -97,7 +97,7 @@ fn perf_names_the_function_that_keeps_a_target_busy() {
 }
 
 #[test]
-fn the_perf_map_tells_where_each_image_lies_once() {
+fn the_perf_map_lists_each_image_once_at_its_executable_address() {
     let bench = Workbench::new();
     let (busy, counter) = (bench.library("busy", BUSY), bench.sample("counter"));
     let serving = bench.serve(&["--perf-map"]);
@@ -122,7 +122,7 @@ fn the_perf_map_tells_where_each_image_lies_once() {
 }
 
 #[test]
-fn no_perf_map_is_written_unless_asked_for() {
+fn serve_writes_no_perf_map_without_the_option() {
     let bench = Workbench::new();
     let counter = bench.sample("counter");
     let serving = bench.serve(&[]);
@@ -345,7 +345,7 @@ fn gdb_knows_code_without_its_library_by_its_main_function() {
 }
 
 #[test]
-fn symbols_for_debuggers_are_asked_for_and_have_to_be_there() {
+fn debugger_symbols_require_the_debug_option_and_a_file_with_symbols() {
     let bench = Workbench::new();
     let plain = bench.plain_library("plain", "int one(void) { return 1; }");
     let serve = |more: &[&str]| finish(&mut bench.serving(more));

@@ -47,7 +47,7 @@ fn the_default_file_is_the_program_and_every_result_is_right() {
 }
 
 #[test]
-fn a_given_file_gets_the_answers_that_an_independent_computation_gives() {
+fn demo_results_for_a_given_file_equal_an_independent_computation() {
     let bench = Workbench::new();
     let contents = "the panicked pan panics; ".repeat(1000);
     bench.write("prose", &contents);
@@ -81,7 +81,7 @@ fn the_demo_uses_the_given_launcher_or_names_its_failure() {
 }
 
 #[test]
-fn an_empty_file_has_answers_too() {
+fn demo_results_for_an_empty_file_are_zero() {
     let bench = Workbench::new();
     bench.write("empty", "");
     let report = demo_json(&bench, &["empty"]);
@@ -110,7 +110,7 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn occurrences_count_once_wherever_the_moved_parts_of_the_file_meet() {
+fn the_demo_counts_an_occurrence_across_parts_once() {
     let bench = Workbench::new();
     // Parts have 1 MiB: the literal of five bytes lies across each of their borders once.
     let contents = "abcde".repeat(600_000);
@@ -124,7 +124,7 @@ fn occurrences_count_once_wherever_the_moved_parts_of_the_file_meet() {
 }
 
 #[test]
-fn a_file_larger_than_the_memory_of_both_processes_has_answers() {
+fn the_demo_handles_a_file_larger_than_each_process_memory_limit() {
     let bench = Workbench::new();
     fs::File::create(bench.path("large")).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
     let mut command = bench.program("sh");
@@ -188,7 +188,7 @@ fn functions_that_were_built_elsewhere_need_no_compiler() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_in_a_sentence() {
+fn a_demo_that_cannot_run_fails_with_the_reason() {
     let bench = Workbench::new();
     for (args, code, part) in [
         (&["demo", "missing"][..], 1, "cannot read `missing`"),

@@ -26,7 +26,7 @@ fn a_library_is_exported_and_what_it_replaced_is_printed() {
 }
 
 #[test]
-fn names_of_earlier_libraries_are_told_whoever_brought_them() {
+fn export_lists_each_replaced_name_whichever_library_offered_it() {
     let bench = Workbench::new();
     let quote = bench.library("quote", PRICE);
     let first = bench.plain_library("first", "int price(void) { return 1; } int left(void) { return 1; }");
@@ -66,7 +66,7 @@ fn of_many_names_the_first_are_printed_and_the_rest_counted() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_told_with_what_to_do() {
+fn a_failed_export_names_the_missing_right_or_file() {
     let bench = Workbench::new();
     let library = bench.plain_library("low", "int price(void) { return 10; }");
     let library = library.to_str().expect("a plain path");

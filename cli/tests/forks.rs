@@ -100,7 +100,7 @@ fn a_forked_childs_crash_report_names_the_target_which_serves_on() {
 }
 
 #[test]
-fn a_child_whose_call_returns_or_panics_ends_and_replies_nothing() {
+fn a_forked_child_ends_without_replying_on_return_or_panic() {
     let bench = Workbench::new();
     for (body, how) in [("return;", "returned"), ("farjump_panic(\"no disk\", 7);", "panicked (no disk)")] {
         let (serving, child) = forked(&bench, body);

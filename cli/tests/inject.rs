@@ -223,7 +223,7 @@ fn an_unknown_transport_is_refused_from_the_option_and_from_the_variable() {
 }
 
 #[test]
-fn files_that_are_no_ifunc_libraries_are_told_apart() {
+fn inject_names_why_a_file_is_no_ifunc_library() {
     let bench = Workbench::new();
     bench.write("text.so", "no library");
     bench.plain_library("plain", "int x;");
@@ -291,7 +291,7 @@ fn killing_the_target_during_a_call_ends_inject_with_5() {
 }
 
 #[test]
-fn a_target_that_does_not_answer_ends_with_4() {
+fn a_call_to_a_paused_target_times_out_with_exit_code_4() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
     let serving = bench.serve(&[]);
@@ -304,7 +304,7 @@ fn a_target_that_does_not_answer_ends_with_4() {
 }
 
 #[test]
-fn a_rust_function_answers_as_the_c_function_does() {
+fn the_crc32_sample_in_rust_gives_the_independent_result() {
     let bench = Workbench::new();
     bench.write("data", "abracadabra");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/samples/rust/crc32.rs");

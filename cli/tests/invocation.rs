@@ -183,7 +183,7 @@ fn an_error_about_the_value_of_a_variable_names_the_variable() {
 }
 
 #[test]
-fn help_tells_the_exit_codes_the_variables_and_examples() {
+fn help_lists_exit_codes_variables_and_examples() {
     let bench = Workbench::new();
     let help = bench.run(["--help"]).worked();
     for part in ["Exit codes:", "  5  there is no target", "FARJUMP_LOG", "Examples:", "farjump demo"] {

@@ -248,7 +248,7 @@ fn a_full_store_refuses_unless_it_may_spill() {
 }
 
 #[test]
-fn what_is_no_handle_or_one_of_another_run_is_told_apart() {
+fn each_invalid_or_outdated_handle_is_refused_with_its_fault() {
     let bench = Workbench::new();
     bench.write("table", [1; 5000]);
     let serving = bench.serve(&["--objects", "64K"]);
@@ -297,7 +297,7 @@ fn objects_are_put_and_read_over_tcp_only_with_the_key() {
 }
 
 #[test]
-fn options_that_need_each_other_are_told() {
+fn invalid_or_incomplete_object_options_are_refused_with_the_reason() {
     let bench = Workbench::new();
     for wrong in [
         &["--objects", "0"][..],

@@ -125,7 +125,7 @@ fn processes_without_shared_memory_connect_again_over_messages_and_say_why() {
 }
 
 #[test]
-fn where_nothing_joins_two_sides_every_reason_is_told() {
+fn path_lists_the_reason_of_every_transport_if_none_connects() {
     let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let _target = serve(&bench, "ucx", Some("posix"));
     path(&bench, &["--transport", "ucx"], Some("sysv"))

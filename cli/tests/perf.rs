@@ -289,7 +289,7 @@ fn without_ucx_its_references_say_why_and_all_else_is_measured() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_said_in_a_sentence() {
+fn perf_refuses_impossible_measurements_with_the_reason() {
     let bench = Workbench::new();
     let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["latency", "--sizes", "8..1"], 2, "a range goes from 1 or more upwards");

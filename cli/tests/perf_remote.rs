@@ -111,7 +111,7 @@ fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
 }
 
 #[test]
-fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
+fn perf_refuses_impossible_measurements_of_a_running_target_with_the_reason() {
     let bench = Workbench::new();
     let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["latency", "--to", "unix:s", "--against", "raw"], 2, "raw needs a process of perf's own");

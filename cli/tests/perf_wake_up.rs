@@ -32,7 +32,7 @@ fn targets_of_each_size_are_woken_beside_a_futex() {
 }
 
 #[test]
-fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
+fn perf_wake_up_compares_each_transport_with_ucx_wait_and_futex() {
     let Some(bench) = measuring_ucx() else { return };
     // Each call waits until all of them sleep.
     let mut command = bench.farjump();

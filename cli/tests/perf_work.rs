@@ -188,7 +188,7 @@ fn resident_data_need_no_ucx_and_break_even_lengths_are_printed() {
 }
 
 #[test]
-fn what_says_nothing_about_resident_data_is_refused() {
+fn perf_work_refuses_options_that_do_not_fit_resident_data() {
     let bench = Workbench::new();
     for (args, part) in [
         (&["latency", "--resident"][..], "--resident is for work"),

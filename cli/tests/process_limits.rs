@@ -97,7 +97,7 @@ fn named(done: &Done, limit: &str) {
 }
 
 #[test]
-fn a_target_without_descriptors_tells_each_source_and_recovers() {
+fn a_target_out_of_descriptors_refuses_with_the_cause_and_recovers() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     let serving = Process::start(&mut limited(bench.serving(&[]), Resource::Nofile, 30));

@@ -95,7 +95,7 @@ fn a_file_that_is_no_socket_is_named_and_left_alone() {
 }
 
 #[test]
-fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
+fn serve_names_an_unusable_option_or_address_and_leaves_no_socket() {
     let bench = Workbench::new();
     let wrong: [(&[&str], &str); 4] = [
         (&["--data", "missing"], "cannot map `missing`"),
@@ -220,7 +220,7 @@ fn code_gets_only_the_library_exports_that_the_target_offers() {
 }
 
 #[test]
-fn a_second_signal_ends_a_target_whose_function_never_returns() {
+fn a_second_signal_ends_a_target_in_an_endless_function() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
     let serving = bench.serve(&["--allow-process-symbols"]);
@@ -269,7 +269,7 @@ fn rights_with_a_sign_change_the_default_and_a_list_replaces_it() {
 }
 
 #[test]
-fn every_way_to_spin_serves() {
+fn a_target_serves_under_every_spin_setting() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
     for spin in ["never", "always", "events", "100"] {

@@ -145,7 +145,7 @@ fn the_keys_of_the_json_are_exactly_the_documented_ones() {
 }
 
 #[test]
-fn where_no_target_answers_it_ends_with_a_code_that_says_how() {
+fn store_and_stats_without_a_target_exit_with_a_specific_code() {
     let bench = Workbench::new();
     for command in ["store", "stats"] {
         ask(&bench, command, &[]).fails(5, &["no target listens on"]);
@@ -182,7 +182,7 @@ fn exit_codes_distinguish_foreign_dying_and_busy_peers() {
 }
 
 #[test]
-fn a_target_whose_function_never_returns_does_not_answer_in_time() {
+fn an_admin_request_times_out_during_an_endless_function() {
     let bench = Workbench::new();
     let library = bench.library(
         "stuck",

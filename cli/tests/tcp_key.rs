@@ -79,7 +79,7 @@ fn wrong_key_files_and_tcp_options_are_refused_with_the_reason() {
 }
 
 #[test]
-fn other_machines_are_not_met_without_a_key() {
+fn a_tcp_address_beyond_this_machine_requires_a_key() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     let serve = ["serve", "--listen", "tcp:0.0.0.0:0", "--transport", "ucx-am"];

@@ -128,7 +128,7 @@ fn a_source_with_useless_ucx_settings_fails_without_harm_to_others() {
 }
 
 #[test]
-fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
+fn a_target_with_useless_ucx_settings_refuses_each_source_and_survives() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
     let cases: [(&Variables, i32, &str); 2] = [

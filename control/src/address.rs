@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_displayed_parses_to_the_same_address() {
+    fn an_address_displays_as_the_text_it_was_parsed_from() {
         for text in
             ["unix:a", "unix:@a", "unix:./@a", "unix:/run/user/0/x y.sock", "tcp:node7:7471", "tcp:[::1]:1"]
         {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_devices_are_told_from_those_of_other_machines() {
+    fn only_a_numeric_local_tcp_address_is_on_an_own_device() {
         for (text, expected) in [
             ("unix:a", false),
             ("tcp:127.0.0.1:1", true),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_mistype_an_address_has_its_own_error() {
+    fn each_kind_of_malformed_address_has_its_own_error() {
         let error = |text: &str| text.parse::<PeerAddress>().unwrap_err();
         assert!(matches!(error("unix:"), AddressError::EmptyPath));
         assert!(matches!(error("unix:@"), AddressError::EmptyName));

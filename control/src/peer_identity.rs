@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_says_who_is_at_the_other_end() {
+    fn a_peers_pid_user_and_name_come_from_the_kernel() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let identity = PeerIdentity::of(ours.as_fd()).unwrap();
         assert_eq!(identity.pid, std::process::id());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_over_tcp_is_shown_by_address() {
+    fn a_tcp_peer_is_shown_with_its_address() {
         let mut identity = PeerIdentity::at("10.0.0.7:53412".parse().unwrap(), "a process");
         assert_eq!(identity.to_string(), "a process (10.0.0.7:53412)");
         identity.rename("sum");

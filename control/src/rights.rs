@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_what_to_write() {
+    fn missing_rights_are_named_with_the_remedy() {
         let some = Rights::OBSERVE | Rights::CALL;
         assert_eq!(some.lacks(Rights::CALL), None);
         let text = some.lacks(Rights::CALL | Rights::INJECT).unwrap().to_string();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_is_told_how_long_a_machine_may_be_silent() {
+    fn the_peer_timeout_is_clamped_and_sets_keepalive_and_user_timeout() {
         for (asked, silence, probe) in [(10, 10, 3), (0, 1, 1), (1 << 20, 32_767, 10_922)] {
             let socket = new_socket(&"127.0.0.1:1".parse().unwrap()).unwrap();
             let options = TcpOptions { peer_timeout: Duration::from_secs(asked), ..TcpOptions::default() };

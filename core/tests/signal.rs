@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_survives_being_told(bytes: [u8; 16]) {
+    fn a_link_key_made_from_bytes_returns_them_unchanged(bytes: [u8; 16]) {
         prop_assert_eq!(LinkKey::from_bytes(bytes).to_bytes(), bytes);
     }
 }

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_sources_is_what_is_held_against_them() {
+    fn announced_limits_are_the_enforced_ones_of_payload_and_image() {
         let mut policy = Policy::default();
         assert_eq!(policy.announced(Limits::NONE), Limits::default());
         assert!(takes_lines(&policy.limits));

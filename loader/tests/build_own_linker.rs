@@ -190,7 +190,7 @@ fn tables_switches_inline_functions_common_variables_and_archives_work() {
 }
 
 #[test]
-fn what_cannot_be_linked_is_refused_with_object_and_symbol() {
+fn unlinkable_objects_are_refused_with_file_and_symbol() {
     let fixture = Fixture::new();
     let start = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(t)\n";
     let main = |head: &str, body: &str| {

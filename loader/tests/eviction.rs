@@ -68,7 +68,7 @@ fn the_eviction_order_survives_many_insertions_and_drops() {
 }
 
 #[test]
-fn what_somebody_holds_stays_and_the_next_one_goes() {
+fn code_in_use_is_kept_and_the_next_image_is_dropped() {
     let mut store = bounded(usize::MAX, 2);
     let held = insert(&mut store, &numbered(0)).unwrap();
     insert_for(&mut store, &numbered(1), 9).unwrap();

@@ -138,7 +138,7 @@ fn a_library_without_an_image_for_the_target_says_which_it_has() {
 }
 
 #[test]
-fn payload_init_fills_all_of_the_room() {
+fn payload_init_fills_the_whole_buffer() {
     let made = good(INIT);
     let library = load(&made.path).unwrap();
     assert_eq!(library.payload_max_size(b"abc"), 10);
@@ -181,7 +181,7 @@ fn a_plain_library_opens_by_ifunc_name_and_has_no_images() {
 }
 
 #[test]
-fn payload_init_shrink_says_how_much_of_the_room_it_took() {
+fn payload_init_shrink_returns_the_length_it_used() {
     let made = good(SHRINK);
     let library = load(&made.path).unwrap();
     let mut space = [9; 10];
@@ -208,7 +208,7 @@ fn a_payload_routine_that_overstates_its_length_is_an_error() {
 }
 
 #[test]
-fn what_the_library_carries_can_be_placed_and_equals_its_own_function() {
+fn a_placed_image_behaves_like_the_librarys_own_function() {
     let made = good(INIT);
     let library = load(&made.path).unwrap();
     let image = library.image_for(Platform::baseline(native())).unwrap();
@@ -274,7 +274,7 @@ fn a_library_with_own_payload_routines_makes_payloads_only_once_loaded() {
 }
 
 #[test]
-fn what_is_opened_stays_as_it_was_whatever_becomes_of_the_file() {
+fn an_opened_library_survives_truncation_of_its_file() {
     let made = good(INIT);
     let opened = Library::open(&made.path).unwrap();
     // Truncated in place, so that a mapping would change or fault.
@@ -356,7 +356,7 @@ fn each_routine_that_is_missing_is_named() {
 }
 
 #[test]
-fn a_library_with_both_ways_to_fill_a_payload_is_refused() {
+fn a_library_with_two_payload_inits_is_refused() {
     let made = make(&[MAIN, MAX_SIZE, INIT, SHRINK], &bundle_of(&[&image(&INCREMENT)]));
     assert!(matches!(refused(&made), Error::TwoInits { name, .. } if name == "sum"));
 }
@@ -408,7 +408,7 @@ fn a_damaged_image_is_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_said_to_be_not_there() {
+fn a_missing_library_file_is_reported_as_missing() {
     let directory = tempfile::tempdir().unwrap();
     let error = Library::open(directory.path().join("libsum.so")).unwrap_err();
     assert!(matches!(error, Error::NoSuchFile { .. }));
@@ -419,7 +419,7 @@ fn what_is_not_there_is_said_to_be_not_there() {
 }
 
 #[test]
-fn what_is_no_shared_library_is_refused_for_what_it_is() {
+fn a_file_that_is_no_shared_library_is_refused_by_kind() {
     let elf = std::fs::read(good(INIT).path).unwrap();
     let patched = |at: usize, byte: u8| {
         let mut elf = elf.clone();
@@ -488,7 +488,7 @@ fn a_foreign_library_with_arguments_as_payload_opens_but_never_loads() {
 }
 
 #[test]
-fn what_the_dynamic_linker_refuses_is_refused_in_its_words() {
+fn a_library_the_dynamic_linker_refuses_fails_with_its_message() {
     let needs =
         "void absent_function(void); void sum_main(void *p, long n, void *a) { absent_function(); }\n";
     let made = make(&[needs, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT)]));

@@ -109,7 +109,7 @@ fn a_truncated_library_is_refused_with_its_length_however_loaded() {
 }
 
 #[test]
-fn files_of_other_kinds_are_told_and_block_nothing() {
+fn files_of_other_kinds_are_refused_by_kind_and_block_nothing() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
     for (name, bytes, expected) in [

@@ -53,7 +53,7 @@ fn offering(name: &str) -> (Resolver, u64) {
 }
 
 #[test]
-fn what_is_inserted_runs_and_says_what_it_is() {
+fn an_inserted_image_runs_and_states_its_name_and_id() {
     let mut store = store();
     let bytes = image(&INCREMENT);
     let linked = insert(&mut store, &bytes, "counter", &Resolver::default()).unwrap();
@@ -191,7 +191,7 @@ fn relative_sites_in_both_spans_point_into_both() {
 }
 
 #[test]
-fn both_spans_lie_as_the_image_asks() {
+fn both_spans_are_aligned_as_the_image_demands() {
     let mut store = store();
     for align_log2 in [native().instruction_align_log2(), 6, 9, 12] {
         let span1 = [&INCREMENT[..], &[align_log2]].concat();
@@ -253,7 +253,7 @@ fn different_code_of_one_name_is_held_apart() {
 }
 
 #[test]
-fn what_is_forgotten_is_gone_and_its_room_is_free() {
+fn dropped_code_leaves_the_store_and_frees_space_once_unused() {
     let mut store = store();
     let (one, other) = (image(&INCREMENT), image(&DECREMENT));
     let linked = insert(&mut store, &one, "one", &Resolver::default()).unwrap();
@@ -449,7 +449,7 @@ fn an_unoffered_import_is_refused_by_name_with_the_nearest_one() {
 }
 
 #[test]
-fn what_policy_allows_is_linked() {
+fn an_import_that_the_policy_allows_is_linked() {
     let bytes = importing("getpid");
     let mut resolver = Resolver::default();
     resolver.allow_process_symbols();
@@ -510,7 +510,7 @@ fn code_runs_on_another_thread_than_the_one_that_placed_it() {
 }
 
 #[test]
-fn room_that_is_used_again_runs_the_new_code() {
+fn reused_arena_space_runs_the_new_code() {
     let mut store = store();
     let (up, down) = (image(&INCREMENT), image(&DECREMENT));
     let mut number = 0_i64;

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_opened_once_and_run_as_it_was_checked() {
+    fn a_checked_program_runs_as_opened_and_unsafe_ones_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let trust = Trust::of_this_process(None);
         let open = || trust.open(folder.path(), NAME);

@@ -5,7 +5,7 @@ use farjump_os::limits::free_descriptors;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
-fn free_descriptors_are_counted_up_to_the_number_asked_for() {
+fn free_descriptors_are_counted_up_to_the_given_number() {
     const LIMIT: usize = 128;
     let limits = Rlimit { current: Some(LIMIT as u64), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limits).unwrap();

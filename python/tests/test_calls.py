@@ -25,7 +25,7 @@ class Calls(WithTarget):
             with self.subTest(type(args)):
                 self.assertEqual(link.call(echo, args, timeout=WATCHDOG), bytes(args))
 
-    def test_arguments_without_bytes_side_by_side_are_refused(self):
+    def test_arguments_that_are_not_contiguous_bytes_are_refused(self):
         link, echo = self.link(), library("echo")
         with self.assertRaisesRegex(BufferError, "side by side"):
             link.call(echo, memoryview(b"abcdef")[::2])
@@ -81,7 +81,7 @@ class Calls(WithTarget):
         with self.assertRaises(farjump.Cancelled):
             pending.wait()
 
-    def test_a_link_tells_its_peer_and_what_it_sent(self):
+    def test_a_link_shows_its_peer_transport_and_statistics(self):
         link = self.link(transport="shm", mode="always")
         link.call(library("echo"), b"12", timeout=WATCHDOG)
         self.assertEqual(link.peer.pid, self.serving.pid)

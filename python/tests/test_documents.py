@@ -5,12 +5,16 @@ import importlib.util
 import inspect
 import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import farjump
 from farjump import _native
-from support import WithTarget
+from support import WATCHDOG, WithTarget
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
@@ -62,6 +66,52 @@ class Documents(WithTarget):
                     defaults = [ast.literal_eval(default) for default in one.args.kw_defaults]
                     self.assertEqual([one.default for one in shown if one.kind is one.KEYWORD_ONLY], defaults)
         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(farjump.__file__), "py.typed")))
+
+
+@unittest.skipIf(importlib.util.find_spec("numba") is None, "there is no Numba")
+class Start(unittest.TestCase):
+    """The commands of docs/start/python.md, with its programs."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="farjump-start-")
+        self.addCleanup(folder.cleanup)
+        self.options = {
+            "cwd": folder.name,
+            "env": dict(os.environ, PYTHONWARNINGS="ignore"),
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+            "text": True,
+        }
+        with open(os.path.join(ROOT, "docs/start/python.md")) as file:
+            self.page = file.read()
+        programs = re.findall(r"`(\w+\.py)`[^`]*:\n\n```python\n(.*?)^```", self.page, re.DOTALL | re.MULTILINE)
+        self.assertEqual(len(programs), self.page.count("\n```python\n"), "each has a name in front")
+        for name, text in programs:
+            with open(os.path.join(folder.name, name), "w") as file:
+                file.write(text)
+
+    def test_the_commands_of_the_page_print_what_it_shows(self):
+        blocks = re.findall(r"^```console\n(\$ python .*?)^```", self.page, re.DOTALL | re.MULTILINE)
+        owner, ran = None, []
+        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), re.MULTILINE):
+            words = [sys.executable if word == "python" else word for word in shlex.split(command)]
+            if command == "kill %1":
+                owner.terminate()
+                self.assertEqual(owner.wait(WATCHDOG), 0)
+                printed = owner.stdout.read()
+            elif words[-1] == "&":
+                owner = subprocess.Popen(words[:-1], **self.options)
+                for cleanup in (owner.stdout.close, owner.wait, owner.kill):
+                    self.addCleanup(cleanup)
+                printed = owner.stdout.readline()
+            else:
+                printed = subprocess.run(words, timeout=WATCHDOG, **self.options).stdout
+            # The page has … in place of what differs from machine to machine.
+            expected = re.escape(shown).replace("…", ".*")
+            self.assertTrue(re.fullmatch(expected, printed, re.DOTALL), f"{command}: {printed}")
+            ran.append(command)
+        self.assertEqual([ran[0][-1], ran[-1]], ["&", "kill %1"], "an owner begins and ends")
 
 
 if __name__ == "__main__":

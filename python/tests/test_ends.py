@@ -80,12 +80,12 @@ class WithScripts(WithTarget):
 class OverTcp(WithScripts):
     SERVES = ("--transport", "tcp")
 
-    def test_a_child_that_multiprocessing_forks_is_told_and_programs_are_started(self):
+    def test_a_multiprocessing_child_raises_forked_and_programs_still_start(self):
         self.tells_children("tcp")
 
 
 class Ends(WithScripts):
-    def test_a_forked_child_is_told_and_can_make_its_own(self):
+    def test_a_forked_child_raises_forked_and_can_make_its_own_link(self):
         output = self.ran(
             MADE,
             """
@@ -106,7 +106,7 @@ class Ends(WithScripts):
         self.assertIn("0 b'parent' [b'1', b'2'] b'still'", output)
         self.assertFalse(os.path.exists(f"{self.folder.name}/target-own"))
 
-    def test_a_child_that_multiprocessing_forks_is_told_and_programs_are_started(self):
+    def test_a_multiprocessing_child_raises_forked_and_programs_still_start(self):
         self.tells_children("shm")
 
     def test_a_fork_while_threads_and_a_loop_wait_leaves_both_in_order(self):

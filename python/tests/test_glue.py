@@ -286,7 +286,7 @@ class Glue(unittest.TestCase):
             found = self.run_in_child(function, variant, payload, objects, spilled=spilled, repeats=False)
             self.assertEqual(found, ("ended", code))
 
-    def test_a_derived_object_is_asked_for_as_such(self):
+    def test_an_output_needs_derive_and_a_shape_that_fits(self):
         rows = np.zeros((2, 3), "i4")
         with self.assertRaisesRegex(TypeError, "has the output `result`.* farjump.derive"):
             self.derived._farjump_call((rows, 1))

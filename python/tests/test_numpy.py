@@ -28,7 +28,7 @@ class Arrays(WithTarget):
         replies = link.map(echo, table).wait(WATCHDOG)
         self.assertTrue((numpy.frombuffer(b"".join(replies), "f4").reshape(table.shape) == table).all())
 
-    def test_arrays_without_bytes_side_by_side_are_refused(self):
+    def test_arrays_that_are_not_contiguous_are_refused(self):
         link, echo = self.link(), library("echo")
         table = numpy.arange(12).reshape(3, 4)
         for array in (table.T, table[:, 1], table[::2]):

@@ -88,7 +88,7 @@ class Owner(unittest.TestCase):
         self.assertIn("store", second.stdout.read())
         farjump.Store(self.address).close()
 
-    def test_bad_arguments_are_told(self):
+    def test_bad_arguments_end_the_owner_with_a_message(self):
         for arguments, part in (
             (["--memory", "much", self.address], "--memory"),
             ([f"unix:{self.folder}/none/store"], "none"),
@@ -102,7 +102,7 @@ class Owner(unittest.TestCase):
             self.assertNotIn("Traceback", said)
         self.assertEqual(os.listdir(self.folder), [])
 
-    def test_it_greets_who_connects_and_passes_over_others(self):
+    def test_an_owner_greets_each_connection_and_ignores_nonsense(self):
         owner = self.started()
         for said in (b"", b"nonsense\n", b"clear\nmore"):
             with socket.socket(socket.AF_UNIX) as connection:

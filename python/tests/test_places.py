@@ -100,7 +100,7 @@ class Places(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "runs at the owner only"):
             farjump.at(self.put(rows), library("echo"), b"", place="auto")
 
-    def test_an_owner_that_restarted_or_ended_is_told(self):
+    def test_calls_at_a_killed_or_restarted_owner_raise_errors(self):
         owner, store = self.own("ends")
         rows = np.eye(4, dtype="f4")
         handle = self.put(rows, store)

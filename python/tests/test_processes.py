@@ -74,7 +74,7 @@ class Targets(WithTarget):
         with self.assertRaisesRegex(farjump.LibraryError, "libno-such"):
             farjump.Target(f"unix:{self.folder.name}/none", exports=["libno-such.so"])
 
-    def test_the_end_of_a_target_is_told(self):
+    def test_a_call_to_a_killed_target_raises_peer_gone(self):
         child = python(
             "import farjump, sys\n"
             "target = farjump.Target(sys.argv[1])\n"

@@ -180,7 +180,7 @@ class Stores(unittest.TestCase):
                         self.assertLess(time.monotonic(), until)
                         time.sleep(0.01)
 
-    def test_a_restarted_owner_is_told_as_gone(self):
+    def test_a_restarted_owner_raises_gone_for_earlier_handles(self):
         owner = self.own()
         store = self.store()
         handle = store.put(b"of before")
@@ -234,7 +234,7 @@ class Stores(unittest.TestCase):
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.communicate(timeout=WATCHDOG)[0], "interrupted\n")
 
-    def test_a_forked_child_is_told_and_reads_the_views_that_it_has(self):
+    def test_a_forked_child_raises_forked_and_still_reads_its_views(self):
         self.own()
         child = python(
             "import os, sys, farjump\n"

@@ -60,7 +60,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(subscriber.lost, 0)
                 self.assertIsNone(subscriber.next(timeout=WATCHDOG))
 
-    def test_a_publisher_that_is_killed_is_told_after_its_items(self):
+    def test_a_killed_publisher_raises_publisher_gone_after_its_items(self):
         store = self.store()
         subscriber = store.subscribe("topic")
         child = self.child(PUBLISHER, self.address, "3", "wait")
@@ -121,7 +121,7 @@ class Streams(unittest.TestCase):
             time.sleep(0.001)
         self.assertFalse(store.exists(handle))
 
-    def test_slow_subscribers_are_told_of_lost_items_and_late_ones_choose(self):
+    def test_slow_subscribers_count_lost_items_and_late_ones_choose_their_start(self):
         store = self.store()
         publisher = store.publisher("topic", capacity=4, keep=2, overflow="drop_oldest")
         slow = store.subscribe("topic")
@@ -202,7 +202,7 @@ class Streams(unittest.TestCase):
         thread.join(WATCHDOG)
         self.assertEqual([bytes(store.get(item.handle)) for item in got], [b"one"])
 
-    def test_a_forked_child_is_told(self):
+    def test_a_forked_child_raises_forked_from_its_streams(self):
         child = self.child(
             "import os, sys, farjump\n"
             "store = farjump.Store(sys.argv[1])\n"

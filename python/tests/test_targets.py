@@ -71,7 +71,7 @@ class Choices(WithTarget):
             with farjump.Link(target.address, mode="local") as link:
                 self.assertEqual(link.call(library("echo"), b"own", timeout=WATCHDOG), b"own")
 
-    def test_a_target_tells_what_it_has_done(self):
+    def test_a_target_counts_calls_images_sources_and_links(self):
         with self.served("counting") as target:
             self.assertEqual(target.stats.calls, 0)
             with farjump.Link(target.address) as link:

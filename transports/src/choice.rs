@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "shm")]
-    fn shm_meets_on_unix_sockets_and_all_others_over_tcp() {
+    fn shm_is_chosen_for_unix_sockets_and_refused_for_others() {
         let names = |destination, only| {
             let chosen = transports_for(destination, only, Vec::new(), BackendOptions::new())?;
             let transports = chosen.transports.iter();

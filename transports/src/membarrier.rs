@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_who_need_not_call_always_promises() {
+    fn a_sleeper_always_promises_when_senders_fence() {
         assert!(between_sleeping_and_looking(false));
     }
 }

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_before_is_preferred() {
+    fn earlier_listed_and_unlisted_transports_are_preferred() {
         assert!(is_preferred("ucx-put", "ucx-am") && is_preferred("verbs-send", "tcp"));
         assert!(!is_preferred("tcp", "ucx-am") && !is_preferred("tcp", "tcp"));
         assert!(is_preferred("a friend's", "shm"));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = make("smoke-signals").err().expect("there is no such transport").to_string();
         assert!(error.contains("smoke-signals") && error.contains("shm, ucx-put"), "{error}");
     }

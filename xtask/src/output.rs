@@ -24,11 +24,11 @@ mod tests {
     use std::fs::File;
     use std::process::Command;
 
-    /// Makes [`output_that_nobody_takes_ends_nothing`] write to a full device and a closed pipe.
+    /// Makes [`unwritable_output_does_not_end_the_process`] write to a full device and a closed pipe.
     const WRITES: &str = "FARJUMP_XTASK_WRITES";
 
     #[test]
-    fn output_that_nobody_takes_ends_nothing() {
+    fn unwritable_output_does_not_end_the_process() {
         if std::env::var_os(WRITES).is_some() {
             let (reader, writer) = std::io::pipe().unwrap();
             drop(reader);
@@ -42,7 +42,7 @@ mod tests {
             std::process::exit(7);
         }
         let mut writes = Command::new(std::env::current_exe().unwrap());
-        writes.args(["--exact", "output::tests::output_that_nobody_takes_ends_nothing", "--nocapture"]);
+        writes.args(["--exact", "output::tests::unwritable_output_does_not_end_the_process", "--nocapture"]);
         let ended = writes.env(WRITES, "1").output().unwrap();
         assert_eq!(ended.status.code(), Some(7), "{}", String::from_utf8_lossy(&ended.stderr));
     }

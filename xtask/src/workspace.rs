@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cargo_says_in_place_of_a_tree_is_none() {
+    fn cargo_output_that_lacks_the_crate_is_not_a_tree() {
         assert_eq!(tree_with("a v1.0.0\n\nb v1.0.0\n", "b").map(|lines| lines.len()), Some(2));
         assert_eq!(tree_with("error\n", "b"), None);
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_the_tolerance_passes_and_is_not_told() {
+    fn changes_within_the_tolerance_pass_and_are_not_listed() {
         for now in [[100, 20, 2], [105, 21, 2], [95, 19, 2]] {
             let (shown, verdict) = compared([100, 20, 2], now);
             assert_eq!(verdict, Ok(()));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn less_passes_and_is_told() {
+    fn reduced_counts_pass_and_are_listed_with_the_record_option() {
         let (shown, verdict) = compared([100, 20, 2], [90, 18, 1]);
         assert_eq!(verdict, Ok(()));
         for less in ["-10 instructions", "-2 lines", "-1 shared lines", "cargo xtask guard --record"] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compiler_is_told_and_fails_nothing() {
+    fn growth_under_another_compiler_is_listed_and_fails_nothing() {
         let then = record(&[row("shm", [100, 20, 2])]);
         let now = Record { rustc: "rustc 2".to_owned(), ..record(&[row("shm", [200, 20, 2])]) };
         let comparison = compare(&then, &now);

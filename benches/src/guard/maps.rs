@@ -171,7 +171,7 @@ e000-f000 r-xp 00000000 fe:01 8 /usr/lib/libucp.so.0.0.0
     }
 
     #[test]
-    fn code_is_told_apart_by_where_it_was_mapped_from() {
+    fn the_owner_of_code_follows_from_its_mapped_file() {
         let maps = maps();
         for (address, expected) in [
             (0x2fff, (Owner::Own, true)),
@@ -198,7 +198,7 @@ e000-f000 r-xp 00000000 fe:01 8 /usr/lib/libucp.so.0.0.0
     }
 
     #[test]
-    fn memory_that_is_executed_somewhere_is_not_what_two_sides_share() {
+    fn memory_mapped_executable_anywhere_does_not_count_as_shared() {
         let maps = maps();
         let is_shared = |address| maps.lines(address, 1).all(|line| maps.is_shared(line));
         assert!(is_shared(0x5000));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() -> Result<(), Failure> {
+    fn a_written_record_reads_back_unchanged() -> Result<(), Failure> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("record.json");
         let record = Record::new(vec![row("shm", 7), row("ucx-am", 8)]);

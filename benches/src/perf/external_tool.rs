@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_found() {
+    fn a_port_counts_as_listening_only_while_its_listener_exists() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback is there");
         let port = listener.local_addr().expect("it is bound").port();
         assert!(is_listening(port));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_shown_by_its_end() {
+    fn the_error_about_unreadable_tool_output_quotes_its_last_part() {
         let tool = Tool { program: "ib_write_lat", file: None, package: "perftest" };
         let long = format!("{} Unable to find the Infiniband/RoCE device\n", "x".repeat(2 * SHOWN));
         let error = tool.not_understood(&long).to_string();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_payload_sizes_and_ranges_are_refused() {
         for wrong in ["", ",", "8,", "x", "8..", "..8", "16..8", "0..8", "-1", "257M", "1..257M", "1...4"] {
             assert!(parse_sizes(wrong).is_err(), "{wrong}");
         }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_its_output_is_not_understood() {
+    fn output_of_another_form_has_no_ucx_perftest_result() {
         for text in ["", "connect() failed\n", "20000,1,2\n", "20000,a,b,c,d,e,f,g\n"] {
             assert_eq!(result(text, Metric::Latency), None, "{text}");
         }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_silence_is_what_the_system_can_be_told() {
+    fn a_peer_timeout_is_from_1_to_32767_seconds() {
         assert_eq!(parse_timeout("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(parse_timeout("32767s"), Ok(Duration::from_secs(32_767)));
         for wrong in ["0s", "999ms", "32768s", "long"] {

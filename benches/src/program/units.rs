@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_is_said_in_the_unit_that_fits() {
+    fn a_time_ago_is_shown_in_a_fitting_unit() {
         let show = |seconds| show_ago(Duration::from_secs(seconds));
         assert_eq!([show(0), show(1), show(59)], ["just now", "1 s ago", "59 s ago"]);
         assert_eq!([show(60), show(3599), show(3600)], ["1 min ago", "59 min ago", "1 h ago"]);

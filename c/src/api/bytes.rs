@@ -58,8 +58,8 @@ pub unsafe extern "C" fn farjump_bytes_free(bytes: *mut *mut farjump_bytes_t) ->
     })
 }
 
-/// The content, aligned as bytes are, valid until it is filled again or freed. A zero byte that does not
-/// count follows it, so that a text can be used as one. An empty text for NULL.
+/// Returns the content, without alignment, valid until the object is filled again or freed. A zero byte that does not
+/// count follows the content, so that it can be used as a text. An empty text for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_bytes_data(bytes: *const farjump_bytes_t) -> *const c_void {
     value(c"".as_ptr().cast(), || {
@@ -70,14 +70,14 @@ pub unsafe extern "C" fn farjump_bytes_data(bytes: *const farjump_bytes_t) -> *c
     })
 }
 
-/// Number of bytes of the content. 0 for NULL.
+/// Returns the number of bytes of the content. 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_bytes_size(bytes: *const farjump_bytes_t) -> usize {
     // SAFETY: the header requires NULL or one of `farjump_bytes_new`.
     value(0, || Ok(unsafe { bytes.as_ref() }.map_or(0, farjump_bytes_t::len)))
 }
 
-/// The content as a text, as farjump_bytes_data() returns it.
+/// Returns the content as a text, as farjump_bytes_data() returns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_bytes_text(bytes: *const farjump_bytes_t) -> *const c_char {
     // SAFETY: the header requires the same of this.

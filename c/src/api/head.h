@@ -10,11 +10,11 @@
  *
  * Objects stay at their owner, and other processes read them by handles. The owner opens a store
  * (farjump_store_open), gives it to a target (farjump_target_options_set_objects), and makes objects
- * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes); a process that has it connects to the
+ * (farjump_store_put). A handle travels as bytes (farjump_handle_to_bytes). A process that has it connects to the
  * owner (farjump_client_connect_to_owner), and gets a view of the object (farjump_client_get), which is mapped on
  * the same machine. Or it runs a function at the object (farjump_client_call), at many (farjump_client_map), or
- * where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to subscribers
- * (farjump_client_publisher, farjump_client_subscribe).
+ * at the place where that takes less time (farjump_client_call_auto). Streams pass handles from publishers to
+ * subscribers (farjump_client_publisher, farjump_client_subscribe).
  *
  * Errors. Functions return a status: FARJUMP_OK, FARJUMP_NOT_YET or FARJUMP_STREAM_END where they say so, or an
  * error, which is below 0. For errors farjump_last_error() returns a sentence for people. Functions that return
@@ -24,18 +24,18 @@
  * Ownership. A function writes the object that it makes to the variable that its last argument points to; the
  * variable is NULL after a failure. The caller ends the object by the function that its text names. That
  * function takes the address of the variable and sets it to NULL: ending it twice is harmless, and using it
- * afterwards is FARJUMP_ERROR_ARGUMENT. Another copy of the pointer is a dangling pointer after the end. Objects
- * may be ended in any order: each keeps the parts of the others that it needs. Arguments (texts, bytes, keys)
+ * afterwards is FARJUMP_ERROR_ARGUMENT. Other copies of the pointer dangle after the end. The caller may end objects
+ * in any order: each keeps the parts of the others that it needs. Arguments (texts, bytes, keys)
  * are read during the call and stay the caller's, except a target's arguments and exports.
  *
- * Threads. An object that a function takes by a pointer to const may be used by several threads at once, in
- * calls that all take it so. Any other is used by one thread at a time, which may be another one each time.
- * Callbacks run inside calls on the object that they were given to, on the thread of that call. They, injected
- * functions and payload routines can use other objects, but not the one whose call runs them: that is
- * FARJUMP_ERROR_BUSY. They must return: no exception and no longjmp() may leave them.
+ * Threads. Several threads may use an object at once in calls that all take it by a pointer to const. One thread
+ * at a time uses any other object; it may move between threads. Callbacks run inside calls on the object that they
+ * were given to, on the thread of that call. Callbacks, injected functions and payload routines can use other
+ * objects, but not the object whose call runs them: such a use returns FARJUMP_ERROR_BUSY. They must return: no
+ * exception and no longjmp() may leave them.
  *
- * Pointers point to objects of their type, or are NULL, which is FARJUMP_ERROR_ARGUMENT unless the text says
- * what it means. Texts end in a zero byte and are UTF-8; paths may be any bytes. Times are in nanoseconds, and
+ * Pointers point to objects of their type, or are NULL, which is FARJUMP_ERROR_ARGUMENT unless the text states its
+ * meaning. Texts end in a zero byte and are UTF-8; paths may be any bytes. Times are in nanoseconds, and
  * FARJUMP_FOREVER is no limit.
  *
  * Native code in a process is trusted code: grant access only to peers you trust with the whole process.

@@ -114,14 +114,14 @@ pub unsafe extern "C" fn farjump_transports(
     })
 }
 
-/// The version of the running library; FARJUMP_VERSION is that of the header. 10000 times the first number,
-/// 100 times the second, and the third. Any thread may call this.
+/// Returns the version of the running library: the sum of 10000 times the first number, 100 times the second, and the
+/// third. FARJUMP_VERSION is the version of the header. Any thread may call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_version() -> c_int {
     VERSION
 }
 
-/// The same as a text: `0.1.0`. It is constant.
+/// Returns the same version as a text: `0.1.0`. It is constant.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_version_string() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

@@ -14,13 +14,13 @@ use crate::api::last_error::Failure;
 pub enum farjump_mode_t {
     /// The code travels with its first call on a link; later calls name it by a number. The default of links.
     FARJUMP_MODE_CACHED = 1,
-    /// The code travels with each call. The target compares it with its stored copy, and runs that one.
+    /// The code travels with each call. The target compares it with its stored copy, and runs that copy.
     FARJUMP_MODE_ALWAYS = 2,
     /// The target has the library itself (farjump_target_options_add_local()): only the name travels.
     FARJUMP_MODE_LOCAL = 4,
-    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it
-    /// only on demand: the bytes that the source has written run, whatever the code id says. Code with
-    /// writable statics cannot run in place, nor can any code over a transport without a mailbox.
+    /// The code travels with each call, and runs in place, in the target's mailbox. Targets do not allow it by default:
+    /// the bytes that the source has written run, regardless of the code id. Code with writable statics cannot run in
+    /// place, nor can any code over a transport without a mailbox.
     FARJUMP_MODE_IN_PLACE = 8,
 }
 
@@ -63,7 +63,7 @@ pub enum farjump_right_t {
     FARJUMP_RIGHT_CALL = 2,
     /// Bring code to a link, in any mode. Without FARJUMP_RIGHT_CALL there is no link to bring it to.
     FARJUMP_RIGHT_INJECT = 4,
-    /// Drop stored code of the target's, whichever source brought it.
+    /// Drop stored code of the target's, from any source.
     FARJUMP_RIGHT_DROP = 8,
     /// Have the target load libraries, and link code against them.
     FARJUMP_RIGHT_EXPORT = 16,

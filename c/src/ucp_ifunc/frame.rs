@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_says_whose_it_is() {
+    fn a_receipt_identifies_its_machine_and_only_at_its_address() {
         let address = 0x7f00_0000_0040;
         assert_eq!(owner(address, receipt(address)), Machine::native());
         let mut machines: Vec<_> =

@@ -259,7 +259,7 @@ fn a_received_function_is_sent_on_with_all_machines_images() {
 }
 
 #[test]
-fn what_lies_there_of_a_frame_for_another_address_is_none() {
+fn a_frame_copied_to_another_address_is_no_message() {
     let Some(sum) = ifunc("sum", SUM) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let made = Made::of(&sum, &[7]);
@@ -434,7 +434,7 @@ fn a_damaged_frame_gives_a_status_and_leaves_no_signal_behind() {
 }
 
 #[test]
-fn what_is_no_slot_is_refused() {
+fn a_null_misaligned_or_short_slot_is_refused() {
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     assert_eq!(slots.poll_of(0, 23, &mut seen).0, UCS_ERR_INVALID_PARAM);
     assert_eq!(slots.poll_of(0, 24, &mut seen).0, UCS_ERR_NO_MESSAGE);

@@ -18,7 +18,7 @@ fn goes_through(name: &str, way: Way) {
 }
 
 #[test]
-fn what_c_gets_wrong_is_a_status_and_a_sentence() {
+fn each_mistake_in_c_returns_a_status_and_a_message() {
     goes_through("bad_input", Way::Shared);
 }
 
@@ -28,7 +28,7 @@ fn misuse_from_c_neither_leaks_nor_touches_foreign_memory() {
 }
 
 #[test]
-fn what_a_target_offers_lets_in_and_keeps_is_what_c_chose() {
+fn a_targets_exports_policy_and_store_follow_the_choices_in_c() {
     goes_through("choices", Way::Static);
 }
 

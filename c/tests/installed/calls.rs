@@ -91,7 +91,7 @@ extern "C" fn store_get(rows: *const Vec<u64>, key: u64) -> u64 {
 static STORE_LIMIT: u64 = 1000;
 
 #[test]
-fn a_source_in_c_meets_a_target_in_rust() {
+fn a_source_in_c_passes_all_cases_with_a_rust_target() {
     if !Way::Shared.is_open() {
         return;
     }
@@ -111,7 +111,7 @@ fn a_source_in_c_meets_a_target_in_rust() {
 }
 
 #[test]
-fn a_source_in_rust_meets_a_target_in_c() {
+fn a_target_in_c_replies_to_a_source_in_rust() {
     if !Way::Shared.is_open() {
         return;
     }

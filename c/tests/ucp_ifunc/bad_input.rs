@@ -5,7 +5,7 @@ use farjump_fixtures::process::finish;
 use crate::fixture::{Lane, Language, Variant, fixture};
 
 #[test]
-fn every_mistake_is_told_by_a_status_and_nothing_aborts() {
+fn every_mistake_returns_a_status_and_nothing_aborts() {
     let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
         fixture.ifunc("tally", variant);

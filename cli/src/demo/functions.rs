@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_for_parts_make_the_answer_for_the_whole() {
+    fn results_of_parts_combine_into_the_result_of_the_whole() {
         let text = b"123456789";
         for at in 0..=text.len() {
             let [before, behind] =

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_a_failure_that_names_both() {
+    fn a_wrong_result_fails_with_both_values_named() {
         assert!(report(7).verdict().is_ok());
         let wrong = report(8);
         let failure = wrong.verdict().expect_err("8 is not 7").to_string();

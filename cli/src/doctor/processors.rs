@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn boost_is_told_by_either_file() {
+    fn either_sysfs_file_shows_whether_boost_is_on() {
         let look = |a: Option<&str>, b: Option<&str>| boost(a.map(String::from), b.map(String::from));
         assert_eq!(look(Some("1"), None).found, "on");
         assert_eq!(look(None, Some("0")).found, "on");

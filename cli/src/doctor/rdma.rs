@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_command_mends_is_mended_by_it() {
+    fn a_fault_that_one_command_mends_shows_that_command() {
         let mended = |node: Result<_, NodeError>, state: &str| {
             let mut port = port(Some("why"));
             (port.info.node, port.info.state) = (node, state.to_owned());

@@ -106,7 +106,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_a_program_says_is_heard_with_how_it_ended() {
+    fn a_bounded_run_returns_all_output_and_the_exit_status() {
         let (status, said) = shell("echo one; echo two >&2; exit 3", LONG).expect("it ends");
         assert_eq!((status.code(), &*said), (Some(3), "one\ntwo"));
     }

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_may_see_depends_on_settings_and_on_being_root() {
+    fn perf_and_ptrace_verdicts_depend_on_settings_and_on_root() {
         assert_eq!(perf(Some(2), false).verdict, Verdict::Ok);
         assert_eq!(perf(Some(-1), false).verdict, Verdict::Ok);
         assert_eq!(perf(Some(3), false).verdict, Verdict::Note);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_id_is_refused() {
+    fn a_malformed_code_id_or_missing_list_file_is_refused() {
         for wrong in [
             "",
             "edc1",

@@ -16,7 +16,7 @@ use blocks::Block;
 use session::Session;
 
 /// Documents with commands, each of which a test below runs.
-const WITH_COMMANDS: [&str; 20] = [
+const WITH_COMMANDS: [&str; 22] = [
     "README.md",
     "benches/README.md",
     "cli/README.md",
@@ -27,6 +27,8 @@ const WITH_COMMANDS: [&str; 20] = [
     "docs/redis.md",
     "docs/from-lua.md",
     "docs/start/c.md",
+    "docs/start/python.md",
+    "docs/start/redis.md",
     "docs/start/rust.md",
     "docs/ucp-ifunc.md",
     "docs/vm-test.md",
@@ -43,7 +45,7 @@ const WITH_COMMANDS: [&str; 20] = [
 const WRITTEN_BY_FIGURES: [&str; 2] = ["benches/RESULTS.md", "benches/SCALING.md"];
 
 /// Blocks that another test reads: the document, the first word behind the fence, and the test.
-const READ_ELSEWHERE: [(&str, &str, &str); 11] = [
+const READ_ELSEWHERE: [(&str, &str, &str); 13] = [
     ("README.md", "python", "python/tests/proxystore_suite/test_documents.py"),
     ("docs/dask.md", "python", "python/tests/proxystore_suite/test_dask.py"),
     ("docs/dask.md", "text", "python/tests/proxystore_suite/test_dask.py"),
@@ -51,6 +53,9 @@ const READ_ELSEWHERE: [(&str, &str, &str); 11] = [
     ("docs/proxystore.md", "python", "python/tests/proxystore_suite/test_documents.py"),
     ("docs/python-functions.md", "python", "python/tests/test_documents.py"),
     ("docs/python.md", "python", "python/tests/test_documents.py"),
+    ("docs/start/python.md", "python", "python/tests/test_documents.py"),
+    // Its commands, which run here, build it.
+    ("docs/start/redis.md", "c", "cli/tests/documents/mod.rs"),
     ("docs/writing-ifuncs.md", "c", "integration-tests/tests/documents/ifuncs.rs"),
     ("docs/writing-ifuncs.md", "rust", "integration-tests/tests/documents/ifuncs.rs"),
     ("docs/writing-ifuncs.md", "text", "integration-tests/tests/documents/ifuncs.rs"),

@@ -65,7 +65,7 @@ fn is_identifier(word: &str) -> bool {
 }
 
 #[test]
-fn what_depends_on_the_machine_is_not_compared_and_results_are() {
+fn compared_output_may_differ_in_machine_values_but_not_in_results() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let same = |one: &str, other: &str| agrees(&lines(one), &lines(other));
     assert!(same("ready: unix:a (pid 12)", "ready: unix:a (pid 3456)"));

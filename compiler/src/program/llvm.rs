@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_version() {
+    fn the_llvm_version_is_read_from_the_library_name() {
         let majors =
             ["/a/libLLVM.so.22.1-rust-1.95.0-stable", "libLLVM.so.19.1", "libLLVM-17.so.1", "libLLVM.so"];
         assert_eq!(majors.map(|name| major_in(Path::new(name))), [22, 19, 17, 0]);

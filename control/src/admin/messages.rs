@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_encoding_of_each_question_and_answer_is_the_documented_one() {
+    fn each_admin_request_and_response_has_the_documented_encoding() {
         let id = [3; 16];
         let requests = [
             (AdminRequest::Store, vec![0]),

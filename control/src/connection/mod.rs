@@ -394,7 +394,7 @@ mod tests {
     const MOST: u64 = (READS * 4096) as u64;
 
     #[test]
-    fn packets_without_a_message_in_them_keep_nobody_receiving() {
+    fn one_receive_reads_a_bounded_length_of_empty_packets() {
         let options = TcpOptions::default().with_key(Some(Key::from_bytes([7; Key::LEN])));
         let listener = Listener::bind_with(&"tcp:127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
         // Space for more than one call reads; a fresh connection would not have it.

@@ -47,7 +47,7 @@ fn long() -> AdminResponse {
 }
 
 #[test]
-fn an_answer_longer_than_any_socket_holds_arrives_whole_in_pieces() {
+fn a_response_longer_than_the_socket_buffer_arrives_whole_in_pieces() {
     let place = Place::new();
     let listener = place.listener();
     let address = place.address();
@@ -95,7 +95,7 @@ fn an_unread_admin_response_times_out_at_the_deadline_without_blocking() {
 }
 
 #[test]
-fn who_asks_again_while_it_is_answered_is_told_apart() {
+fn a_second_admin_request_during_the_response_is_an_error() {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
@@ -109,7 +109,7 @@ fn who_asks_again_while_it_is_answered_is_told_apart() {
 }
 
 #[test]
-fn questions_that_are_none_are_refused_in_words() {
+fn invalid_admin_requests_are_refused_with_the_fault() {
     let place = Place::new();
     let listener = place.listener();
     let two = [encoded(AdminRequest::DropAll), encoded(AdminRequest::Stats)].concat();
@@ -133,7 +133,7 @@ fn questions_that_are_none_are_refused_in_words() {
 }
 
 #[test]
-fn a_question_is_no_part_of_a_meeting_that_has_begun() {
+fn an_admin_request_after_hello_ends_the_handshake() {
     let place = Place::new();
     let listener = place.listener();
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
@@ -145,7 +145,7 @@ fn a_question_is_no_part_of_a_meeting_that_has_begun() {
 }
 
 #[test]
-fn where_no_source_is_taken_questions_are() {
+fn a_full_target_rejects_sources_but_accepts_admin_requests() {
     let place = Place::new();
     let listener = place.listener();
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();

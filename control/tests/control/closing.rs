@@ -215,8 +215,8 @@ fn a_forbidden_descriptor_is_refused_before_its_message_is_complete() {
 }
 
 #[test]
-fn connections_that_end_with_such_messages_unread_block_nobody() {
-    alone("connections_that_end_with_such_messages_unread_block_nobody", || {
+fn closing_connections_with_unread_stuck_descriptors_does_not_block() {
+    alone("closing_connections_with_unread_stuck_descriptors_does_not_block", || {
         let place = Place::new();
         let pass = || {
             let stream = UnixStream::connect(place.path()).unwrap();

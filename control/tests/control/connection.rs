@@ -102,7 +102,7 @@ fn descriptors_go_with_an_end_only_and_eight_at_most() {
 }
 
 #[test]
-fn before_the_meeting_a_message_is_at_most_64_kib_long() {
+fn a_handshake_message_is_at_most_64_kib_long() {
     let (mut one, mut other) = controls();
     // Number of the kind, cause, three bytes of the text's length.
     let longest = "x".repeat(MAX_HANDSHAKE_MESSAGE - 5);

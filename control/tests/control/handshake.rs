@@ -53,7 +53,7 @@ fn transports_of(
 }
 
 #[test]
-fn both_sides_end_with_the_same_terms() {
+fn source_and_target_agree_on_all_handshake_terms() {
     let place = Place::new();
     let (source, target) = handshake_pair(&place);
     for handshake in [&source, &target] {
@@ -116,7 +116,7 @@ fn a_target_keeps_only_openable_transports_and_reports_why_none_opens() {
 }
 
 #[test]
-fn a_source_is_told_the_targets_limits_before_it_may_send() {
+fn the_targets_limits_reach_the_source_and_bound_its_images() {
     let of = |limits| {
         let place = Place::new();
         let listener = place.listener();
@@ -144,7 +144,7 @@ fn a_source_is_told_the_targets_limits_before_it_may_send() {
 }
 
 #[test]
-fn each_meeting_draws_new_keys() {
+fn each_handshake_draws_new_link_keys() {
     let place = Place::new();
     let listener = place.listener();
     let (one, _one) = handshake_over(&place, &listener);
@@ -154,7 +154,7 @@ fn each_meeting_draws_new_keys() {
 }
 
 #[test]
-fn what_one_side_writes_the_other_finds_in_its_region() {
+fn a_byte_written_to_the_peers_region_appears_there() {
     let place = Place::new();
     let (source, target) = handshake_pair(&place);
     let crossing = [(&source.endpoint, &target.endpoint), (&target.endpoint, &source.endpoint)];
@@ -182,7 +182,7 @@ fn the_target_takes_its_first_match_in_the_sources_transport_order() {
 }
 
 #[test]
-fn without_a_transport_in_common_both_sides_name_both_lists() {
+fn without_a_common_transport_both_errors_list_all_transports() {
     let (source, target) = transports_of(vec![named("a"), named("b")], vec![named("c")]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(
@@ -208,7 +208,7 @@ fn the_rule_is_the_best_that_both_have() {
 }
 
 #[test]
-fn without_a_rule_in_common_both_sides_say_so() {
+fn without_a_common_arrival_rule_both_errors_list_the_rules() {
     let (source, target) = transports_of(vec![with_rules(ArrivalRules::WRITE_IMM)], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::NoCommonRule { .. }), "{source}");
@@ -219,7 +219,7 @@ fn without_a_rule_in_common_both_sides_say_so() {
 }
 
 #[test]
-fn a_side_that_cannot_open_its_end_tells_the_other_why() {
+fn a_failed_endpoint_is_reported_to_the_peer_with_the_reason() {
     let (source, target) = transports_of(shm(), vec![failing()]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(target, HandshakeError::Transport(_)), "{target}");
@@ -291,7 +291,7 @@ fn a_source_with_a_late_endpoint_reports_the_reason_for_rejection() {
 }
 
 #[test]
-fn a_target_that_does_not_answer_is_given_up_at_the_deadline() {
+fn connecting_to_an_unresponsive_target_times_out_at_the_deadline() {
     let place = Place::new();
     let _listener = place.listener();
     let error = connect_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
@@ -333,7 +333,7 @@ fn either_peer_sees_the_other_gone_on_the_control_connection() {
 }
 
 #[test]
-fn after_the_meeting_both_sides_talk_over_the_control_connection() {
+fn control_messages_pass_in_both_directions_after_the_handshake() {
     let place = Place::new();
     let (mut source, mut target) = handshake_pair(&place);
     target.control.send(&Message::NeedCode { index: 3, id: [9; 16] }, &[]).unwrap();

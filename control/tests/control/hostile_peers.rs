@@ -63,7 +63,7 @@ fn replied(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8>
 }
 
 #[test]
-fn another_protocol_is_told_apart_at_its_first_byte() {
+fn another_protocol_is_recognised_by_its_first_byte() {
     let error = error_of(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
     assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
     let error = error_of(|stream| stream.write_all(b"X").unwrap());
@@ -115,7 +115,7 @@ fn a_giant_length_is_refused_when_it_is_announced() {
 }
 
 #[test]
-fn what_is_cut_short_says_how_much_came() {
+fn a_truncated_handshake_reports_found_and_needed_bytes() {
     let error = error_of(|_| {});
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
     let error = error_of(|stream| stream.write_all(&PREAMBLE[..7]).unwrap());

@@ -94,7 +94,7 @@ fn a_socket_of_another_kind_is_in_use() {
 }
 
 #[test]
-fn what_is_no_socket_is_named_and_left_alone() {
+fn a_path_that_is_no_socket_is_refused_by_kind_and_kept() {
     let place = Place::new();
     let path = place.path();
     let make: [(&dyn Fn(), FileKind); 5] = [
@@ -190,7 +190,7 @@ fn an_abstract_socket_makes_no_file_and_ends_with_its_listener() {
 }
 
 #[test]
-fn nobody_listening_is_told_with_what_is_there_instead() {
+fn connecting_without_a_listener_names_a_missing_or_stale_socket() {
     let place = Place::new();
     let why = |text: &str| {
         let error = Control::connect(&place.address(), far()).unwrap_err();
@@ -204,7 +204,7 @@ fn nobody_listening_is_told_with_what_is_there_instead() {
 }
 
 #[test]
-fn a_target_that_accepts_nobody_is_waited_for_up_to_the_deadline() {
+fn connecting_to_a_full_backlog_times_out_at_the_deadline() {
     let place = Place::new();
     let full = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     bind(&full, &SocketAddrUnix::new(place.path()).unwrap()).unwrap();

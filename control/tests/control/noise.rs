@@ -106,7 +106,7 @@ fn stranger(bytes: &[u8]) -> (HandshakeError, Vec<u8>) {
 }
 
 #[test]
-fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
+fn a_keyed_request_succeeds_and_its_bytes_differ_each_time() {
     let _watchdog = Watchdog::new();
     let ((response, replied), there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     assert_eq!(response.unwrap(), RESPONSE);
@@ -140,7 +140,7 @@ fn a_message_longer_than_a_packet_arrives_whole() {
 }
 
 #[test]
-fn another_key_is_told_to_both_sides() {
+fn a_wrong_key_is_an_error_at_source_and_target() {
     let _watchdog = Watchdog::new();
     let (response, replied) = outcome(&key(1), &key(2));
     for error in [response.unwrap_err(), replied.unwrap_err()] {
@@ -257,7 +257,7 @@ fn a_handshake_that_is_cut_anywhere_is_cut_short() {
 }
 
 #[test]
-fn another_version_is_told_to_both_sides_before_any_handshake() {
+fn another_version_is_an_error_at_source_and_target_before_the_handshake() {
     let _watchdog = Watchdog::new();
     let newer = |at: usize, byte| if at == 8 { byte + 1 } else { byte };
     let (_, replied) = between(&key(1), &key(1), &newer, &as_it_is).0;

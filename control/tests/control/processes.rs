@@ -115,7 +115,7 @@ fn become_other() {
 }
 
 #[test]
-fn a_process_of_another_user_is_refused_and_told_why() {
+fn a_process_of_another_user_is_refused_with_the_reason() {
     if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         // Each process sees it for itself; the target's message is there too.
@@ -137,7 +137,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
     open(place.folder.path(), 0o755);
     open(&place.path(), 0o666);
     let child = HelperProcess::of_test(
-        "processes::a_process_of_another_user_is_refused_and_told_why",
+        "processes::a_process_of_another_user_is_refused_with_the_reason",
         &[place.path().to_str().unwrap()],
     );
     for _ in 0..2 {

@@ -70,7 +70,7 @@ fn connected(options: &TcpOptions) -> (Control, Control) {
 }
 
 #[test]
-fn processes_of_one_user_meet_on_loopback_by_v4_v6_and_name() {
+fn loopback_admin_requests_succeed_over_ipv4_ipv6_and_a_host_name() {
     let _watchdog = Watchdog::new();
     for host in ["127.0.0.1", "[::1]", "localhost"] {
         let address: PeerAddress = format!("tcp:{host}:0").parse().unwrap();

@@ -216,7 +216,7 @@ fn loom_each_frame_arrives_whole_in_order_and_stays_until_taken() {
 }
 
 #[test]
-fn loom_two_frames_under_way_and_the_ring_coming_round() {
+fn loom_two_frames_in_flight_arrive_whole_over_several_ring_laps() {
     stream(2, &[1, 1, 2, 1, 1], Some(3));
 }
 

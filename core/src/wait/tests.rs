@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 const EVENT: Turn = if cfg!(all(target_arch = "aarch64", not(miri))) { Turn::Event } else { Turn::Again };
 
 #[test]
-fn phases_come_in_order_and_have_the_lengths_asked_for() {
+fn wait_phases_follow_in_order_with_the_policys_lengths() {
     let mut waiter = Waiter::new(WaitPolicy { spins: 3, pauses: 2, events: 0, yields: 4 });
     for _ in 0..2 {
         let turns: Vec<_> = (0..11).map(|_| waiter.turn()).collect();

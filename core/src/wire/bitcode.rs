@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_read() {
+    fn encoded_bitcode_is_read_with_all_its_parts() {
         let bytes = parts().encode().unwrap();
         let view = BitcodeView::new_checked(&bytes).unwrap();
         assert_eq!((view.machine(), view.payload_align_log2(), view.llvm()), (Machine::X86_64, 5, 19));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_that_it_is_bitcode_is_read_as_that() {
+    fn only_code_with_the_bitcode_magic_is_read_as_bitcode() {
         assert!(matches!(CodeView::new_checked(b"FJL\x01"), Err(CodeError::Bitcode(_))));
         assert!(matches!(CodeView::new_checked(b"FJI\x02"), Err(CodeError::Image(_))));
         assert!(matches!(CodeView::new_checked(b""), Err(CodeError::Image(_))));

@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_put_into_a_frame_comes_out(
+    fn every_part_of_a_written_frame_reads_back_unchanged(
         kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::CallInPlace, Kind::Reply, Kind::Flush, Kind::Large, Kind::CallBatch, Kind::Bind]),
         image in prop::collection::vec(any::<u8>(), 1..300),
         name in "[a-z]{0,255}",

@@ -26,7 +26,7 @@ fn messages_start_at_multiples_of_8_and_never_at_the_same_place() {
 }
 
 #[test]
-fn what_is_no_messages_is_refused_by_what_is_wrong() {
+fn impossible_message_lengths_and_counts_are_refused_with_their_payload_length() {
     for (payload, len, count) in [
         (taken(8, 1), 8, 0),
         (taken(8, 1), 8, 2),
@@ -52,7 +52,7 @@ fn a_payload_too_short_for_their_number_is_not_looked_at() {
 }
 
 #[test]
-fn nobody_is_to_answer_several_messages() {
+fn a_batch_frame_that_wants_a_reply_is_refused() {
     let flags = Flags::from_bits_retain(INLINE_ALIGN_LOG2).union(Flags::WANTS_REPLY);
     let word = Messages { len: 8, count: 1 }.to_word();
     let read = Messages::of(&Header { flags, ..header(taken(8, 1)) }, || word);

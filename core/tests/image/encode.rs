@@ -76,7 +76,7 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
 
 proptest! {
     #[test]
-    fn what_was_encoded_reads_back(parts in any_parts()) {
+    fn any_encoded_image_reads_back_with_all_its_parts(parts in any_parts()) {
         let bytes = parts.encode().unwrap();
         let view = ImageView::new_checked(&bytes).unwrap();
         prop_assert_eq!(view.as_bytes(), &bytes[..]);

@@ -91,7 +91,7 @@ fn an_import_that_is_not_offered_is_named_unless_it_is_weak() {
 }
 
 #[test]
-fn room_of_another_length_than_the_span_is_refused() {
+fn space_longer_or_shorter_than_its_span_is_refused() {
     let bytes = parts().encode().unwrap();
     let view = ImageView::new_checked(&bytes).unwrap();
     for (len1, len2, span, needed, found) in

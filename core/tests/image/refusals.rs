@@ -43,7 +43,7 @@ fn images_cut_short_anywhere_are_truncated() {
 }
 
 #[test]
-fn counts_and_lengths_that_ask_for_more_than_there_is_are_truncated() {
+fn counts_and_lengths_beyond_the_images_bytes_are_truncated() {
     for (at, word) in [(8, MAX_SPAN as u32), (16, MAX_SPAN as u32 - 16), (24, u32::MAX), (28, u32::MAX)] {
         assert!(matches!(with_word(at, word), Err(ImageError::Truncated { .. })), "{at}");
     }
@@ -59,7 +59,7 @@ fn bytes_behind_the_end_are_overlong() {
 }
 
 #[test]
-fn other_magic_versions_and_abis_are_told_apart() {
+fn a_wrong_magic_version_or_abi_has_its_own_error() {
     for at in 0..3 {
         assert_eq!(with_byte(at, 0), Err(ImageError::Magic));
     }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_hold_each_edge_once_each_way_and_once_in_order() {
+    fn shards_list_each_edge_in_both_directions_and_once_in_order() {
         let edges = rmat(8, 8, 1);
         assert_eq!(edges, rmat(8, 8, 1));
         assert_ne!(edges, rmat(8, 8, 2));

@@ -204,7 +204,7 @@ fn a_stopped_source_delays_no_other_and_finishes_when_continued() {
 }
 
 #[test]
-fn a_source_waits_no_longer_than_it_was_told_to() {
+fn a_scan_with_an_endless_predicate_times_out_at_its_patience() {
     let Some(mut served) = Served::start(2, false) else { return };
     let hangs = served.predicate(
         "#include \"scan.h\"\n\
@@ -271,7 +271,7 @@ fn a_false_length_is_reported_by_offset_and_the_target_survives() {
 }
 
 #[test]
-fn what_is_no_table_is_not_served() {
+fn paths_without_a_whole_table_are_not_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let serve = |path: &Path| finish(&mut scan(&["serve", path.to_str().unwrap(), "--listen", "unix:none"]));
@@ -292,7 +292,7 @@ fn what_is_no_table_is_not_served() {
 }
 
 #[test]
-fn the_program_measures_all_ways_over_sealed_tcp_and_draws_them() {
+fn compare_measures_every_case_over_sealed_tcp_and_plots_it() {
     if !all_work(&["cc"]) {
         return;
     }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_with_its_path() {
+    fn anything_but_a_regular_file_is_refused_with_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let error = Data::open(folder.path()).unwrap_err().to_string();
         assert!(

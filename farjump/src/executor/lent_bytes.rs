@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_is_copied_behind_what_is_there_and_compared_whole() {
+    fn lent_bytes_append_up_to_a_limit_and_compare_whole() {
         let lent = LentBytes::from(&b"some bytes"[..]);
         let mut copy = b"and ".to_vec();
         lent.append_to(&mut copy, 4);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_process_left_is_replaced_and_not_written_to() {
+    fn a_symlink_left_at_the_maps_path_is_replaced_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("perf-1.map"), folder.path().join("other"));
         fs::write(&other, "precious").unwrap();

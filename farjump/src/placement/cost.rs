@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_tell_what_calls_and_units_take() {
+    fn a_fit_of_samples_yields_call_and_unit_costs() {
         let cost = Cost { call_us: 0.5, unit_us: 0.01 };
         let sample =
             |calls: f64, units: f64| Sample { calls, units, us: calls * cost.call_us + units * cost.unit_us };
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_tell_less_give_no_negative_cost() {
+    fn insufficient_or_contradictory_samples_fit_without_negative_cost() {
         assert_eq!(Cost::fit([]), None);
         let one = Sample { calls: 2.0, units: 10.0, us: 5.0 };
         assert_eq!(Cost::fit([one, one]), Some(Cost { call_us: 0.0, unit_us: 0.5 }));

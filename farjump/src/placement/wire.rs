@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fetches_tell_the_network() {
+    fn two_fetches_yield_the_networks_latency_and_bandwidth() {
         for wire in [FAR, Wire { latency_us: 0.3, bytes_per_us: 800.0 }] {
             let fetch = |bytes| (bytes, wire.time_us(Traffic::of_fetch(bytes)));
             let measured = Wire::measured(fetch(64), fetch(1 << 16)).expect("the longer one took longer");

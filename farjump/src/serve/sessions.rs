@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_one_away_loses_none_that_are_told_of() {
+    fn removing_one_keeps_reported_sessions_apart_from_polled_ones() {
         for gone in 0..20 {
             let mut sessions = settled_told(20, &[3, 4]);
             let index = sessions.iter().position(|name| *name == gone).unwrap();

@@ -149,7 +149,7 @@ fn each_kill_over_shm_reports_every_lost_call_and_leaves_nothing() {
 }
 
 #[test]
-fn who_is_stopped_and_goes_on_loses_nothing() {
+fn a_process_paused_over_shm_loses_nothing() {
     let _alone = alone();
     let played = rounds(Over::Shm, PAUSES, |_| Hit::Pause);
     assert!(total(&played).replied > 0);

@@ -105,7 +105,7 @@ fn code_dropped_by_an_admin_request_returns_with_fresh_statics() {
 }
 
 #[test]
-fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
+fn dropping_code_during_its_calls_loses_none_of_them() {
     let place = Place::new();
     let target = open(&place).build().unwrap().spawn().unwrap();
     let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -150,7 +150,7 @@ fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
 }
 
 #[test]
-fn what_is_counted_is_told_as_the_target_itself_sees_it() {
+fn admin_statistics_match_the_targets_own_and_list_its_sources() {
     let place = Place::new();
     let target =
         place.target().mailbox_size(1 << 16).max_source_memory(1 << 20).max_payload(64).max_sources(2);

@@ -326,7 +326,7 @@ fn waiting_messages_survive_a_send_timeout_for_lack_of_credit() {
 }
 
 #[test]
-fn a_batch_over_a_link_whose_target_is_gone_says_so() {
+fn a_batch_to_a_gone_target_fails_with_peer_gone() {
     let (place, tally) = (Place::new(), library("tally"));
     let mut pair = Pair::of(place.target(), place.link().control_interval(Duration::ZERO));
     warm(&mut pair, &tally);

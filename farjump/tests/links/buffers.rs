@@ -66,7 +66,7 @@ impl Fixture {
 }
 
 #[test]
-fn every_sample_makes_its_way_through_a_buffer() {
+fn samples_run_from_a_buffer_with_right_results() {
     let text = "panic and panic again: unpanicked";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("data");
@@ -177,7 +177,7 @@ fn misaligned_and_short_buffers_are_errors_and_harm_no_later_frame() {
 }
 
 #[test]
-fn payload_routines_are_held_to_their_room_in_a_buffer_too() {
+fn payload_routines_over_their_space_in_a_buffer_are_errors() {
     let mut fixture = Fixture::new();
     let demanding = library("demanding");
     for (max, written, result) in [(4, 4, 1), (4, 5, 0), (5000, 5001, 0), (u64::MAX, 1, 0), (1 << 31, 1, 0)] {

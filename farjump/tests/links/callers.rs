@@ -54,7 +54,7 @@ fn told(target: &mut Target<'_>, link: &Link) -> (Option<u64>, Option<u32>) {
 }
 
 #[test]
-fn a_function_is_told_whose_call_it_serves() {
+fn a_function_learns_the_link_and_process_of_its_caller() {
     let place = Place::new();
     let mut target = target(&place, true);
     let links = [link(&place, &mut target), link(&place, &mut target)];
@@ -83,7 +83,7 @@ fn a_function_is_told_whose_call_it_serves() {
 }
 
 #[test]
-fn a_target_that_was_not_asked_to_tell_callers_tells_none() {
+fn a_target_that_does_not_report_callers_reports_none() {
     let place = Place::new();
     let mut target = target(&place, false);
     let link = link(&place, &mut target);

@@ -26,7 +26,7 @@ fn replies_of_any_length_are_taken_in_any_order() {
 }
 
 #[test]
-fn answers_that_nobody_takes_use_all_the_room_there_is_for_them() {
+fn untaken_replies_use_more_than_half_the_reply_mailbox() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(64 << 10));
     let tally = library("tally");
@@ -38,7 +38,7 @@ fn answers_that_nobody_takes_use_all_the_room_there_is_for_them() {
 }
 
 #[test]
-fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
+fn a_wait_ends_at_its_deadline_and_the_late_reply_is_discarded() {
     let place = Place::new();
     for policy in [WaitPolicy::sleep_only(), WaitPolicy::spin_only()] {
         let mut pair = Pair::of(place.target(), place.link().wait_policy(policy));
@@ -53,7 +53,7 @@ fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
 }
 
 #[test]
-fn a_call_given_up_runs_and_its_answer_reaches_nobody() {
+fn a_cancelled_or_dropped_call_runs_and_its_reply_is_discarded() {
     let (_place, mut pair) = Pair::start();
     let tally = library("tally");
     pair.link.inject(&tally, b"").unwrap().cancel();
@@ -62,7 +62,7 @@ fn a_call_given_up_runs_and_its_answer_reaches_nobody() {
 }
 
 #[test]
-fn a_call_is_polled_without_waiting_and_answered_once() {
+fn a_poll_never_waits_and_returns_a_calls_reply_once() {
     let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     let mut call = pair.link.inject(&echo, b"!").unwrap();
@@ -155,7 +155,7 @@ fn frames_of_all_lengths_run_once_in_order_over_many_mailbox_laps() {
 }
 
 #[test]
-fn replies_wait_for_room_and_hold_up_only_their_own_source() {
+fn replies_without_credit_delay_only_their_own_source() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(4096));
     let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
@@ -206,7 +206,7 @@ fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
 }
 
 #[test]
-fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
+fn an_unawaited_panic_is_reported_to_handler_and_flush() {
     let place = Place::new();
     let (reported, note) = Seen::new();
     let mut pair = Pair::of(place.target(), place.link().on_refused(move |refusal| note(refusal.clone())));
@@ -294,7 +294,7 @@ fn a_frame_of_mailbox_length_runs_and_a_longer_one_is_refused() {
 }
 
 #[test]
-fn an_answer_given_just_before_the_target_ends_is_not_lost() {
+fn a_reply_sent_just_before_the_target_ends_is_not_lost() {
     let echo = library("echo");
     let place = Place::new();
     for round in 0..200_u64 {
@@ -316,7 +316,7 @@ fn an_answer_given_just_before_the_target_ends_is_not_lost() {
 }
 
 #[test]
-fn an_answer_that_came_with_the_end_is_found_by_polling_too() {
+fn a_reply_sent_before_the_target_ends_is_found_by_polling() {
     let place = Place::new();
     let echo = library("echo");
     let Pair { link, mut target } = Pair::new(&place);

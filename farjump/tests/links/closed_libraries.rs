@@ -64,7 +64,7 @@ fn a_refusal_names_its_function_whatever_was_closed_meanwhile() {
 }
 
 #[test]
-fn functions_whose_libraries_stay_open_keep_their_code_whatever_is_closed_meanwhile() {
+fn code_of_open_libraries_travels_once_while_others_are_closed() {
     let place = Place::new();
     let mut distinct = Distinct::new(&place);
     let mut pair = Pair::new(&place);

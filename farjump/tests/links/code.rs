@@ -43,7 +43,7 @@ fn code_travels_once_on_a_link_and_later_frames_carry_none() {
 }
 
 #[test]
-fn the_target_tells_how_long_placing_took_where_it_placed_anything() {
+fn the_target_reports_link_time_only_for_code_it_linked() {
     let (_place, mut pair) = Pair::start();
     let (echo, tally) = (library("echo"), library("tally"));
     pair.call(&echo, b"").unwrap();

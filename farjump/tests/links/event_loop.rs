@@ -80,7 +80,7 @@ fn the_end_of_the_target_wakes_a_sleeping_source() {
 }
 
 #[test]
-fn answers_that_came_before_the_targets_end_are_taken_after_it() {
+fn a_reply_sent_before_the_target_ends_is_taken_afterwards() {
     let (_place, Pair { link, mut target }) = Pair::start();
     let mut call = link.inject(&library("echo"), b"in time").unwrap();
     put_to_sleep(&link);
@@ -123,7 +123,7 @@ fn a_source_with_nothing_pending_is_not_woken_by_its_own_sends() {
 }
 
 #[test]
-fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
+fn a_source_without_credit_naps_briefly_and_stays_awake_with_credit() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().mailbox_size(4096), place.link());
     let echo = library("echo");

@@ -110,7 +110,7 @@ fn the_function_called_last_stays() {
 }
 
 #[test]
-fn room_for_code_that_is_full_makes_the_oldest_go() {
+fn a_full_arena_evicts_oldest_code_until_the_new_code_fits() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().arena_size(1 << 20), place.link());
     let (one, two, echo) = (library("bulky_one"), library("bulky_two"), library("echo"));
@@ -171,7 +171,7 @@ fn a_call_of_an_ended_source_runs_and_evicts_other_code() {
 }
 
 #[test]
-fn what_is_held_says_how_it_was_used_and_who_brought_it() {
+fn stored_code_shows_its_calls_time_last_use_and_source() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link());
     let tally = library("tally");

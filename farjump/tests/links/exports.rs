@@ -133,7 +133,7 @@ fn a_target_that_allows_no_export_rejects_libraries_with_the_remedy() {
 }
 
 #[test]
-fn what_is_no_library_is_refused_with_the_reason_and_changes_nothing() {
+fn an_unloadable_library_is_refused_with_the_reason_and_changes_nothing() {
     let place = Place::new();
     let target = place.target().allow_export(true).export("store_get", store_get as StoreGet);
     let mut pair = Pair::of(target.export_data("store_version", &STORE_VERSION), place.link());

@@ -96,7 +96,7 @@ fn a_target_that_forgot_the_image_gets_it_again() {
 }
 
 #[test]
-fn a_target_that_admits_a_family_asks_the_one_that_forwards() {
+fn an_admitted_family_runs_over_forwards_and_other_code_is_refused() {
     if !has_v3() {
         return;
     }
@@ -255,7 +255,7 @@ impl Hostile<'_> {
 }
 
 #[test]
-fn a_source_that_answers_wrongly_loses_its_own_call() {
+fn a_source_that_sends_wrong_code_or_manifests_loses_only_its_call() {
     if !has_v3() {
         return;
     }

@@ -113,7 +113,7 @@ fn lost<T>(outcome: Result<T, Error>) -> String {
 }
 
 #[test]
-fn the_last_target_answers_the_first_source_and_code_travels_on_once() {
+fn the_last_target_replies_to_the_first_source_and_code_travels_once() {
     let place = Place::new();
     let targets = ring(&place, 3);
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -256,7 +256,7 @@ fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
 }
 
 #[test]
-fn calls_that_nobody_waits_for_go_on_once_each_and_in_order() {
+fn one_way_calls_are_forwarded_and_run_once_each() {
     let place = Place::new();
     let targets = ring(&place, 2);
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -278,7 +278,7 @@ fn calls_that_nobody_waits_for_go_on_once_each_and_in_order() {
 }
 
 #[test]
-fn an_answer_from_a_peer_holds_up_nobody_elses() {
+fn a_forwarded_calls_pending_reply_delays_no_other_call() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
     assert_eq!(turned.call(">next;there").unwrap(), "there");
@@ -352,7 +352,7 @@ fn an_absent_peer_fails_only_its_calls_and_may_start_later() {
 }
 
 #[test]
-fn a_peer_that_never_answers_is_given_up_and_holds_up_nobody() {
+fn a_mute_destination_fails_its_call_and_delays_no_other() {
     let place = Place::new();
     let _mute = UnixListener::bind(place.path("1.sock")).unwrap();
     let target = member(&place, 0, 2).handshake_timeout(Duration::from_secs(1)).build().unwrap();
@@ -368,7 +368,7 @@ fn a_peer_that_never_answers_is_given_up_and_holds_up_nobody() {
 }
 
 #[test]
-fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
+fn a_destinations_refusal_reaches_the_source_in_its_own_words() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2).modes(&[Mode::Local])]);
     let text = lost(turned.call(">next;x"));
@@ -455,7 +455,7 @@ fn calls_forwarded_for_an_ended_source_run_and_disturb_no_other() {
 }
 
 #[test]
-fn a_peer_whose_address_makes_no_sense_is_refused_by_name() {
+fn an_unusable_destination_address_fails_the_build_and_is_named() {
     let place = Place::new();
     let error = place.target().destination("next", "nowhere").build().unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");

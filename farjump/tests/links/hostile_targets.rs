@@ -19,7 +19,7 @@ use crate::support::{FOREVER, PATIENCE, Place, Seen, library, panicked, peer_gon
 const SOON: Duration = Duration::from_millis(50);
 
 #[test]
-fn answers_to_nobody_and_of_no_kind_reach_nobody() {
+fn replies_with_wrong_tokens_or_kinds_complete_no_call() {
     let place = Place::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         let call = target.next_frame();
@@ -51,7 +51,7 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
 }
 
 #[test]
-fn news_of_what_was_never_sent_harm_nobody() {
+fn messages_about_unknown_calls_and_code_do_no_harm() {
     let place = Place::new();
     let (reported, note_reported) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
@@ -120,7 +120,7 @@ fn a_flush_waits_for_refusals_that_arrive_after_its_reply() {
 }
 
 #[test]
-fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
+fn a_target_that_sends_without_end_delays_no_deadline() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();
         let enough = Arc::new(AtomicBool::new(false));
@@ -174,7 +174,7 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
 }
 
 #[test]
-fn a_closing_target_is_believed_at_once_and_its_reason_told() {
+fn a_closing_target_ends_the_link_at_once_with_its_reason() {
     let place = Place::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         let call = target.next_frame();

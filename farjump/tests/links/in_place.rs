@@ -125,7 +125,7 @@ fn code_with_statics_is_refused_in_place_before_it_is_sent() {
 }
 
 #[test]
-fn a_target_allows_code_in_place_only_if_it_is_told_to() {
+fn a_target_refuses_code_in_place_by_default() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().mode(Mode::InPlace));
     let text = refused(pair.call(&library("echo"), b""), "echo", RefusalCause::Policy);

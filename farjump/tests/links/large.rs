@@ -245,7 +245,7 @@ fn a_target_killed_during_a_large_mailbox_request_fails_the_call() {
 }
 
 #[test]
-fn a_target_that_does_not_answer_in_time_gets_nothing() {
+fn a_large_call_to_a_stopped_target_fails_by_timeout() {
     let place = Place::new();
     let target = start_target(&place.address());
     let link = place.link().send_timeout(Duration::from_millis(20)).connect().unwrap();

@@ -52,7 +52,7 @@ fn a_target_that_does_not_allow_it_says_so_to_the_function() {
 }
 
 #[test]
-fn what_is_made_takes_the_way_of_what_is_brought() {
+fn invalid_made_code_fails_its_call_and_later_calls_run() {
     let place = Place::new();
     let turned = turned(&place);
     // A cut image, bytes that are no image, and no image at all.

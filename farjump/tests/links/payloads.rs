@@ -57,7 +57,7 @@ fn fails_wherever_the_payload_goes(name: &str, wishes: &[Wish], expected: impl F
 }
 
 #[test]
-fn a_routine_that_fails_sends_nothing_and_its_result_is_told() {
+fn a_failing_routine_sends_nothing_and_its_result_is_reported() {
     let wishes = [4, 40, 41, 5000].map(|len| Wish { result: -7, ..Wish::of(len) });
     for name in ["demanding", "shrinking"] {
         fails_wherever_the_payload_goes(name, &wishes, |error| {
@@ -78,7 +78,7 @@ fn a_routine_that_writes_past_its_maximum_is_caught_and_sends_nothing() {
 }
 
 #[test]
-fn a_routine_that_says_it_used_more_than_its_room_sends_nothing() {
+fn a_routine_that_reports_a_length_over_its_maximum_sends_nothing() {
     let wishes = [(4, 5), (40, 41), (5000, 5001), (16, u64::MAX)].map(|(max, used)| Wish {
         max,
         used,
@@ -113,7 +113,7 @@ fn a_payload_smaller_than_its_maximum_travels_at_its_own_length() {
 }
 
 #[test]
-fn payloads_lie_as_the_image_asks() {
+fn payloads_lie_at_their_images_alignment() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().mailbox_size(1 << 16), place.link());
     let (aligned, echo) = (library("aligned"), library("echo"));

@@ -110,7 +110,7 @@ fn wait_for_a_flush(link: &Link) -> Error {
 }
 
 #[test]
-fn a_stopped_source_holds_up_nobody_else() {
+fn a_stopped_source_delays_no_other_source() {
     let place = Place::new();
     let target = start_target(&place.address());
     let link = place.link().connect().unwrap();

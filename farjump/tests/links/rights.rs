@@ -166,7 +166,7 @@ fn no_link_is_made_without_the_call_right_but_other_rights_apply() {
 }
 
 #[test]
-fn each_question_takes_its_right_and_no_other() {
+fn each_admin_request_needs_its_own_right_and_no_other() {
     for bits in 0..32 {
         let place = Place::new();
         let rights = Rights::from_bits(bits).unwrap();

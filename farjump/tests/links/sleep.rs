@@ -137,7 +137,7 @@ fn no_frame_is_lost_over_thousands_of_falling_asleep_and_waking() {
 }
 
 #[test]
-fn a_source_that_waits_for_room_wakes_when_there_is_some() {
+fn peers_asleep_for_lack_of_credit_wake_when_it_returns() {
     let place = Place::new();
     let policy = WaitPolicy::sleep_only();
     let target = place.target().mailbox_size(4096).wait_policy(policy).build().unwrap().spawn().unwrap();

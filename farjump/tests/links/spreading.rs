@@ -68,7 +68,7 @@ fn incomplete<T>(outcome: Result<T, Error>) -> (u64, String, String) {
 }
 
 #[test]
-fn a_tree_over_several_targets_is_answered_once_with_all_its_replies() {
+fn a_call_spread_over_targets_completes_once_with_all_replies() {
     let place = Place::new();
     let (targets, counters) = crowd(&place, 3, ForwardLimits::default());
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -128,7 +128,7 @@ fn many_trees_of_several_sources_at_once_are_not_mixed() {
 }
 
 #[test]
-fn calls_that_nobody_waits_for_spread_too() {
+fn one_way_calls_spread_over_several_targets() {
     let place = Place::new();
     let (_targets, counters) = crowd(&place, 2, ForwardLimits::default());
     let link = Link::connect(&address(&place, 0)).unwrap();
@@ -142,7 +142,7 @@ fn calls_that_nobody_waits_for_spread_too() {
 }
 
 #[test]
-fn what_is_lost_is_counted_and_the_rest_is_answered() {
+fn lost_forwards_are_counted_and_the_other_replies_arrive() {
     let place = Place::new();
     let (_targets, _counters) = crowd(&place, 2, ForwardLimits::default());
     let link = Link::builder(&address(&place, 0)).reply_mailbox_size(4096).connect().unwrap();

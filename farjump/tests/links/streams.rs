@@ -71,7 +71,7 @@ fn calls_run_over_each_address_and_both_peers_report_sealing() {
 }
 
 #[test]
-fn what_a_source_sent_before_it_left_runs() {
+fn frames_sent_before_a_source_closes_its_link_all_run() {
     let place = Place::new();
     let mut pair = pair(&place);
     let (_, builder) = over(&place);
@@ -95,7 +95,7 @@ fn what_a_source_sent_before_it_left_runs() {
 }
 
 #[test]
-fn answers_that_a_target_gave_before_its_end_arrive() {
+fn replies_sent_before_a_target_ends_all_arrive() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         // Many, and one that exceeds the socket.
         for (ifunc, args, count, len) in [("echo", &b"an answer"[..], 40, 9), ("onward", b"#", 1, 1 << 20)] {

@@ -47,7 +47,7 @@ fn an_event_loop_asleep_on_the_targets_descriptor_misses_no_call() {
 }
 
 #[test]
-fn what_wakes_an_armed_target_is_served_by_the_next_poll() {
+fn an_armed_target_completes_a_handshake_in_few_wake_ups() {
     let place = Place::new();
     let mut target = place.target().control_interval(PATIENCE).build().unwrap();
     serve(&mut target);
@@ -218,7 +218,7 @@ fn the_smallest_sizes_work() {
 }
 
 #[test]
-fn handlers_and_counters_of_a_target_tell_what_happened() {
+fn handlers_and_counters_of_a_target_report_refusals_and_ended_links() {
     let place = Place::new();
     let (refused, note_refused) = Seen::new();
     let (gone, note_gone) = Seen::new();

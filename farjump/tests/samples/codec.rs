@@ -117,7 +117,7 @@ fn last_match(block: &[u8]) -> Option<(usize, usize)> {
 
 /// "End of block restrictions" of LZ4's format, which faster decoders than this one rely on.
 #[test]
-fn blocks_end_as_the_format_asks() {
+fn blocks_end_as_the_lz4_format_requires() {
     let codec = library("codec");
     let ends = |text: Vec<u8>| {
         if let Some((start, end)) = last_match(&compressed(&codec, &text)[8..]) {
@@ -137,7 +137,7 @@ fn blocks_end_as_the_format_asks() {
 }
 
 #[test]
-fn what_lz4_flex_compressed_is_decompressed() {
+fn blocks_of_lz4_flex_decompress_unchanged() {
     let place = Place::new();
     let pair = RefCell::new(Pair::new(&place));
     let raw = library("codec_raw");
@@ -166,7 +166,7 @@ fn words_of(answer: Result<impl Sized, Error>) -> String {
 }
 
 #[test]
-fn each_lie_of_a_block_is_told_apart() {
+fn each_fault_of_a_block_is_named_in_its_panic() {
     let (_place, mut pair) = Pair::start();
     let raw = library("codec_raw");
     for (payload, expected) in [

@@ -105,7 +105,7 @@ fn bytes_lie_where_the_table_says_and_nowhere_else() {
 }
 
 #[test]
-fn what_cannot_be_put_is_said_and_changes_nothing() {
+fn an_impossible_put_is_reported_and_changes_nothing() {
     let place = Place::new();
     let mut owned = Store::new();
     let untouched = owned.bytes.clone();

@@ -79,7 +79,7 @@ fn functions_that_are_called_one_way_leave_nothing() {
 }
 
 #[test]
-fn functions_whose_calls_are_cancelled_leave_nothing() {
+fn functions_of_cancelled_calls_leave_nothing() {
     run(Mode::Cached, Distinct::open, |pair, library, _| {
         drop(pair.link.inject(library, b"").unwrap());
         serve(&mut pair.target);

@@ -98,7 +98,7 @@ fn play_target() {
 }
 
 #[test]
-fn an_idle_link_takes_less_than_16_kib_on_either_side() {
+fn an_idle_link_takes_at_most_16_kib_in_each_process() {
     match &*role() {
         [] => {
             // In processes of their own, apart from the memory of other tests.

@@ -43,7 +43,7 @@ pub(crate) fn end(code: i32) -> ! {
 }
 
 #[test]
-fn messages_of_every_kind_do_no_system_call_on_either_side() {
+fn messages_of_every_kind_make_no_system_call_at_either_peer() {
     if is_child() {
         let place = Place::new();
         let mut steady = Steady::new(&place);

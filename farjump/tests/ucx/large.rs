@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, Place, library, ran, refused, words};
 const LIMIT: usize = 64 << 20;
 
 #[test]
-fn payloads_up_to_64_mib_arrive_whole_though_nobody_sets_anything() {
+fn payloads_up_to_64_mib_arrive_whole_by_default() {
     on_every_path(this_test!(), |path| {
         let place = Place::new();
         let _target = path.target(&place);

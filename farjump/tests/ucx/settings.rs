@@ -33,7 +33,7 @@ fn talk(path: &Path, place: &Place, judge: impl FnOnce(&HelperProcess)) {
 }
 
 #[test]
-fn ucx_tls_and_ucx_net_devices_say_which_way_frames_go() {
+fn ucx_tls_and_ucx_net_devices_choose_the_path_of_frames() {
     const OVER_TCP: Path = am("tcp on lo", &[("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")]);
     const OVER_POSIX: Path = am("posix", &[("UCX_TLS", "posix,self")]);
     const OVER_SYSV: Path = am("sysv", &[("UCX_TLS", "sysv,self")]);

@@ -81,7 +81,7 @@ fn frames_that_are_accepted_are_sound_whatever_was_changed() {
 }
 
 #[test]
-fn images_that_are_accepted_have_one_encoding_and_stay_in_their_room() {
+fn accepted_images_have_one_encoding_and_stay_in_their_space() {
     fuzz("image", 100_000);
 }
 

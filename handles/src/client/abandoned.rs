@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_that_bring_something_are_told_from_others() {
+    fn requests_that_bring_something_are_distinguished_from_others() {
         let put = |number: u64| {
             let mut request = Writer::request(Op::Put);
             request.u64(number).bytes(&[0; 16]).text("").bytes(b"contents");

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_surely_costs_much_more_is_not_tried() {
+    fn a_certainly_much_slower_place_is_never_tried() {
         let mut placement = Placement::new();
         placement.set_wire(OWNER, Wire { latency_us: 5.0, bytes_per_us: 100.0 });
         let places = settle(&mut placement, 100 << 20, 1e-2, 1e-4, 1e-4);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_cannot_be_lent_goes_through_frames() {
+    fn short_or_unlendable_objects_are_claimed_without_a_loan() {
         let mut bench = Bench::new(false);
         let (short, long) = (bench.store.put(&[1; LEN - 1]).unwrap(), bench.store.put(&[2; LEN]).unwrap());
         assert!(bench.claim(1, &short, &[]).1.is_empty());

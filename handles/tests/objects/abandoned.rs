@@ -115,7 +115,7 @@ fn a_view_that_is_dropped_releases_the_claims_of_abandoned_requests() {
 }
 
 #[test]
-fn what_an_abandoned_request_has_made_goes() {
+fn the_next_request_removes_objects_of_abandoned_requests() {
     for is_mapped in [true, false] {
         let mut owner = Owner::new(is_mapped);
         let client = owner.client.clone();

@@ -156,7 +156,7 @@ fn a_view_outlives_its_client_handle_and_its_owner() {
 }
 
 #[test]
-fn wrong_keys_and_handles_of_other_stores_are_told_apart() {
+fn wrong_keys_and_foreign_handles_have_different_errors() {
     let (owner, other) = (Owner::over("shm", 1 << 20), Owner::over("shm", 1 << 20));
     let client = owner.client();
     let handle = owner.store.put(b"mine").unwrap();
@@ -224,7 +224,7 @@ fn a_reserved_object_is_waited_for_set_and_set_again() {
 }
 
 #[test]
-fn one_who_waits_is_told_of_an_eviction() {
+fn a_wait_for_an_object_fails_when_it_is_evicted() {
     for (owner, client) in ways() {
         let handle = owner.store.reserve("").unwrap();
         let given = handle.clone();

@@ -78,7 +78,7 @@ fn a_request_that_spills_many_objects_delays_only_its_own_source() {
 }
 
 #[test]
-fn what_a_source_that_goes_away_was_waiting_for_is_given_up() {
+fn a_pending_request_of_an_ended_source_leaves_no_unfinished_object() {
     let library = Library::by_name(farjump::objects::NAME).unwrap();
     let mut owner = own("shm");
     let (handle, allocate) = filled(&owner);

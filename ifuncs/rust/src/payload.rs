@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_in_every_way_and_nothing_beside_it() {
+    fn payload_writes_read_back_by_every_method_and_stay_inside() {
         for len in 0..40_usize {
             for start in 0..3 {
                 let mut memory = [0xee_u8; 64];

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_take_the_delay_each_way() {
+    fn packets_take_the_delay_in_each_direction() {
         let delay = Duration::from_millis(200);
         let namespaces = match Namespaces::delayed(delay) {
             Ok(namespaces) => namespaces,

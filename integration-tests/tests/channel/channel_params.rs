@@ -88,7 +88,7 @@ fn a_region_holds_the_largest_power_of_two_behind_its_control_page() {
 }
 
 #[test]
-fn rings_of_different_lengths_each_way_work() {
+fn each_directions_ring_length_limits_its_own_frames() {
     let (small, large) = (region_len(4096), region_len(1 << 16));
     let [to_left, to_right] = [small, large]
         .map(|len| Direction::new(&region(len), &Arc::new(Bell::default()), ArrivalRules::STORES, true));
@@ -156,7 +156,7 @@ fn a_line_carries_any_payload_that_fits_it() {
 }
 
 #[test]
-fn lines_carry_any_payload_that_was_asked_for_or_a_shorter_one() {
+fn lines_carry_payloads_up_to_their_reserved_length() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 14);
     for (turn, space) in [1, 41, 64, 65, 128, 1000, 4096].into_iter().cycle().take(200).enumerate() {
         let alone = turn % 3 != 0;
@@ -205,7 +205,7 @@ fn a_line_that_is_not_sent_leaves_nothing_behind() {
 }
 
 #[test]
-fn there_is_a_line_only_in_a_mapped_ring_with_room() {
+fn a_single_line_needs_a_mapped_ring_and_credit() {
     assert!(Pair::new(ArrivalRules::FENCED, false, 4096).left.channel.line().is_none());
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let mut sent = 0;
@@ -277,7 +277,7 @@ fn lone_frames_use_small_rings_and_rings_limited_to_short_frames() {
 }
 
 #[test]
-fn frames_that_come_alone_take_what_room_there_is_and_no_more() {
+fn lone_frames_use_the_available_credit_and_overwrite_nothing() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let mut sent = 0;
     while let Some(line) = pair.left.channel.line() {

@@ -186,7 +186,7 @@ fn payload_of_an_earlier_lap_under_this_positions_signal_is_no_header() {
 }
 
 #[test]
-fn a_lying_return_line_gives_no_room_and_takes_none() {
+fn a_false_credit_line_neither_grants_nor_takes_credit() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, RING);
         for token in 0..20 {

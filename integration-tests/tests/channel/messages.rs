@@ -280,7 +280,7 @@ fn messages_that_are_not_one_frame_are_refused() {
 }
 
 #[test]
-fn what_the_transport_writes_into_its_word_changes_nothing() {
+fn a_transport_may_overwrite_its_word_without_changing_the_message() {
     let (mut left, mut right, line) = pair();
     send(&mut left, 5, 8).unwrap();
     let mut queue = line.0.lock().unwrap();
@@ -306,7 +306,7 @@ fn a_message_is_as_long_as_its_payload_and_its_header() {
 }
 
 #[test]
-fn messages_over_the_limits_are_refused_on_both_sides() {
+fn messages_over_the_limit_fail_at_sender_and_receiver() {
     let (mut left, mut right, line) = pair();
     assert!(matches!(send(&mut left, 0, LIMIT - 15), Err(SendError::TooLarge { len: 8_193, max: LIMIT })));
     send(&mut left, 0, LIMIT - 16).unwrap();
@@ -331,7 +331,7 @@ fn no_frame_is_longer_than_its_length_can_say() {
 }
 
 #[test]
-fn what_room_held_before_does_not_travel() {
+fn earlier_bytes_of_a_send_buffer_never_travel() {
     let (mut left, _right, line) = pair();
     let image = [0; 200];
     let code = PlanCode { image: &image, id: CodeId([0; 16]), epoch: 0, name: "\0\0\0", family: None };

@@ -190,7 +190,7 @@ fn sender_progress_wakes_a_sleeper_that_missed_a_frame_in_flight() {
 }
 
 #[test]
-fn a_side_that_nobody_may_ring_naps() {
+fn an_endpoint_that_nothing_can_wake_naps() {
     // A frame of which only the beginning has arrived.
     let mut pair = Pair::new(ArrivalRules::IN_ORDER, true, 4096);
     pair.left.send(0, &[1; 100]).unwrap();
@@ -216,7 +216,7 @@ fn a_side_that_nobody_may_ring_naps() {
 }
 
 #[test]
-fn a_state_that_the_backend_could_not_take_is_told_later() {
+fn a_sleep_state_refused_by_the_backend_is_sent_later() {
     let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
     pair.right.wire.lock().unwrap().set_capacity(0);
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
@@ -229,7 +229,7 @@ fn a_state_that_the_backend_could_not_take_is_told_later() {
 }
 
 #[test]
-fn a_side_that_found_no_room_naps_until_there_is() {
+fn a_sender_without_credit_naps_until_credit_returns() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         let mut sent = 0;
@@ -306,7 +306,7 @@ fn a_notice_delayed_by_a_full_backend_wakes_on_arrival() {
 }
 
 #[test]
-fn disarming_a_side_that_is_awake_does_nothing() {
+fn disarming_an_awake_endpoint_does_nothing() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let before = pair.left.pages.read(0, CONTROL_LEN);
     pair.right.channel.disarm().unwrap();

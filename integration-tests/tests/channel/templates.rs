@@ -80,7 +80,7 @@ fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
 }
 
 #[test]
-fn there_are_no_stamps_where_frames_take_another_way() {
+fn only_code_frames_without_alignment_in_mapped_rings_have_templates() {
     for (rule, line_whole) in RULES {
         let pair = Pair::new(rule, line_whole, RING);
         let template = |plan: &Plan<'_>| pair.left.channel.template(plan).is_some();
@@ -91,7 +91,7 @@ fn there_are_no_stamps_where_frames_take_another_way() {
 }
 
 #[test]
-fn a_stamped_frame_needs_room_as_any_other_does() {
+fn a_frame_from_a_template_needs_credit() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let code = named(Kind::CallCode, &[1; 40], 1);
     let template = pair.left.channel.template(&code).unwrap();

@@ -319,7 +319,7 @@ fn a_full_backend_underneath_neither_loses_nor_draws_again() {
 }
 
 #[test]
-fn what_is_offered_shrinks_with_what_is_hidden_or_torn() {
+fn an_injector_offers_only_possible_and_selected_arrival_rules() {
     let injector = |faults| FaultInjector::new(Box::new(FakeOneSided::new(Rule::Stores, 1)), 1, faults);
     assert_eq!(injector(Faults::NONE).capabilities().arrival, ArrivalRules::FENCED | ArrivalRules::CHECKED);
     let checked = injector(Faults::NONE).offering(ArrivalRules::CHECKED | ArrivalRules::DELIVERED);

@@ -165,7 +165,7 @@ fn the_same_seed_moves_the_same_pieces_in_the_same_order() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_progress_makes_room_and_nothing_is_lost() {
+fn a_full_queue_refuses_puts_until_progress_and_loses_nothing() {
     for rule in Rule::ALL {
         let mut sender = FakeOneSided::new(rule, 5).with_queue(2);
         let mut link = direction(&mut sender, &mut FakeOneSided::new(rule, 6));

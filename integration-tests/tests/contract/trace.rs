@@ -17,7 +17,7 @@ fn traced(inner: impl Transport + 'static) -> (Trace, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn one_sided_operations_are_told_line_by_line_with_their_failures() {
+fn each_one_sided_operation_and_failure_has_a_trace_line() {
     let fake = FakeOneSided::new(Rule::WriteImm, 1).with_queue(1);
     let handle = fake.handle();
     let (mut trace, lines) = traced(fake);
@@ -48,7 +48,7 @@ fn one_sided_operations_are_told_line_by_line_with_their_failures() {
 }
 
 #[test]
-fn what_a_receiver_finds_is_told_once() {
+fn a_trace_shows_an_unchanged_completion_count_once() {
     let (mut trace, lines) = traced(FakeOneSided::new(Rule::WriteImm, 2));
     let mut sender = FakeOneSided::new(Rule::WriteImm, 1);
     let mut link = direction(&mut sender, &mut trace);
@@ -66,7 +66,7 @@ fn what_a_receiver_finds_is_told_once() {
 }
 
 #[test]
-fn two_sided_operations_are_told_line_by_line() {
+fn each_two_sided_operation_has_a_trace_line() {
     let (mut trace, lines) = traced(FakeTwoSided::new(1));
     let mut peer = FakeTwoSided::new(3);
     let (mut left, mut right) = two_sided(&mut trace, &mut peer);
@@ -122,7 +122,7 @@ fn a_transport_left_without_an_arrival_rule_is_refused_when_opened() {
 }
 
 #[test]
-fn each_end_has_its_number_and_a_failed_connect_is_told() {
+fn a_trace_numbers_endpoints_and_shows_failed_connects() {
     let (mut trace, lines) = traced(FakeTwoSided::new(1));
     drop(trace.open(&request()).unwrap());
     trace.open(&request()).unwrap().connect(Default::default(), 10).unwrap_err();

@@ -31,7 +31,7 @@ fn messages_arrive_whole_in_order_and_aligned_to_exactly_one_line() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_a_commit_refused_keeps_its_room() {
+fn a_full_queue_refuses_and_a_refused_commit_keeps_its_space() {
     let mut fake = FakeTwoSided::new(4).with_queue(3);
     let (mut left, mut right) = two_sided(&mut fake, &mut FakeTwoSided::new(5));
     let mut refused = 0;
@@ -68,7 +68,7 @@ fn a_message_over_the_limit_can_never_be_sent() {
 }
 
 #[test]
-fn room_holds_no_zeros_and_a_message_released_is_gone() {
+fn lent_space_is_not_zeroed_and_released_messages_are_overwritten() {
     let mut fake = FakeTwoSided::new(1);
     let (mut left, mut right) = two_sided(&mut fake, &mut FakeTwoSided::new(2));
     let space = left.reserve(64).unwrap();

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_one_value_with_all_its_elements() {
+    fn a_reply_parses_as_exactly_one_value_with_all_its_elements() {
         assert_eq!(values(b":-5\r\n"), Ok(vec![Value::Integer(-5)]));
         let nested = values(b"*2\r\n*0\r\n*2\r\n$2\r\n\r\n\r\n,0.5\r\n");
         let expected = vec![

@@ -90,7 +90,7 @@ fn start(program: &std::path::Path, options: &str) -> Server {
 }
 
 #[test]
-fn each_command_is_answered_whoever_runs_it() {
+fn each_command_works_or_is_refused_as_listed_for_every_caller() {
     let rows = rows();
     on_each(|program| {
         let server = start(program, "--appendonly yes");

@@ -199,7 +199,7 @@ fn each_nodes_code_is_in_its_key_and_survives_a_kill() {
 }
 
 #[test]
-fn code_whose_slot_moves_to_another_node_stays_with_both() {
+fn code_stays_with_both_nodes_when_its_slot_moves() {
     drop(library("ops"));
     on_each(|program| {
         let mut nodes = cluster(program);

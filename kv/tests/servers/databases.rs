@@ -98,7 +98,7 @@ fn a_command_that_the_configuration_has_renamed_is_the_same() {
 }
 
 #[test]
-fn a_user_who_may_not_select_stays_in_its_database() {
+fn a_user_that_may_not_select_stays_in_its_database() {
     on_each(|program| {
         let server = Start::new(program).args("user app").run();
         let mut client = server.client();

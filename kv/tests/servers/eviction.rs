@@ -137,7 +137,7 @@ fn volatile_policies_evict_keys_with_an_expiry_and_no_other() {
 }
 
 #[test]
-fn calls_by_commands_make_room_too_and_readers_none() {
+fn calls_by_commands_evict_keys_and_read_only_calls_none() {
     on_each(|program| {
         let server = Start::new(program).options("--maxmemory-policy allkeys-lru").args("load yes").run();
         let mut client = server.client();

@@ -20,7 +20,7 @@ fn server(program: &std::path::Path) -> (Server, Client, Client) {
 }
 
 #[test]
-fn what_runs_later_acts_as_the_user_of_the_call() {
+fn a_later_run_acts_as_the_user_of_its_call() {
     on_each(|program| {
         let (server, mut client, mut bob) = server(program);
         assert!(bob.say("SET secret:a own").error().starts_with("NOPERM"));
@@ -37,7 +37,7 @@ fn what_runs_later_acts_as_the_user_of_the_call() {
 }
 
 #[test]
-fn what_runs_later_of_a_call_that_may_only_read_only_reads() {
+fn a_later_run_of_a_read_only_call_only_reads() {
     on_each(|program| {
         let (server, mut client, mut bob) = server(program);
         let mut heard = server.client();

@@ -147,7 +147,7 @@ fn jobs_that_people_script_come_out_the_same_as_functions() {
 }
 
 #[test]
-fn a_function_answers_with_values_of_the_servers_protocol() {
+fn a_function_replies_with_values_of_the_servers_protocol() {
     on_each(|program| {
         let server = Start::new(program).args("load local").run();
         let mut client = server.client();

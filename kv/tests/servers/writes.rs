@@ -3,7 +3,7 @@
 use crate::server::{Start, on_each, run_ops, until};
 
 #[test]
-fn what_functions_write_is_there_after_a_kill_and_at_a_replica() {
+fn writes_by_functions_survive_a_kill_and_reach_a_replica() {
     on_each(|program| {
         let server = Start::new(program).options("--appendonly yes --appendfsync always").run();
         let mut client = server.client();

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_free_behind_every_room() {
+    fn a_free_line_follows_every_taken_range() {
         let mut free = FreeList::new(4096);
         for len in [1, 63, 64, 65, 128] {
             let range = free.take(len, 1).unwrap().range;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_out_before_is_said_to_be_reused() {
+    fn a_range_given_back_is_marked_reused_when_taken_again() {
         let mut free = FreeList::new(4096);
         let first = free.take(64, 1).unwrap();
         assert!(!first.reused);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_told_exactly() {
+    fn the_largest_length_that_fits_is_exact() {
         let mut free = FreeList::new(1024);
         assert_eq!(free.largest(), 960);
         assert_eq!(free.take(961, 1), None);
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rooms_never_overlap_and_all_comes_back(steps in steps()) {
+        fn taken_ranges_never_overlap_and_all_space_comes_back(steps in steps()) {
             const LEN: usize = 64 * 1024;
             let mut free = FreeList::new(LEN);
             let mut out: Vec<Range<usize>> = Vec::new();

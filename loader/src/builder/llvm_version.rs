@@ -175,7 +175,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_compilers_here_write_names_their_version() {
+    fn bitcode_of_installed_compilers_states_their_llvm_version() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("t.c"), "int t;\n").unwrap();
         fs::write(folder.path().join("t.rs"), "#![no_std]\n").unwrap();

@@ -240,7 +240,7 @@ mod tests {
 
     #[cfg(feature = "build")]
     #[test]
-    fn debugging_information_whose_relocations_say_nothing_is_left_out() {
+    fn debug_info_with_relocations_of_type_none_is_left_out() {
         for (number, kept) in [(elf::R_X86_64_64, true), (elf::R_X86_64_NONE, false)] {
             let file = relocated(&with_relocation(number), START).unwrap();
             let parsed = ElfFile64::<LittleEndian>::parse(&*file).unwrap();

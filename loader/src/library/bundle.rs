@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_parsed_and_its_length_is_in_the_prefix() {
+    fn an_encoded_bundle_parses_and_its_prefix_states_its_length() {
         let bytes = sample();
         let bundle = Bundle::parse(&bytes).unwrap();
         assert_eq!(bundle.name, "sum");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stated_is_read_and_bytes_behind_it_are_not() {
+    fn a_signature_is_read_without_the_bytes_behind_it() {
         let mut bytes = encoded([2, 8, 8, 1, 4, 4], "fn f(x: &[u64])\n -> u32");
         bytes.extend(b"more");
         let signature = Signature::parse(&bytes).unwrap();

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once_each_and_the_others_are_to_be_exported() {
+    fn each_import_cause_is_listed_once_with_exports_for_the_rest() {
         const EXPORT: &str = "(Target::export, TargetBuilder::export_library).";
         let new = |names: &[&'static str]| {
             MissingImports::new(names.iter().copied(), |name| ["printf", "puts"].contains(&name))

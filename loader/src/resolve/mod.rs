@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compilers_call_is_always_there_and_works() {
+    fn functions_that_compilers_call_are_always_exported_and_work() {
         let resolver = Resolver::default();
         let address = resolver.resolve(&import("memcpy")).unwrap();
         // SAFETY: this export is libc's memcpy, which has this signature.
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_library_replaces_is_told_wherever_it_was_found_before() {
+    fn interposing_a_library_lists_exactly_the_names_it_replaces() {
         let mut resolver = Resolver::default();
         // SAFETY: libraries of the system, and no code is linked with them here.
         unsafe {

@@ -127,7 +127,7 @@ fn a_target_without_a_feature_refuses_the_image() {
 }
 
 #[test]
-fn what_the_compiler_does_not_know_or_would_extend_is_left_out() {
+fn features_that_are_unknown_or_imply_missing_ones_are_left_out() {
     if Machine::native() != Some(Machine::X86_64) {
         return eprintln!("skipped: the features are those of x86-64");
     }

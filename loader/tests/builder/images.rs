@@ -140,7 +140,7 @@ fn vectors_are_used_where_the_author_lets_the_compiler() {
 }
 
 #[test]
-fn what_only_payload_routines_need_is_no_import_and_does_not_travel() {
+fn symbols_used_only_by_payload_routines_stay_out_of_the_image() {
     let fixture = Fixture::new();
     let report = fixture.c("rich", RICH).unwrap();
     assert_eq!(imports(&report.images[0].bytes), ["not_offered", "offered", "table_of_target"]);
@@ -350,7 +350,7 @@ fn code_in_sections_of_any_name_travels_with_the_rest() {
 }
 
 #[test]
-fn payload_alignment_is_what_the_source_asks_for_and_the_default_otherwise() {
+fn payload_alignment_is_the_declared_one_or_the_default() {
     let fixture = Fixture::new();
     let align = |wish: &str| {
         let text = format!(

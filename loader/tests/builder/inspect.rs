@@ -50,7 +50,7 @@ void t_main(void *p, size_t n, void *a) { (void)p; *(int *)a = *at++ + (int)n; i
 }
 
 #[test]
-fn what_is_no_ifunc_library_is_refused_with_the_reason() {
+fn files_that_are_no_ifunc_library_are_refused_with_the_reason() {
     let fixture = Fixture::new();
     let missing = inspect(fixture.path("nowhere.so")).unwrap_err();
     assert!(matches!(missing, InspectError::Unreadable { .. }), "{missing}");

@@ -31,7 +31,7 @@ fn refusal(name: &str, objects: Vec<(Platform, Vec<u8>)>) -> String {
 }
 
 #[test]
-fn an_object_becomes_a_library_whose_payloads_are_the_arguments() {
+fn a_library_linked_from_an_object_sends_arguments_as_payload() {
     let library = link_library("t", PathBuf::from("a/nearest.py"), vec![(BASELINE, object(ECHO))]).unwrap();
     assert_eq!((library.name(), library.path()), ("t", Path::new("a/nearest.py")));
     assert!(library.payload_is_args() && library.main().is_none() && library.signature().is_none());

@@ -393,7 +393,7 @@ fn alignments_that_cannot_be_had_are_refused() {
 }
 
 #[test]
-fn what_a_compiler_refuses_is_shown() {
+fn compiler_errors_are_shown_with_line_or_remedy() {
     let fixture = Fixture::new();
     let text = fixture.refusal(fixture.c("t", "int main( {"));
     assert!(text.contains("`cc` does not compile ") && text.contains("t.c:1:"), "{text}");

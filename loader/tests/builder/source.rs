@@ -115,7 +115,7 @@ fn a_library_without_source_is_no_input() {
 }
 
 #[test]
-fn what_cannot_be_carried_is_refused_by_name() {
+fn source_that_cannot_be_carried_is_refused_by_name() {
     let fixture = Fixture::new();
     let refusal = |inputs: &[PathBuf]| {
         let name = Some("t".into());

@@ -50,7 +50,7 @@ fn a_library_loaded_from_memory_makes_payloads_and_is_each_time_another() {
 }
 
 #[test]
-fn code_alone_is_a_library_whose_payloads_are_the_arguments() {
+fn a_library_made_from_code_alone_sends_arguments_as_payload() {
     let code = image(&INCREMENT);
     let module = b"BC\xc0\xde1234".as_slice();
     let parts = BitcodeParts {

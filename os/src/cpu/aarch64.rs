@@ -202,7 +202,7 @@ mod tests {
 
     /// A CPU's description accepts everything in the tables.
     #[test]
-    fn a_cpu_with_all_features_and_each_name_can_be_told() {
+    fn a_cpu_description_accepts_all_features_and_each_name() {
         use farjump_core::cpu::Cpu;
         use farjump_core::image::{Level, Machine};
         let all = features(u64::MAX, u64::MAX);

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_tell_the_same_of_a_plain_processor() {
+    fn hwprobe_and_hwcap_agree_on_a_plain_processor() {
         let mut probed = probed(1, 0b11);
         let mut lettered = lettered([0, 2, 3, 5, 8, 12].map(|bit| 1 << bit).iter().sum());
         probed.sort_unstable();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_told_by_their_bits_and_none_without_the_base() {
+    fn extensions_are_detected_by_their_bits_and_only_with_the_base() {
         let base = ["i", "m", "a", "zicsr", "zifencei"];
         assert_eq!(probed(1, 1 << 2 | 1 << 35), [&base[..], &["v", "zicond"]].concat());
         assert_eq!(probed(0, u64::MAX), [""; 0]);
@@ -148,7 +148,7 @@ mod tests {
 
     /// A CPU's description accepts everything in the table.
     #[test]
-    fn a_cpu_with_all_features_can_be_told() {
+    fn a_cpu_description_accepts_every_feature() {
         use farjump_core::cpu::Cpu;
         use farjump_core::image::{Level, Machine};
         let all = probed(1, u64::MAX);

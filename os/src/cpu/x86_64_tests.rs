@@ -104,7 +104,7 @@ fn level_of(features: &[&str]) -> u8 {
 }
 
 #[test]
-fn instructions_whose_registers_the_system_does_not_save_are_not_told() {
+fn features_need_registers_that_the_system_saves() {
     let everything = full(0xe7, 2);
     assert_eq!((everything.len(), level_of(&everything)), (FEATURES.len(), 4));
     // x87 and SSE alone, AVX without the upper halves of AVX-512, and without its mask registers.
@@ -121,7 +121,7 @@ fn instructions_whose_registers_the_system_does_not_save_are_not_told() {
 }
 
 #[test]
-fn a_feature_whose_foundation_is_hidden_is_not_told() {
+fn a_feature_without_its_foundation_is_not_detected() {
     // A virtual machine that hides AVX2 alone: leaf 7, ebx, bit 5.
     let cpuid = |leaf: u32, _| match leaf {
         0 => CpuidResult { eax: 0x20, ebx: 0, ecx: 0, edx: 0 },

@@ -139,7 +139,7 @@ fn a_pinned_thread_has_one_processor_and_all_shared_ones() {
 }
 
 #[test]
-fn the_resources_of_this_process_are_those_that_its_files_tell() {
+fn this_process_has_processors_and_at_most_the_machines_memory() {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
     let machine = line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;

@@ -69,7 +69,7 @@ class Operations(WithFolder):
         self.assertEqual(copy.deepcopy(key), key)
         self.assertEqual(connector.get(same), b"1")
 
-    def test_bad_keys_and_objects_are_told(self):
+    def test_bad_keys_and_objects_raise_value_or_type_errors(self):
         connector = self.connector()
         good = connector.put(b"good")
         for key in (FarjumpKey(b""), FarjumpKey(b"junk"), FarjumpKey(good.handle[:-1]), FarjumpKey(good.handle + b"x")):
@@ -234,7 +234,7 @@ class Ends(WithFolder):
             target.stop()
             serving.join()
 
-    def test_a_full_store_is_told(self):
+    def test_a_full_store_raises_store_full(self):
         connector = self.connector(memory=1 << 20)
         with self.assertRaises(farjump.StoreFull):
             connector.put(bytes(2 << 20))
@@ -293,7 +293,7 @@ class DefaultAddress(WithFolder):
         with tempfile.TemporaryDirectory(prefix="fj") as folder, mock.patch.object(_owners, "_TEMPORARY", folder):
             yield folder
 
-    def test_folders_that_cannot_be_made_are_told_with_what_to_do(self):
+    def test_folders_that_cannot_be_made_fail_with_a_remedy(self):
         # Of these no user, root included, makes a folder in any.
         for runtime in ("", "/proc/self"):
             with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=runtime), mock.patch.object(_owners, "_TEMPORARY", "/proc"):
@@ -412,7 +412,7 @@ class Starting(WithFolder):
                 self.assertEqual(connector.get(connector.put(b"x")), b"x")
             self.ends_all()
 
-    def test_an_owner_that_cannot_be_is_told_with_its_last_words(self):
+    def test_an_owner_that_cannot_start_fails_with_the_cause(self):
         with mock.patch.object(sys, "executable", "/bin/false"):
             with self.assertRaisesRegex(farjump.ConnectError, "ended early with status 1"):
                 FarjumpConnector(self.address)
@@ -465,7 +465,7 @@ class Killed(WithFolder):
             self.assertEqual(connector.get(again), b"again")
             connector.close(clear=True)
 
-    def test_an_idle_connector_is_told(self):
+    def test_an_idle_connector_raises_peer_gone_after_a_kill(self):
         connector = self.connector()
         key = connector.put(b"lost")
         view = connector.get(key)
@@ -483,7 +483,7 @@ class Killed(WithFolder):
                 use()
         self.recovers(key)
 
-    def test_a_waiting_one_is_told(self):
+    def test_a_waiting_connector_raises_peer_gone_on_a_kill(self):
         connector = self.connector()
         key = connector.new_key()
         killing = threading.Timer(0.2, self.kill)
@@ -493,7 +493,7 @@ class Killed(WithFolder):
         killing.join()
         self.recovers(key)
 
-    def test_one_that_puts_is_told(self):
+    def test_a_putting_connector_raises_peer_gone_on_a_kill(self):
         connector = self.connector()
         killing = threading.Timer(0.2, self.kill)
         killing.start()
@@ -505,7 +505,7 @@ class Killed(WithFolder):
         killing.join()
         self.recovers(key)
 
-    def test_one_that_clears_is_told_nothing(self):
+    def test_clearing_after_a_kill_raises_nothing(self):
         connector = self.connector()
         self.kill()
         connector.close(clear=True)
@@ -530,7 +530,7 @@ class Killed(WithFolder):
             self.assertRegex(said, "^(ConnectError|PeerGone|TimedOut)")
             self.recovers(None)
 
-    def test_a_stopped_one_does_not_hang_who_clears(self):
+    def test_clearing_at_a_stopped_owner_times_out(self):
         # Started and reached by another one, for which no time is short.
         self.connector()
         connector = self.connector(start_timeout=0.3)

@@ -241,7 +241,7 @@ class Stores(WithFolder):
         self.assertFalse(is_resolved(proxy))
         self.assertEqual(len(proxy), 1)
 
-    def test_what_cannot_be_is_told(self):
+    def test_impossible_uses_of_a_store_raise_errors_with_the_reason(self):
         store = self.store()
         for obj in (None, True):
             with self.assertRaises(NonProxiableTypeError):
@@ -264,7 +264,7 @@ class Stores(WithFolder):
         self.assertIsInstance(raised.exception.__cause__, ProxyResolveMissingKeyError)
         self.assertIn("populate_target=True", raised.exception.__cause__.__notes__[0])
 
-    def test_other_serializers_metrics_and_connectors_go_the_way_of_proxystore(self):
+    def test_other_serializers_and_metrics_use_the_factory_of_proxystore(self):
         for options in (
             {"serializer": pickle.dumps, "deserializer": pickle.loads},
             {"metrics": True},
@@ -325,7 +325,7 @@ class Stores(WithFolder):
         with self.assertRaises(ProxyResolveMissingKeyError):
             evicted.result()
 
-    def test_a_killed_owner_is_told_to_proxies(self):
+    def test_a_proxy_of_a_killed_owner_fails_to_resolve(self):
         store = self.store()
         message = pickle.dumps(store.proxy([1]))
         owner = self.owner()

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_connected_datagram_socket_is_refused() {
+    fn a_doorbell_other_than_a_connected_datagram_socket_is_refused() {
         let wrong = |descriptor: OwnedFd| match Button::of_peer(descriptor.into()) {
             Err(Cause::Address(what)) => what,
             _ => panic!("taken"),

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_memfd_is_refused_as_such() {
+    fn a_region_that_is_no_memfd_is_refused() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(page_size() as u64).unwrap();
         refused(file, page_size());
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_forked_child_writes_reaches_no_peer() {
+    fn writes_of_a_forked_child_reach_no_peer() {
         let region = create(2 * page_size());
         let peers = Region::of_peer(
             region.memfd().try_clone_to_owned().unwrap().into(),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_keeps_is_bounded_and_used_again() {
+    fn spare_buffers_of_a_thread_are_bounded_and_reused() {
         let spares = Spares::default();
         for len in [64, RECEIVE, 1 << 20, SPARE] {
             for buffer in (0..20).map(|_| Buffer::new(len).unwrap()).collect::<Vec<_>>() {

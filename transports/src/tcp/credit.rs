@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_grows_where_both_sides_waited_and_the_peer_used_it() {
+    fn the_window_grows_only_if_both_peers_waited_and_it_was_used() {
         let mut recv_credit = RecvCredit::new(1024);
         recv_credit.peer_waits();
         assert_eq!(recv_credit.return_credit().1, 1024, "this side did not wait");

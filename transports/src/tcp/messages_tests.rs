@@ -137,7 +137,7 @@ const LENGTHS: [usize; 17] = [
 ];
 
 #[test]
-fn messages_of_all_lengths_arrive_whole_and_in_order_both_ways() {
+fn messages_of_all_lengths_arrive_whole_in_order_in_both_directions() {
     for seal in SEALS {
         for sockets in [tcp(), unix()] {
             let (mut left, mut right) = pair_on(sockets, Terms { seal, ..TERMS });
@@ -202,7 +202,7 @@ fn bytes_committed_from_caller_memory_arrive_whole_and_may_change_after_return()
 }
 
 #[test]
-fn many_messages_under_way_arrive_in_order_however_they_come() {
+fn many_messages_in_flight_arrive_whole_and_in_order() {
     for seal in SEALS {
         let (mut left, mut right) = pair(Terms { seal, ..TERMS });
         let mut sent = 0u32;
@@ -422,7 +422,7 @@ fn keys_turn_while_messages_travel() {
 }
 
 #[test]
-fn an_end_that_read_ahead_does_not_promise_that_its_descriptor_tells() {
+fn a_message_read_ahead_suspends_the_descriptors_promise_until_polled() {
     let (mut left, mut right) = pair(Terms { window: 64, ..TERMS });
     assert!(right.tells_unasked());
     send(&mut right, 64, 1).unwrap();

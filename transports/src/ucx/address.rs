@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_though_its_checksum_is_right() {
+    fn impossible_ucx_address_fields_are_refused_despite_a_valid_checksum() {
         for (window, max_frame) in [(0, 4096), (0, 0), (9, 0)] {
             let bytes = AmAddress { window, max_frame, ..inbox() }.to_bytes(OWN).unwrap();
             assert!(AmAddress::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_too_long_is_not_told() {
+    fn encoding_an_overlong_ucx_address_is_an_error() {
         let long = AmAddress { worker: vec![0; LONGEST], ..inbox() };
         assert!(matches!(long.to_bytes(OWN), Err(Cause::System(_))));
     }

@@ -369,7 +369,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_each_version_prints_is_read() {
+    fn recorded_output_of_each_ucx_version_parses_into_lanes_and_sizes() {
         for (version, text, way, natively, sizes) in PRINTED {
             let lanes = Lanes::read(text);
             assert_eq!(lanes.in_words(), way, "{version}");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_passed_over() {
+    fn unreadable_lane_output_is_skipped_and_shows_no_native_writes() {
         for text in ["", "nonsense", "# lane[x]: ?", "# put[9]: 0..", "# am_send: ..<..>..", "#lane[0]: /"] {
             let lanes = Lanes::read(text);
             assert!(!lanes.write_natively().unwrap_or(false), "{text}");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_comes_back() {
+    fn text_printed_to_a_c_stream_is_captured() {
         let text = printed(|stream| {
             // SAFETY: the stream is open, and the text is a C string.
             unsafe { libc::fputs(c"a line\nand another".as_ptr(), stream) };

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_side_by_side_are_not_one() {
+    fn adjacent_mappings_count_as_one_only_if_the_file_continues() {
         let space = map(4 * page_size(), MapFlags::PRIVATE);
         let before = Mappings(Vec::new());
         let protection = ProtFlags::READ | ProtFlags::WRITE;

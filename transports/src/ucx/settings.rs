@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_set_the_same_or_nothing_agrees() {
+    fn equal_relevant_settings_agree_and_their_absence_sums_to_zero() {
         let one = with(&[("UCX_RNDV_SCHEME", "am"), ("UCX_MM_SEG_SIZE", "4k")]);
         let other = with(&[("UCX_MM_SEG_SIZE", "4k"), ("UCX_RNDV_SCHEME", "am"), ("UCX_TLS", "tcp")]);
         assert_eq!(one.agree(other.sum()), Ok(()));

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_request_is_told_by_status_and_vendor_error_in_words() {
+    fn a_failed_request_is_explained_with_status_and_vendor_error() {
         let text = explain("rxe0", IBV_WC_RETRY_EXC_ERR, 0x81, "transport retry counter exceeded", None);
         assert_eq!(
             text,

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_queue_pairs_counted_stays_when_they_are_gone() {
+    fn counts_of_queue_pairs_survive_their_drop() {
         let before = counts();
         let (mut first, mut second) = (Counter::new(), Counter::new());
         first.posted(2, 100);

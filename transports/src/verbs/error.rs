@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_the_process_is_told_from_an_exhausted_device() {
+    fn exhausted_devices_and_the_open_file_limit_are_reported_differently() {
         let text = exhausted("rxe0", "queue pair", &Errno::NOMEM.into());
         assert!(text.contains("rxe0 has no further queue pair: ") && !text.contains("rdma.max"), "{text}");
         let text = exhausted("rxe0", "completion channel", &Errno::MFILE.into());

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_control_group_forbids_is_told_from_what_a_device_lacks() {
+    fn a_control_group_limit_is_reported_as_rdma_max_not_memlock() {
         let text = refused("rxe0", 4096, Some(Errno::AGAIN));
         assert!(text.contains("rdma.max") && !text.contains("MEMLOCK"), "{text}");
     }

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_packets_are_named_by_numbers_both_ways() {
+    fn packet_lengths_and_mtu_codes_convert_in_both_directions() {
         for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
             assert_eq!((bytes_of_mtu(code), code_of_mtu(bytes)), (bytes, Some(code)));
         }

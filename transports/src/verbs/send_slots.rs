@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_in_a_quarter_of_the_queue_asks_for_a_completion() {
+    fn each_quarter_of_the_send_queue_requests_one_completion() {
         let mut slots = SendSlots::new(256);
         let mut completions = 0;
         for _ in 0..640 {

@@ -360,7 +360,7 @@ fn each_address_of_a_port_may_be_another_network() {
 }
 
 #[test]
-fn an_answer_to_no_endpoint_is_refused() {
+fn an_offer_for_a_nonexistent_endpoint_is_refused() {
     let fake = Fake::new();
     fake.roce("roce0", "10.9.0.1");
     let (target, source) = (open(), open());

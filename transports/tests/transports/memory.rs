@@ -139,7 +139,7 @@ fn a_peer_without_barriers_gets_fences_and_still_may_be_slept_on() {
 }
 
 #[test]
-fn without_barriers_two_sides_that_sleep_lose_nothing_either() {
+fn endpoints_that_sleep_without_barriers_lose_nothing() {
     let _watchdog = Watchdog::new();
     let (one, other) = (open(LEN), open(LEN));
     let (mut to_one, mut to_other) = (carried(one.as_ref()), carried(other.as_ref()));
@@ -163,7 +163,7 @@ fn memory_outlives_the_peers_end() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_its_limit() {
+fn invalid_region_and_frame_lengths_are_refused_with_limit_or_length() {
     let open = |len, max_frame| cause(Shm.open(&OpenRequest::new(len, max_frame)));
     assert_eq!(open(MAX_REGION + 4096, 64), Cause::TooLarge { len: MAX_REGION + 4096, max: MAX_REGION });
     let max = Shm.capabilities().max_frame;

@@ -61,7 +61,7 @@ mod tests {
     use crate::{UCS_ERR_NO_MESSAGE, UCS_ERR_TIMED_OUT, UCS_OK};
 
     #[test]
-    fn what_functions_return_is_done_an_error_or_a_request() {
+    fn returned_pointers_decode_as_done_error_or_request() {
         let done = ptr::null_mut();
         assert!(!UCS_PTR_IS_ERR(done) && !UCS_PTR_IS_PTR(done));
         assert_eq!(UCS_PTR_STATUS(done), UCS_OK);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_features_is_compared_both_ways() {
+    fn the_feature_table_and_cargo_toml_are_compared_in_both_directions() {
         let text = "| feature | adds |\n|---|---|\n| `shm` (default) | memory |\n| `tcp` | streams |\n\n| `no` | x |\n";
         let stated = table(text);
         assert_eq!(stated, features(&[("shm", true), ("tcp", false)]));

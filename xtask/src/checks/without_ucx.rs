@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_ucx_are_told_from_those_with_like_names() {
+    fn file_names_of_ucx_are_recognized_and_similar_ones_are_not() {
         for name in ["libucp.so.0", "libucs_signal.so.0.0.0", "libuct.a", "ucx", "ucp", "ucx-cma.pc"] {
             assert!(is_of_ucx(name), "{name}");
         }

@@ -173,7 +173,7 @@ const LOADER_SKIPPED: Skipped = &[
 const LOADER_NOT_TOLD: Skipped = &[
     ("calling_code_that_was_freed_ends_the_process_at_once", NOT_TOLD),
     ("threads_that_share_an_arena_do_not_disturb_one_another", NOT_TOLD),
-    ("room_that_is_used_again_runs_the_new_code", NOT_TOLD),
+    ("reused_arena_space_runs_the_new_code", NOT_TOLD),
 ];
 
 /// Tests of farjump-os that do not run on any platform.

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transport_needs_is_excused_unless_ci_was_to_install_it() {
+    fn a_missing_transport_package_fails_only_ci_that_tried_to_install_it() {
         let needed =
             vec![Needed::new("gdb", "gdb", "looks"), Needed::new("libucp.so.0", "libucx0", "moves").owed()];
         for (ci, tried, expected) in

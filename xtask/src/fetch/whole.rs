@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cut_changed_closed_or_emptied_is_not_whole() {
+    fn a_damaged_download_or_one_without_its_hash_is_not_whole() {
         type Damage = fn(&Path) -> io::Result<()>;
         let damages: [(&str, Damage); 5] = [
             ("cut", |folder| File::options().write(true).open(folder.join("bin/server"))?.set_len(3)),

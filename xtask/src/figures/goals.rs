@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_reached_and_says_why() {
+    fn an_unmeasured_bound_is_reported_with_its_reason() {
         let why = |runs: &[Kept]| match of_rate().judge(runs) {
             Verdict::NotMeasured(why) => why,
             other => panic!("{other:?}"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn one_source_of_many_is_told_from_fewer() {
+    fn a_bound_for_many_sources_ignores_rows_of_fewer() {
         let row = |sources: u64, ratio: f64| json!({ "metric": "scaling-latency", "reference": "alone", "sources": sources, "ratio": ratio });
         let bound = &bounds()[12];
         let verdict = bound.judge(&[kept("scaling", &[row(2, 9.0), row(256, 1.1)])]);

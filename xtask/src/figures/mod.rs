@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_says_of_its_failure_is_its_error() {
+    fn a_failed_command_reports_its_error_line_or_its_status() {
         let said = |script| succeeded(&ended(script)).map_err(|error| error.to_string());
         assert_eq!(said("echo 'error: no' >&2; true"), Ok(()));
         let two = said("echo warning >&2; echo 'error: no such metric' >&2; exit 2");

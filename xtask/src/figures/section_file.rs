@@ -168,7 +168,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again_and_has_a_row_a_line() {
+    fn a_kept_run_is_read_back_and_has_one_line_per_row() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = folder.path().join("latency.json");
         assert!(Kept::read(&path).expect("nothing there is no failure").is_none());

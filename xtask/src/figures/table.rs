@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_figures_leaves_its_cell_empty() {
+    fn rows_without_figures_leave_their_cells_empty() {
         let missing = json!({ "size": 16, "median": null, "ratio": null, "reference_median": null });
         let table = tables(&kept("latency", &[json!({}), missing]));
         assert!(table.ends_with("| 16 B |  |  |  | near |\n"), "{table}");

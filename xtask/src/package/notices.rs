@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn files_with_licences_are_told_from_others() {
+    fn only_licence_files_are_collected_from_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["LICENSE-MIT", "licence.txt", "README.md"] {
             fs::write(folder.path().join(name), format!("{name}\r\nfor all\n")).unwrap();

@@ -92,7 +92,7 @@ const ALIKE_ANYWHERE: [&str; 22] = [
     "--skip",
     "denied_calls::",
     "--skip",
-    "demo::a_file_larger_than_the_memory",
+    "demo::the_demo_handles_a_file_larger_than_each_process_memory_limit",
     "--skip",
     "signals::a_signal_at_any_startup_call",
 ];

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_tests_are_told_from_others_and_selected_as_cargo_does() {
+    fn test_programs_are_recognized_and_selected_as_cargo_does() {
         let messages = [
             message("lib", "own", true, r#""/t/own-1""#),
             message("lib", "own", false, "null"),

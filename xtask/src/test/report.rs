@@ -347,7 +347,7 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn what_passes_is_not_shown_and_what_fails_is() {
+    fn passed_tests_are_hidden_and_failed_ones_are_shown() {
         let mut is_shown = shown_lines(false);
         let shown: Vec<_> = OUTPUT.lines().filter(|line| is_shown(line)).collect();
         assert!(shown.iter().any(|line| line.contains("Running unittests")));
@@ -408,7 +408,7 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn what_test_programs_do_not_report_of_a_suite_is_building() {
+    fn suite_time_outside_the_test_programs_counts_as_building() {
         let mut tally = Tally::read(OUTPUT);
         tally.took("tests", Duration::from_millis(2100));
         let [Took { building, running, .. }] = tally.suites[..] else { panic!("{:?}", tally.suites) };

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_is_no_other_one_whose_number_begins_alike() {
+    fn a_kernel_series_matches_no_series_with_a_longer_number() {
         let output = "linux-image-amd64\n  Depends: linux-image-6.12.117+deb12-amd64\nx\n  Depends: linux-image-6.1.0-56-amd64\n";
         assert_eq!(kernel_of("6.1", output), Some("linux-image-6.1.0-56-amd64"));
         assert_eq!(kernel_of("6.12", output), Some("linux-image-6.12.117+deb12-amd64"));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_tells_what_it_depends_on() {
+    fn dependencies_are_read_from_a_kernel_module() {
         let module = b"\x7fELF..\0license=GPL\0depends=ib_core,udp-tunnel\0retpoline=Y\0";
         assert_eq!(depends(module), ["ib_core", "udp_tunnel"]);
         assert!(depends(b"\x7fELF..\0depends=\0name=x\0").is_empty());

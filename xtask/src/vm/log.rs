@@ -213,7 +213,7 @@ half a line";
     }
 
     #[test]
-    fn a_machine_that_came_up_is_told_from_one_that_did_not() {
+    fn a_machine_has_come_up_only_after_its_up_line() {
         for nothing in ["", "Kernel panic\n", "[    1.0] Linux\r\n@@ no other machine\r\n"] {
             assert!(!Log::read(nothing, None).has_come_up(), "{nothing}");
             assert!(!nothing.lines().any(is_up), "{nothing}");
@@ -223,7 +223,7 @@ half a line";
     }
 
     #[test]
-    fn a_kernel_that_panicked_is_told_from_a_machine_that_ended_otherwise() {
+    fn a_panic_is_reported_only_if_the_kernel_printed_one() {
         let console =
             format!("{CONSOLE}\n[  118.1] RIP: 0010:x+0x70\r\n[  118.2] {PANIC}: Fatal exception\r\n");
         let log = Log::read(&console, None);

@@ -41,7 +41,7 @@ const USERLAND: [&str; 7] =
 /// runs `/bin/true` by another name, which is busybox there, and one needs a compiler.
 const TESTS: [(&str, &[&str], &[&str]); 5] = [
     ("farjump-core", &["--lib", "--test", "icache"], &[]),
-    ("farjump-os", &["--lib", "--test", "descriptors"], &["what_is_there_is_opened_once"]),
+    ("farjump-os", &["--lib", "--test", "descriptors"], &["a_checked_program_runs_as_opened"]),
     ("farjump-loader", &["--lib", "--test", "arena"], &["damaged_objects_are_linked"]),
     ("farjump-transports", &["--lib", "--test", "transports"], &[]),
     ("farjump-handles", &["--lib"], &[]),

@@ -365,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_were_asked_for_are_as_far_apart_whatever_the_payload() {
+    fn messages_lie_a_requested_slot_length_apart_in_the_ring() {
         assert_eq!(filled(Some(1024)), (HEAD..REGION).step_by(1024).collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_does_not_fit_a_slot_or_a_ring_is_refused() {
+    fn payloads_over_a_slot_and_rings_under_two_slots_are_refused() {
         let refused = |ring, longest, slot| Layout::new(ring, longest, Some(slot)).unwrap_err().to_string();
         assert!(refused(8192, 57, 64).contains("a payload of 57 B"));
         assert!(refused(4096, 8, 4096).contains("two slots of 4096 B"));

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_figures_has_no_curve() {
+    fn rows_without_figures_have_neither_curve_nor_panel() {
         let missing = Row { mode: Some("in-place"), median: None, ratio: None, ..usual() };
         assert_eq!(labels(&panels(&[usual(), missing])[0]), ["shm, cached", "raw"]);
         let none = Row { median: None, reference_median: None, ratio: None, ..usual() };

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_has_no_place_of_its_own() {
+    fn a_scale_ignores_values_that_are_not_positive_and_finite() {
         let scale = Scale::decades([0.0, f64::NAN, f64::INFINITY, 3.0].into_iter());
         assert_eq!(names(&scale), ["2", "5"]);
         assert_eq!(scale.place(-1.0), 0.0);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shared_is_what_is_not_anonymous() {
+    fn resident_memory_that_is_not_anonymous_counts_as_shared() {
         let text = "55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:    5000 kB\nPss:    3000 kB\nPss_Anon:   900 kB\n\
                     Anonymous:   1000 kB\nAnonHugePages:   0 kB\n";
         let found = parse(text).expect("it is whole");
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_takes_is_seen() {
+    fn growth_of_resident_memory_is_divided_by_the_count() {
         let own = std::process::id();
         let before = Resident::of(own).expect("/proc is mounted");
         let taken = vec![1_u8; 64 << 20];

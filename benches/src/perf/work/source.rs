@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reply_ends_the_run_and_none_that_nobody_asked_for() {
+    fn a_wrong_reply_ends_the_run_but_settling_without_calls_passes() {
         let (socket, _other) = UnixStream::pair().unwrap();
         let watch = Watch::of(&socket).unwrap();
         let functions = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];

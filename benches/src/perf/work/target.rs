@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_is_gone_when_a_measurement_begins() {
+    fn preparing_a_measurement_discards_earlier_writes() {
         let mut serving = Serving::new(Function::Codec, Store::own(64), Says(1));
         serving.prepare(64, false).unwrap();
         let (_, right) = Function::Codec.written(64).unwrap();

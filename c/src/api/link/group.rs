@@ -9,13 +9,13 @@ use crate::api::link::pending::farjump_pending_t;
 use crate::api::link::{farjump_link_t, usable};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// As farjump_link_inject(), but wakes no sleeping target: farjump_group_finish() does that once for all calls before. Each
-/// call by itself would wake it, and it would run that call and sleep again. A target that is awake runs them as they come.
-/// Over transports that wake it with each frame a group changes nothing. Finish after some hundreds of calls, so that the
-/// target works while you send more.
+/// Injects as farjump_link_inject() does, but wakes no sleeping target: farjump_group_finish() does that once for all
+/// calls before. Without a group each call would wake the target, which would run that call and sleep again. A target
+/// that is awake runs the calls as they come. Over transports that wake the target with each frame, a group changes
+/// nothing. Finish after some hundreds of calls, so that the target works while you send more.
 ///
-/// The target is also woken before a wait for credit, after an error of this function, and before anything on the link
-/// waits or polls for an outcome: no call is forgotten.
+/// The link also wakes the target before a wait for credit, after an error of this function, and before a wait or poll
+/// for an outcome, so every call runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_group_inject(
     link: *mut farjump_link_t,
@@ -37,7 +37,8 @@ pub unsafe extern "C" fn farjump_group_inject(
     })
 }
 
-/// As farjump_group_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit. The target is then woken.
+/// Injects as farjump_group_inject() does, but returns FARJUMP_ERROR_FULL instead of waiting for credit. It then wakes
+/// the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_group_try_inject(
     link: *mut farjump_link_t,

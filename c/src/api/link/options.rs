@@ -136,9 +136,9 @@ pub unsafe extern "C" fn farjump_link_options_set_transport(
     change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
-/// Whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
-/// process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
-/// without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+/// Sets whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
+/// process without any check, and the target may as long as the link lasts; `tcp` reaches other machines without that.
+/// Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     options: *mut farjump_link_options_t,
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     change!(options, options.ucx_tcp = allowed)
 }
 
-/// Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
+/// Sets whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
 /// trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
 /// farjump_target_options_set_clear().
 #[unsafe(no_mangle)]
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn farjump_link_options_set_clear(
     change!(options, options.clear = clear)
 }
 
-/// The way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and
-/// its kin. farjump_link_set_mode() changes it.
+/// Sets the way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its
+/// kin. farjump_link_set_mode() changes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_mode(
     options: *mut farjump_link_options_t,
@@ -168,13 +168,13 @@ pub unsafe extern "C" fn farjump_link_options_set_mode(
     change!(options, options.mode = Some(farjump_mode_t::one(mode)?))
 }
 
-/// Whether to compile functions for exactly the target's CPU, in the background: those whose library carries its
-/// source (`farjump build --carry-source`) and whose code has no writable statics. Default: no. Calls go by the
-/// image that the library carries until the target holds the compiled one; none waits for it.
-/// farjump_link_compiled_image() says how far it is.
+/// Sets whether to compile functions for exactly the target's CPU, in the background. It affects functions whose
+/// library carries its source (`farjump build --carry-source`) and whose code has no writable statics. Default: no.
+/// Calls run the image that the library carries until the target has the compiled one in its store; no call waits for
+/// it. farjump_link_compiled_image() returns the state of the compiled image.
 ///
-/// The library's author chooses files and flags of the compiler, by which it can run programs in this process's
-/// name: only for libraries that you trust.
+/// The library's author chooses files and flags of the compiler, which can make it run programs with the rights of this
+/// process: only for libraries that you trust.
 ///
 /// FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
 #[unsafe(no_mangle)]
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn farjump_link_options_set_compile_for_peer(
     change!(options, options.compile_for_peer = wanted)
 }
 
-/// The C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`, and
-/// for targets of another machine its own gcc or clang.
+/// Sets the C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`,
+/// and for targets of another machine its own gcc or clang.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_compiler(
     options: *mut farjump_link_options_t,
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn farjump_link_options_set_compiler(
     change!(options, options.compiler = Some(text(cc, "cc")?.to_owned()))
 }
 
-/// Limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
+/// Sets the limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
     options: *mut farjump_link_options_t,
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
     change!(options, options.connect_timeout = Some(nanoseconds))
 }
 
-/// Longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
+/// Sets the longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     options: *mut farjump_link_options_t,
@@ -217,8 +217,8 @@ pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     change!(options, options.send_timeout = Some(nanoseconds))
 }
 
-/// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up
-/// to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
+/// Sets the capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up to
+/// a power of two. It also bounds the length of a reply. At most 2 GiB. Default: 1 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_reply_mailbox_size(
     options: *mut farjump_link_options_t,
@@ -227,8 +227,8 @@ pub unsafe extern "C" fn farjump_link_options_set_reply_mailbox_size(
     change!(options, options.reply_mailbox_size = Some(bytes))
 }
 
-/// Whether the mailbox for replies has all of its memory when the link is made. Default: no; as
-/// farjump_target_options_set_prefault().
+/// Sets whether the mailbox for replies has all of its memory when the link is made. Default: no.
+/// farjump_target_options_set_prefault() does the same for targets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_prefault(
     options: *mut farjump_link_options_t,
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn farjump_link_options_set_prefault(
     change!(options, options.prefault = prefault)
 }
 
-/// The spinning of a wait before it sleeps.
+/// Sets the spinning of a wait before it sleeps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
     options: *mut farjump_link_options_t,
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
     change!(options, options.wait = Some(policy.into()))
 }
 
-/// Shortest interval at which a link that polls or spins checks whether the target still exists, in
+/// Sets the shortest interval at which a link that polls or spins checks whether the target still exists, in
 /// nanoseconds. Default: 1 millisecond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_control_interval(
@@ -256,9 +256,9 @@ pub unsafe extern "C" fn farjump_link_options_set_control_interval(
     change!(options, options.control_interval = Some(nanoseconds))
 }
 
-/// The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random
-/// ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No
-/// effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
+/// Sets the key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones.
+/// The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No effect on Unix
+/// sockets. The bytes are copied, and wiped when the options are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_key(
     options: *mut farjump_link_options_t,
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn farjump_link_options_set_key(
     change!(options, options.key = Some(key_of(key)?))
 }
 
-/// As farjump_link_options_set_key(), from a file as `farjump key` makes it, which is read now.
+/// Sets the key as farjump_link_options_set_key() does, from a file as `farjump key` makes it. The file is read now.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -278,8 +278,8 @@ pub unsafe extern "C" fn farjump_link_options_set_key_file(
     change!(options, options.key = Some(key_in(path)?))
 }
 
-/// Longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds.
-/// Default: 10 seconds; from 1 second to 32,767.
+/// Sets the longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds. Default:
+/// 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
     options: *mut farjump_link_options_t,
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
     change!(options, options.peer_timeout = Some(nanoseconds))
 }
 
-/// The name shown to users of the target. Default: the executable's.
+/// Sets the name shown to users of the target. Default: the executable's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_program(
     options: *mut farjump_link_options_t,
@@ -297,8 +297,8 @@ pub unsafe extern "C" fn farjump_link_options_set_program(
     change!(options, options.program = Some(text(name, "name")?.to_owned()))
 }
 
-/// Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
-/// the link, on their thread, and cannot use the link: that is FARJUMP_ERROR_BUSY. NULL for none.
+/// Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on the link, on
+/// their thread, and cannot use the link: such a call returns FARJUMP_ERROR_BUSY. NULL for none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_refused(
     options: *mut farjump_link_options_t,
@@ -308,8 +308,8 @@ pub unsafe extern "C" fn farjump_link_options_on_refused(
     change!(options, options.on_refused = callback.map(|callback| (callback, User::new(user))))
 }
 
-/// Has `callback` run, with `user`, once when the target is gone. As farjump_link_options_on_refused()
-/// otherwise.
+/// Has `callback` run, with `user`, once when the target is gone. Otherwise it does the same as
+/// farjump_link_options_on_refused().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_gone(
     options: *mut farjump_link_options_t,
@@ -319,8 +319,8 @@ pub unsafe extern "C" fn farjump_link_options_on_gone(
     change!(options, options.on_gone = callback.map(|callback| (callback, User::new(user))))
 }
 
-/// Has `callback` run, with `user`, each time the target requests code again. As
-/// farjump_link_options_on_refused() otherwise.
+/// Has `callback` run, with `user`, each time the target requests code again. Otherwise it does the same as
+/// farjump_link_options_on_refused().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_code_missing(
     options: *mut farjump_link_options_t,

@@ -37,12 +37,11 @@ impl farjump_client_options_t {
     }
 }
 
-/// A connection to the owner of objects: a target that has a store. Any number of threads may use it at once.
-/// A child that was forked cannot: it connects itself.
+/// A connection to the owner of objects: a target that has a store. Any number of threads may use it at once. A forked
+/// child cannot use it: the child makes a connection of its own.
 ///
-/// Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not answer in time, and with
-/// FARJUMP_ERROR_PEER_GONE when it has ended. A client whose owner has ended is of no further use: close it,
-/// and connect again.
+/// Requests fail with FARJUMP_ERROR_TIMEOUT when the owner does not respond in time, and with FARJUMP_ERROR_PEER_GONE
+/// when it has ended. A client whose owner has ended is of no further use: close it, and connect again.
 #[derive(Debug)]
 pub struct farjump_client_t {
     client: Client,
@@ -93,7 +92,7 @@ pub unsafe extern "C" fn farjump_client_options_free(
     })
 }
 
-/// Limit for connecting, in nanoseconds. Default: 5 seconds.
+/// Sets the limit for connecting, in nanoseconds. Default: 5 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_options_set_connect_timeout(
     options: *mut farjump_client_options_t,
@@ -102,7 +101,7 @@ pub unsafe extern "C" fn farjump_client_options_set_connect_timeout(
     change!(options, options.connect_timeout = Some(nanoseconds))
 }
 
-/// Limit for each request, in nanoseconds. Default: 30 seconds.
+/// Sets the limit for each request, in nanoseconds. Default: 30 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_options_set_timeout(
     options: *mut farjump_client_options_t,
@@ -111,7 +110,7 @@ pub unsafe extern "C" fn farjump_client_options_set_timeout(
     change!(options, options.timeout = Some(nanoseconds))
 }
 
-/// The transport, by its name (farjump_transports()). Default: the best that both have.
+/// Sets the transport, by its name (farjump_transports()). Default: the best that both have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_options_set_transport(
     options: *mut farjump_client_options_t,
@@ -120,8 +119,8 @@ pub unsafe extern "C" fn farjump_client_options_set_transport(
     change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
-/// The key that the owner has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which
-/// is read now.
+/// Sets the key that the owner has too, for an owner at `tcp:HOST:PORT`, from a file as `farjump key` makes it. The
+/// file is read now.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -132,8 +131,8 @@ pub unsafe extern "C" fn farjump_client_options_set_key_file(
     change!(options, options.key = Some(key_in(path)?))
 }
 
-/// Whether the owner's memory is mapped where it can be: on the same machine, at a `unix:` address. Without
-/// that all bytes travel in frames. Default: yes.
+/// Sets whether to map the owner's memory where that is possible: on the same machine, at a `unix:` address. Otherwise
+/// all bytes travel in frames. Default: yes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_options_set_mapped(
     options: *mut farjump_client_options_t,
@@ -142,11 +141,11 @@ pub unsafe extern "C" fn farjump_client_options_set_mapped(
     change!(options, options.mapped = Some(mapped))
 }
 
-/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for
-/// the defaults. farjump_client_close() ends it.
+/// Connects to the owner at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL for the
+/// defaults. farjump_client_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store,
-/// or this process has not the right to call.
+/// FARJUMP_ERROR_CONNECT as farjump_link_connect(); FARJUMP_ERROR_REFUSED when the target there has no store, or this
+/// process does not have the right to call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_connect(
     address: *const c_char,
@@ -206,22 +205,22 @@ pub unsafe extern "C" fn farjump_client_close(client: *mut *mut farjump_client_t
     })
 }
 
-/// The address that it is connected to. The text belongs to the client. NULL if `client` is.
+/// Returns the address that the client is connected to. The text belongs to the client. NULL if `client` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_address(client: *const farjump_client_t) -> *const c_char {
     // SAFETY: the header requires a client.
     value(std::ptr::null(), || Ok(unsafe { object(client, "client")? }.address.as_ptr()))
 }
 
-/// Epoch of the owner's store: another number each time a store is made. 0 if `client` is NULL.
+/// Returns the epoch of the owner's store: another number each time a store is made. 0 if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_epoch(client: *const farjump_client_t) -> u64 {
     // SAFETY: the header requires a client.
     value(0, || Ok(unsafe { object(client, "client")? }.client.epoch()))
 }
 
-/// Whether the owner's memory is mapped here, so that views make no copy. If not, farjump_last_error() has
-/// the reason. False if `client` is NULL.
+/// Returns whether the owner's memory is mapped here, so that views make no copy. If it is not, farjump_last_error()
+/// returns the reason. False if `client` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_is_mapped(client: *const farjump_client_t) -> bool {
     value(false, || {
@@ -231,8 +230,8 @@ pub unsafe extern "C" fn farjump_client_is_mapped(client: *const farjump_client_
     })
 }
 
-/// The bytes of an object: where they lie if the owner's memory is mapped, otherwise a copy.
-/// farjump_view_release() ends the view.
+/// Gets the bytes of an object: in the owner's memory if that is mapped, otherwise a copy. farjump_view_release() ends
+/// the view.
 ///
 /// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET.
 #[unsafe(no_mangle)]
@@ -250,8 +249,8 @@ pub unsafe extern "C" fn farjump_client_get(
     })
 }
 
-/// As farjump_client_get(), and waits for the contents of a reserved object, `timeout_ns` nanoseconds at
-/// most: then FARJUMP_ERROR_TIMEOUT.
+/// Gets the bytes as farjump_client_get() does, and waits for the contents of a reserved object, `timeout_ns`
+/// nanoseconds at most. After that it fails with FARJUMP_ERROR_TIMEOUT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_wait(
     client: *const farjump_client_t,
@@ -268,9 +267,9 @@ pub unsafe extern "C" fn farjump_client_wait(
     })
 }
 
-/// Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255
-/// bytes; NULL for none. It takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle,
-/// and not the object.
+/// Makes an object of a copy of `size` bytes at the owner. `type_name` is a name for its type, of at most 255 bytes;
+/// NULL for none. The call takes `timeout_ns` nanoseconds at most. farjump_handle_free() ends the handle, and not the
+/// object.
 ///
 /// FARJUMP_ERROR_STORE_FULL when the owner has no memory for it.
 #[unsafe(no_mangle)]
@@ -315,8 +314,8 @@ pub unsafe extern "C" fn farjump_client_reserve(
     })
 }
 
-/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
-/// for them wake up. It takes `timeout_ns` nanoseconds at most.
+/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
+/// wake up. The call takes `timeout_ns` nanoseconds at most.
 ///
 /// FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
 /// FARJUMP_ERROR_STORE_FULL.
@@ -352,7 +351,7 @@ pub unsafe extern "C" fn farjump_client_evict(
     })
 }
 
-/// Tells whether an object is there, or reserved; see farjump_store_exists().
+/// Sets `exists` to true if an object is there or reserved; see farjump_store_exists().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_exists(
     client: *const farjump_client_t,
@@ -383,8 +382,8 @@ pub unsafe extern "C" fn farjump_client_lease(
     })
 }
 
-/// Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL,
-/// becomes the new count. The object is evicted when that comes to 0.
+/// Adds `difference` to the object's count of references, which begins at 0. `count`, unless it is NULL, becomes the
+/// new count. The owner evicts the object when the count comes to 0.
 ///
 /// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -432,12 +431,12 @@ pub unsafe extern "C" fn farjump_client_call(
     })
 }
 
-/// Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one
-/// by farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel.
-/// It takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the
-/// handle, and not the object.
+/// Makes an object of another one at its owner: runs the function of `library` on it, which makes the new one by
+/// farjump_new_object() of farjump_ifunc.h, and replies nothing itself. No bytes of either object travel. The call
+/// takes as long as a request may (farjump_client_options_set_timeout()). farjump_handle_free() ends the handle, and
+/// not the object.
 ///
-/// As farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
+/// Fails as farjump_client_call(); FARJUMP_ERROR_TRANSPORT when the function has not made one object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_derive(
     client: *const farjump_client_t,

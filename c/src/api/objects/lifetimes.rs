@@ -9,23 +9,22 @@ use crate::api::objects::handle::farjump_handle_t;
 use crate::api::objects::store::{self, farjump_store_t, tell};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that
-/// it came by. Any number of threads may use it at once.
+/// An object that this process alone owns: farjump_owned_release() evicts it. It keeps the store or client that it came
+/// by. Any number of threads may use it at once.
 ///
-/// An object stays until it is evicted, or its store ends: such a one is static, and each is at first. It goes
-/// earlier if it is owned, counted (farjump_counted_t) or leased (farjump_store_lease(),
-/// farjump_client_lease()).
+/// Each object is static at first: it stays until it is evicted or its store ends. An object that is owned, counted
+/// (farjump_counted_t) or leased (farjump_store_lease(), farjump_client_lease()) goes earlier.
 #[derive(Debug)]
 pub struct farjump_owned_t {
     owned: Owned,
     handle: farjump_handle_t,
 }
 
-/// One reference to a counted object, which is evicted with the last of them, in whichever process that is.
-/// It keeps the store or client that it came by. Any number of threads may use it at once.
+/// One reference to a counted object. The object is evicted with its last reference, in any process. A reference keeps
+/// the store or client that it came by. Any number of threads may use it at once.
 ///
-/// The store counts the references. A process that ends without farjump_counted_release() leaves its own
-/// counted: give such objects a lease beside.
+/// The store counts the references. A process that ends without farjump_counted_release() leaves its references
+/// counted: give such objects a lease as well.
 #[derive(Debug)]
 pub struct farjump_counted_t {
     counted: Counted,
@@ -62,7 +61,7 @@ pub unsafe extern "C" fn farjump_store_own(
     })
 }
 
-/// As farjump_store_own(), for an object of another process's store.
+/// Does the same as farjump_store_own(), for an object of another process's store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_own(
     client: *const farjump_client_t,
@@ -78,17 +77,17 @@ pub unsafe extern "C" fn farjump_client_own(
     })
 }
 
-/// The handle of the object. It belongs to `owned`, and ends with it. NULL if `owned` is.
+/// Returns the handle of the object. It belongs to `owned`, and ends with it. NULL if `owned` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_owned_handle(owned: *const farjump_owned_t) -> *const farjump_handle_t {
     // SAFETY: the header requires an owned object.
     value(std::ptr::null(), || Ok(&raw const unsafe { object(owned, "owned")? }.handle))
 }
 
-/// Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes
-/// false then. `was_there`, unless it is NULL, becomes whether the object was there.
+/// Evicts the object, and sets the variable to NULL. Does nothing if it is NULL already: `was_there` becomes false
+/// then. `was_there`, unless it is NULL, becomes true if the object was there.
 ///
-/// As farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
+/// Fails as farjump_client_evict(). The variable is NULL also after a failure, and the object may be there still.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_owned_release(
     owned: *mut *mut farjump_owned_t,
@@ -137,7 +136,7 @@ pub unsafe extern "C" fn farjump_store_retain(
     })
 }
 
-/// As farjump_store_retain(), for an object of another process's store.
+/// Does the same as farjump_store_retain(), for an object of another process's store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_retain(
     client: *const farjump_client_t,
@@ -153,8 +152,8 @@ pub unsafe extern "C" fn farjump_client_retain(
     })
 }
 
-/// Takes over a reference that another process has given away by farjump_counted_send(), with the handle that
-/// it sent. The count does not change, and nothing is asked of the store. For an object of this store.
+/// Takes over a reference that another process has given away by farjump_counted_send(), with the handle that it sent.
+/// The count does not change, and no request goes to the store. For an object of this store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_receive(
     store: *const farjump_store_t,
@@ -170,7 +169,7 @@ pub unsafe extern "C" fn farjump_store_receive(
     })
 }
 
-/// As farjump_store_receive(), for an object of another process's store.
+/// Does the same as farjump_store_receive(), for an object of another process's store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_receive(
     client: *const farjump_client_t,
@@ -202,7 +201,7 @@ pub unsafe extern "C" fn farjump_counted_retain(
     })
 }
 
-/// The handle of the object. It belongs to `reference`, and ends with it. NULL if `reference` is.
+/// Returns the handle of the object. It belongs to `reference`, and ends with it. NULL if `reference` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_counted_handle(
     reference: *const farjump_counted_t,
@@ -211,11 +210,11 @@ pub unsafe extern "C" fn farjump_counted_handle(
     value(std::ptr::null(), || Ok(&raw const unsafe { object(reference, "reference")? }.handle))
 }
 
-/// Gives the reference up, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless
-/// it is NULL, becomes the number of references that are left. With the last one the object is evicted.
+/// Releases the reference, and sets the variable to NULL. Does nothing if it is NULL already. `left`, unless it is
+/// NULL, becomes the number of references that are left. The object is evicted with the last one.
 ///
-/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference
-/// may be counted still.
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY. The variable is NULL also after a failure, and the reference may be
+/// counted still.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_counted_release(
     reference: *mut *mut farjump_counted_t,
@@ -237,9 +236,9 @@ pub unsafe extern "C" fn farjump_counted_release(
     })
 }
 
-/// Gives the reference away, and sets the variable to NULL: it stays counted until another process that has
-/// the handle has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be
-/// sent (farjump_handle_to_bytes()); farjump_handle_free() ends that.
+/// Gives the reference away, and sets the variable to NULL: it stays counted until another process that has the handle
+/// has taken it over (farjump_client_receive()) and released it. `handle` becomes the handle, to be sent
+/// (farjump_handle_to_bytes()); farjump_handle_free() ends that handle.
 ///
 /// FARJUMP_ERROR_ARGUMENT when the variable is NULL already.
 #[unsafe(no_mangle)]

@@ -14,8 +14,8 @@ use crate::api::objects::client::{both, farjump_client_t};
 use crate::api::objects::handle::farjump_handle_t;
 use crate::api::status::farjump_status_t::{self, *};
 
-/// Chooses the places of functions, and learns from what they took. Keep one for a program. One thread uses it
-/// at a time.
+/// A chooser of places for functions, which learns from the times that they took. Keep one for a program. One thread
+/// uses it at a time.
 #[derive(Debug)]
 pub struct farjump_placement_t {
     placement: Placement,
@@ -31,7 +31,7 @@ pub enum farjump_place_t {
     FARJUMP_PLACE_HERE = 1,
 }
 
-/// A choice, and what it rests on. It may grow at its end.
+/// A choice, and the values that it rests on. It may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct farjump_choice_t {
@@ -45,8 +45,7 @@ pub struct farjump_choice_t {
     pub bytes_per_second: u64,
     /// The chosen place: one of FARJUMP_PLACE_OWNER and its kin.
     pub place: c_int,
-    /// 1 if the place is expected to take longer than the other, and was chosen to learn what it takes; 0
-    /// otherwise.
+    /// 1 if the place is expected to take longer than the other, and was chosen to learn its time; 0 otherwise.
     pub is_trial: c_int,
 }
 
@@ -92,10 +91,9 @@ pub unsafe extern "C" fn farjump_placement_free(
     })
 }
 
-/// Sets the way to the owner at `address`, and forgets what was learnt of functions there: the time of a
-/// message without bytes from one process to the other, in nanoseconds, and the bandwidth. Without it
-/// farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and
-/// evicts.
+/// Sets the way to the owner at `address`: the time of a message without bytes from one process to the other, in
+/// nanoseconds, and the bandwidth. It also drops the times learnt of functions there. Without this,
+/// farjump_client_call_auto() measures the way at the first call, by some small objects that it puts and evicts.
 ///
 /// FARJUMP_ERROR_ARGUMENT for a bandwidth of 0.
 #[unsafe(no_mangle)]
@@ -117,19 +115,19 @@ pub unsafe extern "C" fn farjump_placement_set_wire(
     })
 }
 
-/// Runs the function of `library` on an object where that is expected to take less time: at the owner, as
-/// farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
-/// of the object and the arguments, the way to the owner, and what earlier calls took at either place, which
-/// rises with the load there. A place of which little is known is tried now and then. It takes as long as
-/// requests may (farjump_client_options_set_timeout()).
+/// Runs the function of `library` on an object at the place where `placement` expects it to take less time: at the
+/// owner, as farjump_client_call() does, or in this process, on the object's bytes. `placement` decides by the lengths
+/// of the object and the arguments, the way to the owner, and the times of earlier calls at either place. These rise
+/// with the load there. Now and then it tries a place of which little is known. The call takes as long as requests may
+/// (farjump_client_options_set_timeout()).
 ///
-/// The function may run in this process: call only functions that you trust with it. `reply` receives the
-/// reply. `choice` becomes the choice, where `choice_size` is `sizeof *choice`: fields beyond it are not
-/// written, and fields that the library does not know become 0. `why` receives a sentence that says where the
-/// function ran, and why there. Each of the three may be NULL if it is not needed. After a failure `choice`
-/// is 0 in all fields and `why` unchanged.
+/// The function may run in this process: call only functions that you trust with it. `reply` receives the reply.
+/// `choice` becomes the choice, and `choice_size` is `sizeof *choice`: fields beyond it are not written, and fields
+/// that the library does not know become 0. `why` receives a sentence with the place where the function ran, and the
+/// reason. Each of the three may be NULL if it is not needed. After a failure `choice` is 0 in all fields and `why`
+/// unchanged.
 ///
-/// As farjump_client_call() and farjump_client_get().
+/// Fails as farjump_client_call() and farjump_client_get().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_call_auto(
     client: *const farjump_client_t,

@@ -42,8 +42,8 @@ pub unsafe extern "C" fn farjump_resolver_free(resolver: *mut *mut farjump_resol
     })
 }
 
-/// The key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key`
-/// makes it, which is read now.
+/// Sets the key for an owner at `address`, `tcp:HOST:PORT` as its handles have it, from a file as `farjump key` makes
+/// it. The file is read now.
 ///
 /// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn farjump_resolver_set_key_file(
     })
 }
 
-/// The client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
+/// Gives the client of a handle's owner: one that is connected, or a new one at the first of the handle's addresses
 /// that can be reached. farjump_client_close() ends it; the resolver keeps its own.
 ///
-/// FARJUMP_ERROR_CONNECT when the owner is reached at none of its addresses, FARJUMP_ERROR_GONE when it has
-/// restarted since.
+/// FARJUMP_ERROR_CONNECT when none of the addresses reaches the owner, FARJUMP_ERROR_GONE when the owner has restarted
+/// since.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_resolver_client(
     resolver: *const farjump_resolver_t,
@@ -80,9 +80,9 @@ pub unsafe extern "C" fn farjump_resolver_client(
     })
 }
 
-/// As farjump_client_get(), for a handle of any owner. farjump_view_release() ends the view.
+/// Does the same as farjump_client_get(), for a handle of any owner. farjump_view_release() ends the view.
 ///
-/// As farjump_resolver_client() and farjump_client_get().
+/// Fails as farjump_resolver_client() and farjump_client_get().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_resolver_get(
     resolver: *const farjump_resolver_t,
@@ -98,10 +98,10 @@ pub unsafe extern "C" fn farjump_resolver_get(
     })
 }
 
-/// As farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each has 30
-/// seconds. An owner that cannot be reached fails the calls at its objects, and no others.
+/// Does the same as farjump_client_map(), for handles of any owners: each call goes to the owner of its object. Each
+/// call has 30 seconds. An owner that cannot be reached fails the calls at its objects, and no others.
 ///
-/// As farjump_client_map(); for each call also as farjump_resolver_client().
+/// Fails as farjump_client_map(); each call also as farjump_resolver_client().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_resolver_map(
     resolver: *const farjump_resolver_t,

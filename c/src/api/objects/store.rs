@@ -64,7 +64,7 @@ pub enum farjump_object_state_t {
     FARJUMP_OBJECT_UNFINISHED = 1,
     /// It can be read.
     FARJUMP_OBJECT_PRESENT = 2,
-    /// It can be read, and lies in a file for want of memory.
+    /// It can be read. It lies in a file, because the memory was full.
     FARJUMP_OBJECT_SPILLED = 3,
     /// It is evicted, and its last readers still use it.
     FARJUMP_OBJECT_EVICTED = 4,
@@ -94,7 +94,7 @@ pub struct farjump_object_t {
 /// Runs for each object of a store.
 pub type farjump_object_fn = Option<unsafe extern "C" fn(user: *mut c_void, object: *const farjump_object_t)>;
 
-/// Figures of a store. It may grow at its end.
+/// Statistics of a store. It may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct farjump_store_stats_t {
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn farjump_store_options_free(
     })
 }
 
-/// Most bytes of the objects. Only the used part takes memory. Default: 1 GiB, or half of what the control group and the limits
-/// of the process grant.
+/// Sets the capacity for objects, in bytes. Only the used part takes memory. Default: 1 GiB, or half of the memory that
+/// the control group and the limits of the process grant.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_capacity(
     options: *mut farjump_store_options_t,
@@ -192,9 +192,9 @@ pub unsafe extern "C" fn farjump_store_options_set_capacity(
     change!(options, options.capacity = Some(bytes))
 }
 
-/// When the memory is full, writes the objects of the longest ago last use to a file in `folder`, of at most
-/// `bytes`. They are read back when they are used. The file has no name, and goes with the store. A thread of
-/// the store's own reads and writes it. Default: a full store refuses further objects.
+/// Has the store write the least recently used objects to a file in `folder`, of at most `bytes`, when its memory is
+/// full. The store reads them back when they are used. The file has no name, and goes with the store. A thread of the
+/// store's own reads and writes it. Default: a full store refuses further objects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_set_spill(
     options: *mut farjump_store_options_t,
@@ -204,8 +204,8 @@ pub unsafe extern "C" fn farjump_store_options_set_spill(
     change!(options, options.spill = Some((path(folder, "folder")?.to_owned(), bytes)))
 }
 
-/// A further address for the handles, by which others reach a target of the store: that of a proxy, or a name
-/// of the machine. The addresses of the store's targets are in all handles.
+/// Adds an address to the handles, by which other processes reach a target of the store: that of a proxy, or a name of
+/// the machine. The addresses of the store's targets are in all handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_options_add_address(
     options: *mut farjump_store_options_t,
@@ -276,8 +276,8 @@ pub unsafe extern "C" fn farjump_store_put(
     })
 }
 
-/// Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with
-/// `user`, inside this call, and may use the store. As farjump_store_put() otherwise.
+/// Makes an object of `size` bytes, which `write` writes where they stay: no copy is made. It runs once, with `user`,
+/// inside this call, and may use the store. Otherwise it does the same as farjump_store_put().
 ///
 /// FARJUMP_ERROR_ARGUMENT when `write` fails.
 #[unsafe(no_mangle)]
@@ -331,10 +331,10 @@ pub unsafe extern "C" fn farjump_store_put_file(
     })
 }
 
-/// The bytes of an object of this store, without a copy. farjump_view_release() ends the view.
+/// Gets the bytes of an object of this store, without a copy. farjump_view_release() ends the view.
 ///
-/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled
-/// object cannot be read back.
+/// FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY, FARJUMP_ERROR_UNSET; FARJUMP_ERROR_STORE_FULL when a spilled object
+/// cannot be read back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_get(
     store: *const farjump_store_t,
@@ -350,8 +350,8 @@ pub unsafe extern "C" fn farjump_store_get(
     })
 }
 
-/// Evicts an object: it is gone for all readers that come later, and stays for those that have a view.
-/// `was_there`, unless it is NULL, becomes whether it was there: that it was not is no error.
+/// Evicts an object: it is gone for all readers that come later, and stays for those that have a view. `was_there`,
+/// unless it is NULL, becomes true if the object was there, and false otherwise. Its absence is no error.
 ///
 /// FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -368,7 +368,7 @@ pub unsafe extern "C" fn farjump_store_evict(
     })
 }
 
-/// Tells whether an object is there, or reserved.
+/// Sets `exists` to true if an object is there or reserved, and to false otherwise.
 ///
 /// FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -406,8 +406,8 @@ pub unsafe extern "C" fn farjump_store_reserve(
     })
 }
 
-/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Those that wait
-/// for them wake up (farjump_client_wait()).
+/// Gives a reserved object contents, a copy of `size` bytes, in place of those that it has. Readers that wait for them
+/// wake up (farjump_client_wait()).
 ///
 /// FARJUMP_ERROR_ARGUMENT for an object that was not reserved; FARJUMP_ERROR_GONE, FARJUMP_ERROR_WRONG_KEY,
 /// FARJUMP_ERROR_STORE_FULL.
@@ -426,8 +426,8 @@ pub unsafe extern "C" fn farjump_store_set(
     })
 }
 
-/// Leases an object: it is evicted after so many nanoseconds from now, in place of an earlier limit. Call it
-/// again to renew the lease. FARJUMP_FOREVER takes the limit away.
+/// Leases an object: the store evicts it `nanoseconds` from now, in place of an earlier limit. Call this again to renew
+/// the lease. FARJUMP_FOREVER removes the limit.
 ///
 /// FARJUMP_ERROR_GONE, also when the lease has ended before it was renewed; FARJUMP_ERROR_WRONG_KEY.
 #[unsafe(no_mangle)]
@@ -444,7 +444,7 @@ pub unsafe extern "C" fn farjump_store_lease(
     })
 }
 
-/// Runs `callback`, with `user`, for each object of the store, those of the latest use first. It may use the
+/// Runs `callback`, with `user`, for each object of the store, the most recently used first. The callback may use the
 /// store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_objects(
@@ -462,7 +462,7 @@ pub unsafe extern "C" fn farjump_store_objects(
     })
 }
 
-/// Figures of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+/// Reads the statistics of the store. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
 /// library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_store_stats(

@@ -22,7 +22,7 @@ impl farjump_view_t {
     }
 }
 
-/// The bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
+/// Returns the bytes, at a multiple of 64 if they are mapped. They may be read until the view is released, and never
 /// written. NULL if `view` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_view_data(view: *const farjump_view_t) -> *const c_void {
@@ -30,23 +30,23 @@ pub unsafe extern "C" fn farjump_view_data(view: *const farjump_view_t) -> *cons
     value(std::ptr::null(), || Ok(unsafe { object(view, "view")? }.view.as_ptr().cast()))
 }
 
-/// Number of bytes. 0 if `view` is NULL.
+/// Returns the number of bytes. 0 if `view` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_view_size(view: *const farjump_view_t) -> usize {
     // SAFETY: the header requires a view.
     value(0, || Ok(unsafe { object(view, "view")? }.view.len()))
 }
 
-/// Whether these are the owner's bytes, and not a copy. False if `view` is NULL.
+/// Returns whether these are the owner's bytes, and not a copy. False if `view` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_view_is_mapped(view: *const farjump_view_t) -> bool {
     // SAFETY: the header requires a view.
     value(false, || Ok(unsafe { object(view, "view")? }.view.is_mapped()))
 }
 
-/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the
-/// view came from may be closed before. The owner learns of it with the client's next request, and in any
-/// case when this process ends.
+/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. The store or client that the view came
+/// from may be closed before. The owner learns of the release with the client's next request, and in any case when this
+/// process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_view_release(view: *mut *mut farjump_view_t) -> farjump_status_t {
     guarded(|| {

@@ -14,15 +14,15 @@ use crate::api::objects::store::{farjump_store_t, tell, type_name};
 use crate::api::shared_options::{change, set};
 use crate::api::status::farjump_status_t::{self, *};
 
-/// What a publisher does when its topic is full.
+/// The action of a publisher when its topic is full.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum farjump_overflow_t {
-    /// It waits until the slowest subscriber has gone on. The default.
+    /// It waits until the slowest subscriber has advanced. The default.
     FARJUMP_OVERFLOW_WAIT = 0,
     /// It fails at once with FARJUMP_ERROR_TOPIC_FULL.
     FARJUMP_OVERFLOW_REFUSE = 1,
-    /// It drops the oldest entry. Subscribers that have not had it are told how many they lost
+    /// It drops the oldest entry. Subscribers that have not received the entry learn how many they lost
     /// (farjump_item_lost()).
     FARJUMP_OVERFLOW_DROP_OLDEST = 2,
 }
@@ -46,7 +46,7 @@ impl farjump_publisher_options_t {
     }
 }
 
-/// Publishes handles in a topic, a queue at a store: its subscribers get them in the order in which they were
+/// A publisher of handles in a topic, a queue at a store. Subscribers get the handles in the order in which they were
 /// published. It keeps the store or client that it came by. One thread uses it at a time.
 #[derive(Debug)]
 pub struct farjump_publisher_t {
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn farjump_publisher_options_free(
     })
 }
 
-/// Most entries of the topic that not all subscribers have gone past: 1 to 65,536. The first publisher of a
-/// topic decides: a later one that asks for another capacity is refused. Default: 64.
+/// Sets the maximum of entries of the topic that some subscriber has not passed yet: 1 to 65,536. The first publisher
+/// of a topic decides: the owner refuses a later one that requests another capacity. Default: 64.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_capacity(
     options: *mut farjump_publisher_options_t,
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn farjump_publisher_options_set_capacity(
     change!(options, options.capacity = Some(entries))
 }
 
-/// Latest entries that stay for late subscribers, though all others have gone past them. The first publisher
-/// of a topic decides. Default: none.
+/// Sets the number of latest entries that stay for late subscribers, though all others have passed them. The first
+/// publisher of a topic decides. Default: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_keep(
     options: *mut farjump_publisher_options_t,
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn farjump_publisher_options_set_keep(
     change!(options, options.keep = Some(entries))
 }
 
-/// Subscribers for which the topic waits: before so many have come, no entry leaves it but by
+/// Sets the number of subscribers for which the topic waits. Until that many have come, entries leave the topic only by
 /// FARJUMP_OVERFLOW_DROP_OLDEST. The first publisher of a topic decides. Default: 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_await_subscribers(
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn farjump_publisher_options_set_await_subscribers(
     change!(options, options.awaited = Some(count))
 }
 
-/// What this publisher does when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
+/// Sets the action of this publisher when the topic is full: one of FARJUMP_OVERFLOW_WAIT and its kin.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_options_set_overflow(
     options: *mut farjump_publisher_options_t,
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn farjump_store_publisher(
     })
 }
 
-/// As farjump_store_publisher(), for a topic of another process's store.
+/// Does the same as farjump_store_publisher(), for a topic of another process's store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_publisher(
     client: *const farjump_client_t,
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn farjump_client_publisher(
     })
 }
 
-/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. One that has not finished
-/// (farjump_publisher_finish()) leaves subscribers FARJUMP_ERROR_PUBLISHER_GONE, as one whose process ends.
+/// Ends it, and sets the variable to NULL. Does nothing if it is NULL already. Without farjump_publisher_finish()
+/// before, subscribers get FARJUMP_ERROR_PUBLISHER_GONE, as when the process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_close(
     publisher: *mut *mut farjump_publisher_t,
@@ -195,14 +195,14 @@ pub unsafe extern "C" fn farjump_publisher_close(
     })
 }
 
-/// The topic's name. The text belongs to the publisher. NULL if `publisher` is.
+/// Returns the topic's name. The text belongs to the publisher. NULL if `publisher` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_topic(publisher: *const farjump_publisher_t) -> *const c_char {
     // SAFETY: the header requires a publisher.
     value(std::ptr::null(), || Ok(unsafe { object(publisher, "publisher")? }.topic.as_ptr()))
 }
 
-/// Number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
+/// Returns the number of the publisher, which no other publisher of the store has (farjump_item_publisher()). 0 if
 /// `publisher` is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_number(publisher: *const farjump_publisher_t) -> u64 {
@@ -230,13 +230,13 @@ unsafe fn published(
     Ok(FARJUMP_OK)
 }
 
-/// Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full
-/// topic it waits as was chosen, `timeout_ns` nanoseconds at most. `number`, unless it is NULL, becomes the
-/// entry's number in the topic. The handle is copied.
+/// Publishes a handle, of an object of any store. The object stays as it is: its maker evicts it. At a full topic it
+/// acts as farjump_publisher_options_set_overflow() chose, and waits `timeout_ns` nanoseconds at most. `number`, unless
+/// it is NULL, becomes the entry's number in the topic. The handle is copied.
 ///
 /// FARJUMP_ERROR_TOPIC_FULL when the topic stays full; nothing is published then. FARJUMP_ERROR_GONE,
-/// FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more
-/// than 1,024 bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
+/// FARJUMP_ERROR_WRONG_KEY for an object of the topic's store; FARJUMP_ERROR_TOO_LARGE for a handle of more than 1,024
+/// bytes; FARJUMP_ERROR_ARGUMENT after farjump_publisher_finish(). After FARJUMP_ERROR_TIMEOUT and
 /// FARJUMP_ERROR_PEER_GONE it may have been published.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_publish(
@@ -255,10 +255,10 @@ pub unsafe extern "C" fn farjump_publisher_publish(
     })
 }
 
-/// As farjump_publisher_publish(), and the topic owns the object: it is evicted when all subscribers have had
-/// it and released their items.
+/// Publishes as farjump_publisher_publish() does, and the topic owns the object. The store evicts the object when all
+/// subscribers have received it and released their items.
 ///
-/// As farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
+/// Fails as farjump_publisher_publish(); FARJUMP_ERROR_ARGUMENT for an object of another store than the topic's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_give(
     publisher: *mut farjump_publisher_t,
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn farjump_publisher_give(
 /// Makes an object of a copy of `size` bytes at the topic's store, and publishes it: the topic owns it, as by
 /// farjump_publisher_give(). `type_name` is a name for its type, of at most 255 bytes; NULL for none.
 ///
-/// As farjump_publisher_publish(), and FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
+/// Fails as farjump_publisher_publish(), and with FARJUMP_ERROR_STORE_FULL. After a failure there is no such object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_publish_bytes(
     publisher: *mut farjump_publisher_t,
@@ -299,9 +299,9 @@ pub unsafe extern "C" fn farjump_publisher_publish_bytes(
     })
 }
 
-/// Says that no more entries of this publisher follow. The stream ends for a subscriber that has had all
-/// entries when all publishers have finished. Finishing again does nothing. farjump_publisher_close() follows.
-/// It takes `timeout_ns` nanoseconds at most.
+/// Announces that no more entries of this publisher follow. When all publishers have finished, the stream ends for a
+/// subscriber that has received all entries. Finishing again does nothing. farjump_publisher_close() follows. The call
+/// takes `timeout_ns` nanoseconds at most.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_publisher_finish(
     publisher: *mut farjump_publisher_t,
@@ -315,9 +315,8 @@ pub unsafe extern "C" fn farjump_publisher_finish(
     })
 }
 
-/// Forgets a topic of this store that has neither publishers nor subscribers, and evicts the objects that it
-/// owns: for one whose entries no subscriber takes. `was_there`, unless it is NULL, becomes whether there was
-/// such a topic.
+/// Discards a topic of this store that has neither publishers nor subscribers, and evicts the objects that it owns: for
+/// a topic whose entries no subscriber takes. `was_there`, unless it is NULL, becomes true if there was such a topic.
 ///
 /// FARJUMP_ERROR_BUSY for a topic that has publishers or subscribers.
 #[unsafe(no_mangle)]
@@ -334,7 +333,7 @@ pub unsafe extern "C" fn farjump_store_discard_topic(
     })
 }
 
-/// As farjump_store_discard_topic(), for a topic of another process's store.
+/// Does the same as farjump_store_discard_topic(), for a topic of another process's store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_client_discard_topic(
     client: *const farjump_client_t,

@@ -82,7 +82,7 @@ pub struct farjump_target_stats_t {
     pub forwarded: u64,
     /// Frames taken: calls, refused or not, each call of a batch counted; and flush requests.
     pub frames: u64,
-    /// Bytes that they took in their mailboxes.
+    /// Bytes that these frames took in their mailboxes.
     pub bytes: u64,
     /// Calls refused, whatever the cause: farjump_target_refused() counts them by cause.
     pub refused: u64,
@@ -104,9 +104,9 @@ pub struct farjump_target_stats_t {
     pub store_bytes: u64,
     /// Images dropped to make space for others.
     pub store_evictions: u64,
-    /// Most images that the store can hold; UINT64_MAX without a limit.
+    /// Capacity of the store in images; UINT64_MAX without a limit.
     pub store_capacity_images: u64,
-    /// Most bytes of images that the store can hold; UINT64_MAX without a limit.
+    /// Capacity of the store in bytes of images; UINT64_MAX without a limit.
     pub store_capacity_bytes: u64,
     /// Capacity for placed code that is in use, in bytes.
     pub room_used: u64,
@@ -139,13 +139,13 @@ impl farjump_target_stats_t {
     }
 }
 
-/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
-/// NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
-/// kin. farjump_target_close() ends it.
+/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be NULL for
+/// the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
+/// farjump_target_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT when the address is taken or malformed or no transport is usable,
-/// FARJUMP_ERROR_ARGUMENT for limits that let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be
-/// opened, FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
+/// FARJUMP_ERROR_CONNECT when the address is taken or malformed, or no transport is usable. FARJUMP_ERROR_ARGUMENT for
+/// limits that let nothing in. FARJUMP_ERROR_LIBRARY for a library that cannot be opened. FARJUMP_ERROR_SYSTEM where
+/// memory cannot be made executable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_listen(
     address: *const c_char,
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn farjump_target_poll(
     })
 }
 
-/// Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. Then all links have
-/// ended.
+/// Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. All links have ended when it
+/// returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_run(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn farjump_target_run(target: *mut farjump_target_t) -> fa
     })
 }
 
-/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most: FARJUMP_NOT_YET if
+/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most. Returns FARJUMP_NOT_YET if
 /// nothing came. The next farjump_target_poll() handles the event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_wait(
@@ -258,20 +258,20 @@ pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) ->
     })
 }
 
-/// Whether a source that brought frames lately may be waiting for the processor that this thread runs on.
-/// Polling would keep it from running: yield (sched_yield()). For a loop around farjump_target_poll(), every
-/// 64 polls without result or so; farjump_target_run() does it itself.
+/// Returns whether a source that brought frames lately may be waiting for the processor that this thread runs on.
+/// Polling would keep it from running: yield (sched_yield()). A loop around farjump_target_poll() calls this about
+/// every 64 polls without result. farjump_target_run() does it itself.
 ///
-/// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
-/// their processors by this. Over other transports it is true for every source on this machine. False if
-/// `target` cannot be used.
+/// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of their
+/// processors by this. Over other transports the result is true for every source on this machine. False if `target`
+/// cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_may_share_processor(target: *mut farjump_target_t) -> bool {
     // SAFETY: the header requires a target that only this thread uses.
     value(false, || Ok(unsafe { usable(target)? }.may_share_processor()))
 }
 
-/// The descriptor that becomes readable when there is work while the target is armed. It belongs to the
+/// Returns the descriptor that becomes readable when there is work while the target is armed. It belongs to the
 /// library: watch it, and neither read nor close it. -1 if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_fd(target: *mut farjump_target_t) -> c_int {
@@ -279,22 +279,22 @@ pub unsafe extern "C" fn farjump_target_fd(target: *mut farjump_target_t) -> c_i
     value(-1, || Ok(unsafe { usable(target)? }.as_fd().as_raw_fd()))
 }
 
-/// The address that it listens at: as given, and with the port that the system chose for port 0. The text
-/// belongs to the library, and is valid until the target is closed. NULL if `target` is.
+/// Returns the address that the target listens at: as given, and with the port that the system chose for port 0. The
+/// text belongs to the library, and is valid until the target is closed. NULL if `target` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_address(target: *const farjump_target_t) -> *const c_char {
     // SAFETY: the header requires a target that only this thread uses.
     value(std::ptr::null(), || Ok(unsafe { object(target, "target")? }.address.as_ptr()))
 }
 
-/// This target's epoch: another one each time a target is made. 0 if `target` cannot be used.
+/// Returns this target's epoch: another one each time a target is made. 0 if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_epoch(target: *mut farjump_target_t) -> u64 {
     // SAFETY: the header requires a target that only this thread uses.
     value(0, || Ok(unsafe { usable(target)? }.epoch()))
 }
 
-/// Statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+/// Reads the statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
 /// library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_stats(
@@ -312,7 +312,8 @@ pub unsafe extern "C" fn farjump_target_stats(
     })
 }
 
-/// Number of calls that were refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin.
+/// Writes the number of calls that the target refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin, to
+/// `count`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_refused(
     target: *mut farjump_target_t,
@@ -330,7 +331,7 @@ pub unsafe extern "C" fn farjump_target_refused(
     })
 }
 
-/// Runs `callback`, with `user`, for each image in the target's store. It cannot use the target.
+/// Runs `callback`, with `user`, for each image in the target's store. The callback cannot use the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_images(
     target: *mut farjump_target_t,
@@ -397,7 +398,7 @@ pub unsafe extern "C" fn farjump_target_set_destination(
     })
 }
 
-/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. It is requested from a
+/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. The target requests the code from a
 /// source that calls it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_drop_code(

@@ -35,7 +35,7 @@ macro_rules! target_or_return {
 }
 
 #[test]
-fn what_sqlite_refuses_is_refused_in_its_own_words() {
+fn a_duplicate_recording_is_refused_with_the_message_from_sqlite() {
     target_or_return!(fixture, target);
     let file = write(&fixture.path(""), "twice", &silence().plain());
     fixture.bring(Transport::PUT, &[word(&file)]).unwrap();
@@ -121,7 +121,7 @@ fn answer(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64)
 }
 
 #[test]
-fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
+fn the_reply_to_a_damaged_payload_names_its_fault() {
     target_or_return!(fixture, target);
     let codec = bare_codec(&fixture);
     let link = Link::builder(&fixture.address()).transport(Transport::PUT.0).connect_timeout(PATIENCE);

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_process_holds_is_found_and_removed_and_all_else_stays() {
+    fn only_unused_files_of_ucx_are_found_and_removed() {
         let Some(folder) = folder() else { return };
         let path = folder.path();
         let mapped = make(path, "ucx_shm_posix_1");

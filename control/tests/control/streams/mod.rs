@@ -150,7 +150,7 @@ fn source_and_target_share_one_stream_and_with_keys_a_secret() {
 }
 
 #[test]
-fn a_stream_is_clear_only_where_both_sides_are_willing() {
+fn a_stream_is_clear_only_if_source_and_target_allow_it() {
     let _watchdog = Watchdog::new();
     for (target_is, source_is) in [(false, false), (true, false), (false, true), (true, true)] {
         let options = |is: bool| if is { clear(key(1)) } else { key(1) };
@@ -240,7 +240,7 @@ fn the_stream_and_the_sources_end_come_in_either_order() {
 }
 
 #[test]
-fn a_token_is_good_for_one_stream_of_its_own_meeting() {
+fn a_stream_token_admits_one_stream_of_one_handshake() {
     let place = Place::new();
     let listener = place.listener();
     let target = Streamed::default();

@@ -56,7 +56,7 @@ fn loom_a_sender_without_credit_and_a_waiting_receiver_never_deadlock() {
 }
 
 #[test]
-fn loom_calls_and_answers_find_each_other_with_fences_and_with_barriers() {
+fn loom_calls_and_replies_in_turn_arrive_with_fences_and_with_barriers() {
     check(Some(3), None, || ping_pong(ONE_LINE, 2));
     check(Some(3), None, || ping_pong(Setting { order: Order::Membarrier, ..ONE_LINE }, 1));
 }
@@ -84,7 +84,7 @@ fn loom_a_sleeper_woken_for_a_skip_sees_the_next_frame() {
 
 /// Without `starved` the sender would sleep for good.
 #[test]
-fn loom_finds_the_starved_sender_that_nobody_rings() {
+fn loom_finds_the_starved_sender_that_sleeps_instead_of_napping() {
     finds(&["deadlock"], Some(3), None, || stream(ONE_LINE, LINES, Mistake::SleepsForNap, Mistake::None));
 }
 
@@ -102,7 +102,7 @@ fn loom_finds_the_frame_that_is_signalled_before_it_is_written() {
 }
 
 #[test]
-fn loom_finds_the_room_that_is_given_back_before_it_is_read() {
+fn loom_finds_credit_that_is_returned_before_the_frame_is_read() {
     finds(&["Causality violation"], Some(3), Some(Handover::Credit), || {
         stream(ONE_LINE, LINES, Mistake::None, Mistake::None)
     });

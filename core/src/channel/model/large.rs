@@ -119,12 +119,12 @@ fn loom_a_switch_always_has_its_frame_and_order_is_kept() {
 }
 
 #[test]
-fn loom_the_room_of_both_mailboxes_comes_back() {
+fn loom_credit_of_both_mailboxes_is_returned() {
     check(Some(3), None, || switched([2, 2], FULL, First::Frame));
 }
 
 #[test]
-fn loom_a_skip_in_the_bigger_mailbox_is_passed_without_a_switch() {
+fn loom_a_skip_in_the_large_mailbox_is_passed_without_a_switch() {
     check(Some(3), None, || switched([4, 3], SKIPPED, First::Frame));
 }
 

@@ -134,7 +134,7 @@ fn looks_at_a_long_frame_with_wrong_checksum_read_bounded_words() {
 }
 
 #[test]
-fn a_frame_whose_header_changes_all_the_time_costs_no_more() {
+fn looks_at_a_frame_with_changing_header_read_bounded_words() {
     const LEN: usize = 1 << 20;
     const LOOKS: usize = 100_000;
     let ring = Counted::beginning(LEN);

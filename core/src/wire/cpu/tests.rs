@@ -93,7 +93,7 @@ fn each_fault_is_named() {
 }
 
 #[test]
-fn forms_are_told() {
+fn a_cpus_code_forms_survive_encoding() {
     let both = Forms::NATIVE | Forms::BITCODE;
     let cpu = Cpu::of_level(Machine::X86_64, v3()).with_forms(both);
     assert_eq!(Cpu::decode(&cpu.encode()).unwrap().forms(), both);
@@ -135,14 +135,14 @@ fn any_cpu() -> impl Strategy<Value = Cpu> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(cpu in any_cpu()) {
+    fn any_cpu_fits_the_maximum_length_and_decodes_unchanged(cpu in any_cpu()) {
         let bytes = cpu.encode();
         prop_assert!(bytes.len() <= MAX_LEN);
         prop_assert_eq!(Cpu::decode(&bytes), Ok(cpu));
     }
 
     #[test]
-    fn what_decodes_encodes_to_the_same_bytes(
+    fn a_decoded_cpu_encodes_to_the_same_bytes(
         head in prop_oneof![
             any::<[u8; 6]>(),
             (0..5u8, 0..3u8, 0..3u8).prop_map(|(level, name, count)| [62, 0, level, 1, name, count]),

@@ -49,7 +49,7 @@ fn was_tried(table: &str, output: &str) {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn eight_ranks_ask_another_one_in_the_midst_of_its_simulation() {
+fn seven_ranks_get_right_replies_from_rank_0_during_its_simulation() {
     use farjump::build::{Options, build};
 
     let folder = tempfile::tempdir().unwrap();

@@ -77,8 +77,8 @@ fn the_address_of_a_region_that_is_another_links_now_is_refused() {
 }
 
 #[test]
-fn what_an_end_writes_before_it_goes_is_there_and_nothing_else() {
-    in_a_rank("regions::what_an_end_writes_before_it_goes_is_there_and_nothing_else", |pool| {
+fn writes_before_an_endpoint_is_dropped_arrive_and_nothing_else_changes() {
+    in_a_rank("regions::writes_before_an_endpoint_is_dropped_arrive_and_nothing_else_changes", |pool| {
         let (left, right, _) = ends(pool);
         let Endpoint::OneSided { local, .. } = left else { panic!("it is one-sided") };
         let Endpoint::OneSided { mut remote, .. } = right else { panic!("it is one-sided") };

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_counted_once_and_the_first_reason_is_told() {
+    fn losses_are_counted_once_and_the_first_reason_is_kept() {
         let mut gathers = Gathers::default();
         let id = gathers.begin(caller(), 6, b"", 4);
         let below = Outcome::Incomplete { lost: 5, why: b"far".to_vec(), replies: b"xy".to_vec() };

@@ -15,7 +15,7 @@ use super::Fixture;
 use crate::support::{Place, image_of, library, poll_until};
 
 #[test]
-fn messages_that_nobody_asked_for_cut_the_link() {
+fn unrequested_control_messages_cut_the_link() {
     let mut fixture = Fixture::new();
     let image = image_of(&library("tally"));
     let hello =

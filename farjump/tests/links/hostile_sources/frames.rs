@@ -95,7 +95,7 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
 }
 
 #[test]
-fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
+fn code_frames_with_overlapping_or_outlying_parts_cut_their_source_off() {
     let mut fixture = Fixture::new();
     let image = image_of(&library("tally"));
     let image_len = image.len() as u32;

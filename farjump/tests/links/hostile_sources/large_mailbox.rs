@@ -99,7 +99,7 @@ fn a_large_mailbox_not_accepted_in_time_lapses_and_the_link_continues() {
 }
 
 #[test]
-fn answers_to_what_was_not_asked_cut_the_link() {
+fn unexpected_or_invalid_large_mailbox_messages_cut_the_link() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     accept(&mut hostile, |_| ());

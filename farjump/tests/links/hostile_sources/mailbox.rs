@@ -88,7 +88,7 @@ fn a_return_line_that_lies_changes_nothing_but_its_own_replies() {
 }
 
 #[test]
-fn skips_without_end_hold_up_nobody() {
+fn endless_skips_delay_no_other_source() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let address = fixture.place.address();

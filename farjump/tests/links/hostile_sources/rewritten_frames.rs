@@ -163,7 +163,7 @@ fn a_switch_rewritten_by_a_source_that_goes_then_runs_nothing() {
 }
 
 #[test]
-fn a_large_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
+fn releasing_or_replacing_a_large_mailbox_in_use_cuts_the_link() {
     let mut fixture = Fixture::new();
     for message in [Message::LargeRelease, Message::LargeRequest { frame: 2 * LARGE, payload: LARGE }] {
         let mut hostile = fixture.hostile();

@@ -131,7 +131,7 @@ fn an_event_loop_sleeps_until_a_started_call_has_an_outcome() {
 }
 
 #[test]
-fn a_function_is_told_why_it_gets_no_object() {
+fn a_function_without_its_object_gets_the_reason() {
     let (one, other) = (owner(), owner());
     let sum = library("sum_at");
     let handle = one.client.put(b"x").unwrap();

@@ -161,7 +161,7 @@ fn an_interrupted_wait_loses_nothing() {
 }
 
 #[test]
-fn the_end_of_the_owner_is_told_to_one_that_waits() {
+fn a_waiting_subscriber_fails_when_the_owner_ends() {
     for owner in owners() {
         let client = owner.client();
         let mut subscriber = client.subscribe("orphan", subscriber()).unwrap();

@@ -10,7 +10,7 @@ use super::support::{
 };
 
 #[test]
-fn each_publishers_order_is_kept_for_each_subscriber_over_every_way() {
+fn each_publishers_order_is_kept_for_each_subscriber_over_every_transport() {
     const PUBLISHERS: u64 = 3;
     for owner in owners() {
         let count = if owner.key.is_none() { 200 } else { 40 };

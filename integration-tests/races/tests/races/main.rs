@@ -128,11 +128,11 @@ fn converse(has_large: bool) {
 }
 
 #[test]
-fn frames_answers_and_attention_between_two_threads() {
+fn frames_replies_and_notices_arrive_whole_between_two_threads() {
     converse(false);
 }
 
 #[test]
-fn frames_in_a_bigger_mailbox_between_two_threads() {
+fn frames_in_a_large_mailbox_arrive_whole_between_two_threads() {
     converse(true);
 }

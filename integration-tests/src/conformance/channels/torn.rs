@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_whose_order_is_not_promised_is_seen_to_tear_frames() {
+    fn frames_torn_by_an_unordered_path_are_detected() {
         let seen =
             stream(&fake(Rule::Fenced, ArrivalRules::FENCED), ArrivalRules::IN_ORDER, 100_000).unwrap();
         let torn = seen.torn.unwrap();

@@ -87,7 +87,7 @@ fn an_unfinished_frame_ends_its_link_while_others_are_served() {
 }
 
 #[test]
-fn a_source_whose_transport_breaks_has_its_calls_fail() {
+fn calls_over_a_broken_source_transport_fail_with_peer_gone() {
     let place = Place::new();
     let target = place.target(None);
     for spare in 0..8 {
@@ -104,7 +104,7 @@ fn a_source_whose_transport_breaks_has_its_calls_fail() {
 }
 
 #[test]
-fn a_target_whose_transport_breaks_ends_its_links_and_tells() {
+fn a_broken_target_transport_ends_the_link_for_both_peers() {
     let place = Place::new();
     let injector = FaultInjector::new(shm(), 1, Faults::NONE);
     let handle = injector.handle();
@@ -123,7 +123,7 @@ fn a_target_whose_transport_breaks_ends_its_links_and_tells() {
 }
 
 #[test]
-fn under_checked_a_call_is_answered_rightly_or_its_link_is_cut() {
+fn under_checked_a_call_replies_correctly_or_its_link_ends() {
     let place = Place::new();
     let faults = Faults { flip_bit: PerMille(30), spare: 4, ..Faults::NONE };
     let target = place.target(None);

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_under_way_end_at_the_limit_and_frames_at_theirs() {
+    fn bytes_and_frames_in_flight_are_limited_separately() {
         let out = SendCredit::new(1000);
         assert!(out.has_credit(1000));
         out.sent(640);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_consumed_is_told_by_the_quarter_or_when_asked() {
+    fn a_quarter_consumed_or_a_request_makes_credit_due() {
         let recv_credit = RecvCredit::new(1 << 20);
         recv_credit.came(64, false).unwrap();
         recv_credit.done(64);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_before_anything_is_consumed_is_told_of_the_first() {
+    fn an_early_credit_request_is_served_once_a_frame_is_consumed() {
         let recv_credit = RecvCredit::new(1 << 20);
         recv_credit.came(64, false).unwrap();
         recv_credit.request();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sides_with_any_lengths_always_go_on() {
+    fn credit_never_deadlocks_endpoints_with_frames_of_random_lengths() {
         let mut dice = 1u64;
         let (out, recv_credit) = (SendCredit::new(4096), RecvCredit::new(4096));
         let mut queue = VecDeque::new();

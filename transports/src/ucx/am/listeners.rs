@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_is_closed_takes_what_waits_and_nothing_else() {
+    fn a_closed_listener_accepts_pending_connections_and_no_new_ones() {
         for refused in [&[][..], &[libc::SO_ATTACH_FILTER]] {
             without(refused, || {
                 for at in ["127.0.0.1:0", "[::1]:0"] {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_cannot_be_closed_is_an_error_that_names_it() {
+    fn an_unclosable_listener_is_an_error_naming_its_address_and_socket_options() {
         without(&[libc::SO_ATTACH_FILTER, libc::SO_BINDTOIFINDEX], || {
             let (listener, mut listeners) = door("127.0.0.1:0");
             let at = listener.local_addr().unwrap();

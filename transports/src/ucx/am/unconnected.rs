@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_whose_tcp_fails_on_lo_are_named() {
+    fn only_ucx_versions_that_cannot_use_tcp_on_lo_are_named() {
         for (minor, release, named) in
             [(20, 0, true), (20, 1, true), (20, 2, false), (19, 0, false), (21, 0, false)]
         {

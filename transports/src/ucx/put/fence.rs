@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_is_not_over_is_asked_again() {
+    fn an_unfinished_flush_is_polled_until_it_completes() {
         let (mut fence, mut ucx) = (Fence::new(), Scripted::default());
         fence.note_put();
         for _ in 0..3 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_during_a_flush_takes_another_flush() {
+    fn a_put_during_a_flush_needs_another_flush() {
         let (mut fence, mut ucx) = (Fence::new(), Scripted::default());
         fence.note_put();
         assert_eq!(fence.is_passed(&mut ucx, 1), Ok(false));

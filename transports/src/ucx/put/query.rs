@@ -174,7 +174,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_each_version_says_of_a_put_is_read() {
+    fn puts_are_read_as_native_or_emulated_for_each_ucx_version() {
         for (version, text, emulated) in SAID {
             let how = emulated.map_or(How::Native, |words| How::Emulated(words.to_owned()));
             assert_eq!(How::read(text), how, "{version}: {text}");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_in_the_middle_is_not_taken_for_native() {
+    fn a_truncated_put_description_counts_as_emulated() {
         for text in [
             "put from host memory length ",
             "put from host memory length 8",

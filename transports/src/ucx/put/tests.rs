@@ -64,7 +64,7 @@ fn readable(descriptor: BorrowedFd<'_>) -> bool {
 }
 
 #[test]
-fn what_is_stored_and_what_is_put_lands_in_the_peers_memory() {
+fn mapped_stores_puts_and_words_land_in_the_peers_memory() {
     let Some(((_, mut remote), (local, _keep))) = pair() else { return };
     assert!(bytes(&*local).iter().all(|byte| *byte == 0), "it is not zero to begin with");
     let mapped = remote.mapped().expect("two ends of one process map each other");
@@ -211,7 +211,7 @@ fn memory_that_ucx_writes_by_emulation_is_refused_with_the_consequences() {
 }
 
 #[test]
-fn what_is_written_runs_in_the_executable_mapping() {
+fn code_stored_by_the_peer_runs_in_the_executable_alias() {
     let Some(((_, remote), (mut local, _keep))) = pair() else { return };
     let alias = local.executable().unwrap();
     assert_eq!(local.executable().unwrap(), alias, "it is another one each time");

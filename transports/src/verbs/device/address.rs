@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_though_its_checksum_is_right() {
+    fn impossible_verbs_address_fields_are_refused_despite_a_valid_checksum() {
         let lies = [
             EndpointAddress { queue: 1 << 24, ..sample() },
             EndpointAddress { packet: u32::MAX, ..sample() },
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_no_packet_joins_are_told_what_keeps_them_apart() {
+    fn ports_that_cannot_connect_are_an_error_naming_the_difference() {
         let mapped = |last| std::net::Ipv4Addr::new(10, 9, 0, last).to_ipv6_mapped().octets();
         let own = Port {
             number: 1,

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_end_links_are_told_in_words_and_others_are_not() {
+    fn events_that_end_links_are_explained_and_others_are_ignored() {
         for (event, said) in [
             // Soft-RoCE never reports this: its removal waits until no process has the device open.
             (IBV_EVENT_DEVICE_FATAL, "removed"),

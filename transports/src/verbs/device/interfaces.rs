@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_an_own_address_begins_there() {
+    fn the_route_to_loopback_starts_at_loopback() {
         let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
         assert_eq!(source_towards(own), Some(own));
     }

@@ -4,7 +4,7 @@ pub(super) mod address;
 pub(super) mod domain;
 pub(super) mod events;
 pub(super) mod interfaces;
-pub(super) mod open;
+pub(super) mod open_device;
 pub(super) mod pair;
 pub(super) mod port;
 pub(super) mod port_report;
@@ -25,10 +25,10 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::error::{exhausted, last_error};
 use crate::verbs::device::events::{Events, Since};
-use crate::verbs::device::open::{self, Found};
+use crate::verbs::device::open_device::Found;
 use super::options::{Gid, Options};
 use crate::verbs::device::pair::{Capacities, DEPTH, places_in_order};
-use crate::verbs::device::port::{self, Port};
+use crate::verbs::device::port::Port;
 use crate::fork::{Inherited, Listed};
 
 /// Maximum inline bytes of a work request to request from a device. With more, the send queue of a link would be

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_said_is_told_where_all_else_is_well() {
+    fn the_librarys_error_is_reported_where_sysfs_shows_no_fault() {
         let (system, _root) = system(&[&PORT[..], &[VERBS, NODE]].concat());
         let error = io::Error::from_raw_os_error(Errno::NOMEM.raw_os_error());
         let said = system.without_devices(Some(&error));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::address::{EndpointAddress, MOST};
 use crate::verbs::device::Device;
 use super::interfaces::{Interfaces, source_towards};
-use crate::verbs::device::open::distance;
+use crate::verbs::device::open_device::distance;
 use crate::verbs::options::{Gid, Options, address_of};
 use super::pair::is_apart;
 use super::port::{Port, kind_of_gid, system_interfaces};

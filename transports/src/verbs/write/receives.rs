@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_is_told_once_for_a_quarter_of_the_receives() {
+    fn credit_is_returned_once_per_quarter_of_the_receives() {
         let mut window = Window::of(16);
         window.posted = 3;
         assert_eq!(window.due(), None);

@@ -18,7 +18,7 @@ fn every_script_is_one_that_a_shell_understands() {
 }
 
 #[test]
-fn no_program_listens_where_the_machines_meet_between_lines() {
+fn no_command_serves_on_the_port_of_the_init_script() {
     for command in pair(true) {
         let (_, port) = command.serving.unwrap();
         assert_ne!(port, 7000, "{}: init.sh has this port", command.name);

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_each_length_are_counted_and_answered_sealed_and_clear() {
+    fn messages_of_every_length_are_counted_sealed_and_clear_in_both_directions() {
         let watch = Watch::alone();
         for sealed in [false, true] {
             let (mut source, mut target) = pair(sealed, 100_000);

@@ -156,7 +156,7 @@ fn an_object_moving_to_or_from_the_file_delays_no_others() {
 }
 
 #[test]
-fn an_object_that_is_claimed_on_its_way_to_the_file_stays() {
+fn an_object_claimed_during_its_move_to_the_file_stays_in_memory() {
     let mut bench = FileBench::new();
     let first = bench.put(1);
     bench.thread.let_pass(Some(0));

@@ -121,7 +121,7 @@ fn ucx_over_tcp_is_refused_before_opening_ports_that_nothing_can_close() {
 }
 
 #[test]
-fn a_link_whose_port_stays_open_ends_with_its_address() {
+fn a_port_that_stays_open_ends_the_link_and_is_named() {
     in_roles(this_test!(), &["too late"], |_| {
         let (mut left, mut right) = pair_of(Am::with_tcp(), 1 << 20, 4096, || {}).unwrap();
         let ports = ports([&left, &right]);

@@ -332,7 +332,7 @@ fn a_peer_that_never_stands_still_gets_a_bounded_number_of_requests() {
 }
 
 #[test]
-fn what_is_not_due_ends_the_proof() {
+fn an_unexpected_message_ends_the_proof_as_disorder() {
     type Script = fn(&mut Proof<'_>) -> Result<(), Unproven>;
     let scripts: [(bool, Script); 6] = [
         (true, |peer| peer.send(DONE, 0)),
