@@ -25,8 +25,8 @@
  * variable is NULL after a failure. The caller ends the object by the function that its text names. That
  * function takes the address of the variable and sets it to NULL: ending it twice is harmless, and using it
  * afterwards is FARJUMP_ERROR_ARGUMENT. Other copies of the pointer dangle after the end. The caller may end objects
- * in any order: each keeps the parts of the others that it needs. Arguments (texts, bytes, keys)
- * are read during the call and stay the caller's, except a target's arguments and exports.
+ * in any order: each keeps the parts of the others that it needs. Arguments (texts, bytes, keys) are read during the
+ * call and stay the caller's, except a target's arguments and exports.
  *
  * Threads. Several threads may use an object at once in calls that all take it by a pointer to const. One thread
  * at a time uses any other object; it may move between threads. Callbacks run inside calls on the object that they

@@ -13,7 +13,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::error::system;
 use crate::keys::Keys;
 use crate::keys::require_key_feature;
-use crate::{KeyError, KeyFault, Operation};
+use crate::{ControlOperation, KeyError, KeyFault};
 
 /// A key of 256 bits. A process that holds it may do anything that targets with this key permit.
 ///
@@ -55,8 +55,8 @@ impl Key {
         let mut key = Key::blank();
         match key.fill(|own| getrandom(&mut own[..], GetRandomFlags::empty())) {
             Some(Ok(Key::LEN)) => Ok(key),
-            Some(Err(error)) => Err(system(Operation::Random, "", error).into()),
-            _ => Err(system(Operation::Random, "", rustix::io::Errno::IO).into()),
+            Some(Err(error)) => Err(system(ControlOperation::Random, "", error).into()),
+            _ => Err(system(ControlOperation::Random, "", rustix::io::Errno::IO).into()),
         }
     }
 
@@ -83,7 +83,8 @@ impl Key {
         let key = Key::draw()?;
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let failed = |error: io::Error| KeyError::from(system(Operation::WriteKey, path.display(), error));
+        let failed =
+            |error: io::Error| KeyError::from(system(ControlOperation::WriteKey, path.display(), error));
         let mut file = match options.open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(KeyError::FileExists { path: path.to_owned() });

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::error::system;
 use crate::key::Key;
 use crate::rights::{Grant, Rights};
-use crate::{KeyError, KeyFault, KeyLineFault, Operation};
+use crate::{ControlOperation, KeyError, KeyFault, KeyLineFault};
 
 /// Mode bits that give other users access to a file.
 const OTHERS: u32 = 0o077;
@@ -140,7 +140,7 @@ impl Keys {
         // Writing to a string cannot fail.
         let _ = writeln!(text, " {name}{allowed}");
         replace(path, text.as_bytes(), there)
-            .map_err(|error| system(Operation::WriteKey, path.display(), error))?;
+            .map_err(|error| system(ControlOperation::WriteKey, path.display(), error))?;
         Ok(key)
     }
 
@@ -247,7 +247,7 @@ pub(crate) fn require_key_feature(path: Option<&Path>) -> Result<(), KeyError> {
 /// Returns the bytes of a key file, one more than the limit if it is too long, and its state.
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), KeyError> {
     require_key_feature(Some(path))?;
-    let failed = |error: io::Error| KeyError::from(system(Operation::ReadKey, path.display(), error));
+    let failed = |error: io::Error| KeyError::from(system(ControlOperation::ReadKey, path.display(), error));
     let file = farjump_os::open_without_waiting(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {

@@ -44,8 +44,9 @@ pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
 pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
 pub use connection::{Control, LingeringPeer};
 pub use error::{
-    AddressError, Awaited, ConnectError, FileKind, HandshakeError, KeyError, KeyFault, KeyLineFault,
-    MessageFault, NoListener, Operation, ParameterFault, ReservedBytes, SystemError,
+    AddressError, ConnectionError, ControlOperation, ControlSystemError, FileKind, HandshakeError,
+    HandshakeEvent, KeyError, KeyFault, KeyLineFault, MessageFault, NoListener, ParameterFault,
+    ReservedBytes,
 };
 pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;

@@ -27,7 +27,7 @@ use crate::socket_file::{SocketFile, folder_of};
 use crate::tcp::{self, TcpOptions};
 
 use crate::error::{require_key_feature, system};
-use crate::{ConnectError, FileKind, HandshakeError, Operation};
+use crate::{ConnectionError, ControlOperation, FileKind, HandshakeError};
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
@@ -65,7 +65,7 @@ impl Listener {
     ///
     /// # Errors
     /// As there.
-    pub fn bind(address: &PeerAddress) -> Result<Listener, ConnectError> {
+    pub fn bind(address: &PeerAddress) -> Result<Listener, ConnectionError> {
         Listener::bind_with(address, TcpOptions::default())
     }
 
@@ -73,12 +73,12 @@ impl Listener {
     /// TCP host it takes the first that works; without a key all of them must be loopback.
     ///
     /// # Errors
-    /// [`ConnectError::InUse`], [`ConnectError::NameTaken`] or [`ConnectError::PortTaken`] when a process
-    /// listens there, [`ConnectError::NotASocket`] when something else is there (it is left alone),
-    /// [`ConnectError::NoFolder`] or [`ConnectError::FolderDenied`] when no file can be made there,
-    /// [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`], [`ConnectError::Denied`],
-    /// [`ConnectError::NotWritable`], [`ConnectError::System`].
-    pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectError> {
+    /// [`ConnectionError::InUse`], [`ConnectionError::NameTaken`] or [`ConnectionError::PortTaken`] when a process
+    /// listens there, [`ConnectionError::NotASocket`] when something else is there (it is left alone),
+    /// [`ConnectionError::NoFolder`] or [`ConnectionError::FolderDenied`] when no file can be made there,
+    /// [`ConnectionError::KeyMissing`], [`ConnectionError::FeatureMissing`], [`ConnectionError::Denied`],
+    /// [`ConnectionError::NotWritable`], [`ConnectionError::System`].
+    pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectionError> {
         match address {
             PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
             PeerAddress::Abstract(_) => Listener::bind_abstract(address, options),
@@ -91,7 +91,7 @@ impl Listener {
         host: &str,
         port: u16,
         options: TcpOptions,
-    ) -> Result<Listener, ConnectError> {
+    ) -> Result<Listener, ConnectionError> {
         require_key_feature(address)?;
         let addresses = tcp::resolve(host, port, None)?;
         options.check(address, &addresses)?;
@@ -103,8 +103,8 @@ impl Listener {
             }
         }
         let (socket, port) = outcome.map_err(|errno| match errno {
-            Errno::ADDRINUSE => ConnectError::PortTaken { address: address.clone() },
-            errno => system(Operation::Listen, address, errno).into(),
+            Errno::ADDRINUSE => ConnectionError::PortTaken { address: address.clone() },
+            errno => system(ControlOperation::Listen, address, errno).into(),
         })?;
         let address = PeerAddress::Tcp { host: host.to_owned(), port };
         let socket = ListeningSocket::new(socket, false);
@@ -121,7 +121,7 @@ impl Listener {
         Listener { _file: file, socket, address, options, spare }
     }
 
-    fn bind_abstract(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectError> {
+    fn bind_abstract(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectionError> {
         let bound = || -> Result<OwnedFd, Errno> {
             let socket = stream_socket()?;
             bind(&socket, &address.socket_address()?)?;
@@ -129,19 +129,24 @@ impl Listener {
             Ok(socket)
         };
         let socket = bound().map_err(|errno| match errno {
-            Errno::ADDRINUSE => ConnectError::NameTaken { address: address.clone() },
-            errno => system(Operation::Listen, address, errno).into(),
+            Errno::ADDRINUSE => ConnectionError::NameTaken { address: address.clone() },
+            errno => system(ControlOperation::Listen, address, errno).into(),
         })?;
         let socket = ListeningSocket::new(socket, true);
         Ok(Listener::new(None, socket, address.clone(), options))
     }
 
-    fn bind_unix(address: &PeerAddress, path: &Path, options: TcpOptions) -> Result<Listener, ConnectError> {
-        let failed = |operation, error: io::Error| ConnectError::from(system(operation, address, error));
-        let name = address.socket_address().map_err(|error| failed(Operation::Listen, error.into()))?;
+    fn bind_unix(
+        address: &PeerAddress,
+        path: &Path,
+        options: TcpOptions,
+    ) -> Result<Listener, ConnectionError> {
+        let failed = |operation, error: io::Error| ConnectionError::from(system(operation, address, error));
+        let name =
+            address.socket_address().map_err(|error| failed(ControlOperation::Listen, error.into()))?;
         let folder = folder_of(path);
         if !folder.is_dir() {
-            return Err(ConnectError::NoFolder { address: address.clone(), folder: folder.to_owned() });
+            return Err(ConnectionError::NoFolder { address: address.clone(), folder: folder.to_owned() });
         }
         // Between `bind` and `listen`, and between finding a stale file and removing it, another target that
         // starts would take this one's file for stale.
@@ -157,18 +162,20 @@ impl Listener {
         };
         let (socket, file) = match SocketFile::make(path, new_socket) {
             Ok(made) => made,
-            Err(Errno::ADDRINUSE) => return Err(ConnectError::InUse { address: address.clone() }),
-            Err(error) if unrestricted.get() => return Err(failed(Operation::RestrictSocket, error.into())),
+            Err(Errno::ADDRINUSE) => return Err(ConnectionError::InUse { address: address.clone() }),
+            Err(error) if unrestricted.get() => {
+                return Err(failed(ControlOperation::RestrictSocket, error.into()));
+            }
             // The folder is there, so ENOENT is a file system's error for this.
             Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT)) => {
                 let (address, folder) = (address.clone(), folder.to_owned());
-                return Err(ConnectError::FolderDenied { address, folder, source: error.into() });
+                return Err(ConnectionError::FolderDenied { address, folder, source: error.into() });
             }
-            Err(error) => return Err(failed(Operation::Listen, error.into())),
+            Err(error) => return Err(failed(ControlOperation::Listen, error.into())),
         };
         let socket = ListeningSocket::new(socket, true);
         let listener = Listener::new(Some(file), socket, address.clone(), options);
-        listen(&listener.socket, BACKLOG).map_err(|error| failed(Operation::Listen, error.into()))?;
+        listen(&listener.socket, BACKLOG).map_err(|error| failed(ControlOperation::Listen, error.into()))?;
         Ok(listener)
     }
 
@@ -188,7 +195,7 @@ impl Listener {
                 self.address,
                 deferred_close::MOST_STUCK
             );
-            return Err(system(Operation::Accept, object, Errno::MFILE).into());
+            return Err(system(ControlOperation::Accept, object, Errno::MFILE).into());
         }
         self.keep_spare();
         let mut control = loop {
@@ -203,7 +210,7 @@ impl Listener {
                 Err(error) if is_of_one_connection(error) => {}
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => return self.turn_away(error),
                 Err(error) => {
-                    return Err(system(Operation::Accept, &self.address, error).into());
+                    return Err(system(ControlOperation::Accept, &self.address, error).into());
                 }
             }
         };
@@ -233,7 +240,7 @@ impl Listener {
     /// the error without the spare one.
     #[cold]
     fn turn_away(&self, errno: Errno) -> Result<Option<Control>, HandshakeError> {
-        let failed = |errno| system(Operation::Accept, &self.address, errno).into();
+        let failed = |errno| system(ControlOperation::Accept, &self.address, errno).into();
         if self.spare().take().is_none() {
             return Err(failed(errno));
         }
@@ -349,42 +356,43 @@ fn stream_socket() -> Result<OwnedFd, Errno> {
 /// Removes the socket file at `path` if no process listens on it: one that a killed process left.
 ///
 /// # Errors
-/// [`ConnectError::InUse`] when a process listens there; otherwise those of [`Listener::bind`]. The file stays.
-pub fn remove_stale_socket(path: &Path) -> Result<(), ConnectError> {
+/// [`ConnectionError::InUse`] when a process listens there; otherwise those of [`Listener::bind`]. The file stays.
+pub fn remove_stale_socket(path: &Path) -> Result<(), ConnectionError> {
     let address = PeerAddress::Unix(path.to_owned());
-    let name = SocketAddrUnix::new(path).map_err(|error| system(Operation::Listen, &address, error))?;
+    let name =
+        SocketAddrUnix::new(path).map_err(|error| system(ControlOperation::Listen, &address, error))?;
     let _lock = lock_directory(path);
     remove_stale(&address, path, &name)
 }
 
 /// Removes a socket file on which no process listens. Anything else there is an error and stays.
-fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Result<(), ConnectError> {
+fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Result<(), ConnectionError> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system(Operation::ReadMetadata, path.display(), error).into()),
+        Err(error) => return Err(system(ControlOperation::ReadMetadata, path.display(), error).into()),
     };
     if !metadata.file_type().is_socket() {
         let found = FileKind::at(path).unwrap_or_else(|| FileKind::of(metadata.file_type()));
-        return Err(ConnectError::NotASocket { path: path.to_owned(), found });
+        return Err(ConnectionError::NotASocket { path: path.to_owned(), found });
     }
     // A listening process can send descriptors at once, so closing this socket must not block either.
     let attempt = stream_socket().and_then(ControlSocket::unix).map(|socket| connect(&socket, name));
     match attempt {
         Ok(Err(Errno::CONNREFUSED)) => {}
         Ok(Err(Errno::NOENT)) => return Ok(()),
-        Ok(Err(Errno::ACCESS | Errno::PERM)) => return Err(ConnectError::denied(address, path)),
+        Ok(Err(Errno::ACCESS | Errno::PERM)) => return Err(ConnectionError::denied(address, path)),
         // Connected, a full backlog, or a socket of another kind that is in use.
         Ok(Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE)) => {
-            return Err(ConnectError::InUse { address: address.clone() });
+            return Err(ConnectionError::InUse { address: address.clone() });
         }
         Ok(Err(error)) | Err(error) => {
-            return Err(system(Operation::Probe, address, error).into());
+            return Err(system(ControlOperation::Probe, address, error).into());
         }
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(system(Operation::RemoveStale, path.display(), error).into())
+            Err(system(ControlOperation::RemoveStale, path.display(), error).into())
         }
         _ => Ok(()),
     }

@@ -8,7 +8,7 @@ use std::{fs, io, mem, ptr};
 use farjump_os::overflow_uid;
 
 use crate::error::system;
-use crate::{Operation, SystemError};
+use crate::{ControlOperation, ControlSystemError};
 
 /// Longest stored name of a program, in characters.
 pub const MAX_NAME: usize = 64;
@@ -32,8 +32,9 @@ pub struct PeerIdentity {
 
 impl PeerIdentity {
     /// Queries the system for the process connected to `socket` (`SO_PEERCRED` of unix(7)).
-    pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, SystemError> {
-        let credentials = credentials(socket).map_err(|source| system(Operation::Identify, "", source))?;
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, ControlSystemError> {
+        let credentials =
+            credentials(socket).map_err(|source| system(ControlOperation::Identify, "", source))?;
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
         let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut identity =

@@ -18,7 +18,9 @@ use crate::key::Key;
 use crate::keys::Keys;
 use crate::loopback_owner::owner;
 use crate::peer_identity::PeerIdentity;
-use crate::{Awaited, ConnectError, HandshakeError, NoListener, Operation, SystemError, error};
+use crate::{
+    ConnectionError, ControlOperation, ControlSystemError, HandshakeError, HandshakeEvent, NoListener, error,
+};
 
 /// Minimum of unanswered probes before a machine counts as gone.
 const PROBES: u32 = 3;
@@ -61,10 +63,10 @@ impl TcpOptions {
     }
 
     /// Checks that the addresses of `host` are permitted: all with a key, loopback alone without.
-    pub(crate) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), ConnectError> {
+    pub(crate) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), ConnectionError> {
         match self.key.is_some() || self.keys.is_some() || all.iter().all(is_loopback) {
             true => Ok(()),
-            false => Err(ConnectError::KeyMissing { address: address.clone() }),
+            false => Err(ConnectionError::KeyMissing { address: address.clone() }),
         }
     }
 
@@ -82,17 +84,17 @@ pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
 /// Resolves a host to its addresses, at least one.
 ///
 /// # Errors
-/// [`ConnectError::System`] when the name is unknown; [`ConnectError::TimedOut`] when it is not resolved by
+/// [`ConnectionError::System`] when the name is unknown; [`ConnectionError::TimedOut`] when it is not resolved by
 /// `deadline`.
 pub(crate) fn resolve(
     host: &str,
     port: u16,
     deadline: Option<Instant>,
-) -> Result<Vec<SocketAddr>, ConnectError> {
+) -> Result<Vec<SocketAddr>, ConnectionError> {
     if let Ok(number) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(number, port)]);
     }
-    let system = |error: io::Error| error::system(Operation::Resolve, host, error);
+    let system = |error: io::Error| error::system(ControlOperation::Resolve, host, error);
     let look_up = {
         let host = host.to_owned();
         move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>)
@@ -109,9 +111,9 @@ pub(crate) fn resolve(
             match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(found) => found,
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(ConnectError::TimedOut {
+                    return Err(ConnectionError::TimedOut {
                         address: host.to_owned(),
-                        awaited: Awaited::Resolution,
+                        awaited: HandshakeEvent::Resolution,
                     });
                 }
                 Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the thread for it ended")),
@@ -144,13 +146,13 @@ pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, 
 /// that swallows packets does not keep the others from being tried.
 ///
 /// # Errors
-/// The error of the last: [`ConnectError::NobodyListens`], [`ConnectError::TimedOut`] at `deadline`,
-/// [`ConnectError::System`].
+/// The error of the last: [`ConnectionError::NobodyListens`], [`ConnectionError::TimedOut`] at `deadline`,
+/// [`ConnectionError::System`].
 pub(crate) fn connect_any(
     address: &PeerAddress,
     addresses: &[SocketAddr],
     deadline: Instant,
-) -> Result<OwnedFd, ConnectError> {
+) -> Result<OwnedFd, ConnectionError> {
     let mut outcome = Err(Errno::ADDRNOTAVAIL);
     for (at, one) in addresses.iter().enumerate() {
         let now = Instant::now();
@@ -162,12 +164,12 @@ pub(crate) fn connect_any(
     }
     outcome.map_err(|errno| match errno {
         Errno::CONNREFUSED => {
-            ConnectError::NobodyListens { address: address.clone(), found: NoListener::PortClosed }
+            ConnectionError::NobodyListens { address: address.clone(), found: NoListener::PortClosed }
         }
         Errno::TIMEDOUT => {
-            ConnectError::TimedOut { address: address.to_string(), awaited: Awaited::Connection }
+            ConnectionError::TimedOut { address: address.to_string(), awaited: HandshakeEvent::Connection }
         }
-        errno => error::system(Operation::Connect, address, errno).into(),
+        errno => error::system(ControlOperation::Connect, address, errno).into(),
     })
 }
 
@@ -193,7 +195,7 @@ fn connect_one(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Errno
 
 /// Makes the system send at once, and detect a peer whose machine is silent for the time in `options`: with
 /// unacknowledged data (`TCP_USER_TIMEOUT`) and when idle (probes, `SO_KEEPALIVE`).
-pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), SystemError> {
+pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), ControlSystemError> {
     let silence = options.silence();
     let probe = Duration::from_secs((silence.as_secs() / u64::from(PROBES)).max(1));
     let set = || -> Result<(), Errno> {
@@ -205,7 +207,7 @@ pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), System
         // At most 32,767,000.
         sockopt::set_tcp_user_timeout(&socket, silence.as_millis() as u32)
     };
-    set().map_err(|error| error::system(Operation::SetUp, "", error))
+    set().map_err(|error| error::system(ControlOperation::SetUp, "", error))
 }
 
 /// Undoes [`tune`] on a connection for a stream, where a slow peer must not count as gone.
@@ -215,19 +217,19 @@ pub(crate) fn untune(socket: impl AsFd) -> Result<(), Errno> {
 }
 
 /// Returns the address of the peer.
-pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, SystemError> {
+pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, ControlSystemError> {
     let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
-    known.map_err(|error| error::system(Operation::Identify, "", error))
+    known.map_err(|error| error::system(ControlOperation::Identify, "", error))
 }
 
 /// Returns the user of the process at the other end of a loopback connection; `None` where the system does
 /// not report it, or an address is not loopback.
-pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, SystemError> {
+pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, ControlSystemError> {
     let near = getsockname(socket).and_then(SocketAddr::try_from);
     let (near, far) =
-        (near.map_err(|error| error::system(Operation::Identify, "", error))?, peer_of(socket)?);
+        (near.map_err(|error| error::system(ControlOperation::Identify, "", error))?, peer_of(socket)?);
     match is_loopback(&near) && is_loopback(&far) {
-        true => owner(far, near).map_err(|error| error::system(Operation::Identify, "", error)),
+        true => owner(far, near).map_err(|error| error::system(ControlOperation::Identify, "", error)),
         false => Ok(None),
     }
 }
@@ -235,7 +237,7 @@ pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, SystemErr
 /// Converts an error of a connection's socket: systems report a silent machine in several ways.
 pub(crate) fn failure(
     errno: Errno,
-    operation: Operation,
+    operation: ControlOperation,
     socket: BorrowedFd<'_>,
     peer: &PeerIdentity,
 ) -> HandshakeError {

@@ -53,14 +53,14 @@ pub(crate) fn is_by_device(transport: &str) -> bool {
 
 impl Case {
     /// Returns the operations that are counted.
-    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
+    pub(crate) fn operations(&self) -> impl Iterator<Item = MeasuredOperation> + use<> {
         let gets = gets(self.mode);
         let batches = has_batches(&self.transport, self.mode, self.size);
         let round_trips = !is_by_device(&self.transport);
-        Operation::ALL.into_iter().filter(move |operation| match operation {
-            Operation::Get => gets,
+        MeasuredOperation::ALL.into_iter().filter(move |operation| match operation {
+            MeasuredOperation::Get => gets,
             _ if gets => false,
-            Operation::RoundTrip => round_trips,
+            MeasuredOperation::RoundTrip => round_trips,
             operation => batches || !operation.is_batch(),
         })
     }
@@ -122,7 +122,7 @@ pub(crate) struct Counted {
 
 /// The operation that a figure belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub(crate) enum Operation {
+pub(crate) enum MeasuredOperation {
     /// `Link::send`, at the source.
     #[serde(rename = "send")]
     Send,
@@ -150,37 +150,37 @@ pub(crate) enum Operation {
 /// Calls in a batch.
 pub(crate) const BATCH: u32 = 16;
 
-impl Operation {
+impl MeasuredOperation {
     /// All recorded operations, in display order.
-    pub(crate) const ALL: [Operation; 6] = [
-        Operation::Send,
-        Operation::Poll,
-        Operation::RoundTrip,
-        Operation::Batch,
-        Operation::PollBatch,
-        Operation::Get,
+    pub(crate) const ALL: [MeasuredOperation; 6] = [
+        MeasuredOperation::Send,
+        MeasuredOperation::Poll,
+        MeasuredOperation::RoundTrip,
+        MeasuredOperation::Batch,
+        MeasuredOperation::PollBatch,
+        MeasuredOperation::Get,
     ];
 
     /// Returns whether it begins with a frame that was sent before.
     pub(crate) fn receives(self) -> bool {
-        matches!(self, Operation::Poll | Operation::PollBatch)
+        matches!(self, MeasuredOperation::Poll | MeasuredOperation::PollBatch)
     }
 
     fn is_batch(self) -> bool {
-        matches!(self, Operation::Batch | Operation::PollBatch)
+        matches!(self, MeasuredOperation::Batch | MeasuredOperation::PollBatch)
     }
 }
 
-impl std::fmt::Display for Operation {
+impl std::fmt::Display for MeasuredOperation {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.pad(match self {
-            Operation::Send => "send",
-            Operation::Poll => "poll",
-            Operation::RoundTrip => "round trip",
-            Operation::Batch => "batch",
-            Operation::PollBatch => "poll batch",
-            Operation::Get => "get",
-            Operation::FirstCall => "first call",
+            MeasuredOperation::Send => "send",
+            MeasuredOperation::Poll => "poll",
+            MeasuredOperation::RoundTrip => "round trip",
+            MeasuredOperation::Batch => "batch",
+            MeasuredOperation::PollBatch => "poll batch",
+            MeasuredOperation::Get => "get",
+            MeasuredOperation::FirstCall => "first call",
         })
     }
 }

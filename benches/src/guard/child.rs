@@ -9,7 +9,7 @@ use farjump::build::{Options, build};
 use farjump::{Library, Link, Mode, Target, TargetBuilder, WaitPolicy};
 use farjump_handles::{Client, Handle, Store};
 
-use super::case::{BATCH, Counted, Operation, gets, has_batches, is_by_device};
+use super::case::{BATCH, Counted, MeasuredOperation, gets, has_batches, is_by_device};
 use super::marker::Mark;
 use crate::Failure;
 
@@ -86,7 +86,7 @@ fn run_first(target: &mut Target<'_>, link: &Link, count: u32) -> Result<(), Fai
             target.poll()?;
         }
         link.send(&library, &[7; 8])?;
-        Mark::Of(Operation::FirstCall).here();
+        Mark::Of(MeasuredOperation::FirstCall).here();
         poll(target)?;
         Mark::Outside.here();
     }
@@ -162,7 +162,7 @@ impl Gets {
         black_box(&anchor.0);
         let Gets { target, client, handle, burden } = self;
         for _ in 0..turns {
-            Mark::Of(Operation::Get).here();
+            Mark::Of(MeasuredOperation::Get).here();
             idle(*burden);
             let view = client.get_driving(handle, || poll(target).is_ok())?;
             let is_mapped = view.is_mapped();
@@ -246,16 +246,16 @@ impl Calls {
         let round_trips = if self.round_trips { turns } else { 0 };
         let Calls { target, link, library, args, batches, burden, .. } = self;
         for _ in 0..turns {
-            Mark::Of(Operation::Send).here();
+            Mark::Of(MeasuredOperation::Send).here();
             idle(*burden);
             link.send(library, args)?;
-            Mark::Of(Operation::Poll).here();
+            Mark::Of(MeasuredOperation::Poll).here();
             idle(*burden);
             poll(target)?;
             Mark::Outside.here();
         }
         for _ in 0..round_trips {
-            Mark::Of(Operation::RoundTrip).here();
+            Mark::Of(MeasuredOperation::RoundTrip).here();
             idle(*burden);
             let pending = link.inject(library, args)?;
             poll(target)?;
@@ -263,14 +263,14 @@ impl Calls {
             Mark::Outside.here();
         }
         for _ in 0..if *batches { batches_in(turns) } else { 0 } {
-            Mark::Of(Operation::Batch).here();
+            Mark::Of(MeasuredOperation::Batch).here();
             idle(*burden);
             let mut batch = link.batch();
             for _ in 0..BATCH {
                 batch.send(library, args)?;
             }
             batch.finish()?;
-            Mark::Of(Operation::PollBatch).here();
+            Mark::Of(MeasuredOperation::PollBatch).here();
             idle(*burden);
             let mut ran = 0;
             while ran < BATCH as usize {

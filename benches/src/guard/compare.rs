@@ -155,12 +155,12 @@ impl fmt::Display for Comparison {
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::Operation;
+    use super::super::case::MeasuredOperation;
     use super::*;
 
     fn row(transport: &str, statistics: [u64; 3]) -> Row {
         let [instructions, lines, shared_lines] = statistics;
-        let operation = Operation::Send;
+        let operation = MeasuredOperation::Send;
         let key = Key { transport: transport.to_owned(), mode: "cached".to_owned(), size: 8, operation };
         Row { key, instructions, lines, shared_lines, others: 0 }
     }

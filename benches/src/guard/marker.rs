@@ -1,28 +1,28 @@
 //! Marks in the counted process, by which the counting one knows the current operation.
 
-use super::case::Operation;
+use super::case::MeasuredOperation;
 
 /// The phase that a mark begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     /// Not counted.
     Outside,
-    Of(Operation),
+    Of(MeasuredOperation),
     /// Start of counting: earlier marks have no meaning.
-    Counting,
+    MeasuredOperation,
 }
 
 impl Mark {
     const ALL: [Mark; 9] = [
         Mark::Outside,
-        Mark::Of(Operation::Send),
-        Mark::Of(Operation::Poll),
-        Mark::Of(Operation::RoundTrip),
+        Mark::Of(MeasuredOperation::Send),
+        Mark::Of(MeasuredOperation::Poll),
+        Mark::Of(MeasuredOperation::RoundTrip),
         Mark::Counting,
-        Mark::Of(Operation::Batch),
-        Mark::Of(Operation::PollBatch),
-        Mark::Of(Operation::FirstCall),
-        Mark::Of(Operation::Get),
+        Mark::Of(MeasuredOperation::Batch),
+        Mark::Of(MeasuredOperation::PollBatch),
+        Mark::Of(MeasuredOperation::FirstCall),
+        Mark::Of(MeasuredOperation::Get),
     ];
 
     /// Returns the mark with this number; `None` if there is none.
@@ -33,14 +33,14 @@ impl Mark {
     const fn number(self) -> u64 {
         match self {
             Mark::Outside => 0,
-            Mark::Of(Operation::Send) => 1,
-            Mark::Of(Operation::Poll) => 2,
-            Mark::Of(Operation::RoundTrip) => 3,
+            Mark::Of(MeasuredOperation::Send) => 1,
+            Mark::Of(MeasuredOperation::Poll) => 2,
+            Mark::Of(MeasuredOperation::RoundTrip) => 3,
             Mark::Counting => 4,
-            Mark::Of(Operation::Batch) => 5,
-            Mark::Of(Operation::PollBatch) => 6,
-            Mark::Of(Operation::FirstCall) => 7,
-            Mark::Of(Operation::Get) => 8,
+            Mark::Of(MeasuredOperation::Batch) => 5,
+            Mark::Of(MeasuredOperation::PollBatch) => 6,
+            Mark::Of(MeasuredOperation::FirstCall) => 7,
+            Mark::Of(MeasuredOperation::Get) => 8,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::case::{Case, Operation};
+use super::case::{Case, MeasuredOperation};
 use super::trace::Turn;
 use crate::Failure;
 
@@ -43,11 +43,11 @@ pub(crate) struct Key {
     /// Bytes of payload.
     pub(crate) size: usize,
     /// The operation.
-    pub(crate) operation: Operation,
+    pub(crate) operation: MeasuredOperation,
 }
 
 impl Row {
-    pub(crate) fn of(case: &Case, operation: Operation, turns: &[Turn]) -> Row {
+    pub(crate) fn of(case: &Case, operation: MeasuredOperation, turns: &[Turn]) -> Row {
         let middle = |of: fn(&Turn) -> u64| {
             let mut figures: Vec<_> = turns.iter().map(of).collect();
             figures.sort_unstable();
@@ -125,14 +125,14 @@ mod tests {
 
     fn row(transport: &str, instructions: u64) -> Row {
         let case = Case { transport: transport.to_owned(), mode: Mode::Cached, size: 8 };
-        Row::of(&case, Operation::Send, &[Turn { own: instructions, lines: 9, ..Turn::default() }])
+        Row::of(&case, MeasuredOperation::Send, &[Turn { own: instructions, lines: 9, ..Turn::default() }])
     }
 
     #[test]
     fn a_turn_in_which_more_was_done_does_not_count() {
         let case = Case { transport: "shm".to_owned(), mode: Mode::Cached, size: 8 };
         let turns = [100, 100, 3_000, 100].map(|own| Turn { own, ..Turn::default() });
-        assert_eq!(Row::of(&case, Operation::Send, &turns).instructions, 100);
+        assert_eq!(Row::of(&case, MeasuredOperation::Send, &turns).instructions, 100);
     }
 
     #[test]

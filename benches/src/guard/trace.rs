@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::case::Operation;
+use super::case::MeasuredOperation;
 use super::maps::{self, Line, Maps, Owner};
 use super::marker::Mark;
 use super::memory_operands::{Instruction, LONGEST};
@@ -61,7 +61,7 @@ impl Turn {
 }
 
 /// The turns of each operation, in order.
-pub(crate) type Turns = Vec<(Operation, Turn)>;
+pub(crate) type Turns = Vec<(MeasuredOperation, Turn)>;
 
 /// Runs `command`, whose program makes marks, to its end. `ifunc` is the file name of its ifunc library. Before an
 /// operation that receives, the program stands still for `delivery`.
@@ -221,7 +221,7 @@ impl Stepper {
     }
 
     /// Counts up to the next mark, and leaves the process behind it.
-    fn count(&mut self, traced: &mut Traced, operation: Operation) -> Result<Mark, Failure> {
+    fn count(&mut self, traced: &mut Traced, operation: MeasuredOperation) -> Result<Mark, Failure> {
         let mut turn = Turn::default();
         let mut lines: HashSet<Line> = HashSet::new();
         let (mut data, mut code, mut code_pages) = (HashSet::new(), HashSet::new(), HashSet::new());
@@ -343,7 +343,7 @@ memory: .skip 4096
         };
         let counted = |(operation, turn): &(_, Turn)| (*operation, turn.own, turn.lines, turn.pages);
         // The stack is another page, and all code fits one.
-        let expected = [(Operation::Send, 12, 4, (2, 1)), (Operation::Poll, 3, 5, (1, 1))];
+        let expected = [(MeasuredOperation::Send, 12, 4, (2, 1)), (MeasuredOperation::Poll, 3, 5, (1, 1))];
         assert_eq!(turns.iter().map(counted).collect::<Vec<_>>(), expected);
         assert!(turns.iter().all(|(_, turn)| (1..=2).contains(&turn.code_lines)), "{turns:?}");
         Ok(())

@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use farjump::{ConnectError, Error, InjectError, ServeError, WaitError};
-use farjump_control::{ConnectError as NoConnection, HandshakeError, RejectCause};
+use farjump_control::{ConnectionError, HandshakeError, RejectCause};
 
 use crate::program::rust_names::in_flags;
 
@@ -151,7 +151,7 @@ fn is_about_transport(error: &Error) -> bool {
 fn advice(error: &Error) -> Option<&'static str> {
     const KEY: &str = "--key FILE on both sides";
     match error {
-        Error::Connect(ConnectError::Connection(NoConnection::KeyMissing { .. })) => Some(KEY),
+        Error::Connect(ConnectError::Connection(ConnectionError::KeyMissing { .. })) => Some(KEY),
         Error::Connect(ConnectError::Handshake(
             HandshakeError::KeyWanted { .. }
             | HandshakeError::KeyUnknown { .. }
@@ -165,9 +165,9 @@ fn advice(error: &Error) -> Option<&'static str> {
 fn of_connect(error: &ConnectError) -> Exit {
     match error {
         ConnectError::Connection(error) => match error {
-            NoConnection::Denied { .. } | NoConnection::NotWritable { .. } => Exit::Refused,
-            NoConnection::TimedOut { .. } => Exit::TimedOut,
-            NoConnection::NobodyListens { .. } | NoConnection::NoSocket { .. } => Exit::NoTarget,
+            ConnectionError::Denied { .. } | ConnectionError::NotWritable { .. } => Exit::Refused,
+            ConnectionError::TimedOut { .. } => Exit::TimedOut,
+            ConnectionError::NobodyListens { .. } | ConnectionError::NoSocket { .. } => Exit::NoTarget,
             _ => Exit::Failed,
         },
         ConnectError::Handshake(error) => match error {
@@ -241,7 +241,7 @@ mod tests {
         let peer = || "farjump (pid 7)".to_owned();
         let address = "tcp:192.0.2.1:7471".parse().expect("it is an address");
         let errors = [
-            Error::from(NoConnection::KeyMissing { address }),
+            Error::from(ConnectionError::KeyMissing { address }),
             HandshakeError::KeyWanted { peer: peer() }.into(),
             HandshakeError::KeyUnknown { peer: peer() }.into(),
             HandshakeError::WrongKey { peer: peer() }.into(),

@@ -16,7 +16,7 @@ use crate::keys::NamedKey;
 use crate::peer_identity::PeerIdentity;
 use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
-use crate::{Awaited, DeferredFd, HandshakeError, MessageFault, Operation};
+use crate::{ControlOperation, DeferredFd, HandshakeError, HandshakeEvent, MessageFault};
 
 /// An admin request at the target, with its connection. Driven without waiting.
 #[derive(Debug)]
@@ -76,8 +76,9 @@ impl AdminConnection {
         response: &AdminResponse,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), HandshakeError> {
-        let bytes = postcard::to_stdvec(response)
-            .map_err(|error| system(Operation::Encode, response.name(), std::io::Error::other(error)))?;
+        let bytes = postcard::to_stdvec(response).map_err(|error| {
+            system(ControlOperation::Encode, response.name(), std::io::Error::other(error))
+        })?;
         self.control.send(&Message::AdminResponse { bytes }, descriptor.as_slice())
     }
 
@@ -97,7 +98,7 @@ impl AdminConnection {
         }
         if Instant::now() >= self.deadline {
             let peer = self.control.peer().to_string();
-            return Err(HandshakeError::TimedOut { peer, awaited: Awaited::ResponseSpace });
+            return Err(HandshakeError::TimedOut { peer, awaited: HandshakeEvent::ResponseSpace });
         }
         Ok(false)
     }
@@ -159,7 +160,7 @@ pub fn request_descriptor(
         Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
-    let (bytes, mut descriptors) = match control.recv_until(deadline, Awaited::Response)? {
+    let (bytes, mut descriptors) = match control.recv_until(deadline, HandshakeEvent::Response)? {
         (Message::Reject { cause, text }, _) => return Err(rejected(&control, cause, &text)),
         (Message::AdminResponse { bytes }, descriptors) => (bytes, descriptors),
         (other, _) => return Err(out_of_order(&control, "AdminResponse", &other)),

@@ -9,14 +9,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::address::PeerAddress;
 use crate::error::system;
 use crate::socket_file::folder_of;
-use crate::{Awaited, ConnectError, FileKind, NoListener, Operation};
+use crate::{ConnectionError, ControlOperation, FileKind, HandshakeEvent, NoListener};
 
 /// Delay before connecting again to a target whose backlog is full.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Connects to the Unix socket at `address`, waiting up to `deadline` for backlog space.
-pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<OwnedFd, ConnectError> {
-    let failed = |errno: Errno| system(Operation::Connect, address, errno);
+pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<OwnedFd, ConnectionError> {
+    let failed = |errno: Errno| system(ControlOperation::Connect, address, errno);
     let name = address.socket_address().map_err(failed)?;
     let path = match address {
         PeerAddress::Unix(path) => Some(path.as_path()),
@@ -34,14 +34,14 @@ pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<O
                 continue;
             }
             Err(Errno::AGAIN) => {
-                return Err(ConnectError::TimedOut {
+                return Err(ConnectionError::TimedOut {
                     address: address.to_string(),
-                    awaited: Awaited::Backlog,
+                    awaited: HandshakeEvent::Backlog,
                 });
             }
             Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED)) => {
                 if let Some(found) = path.and_then(FileKind::at) {
-                    return Err(ConnectError::NoSocket { address: address.clone(), found });
+                    return Err(ConnectionError::NoSocket { address: address.clone(), found });
                 }
                 match (path, error) {
                     (None, _) => NoListener::NoName,
@@ -53,12 +53,12 @@ pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<O
             Err(Errno::PROTOTYPE) => NoListener::OtherSocket,
             Err(Errno::ACCESS) => {
                 return Err(match path {
-                    Some(path) => ConnectError::denied(address, path),
-                    None => ConnectError::Denied { address: address.clone() },
+                    Some(path) => ConnectionError::denied(address, path),
+                    None => ConnectionError::Denied { address: address.clone() },
                 });
             }
             Err(error) => return Err(failed(error).into()),
         };
-        return Err(ConnectError::NobodyListens { address: address.clone(), found });
+        return Err(ConnectionError::NobodyListens { address: address.clone(), found });
     }
 }

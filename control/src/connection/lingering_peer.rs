@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::Control;
-use crate::SystemError;
+use crate::ControlSystemError;
 use crate::connection::recv_buffer::receive;
 use crate::connection::socket::ControlSocket;
 use crate::peer_identity::PeerIdentity;
@@ -29,7 +29,7 @@ impl LingeringPeer {
     ///
     /// # Errors
     /// When the system does not identify the peer.
-    pub fn from_stream(stream: UnixStream) -> Result<LingeringPeer, SystemError> {
+    pub fn from_stream(stream: UnixStream) -> Result<LingeringPeer, ControlSystemError> {
         let Control { socket, peer, .. } = Control::from_stream(stream)?;
         Ok(LingeringPeer::new(socket, peer))
     }

@@ -37,7 +37,7 @@ use crate::error::system;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp::{self, TcpOptions};
-use crate::{Awaited, ConnectError, HandshakeError, Operation, SystemError};
+use crate::{ConnectionError, ControlOperation, ControlSystemError, HandshakeError, HandshakeEvent};
 
 pub(crate) use admit::check_owner;
 pub(crate) use connect_unix::connect_unix;
@@ -81,7 +81,7 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::connect_with`].
-    pub fn connect(address: &PeerAddress, deadline: Instant) -> Result<Control, ConnectError> {
+    pub fn connect(address: &PeerAddress, deadline: Instant) -> Result<Control, ConnectionError> {
         Control::connect_with(address, &TcpOptions::default(), deadline)
     }
 
@@ -89,14 +89,14 @@ impl Control {
     /// space. With a key, no message travels unencrypted over TCP. Without a key, only loopback is tried.
     ///
     /// # Errors
-    /// [`ConnectError::NobodyListens`], [`ConnectError::NoSocket`], [`ConnectError::Denied`],
-    /// [`ConnectError::NotWritable`], [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`],
-    /// [`ConnectError::TimedOut`], [`ConnectError::System`].
+    /// [`ConnectionError::NobodyListens`], [`ConnectionError::NoSocket`], [`ConnectionError::Denied`],
+    /// [`ConnectionError::NotWritable`], [`ConnectionError::KeyMissing`], [`ConnectionError::FeatureMissing`],
+    /// [`ConnectionError::TimedOut`], [`ConnectionError::System`].
     pub fn connect_with(
         address: &PeerAddress,
         options: &TcpOptions,
         deadline: Instant,
-    ) -> Result<Control, ConnectError> {
+    ) -> Result<Control, ConnectionError> {
         match address {
             PeerAddress::Unix(_) | PeerAddress::Abstract(_) => {
                 let mut control = Control::new(connect_unix(address, deadline)?)?;
@@ -119,14 +119,15 @@ impl Control {
     ///
     /// # Errors
     /// When the system does not identify the peer.
-    pub fn from_stream(stream: UnixStream) -> Result<Control, SystemError> {
-        stream.set_nonblocking(true).map_err(|error| system(Operation::SetUp, "", error))?;
+    pub fn from_stream(stream: UnixStream) -> Result<Control, ControlSystemError> {
+        stream.set_nonblocking(true).map_err(|error| system(ControlOperation::SetUp, "", error))?;
         Control::new(stream.into())
     }
 
-    pub(crate) fn new(socket: OwnedFd) -> Result<Control, SystemError> {
+    pub(crate) fn new(socket: OwnedFd) -> Result<Control, ControlSystemError> {
         // First of all: from here on its close never blocks, whatever fails.
-        let socket = ControlSocket::unix(socket).map_err(|error| system(Operation::SetUp, "", error))?;
+        let socket =
+            ControlSocket::unix(socket).map_err(|error| system(ControlOperation::SetUp, "", error))?;
         let peer = PeerIdentity::of(socket.as_fd())?;
         Ok(Control::plain(socket, peer))
     }
@@ -136,7 +137,7 @@ impl Control {
         socket: OwnedFd,
         options: &TcpOptions,
         role: Role,
-    ) -> Result<Control, SystemError> {
+    ) -> Result<Control, ControlSystemError> {
         tcp::tune(&socket, options)?;
         let socket = ControlSocket::tcp(socket);
         let name = if role == Role::Source { "the target" } else { "a process" };
@@ -182,7 +183,7 @@ impl Control {
     pub fn send(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), HandshakeError> {
         if !descriptors.is_empty() && !self.carries_descriptors() {
             let object = format!("{} with file descriptors, over TCP,", message.name());
-            return Err(system(Operation::Encode, object, Errno::OPNOTSUPP).into());
+            return Err(system(ControlOperation::Encode, object, Errno::OPNOTSUPP).into());
         }
         self.outgoing.push(message, descriptors, &self.peer)?;
         self.flush()
@@ -333,7 +334,7 @@ impl Control {
     pub(crate) fn recv_until(
         &mut self,
         deadline: Instant,
-        expected: Awaited,
+        expected: HandshakeEvent,
     ) -> Result<(Message, Vec<DeferredFd>), HandshakeError> {
         loop {
             // Receive first: sending to a peer that rejected and closed fails, but its reason is here.
@@ -352,7 +353,7 @@ impl Control {
             self.flush()?;
             match self.fill()? {
                 Filled::Some => self.incoming.greet(&self.peer)?,
-                Filled::Nothing => self.wait(deadline, Awaited::Preamble)?,
+                Filled::Nothing => self.wait(deadline, HandshakeEvent::Preamble)?,
                 Filled::End => return Err(self.end()),
             }
         }
@@ -360,7 +361,7 @@ impl Control {
     }
 
     /// Waits until the socket is readable, or writable if bytes wait for that.
-    fn wait(&self, deadline: Instant, awaited: Awaited) -> Result<(), HandshakeError> {
+    fn wait(&self, deadline: Instant, awaited: HandshakeEvent) -> Result<(), HandshakeError> {
         let mut events = PollFlags::IN;
         events.set(PollFlags::OUT, self.wants_write());
         let left = deadline.saturating_duration_since(Instant::now());
@@ -372,7 +373,7 @@ impl Control {
         match poll(&mut [PollFd::new(&self.socket, events)], timeout.as_ref()) {
             Ok(0) => Err(HandshakeError::TimedOut { peer: self.peer.to_string(), awaited }),
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(system(Operation::Wait, &self.peer, error).into()),
+            Err(error) => Err(system(ControlOperation::Wait, &self.peer, error).into()),
         }
     }
 }
@@ -426,7 +427,7 @@ mod tests {
         let left = rustix::io::ioctl_fionread(&target.socket).unwrap();
         // More may have come meanwhile.
         assert!(left > 0 && before.saturating_sub(left) <= MOST, "{before} bytes, then {left}");
-        let error = target.recv_until(Instant::now(), Awaited::Hello).unwrap_err();
+        let error = target.recv_until(Instant::now(), HandshakeEvent::Hello).unwrap_err();
         assert!(matches!(error, HandshakeError::TimedOut { .. }), "{error}");
     }
 }

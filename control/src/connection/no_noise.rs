@@ -9,7 +9,7 @@ use crate::error::system;
 use crate::key::Key;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
-use crate::{HandshakeError, Operation, SystemError};
+use crate::{ControlOperation, ControlSystemError, HandshakeError};
 
 /// The encryption of a connection. It has no value, so no method of it is ever called.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub(crate) enum Seal {}
 
 impl Seal {
     /// Always fails.
-    pub(crate) fn target(_: Keys) -> Result<Seal, SystemError> {
+    pub(crate) fn target(_: Keys) -> Result<Seal, ControlSystemError> {
         Err(refusal())
     }
 
     /// Always fails.
-    pub(crate) fn source(_: &Key) -> Result<(Seal, Vec<u8>), SystemError> {
+    pub(crate) fn source(_: &Key) -> Result<(Seal, Vec<u8>), ControlSystemError> {
         Err(refusal())
     }
 
@@ -51,7 +51,7 @@ impl Seal {
         match *self {}
     }
 
-    pub(crate) fn close(&mut self, _: &[u8]) -> Result<Vec<u8>, SystemError> {
+    pub(crate) fn close(&mut self, _: &[u8]) -> Result<Vec<u8>, ControlSystemError> {
         match *self {}
     }
 
@@ -70,6 +70,6 @@ impl Seal {
     }
 }
 
-fn refusal() -> SystemError {
-    system(Operation::Encrypt, "", rustix::io::Errno::OPNOTSUPP)
+fn refusal() -> ControlSystemError {
+    system(ControlOperation::Encrypt, "", rustix::io::Errno::OPNOTSUPP)
 }

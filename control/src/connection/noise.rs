@@ -24,7 +24,7 @@ use crate::key::Key;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
-use crate::{HandshakeError, MessageFault, Operation, SystemError};
+use crate::{ControlOperation, ControlSystemError, HandshakeError, MessageFault};
 
 /// The Noise protocol in use. Both processes must agree on its name.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -81,7 +81,7 @@ impl Seal {
     ///
     /// # Errors
     /// None. Builds without the feature `key` refuse here.
-    pub(crate) fn target(keys: Keys) -> Result<Seal, SystemError> {
+    pub(crate) fn target(keys: Keys) -> Result<Seal, ControlSystemError> {
         Ok(Seal { state: State::Waiting(keys), raw: Vec::new(), greeted: false, key: None })
     }
 
@@ -101,13 +101,13 @@ impl Seal {
     ///
     /// # Errors
     /// When the system gives no random bytes.
-    pub(crate) fn source(key: &Key) -> Result<(Seal, Vec<u8>), SystemError> {
+    pub(crate) fn source(key: &Key) -> Result<(Seal, Vec<u8>), ControlSystemError> {
         let own = prefix(Security::Key);
         let mut first = own.to_vec();
         let noise = scrubbed(|| {
             let mut noise = builder(&prologue(&own)).and_then(Builder::build_initiator).map_err(broken)?;
             with_key(&mut noise, key, |noise| shake(noise, &[], &mut first))?;
-            Ok::<_, SystemError>(Box::new(noise))
+            Ok::<_, ControlSystemError>(Box::new(noise))
         })?;
         Ok((Seal { state: State::Shaking(noise), raw: Vec::new(), greeted: false, key: None }, first))
     }
@@ -137,9 +137,9 @@ impl Seal {
     ///
     /// # Errors
     /// Before the seal is open.
-    pub(crate) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, SystemError> {
+    pub(crate) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, ControlSystemError> {
         let State::Open(noise) = &mut self.state else {
-            return Err(system(Operation::Encrypt, "", Errno::NOTCONN));
+            return Err(system(ControlOperation::Encrypt, "", Errno::NOTCONN));
         };
         let chunks = bytes.chunks(MAX_PACKET - TAG);
         let mut packets = Vec::with_capacity(bytes.len() + chunks.len() * (HEAD + TAG));
@@ -182,7 +182,7 @@ impl Seal {
             Ok(0) | Err(Errno::CONNRESET) => Ok(Filled::End),
             Ok(_) => self.take(incoming, outgoing, peer).map(|()| Filled::Some),
             Err(Errno::AGAIN) => Ok(Filled::Nothing),
-            Err(error) => Err(tcp::failure(error, Operation::Receive, socket, peer)),
+            Err(error) => Err(tcp::failure(error, ControlOperation::Receive, socket, peer)),
         }
     }
 
@@ -373,7 +373,7 @@ fn with_key<T>(noise: &mut HandshakeState, key: &Key, step: impl FnOnce(&mut Han
 }
 
 /// Appends this process's handshake to `to`, as a packet.
-fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result<(), SystemError> {
+fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result<(), ControlSystemError> {
     let mut message = [0; HANDSHAKES.1];
     let len = noise.write_message(payload, &mut message).map_err(broken)?;
     to.extend((len as u16).to_le_bytes());
@@ -382,8 +382,8 @@ fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result
 }
 
 /// Converts a local error of Noise, which has one cause: the system gives no randomness.
-fn broken(error: snow::Error) -> SystemError {
-    system(Operation::Encrypt, "", std::io::Error::other(error))
+fn broken(error: snow::Error) -> ControlSystemError {
+    system(ControlOperation::Encrypt, "", std::io::Error::other(error))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
 use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
-use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
+use crate::{ControlOperation, HandshakeError, MessageFault, ReservedBytes};
 
 /// Smallest and largest read, in bytes.
 const READ: (usize, usize) = (4096, 256 * 1024);
@@ -84,7 +84,7 @@ pub(crate) fn check_descriptors(
     peer: &PeerIdentity,
 ) -> Result<(), HandshakeError> {
     if truncated {
-        return Err(system(Operation::Receive, peer, Errno::MFILE).into());
+        return Err(system(ControlOperation::Receive, peer, Errno::MFILE).into());
     }
     if waiting > 2 * MAX_DESCRIPTORS {
         let (peer, found, expected) = (peer.to_string(), waiting, MAX_DESCRIPTORS);
@@ -226,7 +226,7 @@ impl Incoming {
             Ok(read) => read,
             Err(Errno::AGAIN) => return Ok(Filled::Nothing),
             Err(Errno::CONNRESET) => return Ok(Filled::End),
-            Err(error) => return Err(tcp::failure(error, Operation::Receive, socket, peer)),
+            Err(error) => return Err(tcp::failure(error, ControlOperation::Receive, socket, peer)),
         };
         if let Err(error) = check_descriptors(came.truncated, self.descriptors.len(), peer) {
             self.descriptors.clear();

@@ -4,7 +4,7 @@ use crate::connection::Control;
 use crate::connection::message::Message;
 use crate::peer_identity::plain;
 use crate::refusal::RejectCause;
-use crate::{ConnectError, HandshakeError};
+use crate::{ConnectionError, HandshakeError};
 
 /// Longest text of a rejection, in characters.
 const MAX_TEXT: usize = 4096;
@@ -51,13 +51,13 @@ pub(crate) fn send_reason(control: Control, error: HandshakeError) -> HandshakeE
         HandshakeError::Full { .. } => RejectCause::Full,
         HandshakeError::NoCommonTransport { .. } => RejectCause::NoCommonTransport,
         HandshakeError::NoCommonRule { .. } => RejectCause::NoCommonRule,
-        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
+        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectionError::TimedOut { .. }) => {
             RejectCause::TooLate
         }
         HandshakeError::MissingRights(_) => RejectCause::Rights,
         HandshakeError::Transport(_)
         | HandshakeError::System(_)
-        | HandshakeError::Connect(ConnectError::System(_)) => RejectCause::TransportFailed,
+        | HandshakeError::Connect(ConnectionError::System(_)) => RejectCause::TransportFailed,
         _ => RejectCause::Protocol,
     };
     control.reject(cause, &error.to_string());

@@ -15,7 +15,7 @@ use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAG
 use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
-use crate::{HandshakeError, Operation};
+use crate::{ControlOperation, HandshakeError};
 
 /// Limit of bytes that wait during the handshake.
 const MEETING_QUEUE: usize = 2 * MAX_HANDSHAKE_MESSAGE;
@@ -85,7 +85,7 @@ impl Outgoing {
                 message.name(),
                 counted(descriptors.len(), "descriptor")
             );
-            return Err(system(Operation::Encode, object, Errno::INVAL).into());
+            return Err(system(ControlOperation::Encode, object, Errno::INVAL).into());
         }
         let secret = message.is_secret();
         let mut space = Vec::with_capacity(match self.limit {
@@ -96,8 +96,9 @@ impl Outgoing {
             _ => HEAD_LEN,
         });
         space.resize(HEAD_LEN, 0);
-        let bytes = postcard::to_extend(message, space)
-            .map_err(|error| system(Operation::Encode, message.name(), std::io::Error::other(error)))?;
+        let bytes = postcard::to_extend(message, space).map_err(|error| {
+            system(ControlOperation::Encode, message.name(), std::io::Error::other(error))
+        })?;
         let len = bytes.len() - HEAD_LEN;
         if len > self.limit {
             return Err(HandshakeError::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
@@ -114,7 +115,7 @@ impl Outgoing {
             .iter()
             .map(|descriptor| descriptor.try_clone_to_owned())
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| system(Operation::Duplicate, "", error))?;
+            .map_err(|error| system(ControlOperation::Duplicate, "", error))?;
         let mut part = Part { bytes, sent: 0, ready: false, secret, descriptors };
         // Both fit: the limits above are far below 2^32, and there are at most 8 descriptors.
         part.bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
@@ -165,7 +166,7 @@ impl Outgoing {
                 Err(Errno::PIPE | Errno::CONNRESET) => {
                     return Err(HandshakeError::PeerGone { peer: peer.to_string() });
                 }
-                Err(error) => return Err(tcp::failure(error, Operation::Send, socket, peer)),
+                Err(error) => return Err(tcp::failure(error, ControlOperation::Send, socket, peer)),
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroize;
 
 use crate::error::system;
-use crate::{Operation, SystemError};
+use crate::{ControlOperation, ControlSystemError};
 
 /// Length of a stream's opening in bytes: a preamble, zeros, and the token.
 pub const OPENING_LEN: usize = 64;
@@ -60,7 +60,7 @@ impl Share {
     }
 
     /// Draws a share from the system's generator.
-    pub(crate) fn draw() -> Result<Share, SystemError> {
+    pub(crate) fn draw() -> Result<Share, ControlSystemError> {
         let mut share = Share::blank();
         draw(&mut share.0[..])?;
         Ok(share)
@@ -110,12 +110,12 @@ impl<'de> Deserialize<'de> for Share {
 }
 
 /// Fills `bytes` from the system's generator.
-pub(crate) fn draw(bytes: &mut [u8]) -> Result<(), SystemError> {
+pub(crate) fn draw(bytes: &mut [u8]) -> Result<(), ControlSystemError> {
     let len = bytes.len();
     match getrandom(bytes, GetRandomFlags::empty()) {
         Ok(drawn) if drawn == len => Ok(()),
-        Ok(_) => Err(system(Operation::Random, "", Errno::IO)),
-        Err(error) => Err(system(Operation::Random, "", error)),
+        Ok(_) => Err(system(ControlOperation::Random, "", Errno::IO)),
+        Err(error) => Err(system(ControlOperation::Random, "", error)),
     }
 }
 

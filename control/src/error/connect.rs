@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::{Awaited, SystemError};
+use super::{ControlSystemError, HandshakeEvent};
 use crate::PeerAddress;
 
 /// A listener or a connection that could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConnectError {
+pub enum ConnectionError {
     /// A TCP address in a build without the feature `key`.
     #[error("{address} needs the feature `key`, {}", super::FEATURE_ADVICE)]
     FeatureMissing {
@@ -127,30 +127,30 @@ pub enum ConnectError {
         /// The address, or its host.
         address: String,
         /// The event waited for.
-        awaited: Awaited,
+        awaited: HandshakeEvent,
     },
     /// A system call failed.
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] ControlSystemError),
 }
 
-impl ConnectError {
+impl ConnectionError {
     /// The reason why the system denies a connection to the file at `path`. The system checks the permissions
     /// first, and then the kind of the file.
-    pub(crate) fn denied(address: &PeerAddress, path: &Path) -> ConnectError {
+    pub(crate) fn denied(address: &PeerAddress, path: &Path) -> ConnectionError {
         let address = address.clone();
         if let Some(found) = FileKind::at(path) {
-            return ConnectError::NoSocket { address, found };
+            return ConnectionError::NoSocket { address, found };
         }
         match fs::metadata(path) {
             Ok(socket) if socket.uid() == geteuid().as_raw() && socket.mode() & OWNER_WRITES == 0 => {
-                ConnectError::NotWritable {
+                ConnectionError::NotWritable {
                     address,
                     path: path.to_owned(),
                     mode: socket.mode() & PERMISSIONS,
                 }
             }
-            _ => ConnectError::Denied { address },
+            _ => ConnectionError::Denied { address },
         }
     }
 }

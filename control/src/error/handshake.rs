@@ -3,7 +3,7 @@
 use farjump_core::counted;
 use farjump_core::transport::{ArrivalRules, PassedOver, TransportError};
 
-use super::{Awaited, ConnectError, MessageFault, ParameterFault, SystemError};
+use super::{ConnectionError, ControlSystemError, HandshakeEvent, MessageFault, ParameterFault};
 use crate::rights::MissingRights;
 use crate::{PeerAddress, RejectCause};
 
@@ -15,7 +15,7 @@ use crate::{PeerAddress, RejectCause};
 pub enum HandshakeError {
     /// There is no connection.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] ConnectionError),
     /// The peer has a key and this process has none.
     #[error("{peer} wants a key and this process has none: give this process a copy of that key")]
     KeyWanted {
@@ -195,7 +195,7 @@ pub enum HandshakeError {
         /// The peer.
         peer: String,
         /// The message or event waited for.
-        awaited: Awaited,
+        awaited: HandshakeEvent,
     },
     /// The peer rejected the handshake with a cause.
     #[error("{peer} refused: {text}")]
@@ -251,7 +251,7 @@ pub enum HandshakeError {
     Transport(#[from] TransportError),
     /// A system call failed.
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] ControlSystemError),
 }
 
 fn named(rules: ArrivalRules) -> String {

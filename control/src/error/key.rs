@@ -3,7 +3,7 @@
 use farjump_core::{debug_in_words, worded};
 use std::path::{Path, PathBuf};
 
-use super::SystemError;
+use super::ControlSystemError;
 use crate::keys::MAX_NAME;
 
 /// A key that cannot be drawn, read or written.
@@ -50,7 +50,7 @@ pub enum KeyError {
     },
     /// A system call failed.
     #[error(transparent)]
-    System(#[from] SystemError),
+    System(#[from] ControlSystemError),
 }
 
 debug_in_words!(KeyError {

@@ -9,18 +9,18 @@ mod key;
 mod system;
 
 pub use address::AddressError;
-pub use connect::{ConnectError, FileKind, NoListener};
+pub use connect::{ConnectionError, FileKind, NoListener};
 pub use fault::{MessageFault, ParameterFault, ReservedBytes};
 pub use handshake::HandshakeError;
 pub use key::{KeyError, KeyFault, KeyLineFault};
 pub(crate) use system::system;
-pub use system::{Awaited, Operation, SystemError};
+pub use system::{ControlOperation, ControlSystemError, HandshakeEvent};
 
 /// Refuses `address`, which is one of TCP, in builds without the feature `key`.
-pub(crate) fn require_key_feature(address: &crate::PeerAddress) -> Result<(), ConnectError> {
+pub(crate) fn require_key_feature(address: &crate::PeerAddress) -> Result<(), ConnectionError> {
     match cfg!(feature = "key") {
         true => Ok(()),
-        false => Err(ConnectError::FeatureMissing { address: address.clone() }),
+        false => Err(ConnectionError::FeatureMissing { address: address.clone() }),
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
             Listener::bind_with(&address, with_key).unwrap_err(),
             Control::connect(&address, Instant::now()).unwrap_err(),
         ] {
-            assert!(matches!(error, ConnectError::FeatureMissing { .. }), "{error}");
+            assert!(matches!(error, ConnectionError::FeatureMissing { .. }), "{error}");
             named(&error, "tcp:127.0.0.1:0");
         }
         for (error, what) in [

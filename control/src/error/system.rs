@@ -12,27 +12,27 @@ use std::io;
     if object.is_empty() { "" } else { " " },
     operation.limit_behind(source)
 )]
-pub struct SystemError {
+pub struct ControlSystemError {
     /// The operation attempted.
-    pub operation: Operation,
+    pub operation: ControlOperation,
     /// Its object: a path, an address, a peer. May be empty.
     pub object: String,
     /// The system's error.
     pub source: io::Error,
 }
 
-impl Operation {
+impl ControlOperation {
     /// Advice about the limit or the filter of system calls that made the operation fail, if one did. No
     /// filter is named for operations that firewalls deny (sending, accepting) or file systems (the work with
     /// files).
     fn limit_behind(self, error: &io::Error) -> String {
         let call = match self {
-            Operation::RestrictSocket => "fchmod",
-            Operation::SetUp => "setsockopt or fcntl",
-            Operation::Identify => "getsockopt",
-            Operation::Wait => "ppoll",
-            Operation::Duplicate => "fcntl",
-            Operation::Random => "getrandom",
+            ControlOperation::RestrictSocket => "fchmod",
+            ControlOperation::SetUp => "setsockopt or fcntl",
+            ControlOperation::Identify => "getsockopt",
+            ControlOperation::Wait => "ppoll",
+            ControlOperation::Duplicate => "fcntl",
+            ControlOperation::Random => "getrandom",
             _ => return limits::behind(error),
         };
         limits::behind_call(call, error)
@@ -40,17 +40,17 @@ impl Operation {
 }
 
 pub(crate) fn system(
-    operation: Operation,
+    operation: ControlOperation,
     object: impl fmt::Display,
     source: impl Into<io::Error>,
-) -> SystemError {
-    SystemError { operation, object: object.to_string(), source: source.into() }
+) -> ControlSystemError {
+    ControlSystemError { operation, object: object.to_string(), source: source.into() }
 }
 
 worded! {
     /// An operation of the system.
     #[non_exhaustive]
-    Operation {
+    ControlOperation {
         /// Resolve a host to its addresses.
         Resolve = "looking up the host",
         /// Listen on an address.
@@ -97,7 +97,7 @@ worded! {
 worded! {
     /// A message or an event that a process waits for.
     #[non_exhaustive]
-    Awaited {
+    HandshakeEvent {
         /// The addresses of a host.
         Resolution = "its address",
         /// A TCP connection.
@@ -125,12 +125,15 @@ worded! {
     }
 }
 
-impl Awaited {
+impl HandshakeEvent {
     /// Returns the likely cause of its delay and the remedy, as the end of a sentence; empty if no cause is
     /// likely.
     pub(crate) fn cause(&self) -> &'static str {
         match self {
-            Awaited::Welcome | Awaited::Response | Awaited::Backlog | Awaited::Stream => {
+            HandshakeEvent::Welcome
+            | HandshakeEvent::Response
+            | HandshakeEvent::Backlog
+            | HandshakeEvent::Stream => {
                 ", perhaps because it runs a long function, and answers when that has returned: wait longer"
             }
             _ => "",

@@ -9,7 +9,7 @@ use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
 use crate::connection::recv_buffer::{check_descriptors, receive};
 use crate::connection::stream_offer::OPENING_LEN;
 use crate::tcp;
-use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
+use crate::{ControlOperation, HandshakeError, MessageFault, ReservedBytes};
 use std::os::fd::AsFd;
 
 /// The bytes of a connection of unknown kind. No byte behind a stream's opening is read.
@@ -69,7 +69,12 @@ impl First {
                 Ok(read) => self.have += read,
                 Err(Errno::AGAIN) => return Ok(self.nature()),
                 Err(error) => {
-                    return Err(tcp::failure(error, Operation::Receive, control.as_fd(), control.peer()));
+                    return Err(tcp::failure(
+                        error,
+                        ControlOperation::Receive,
+                        control.as_fd(),
+                        control.peer(),
+                    ));
                 }
             }
         }

@@ -20,7 +20,7 @@ use crate::handshake::stream::Joining;
 use crate::limits::Limits;
 use crate::peer_identity::PeerIdentity;
 use crate::rights::Rights;
-use crate::{HandshakeError, Operation, ParameterFault};
+use crate::{ControlOperation, HandshakeError, ParameterFault};
 
 /// A completed handshake: a connected link and its terms.
 #[derive(Debug)]
@@ -101,8 +101,8 @@ impl LocalEndpoint {
         let mut key = [0; LinkKey::LEN];
         match getrandom(&mut key[..], GetRandomFlags::empty()) {
             Ok(LinkKey::LEN) => {}
-            Ok(_) => return Err(system(Operation::Random, "", rustix::io::Errno::IO).into()),
-            Err(error) => return Err(system(Operation::Random, "", error).into()),
+            Ok(_) => return Err(system(ControlOperation::Random, "", rustix::io::Errno::IO).into()),
+            Err(error) => return Err(system(ControlOperation::Random, "", error).into()),
         }
         let mut within = *request;
         within.max_frame = max_frame;

@@ -15,7 +15,7 @@ use crate::handshake::stream;
 use crate::peer_identity::plain;
 use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
-use crate::{Awaited, HandshakeError, Operation, ParameterFault};
+use crate::{ControlOperation, HandshakeError, HandshakeEvent, ParameterFault};
 
 /// Options of a source.
 #[derive(Clone, Debug)]
@@ -106,16 +106,16 @@ fn meet_once(
         Err(error) => return Err(control.fail(error)),
     };
     let stream = connect.stream.as_ref().map(|stream| stream.descriptor.try_clone()).transpose();
-    let stream = stream.map_err(|error| system(Operation::Duplicate, "", error))?;
+    let stream = stream.map_err(|error| system(ControlOperation::Duplicate, "", error))?;
     let mut handshake = connect.run(control)?;
-    let (mut message, _) = next(&mut handshake.control, deadline, Awaited::Go)?;
+    let (mut message, _) = next(&mut handshake.control, deadline, HandshakeEvent::Go)?;
     if let Message::Rights(rights) = message {
         handshake.rights = rights;
-        (message, _) = next(&mut handshake.control, deadline, Awaited::Go)?;
+        (message, _) = next(&mut handshake.control, deadline, HandshakeEvent::Go)?;
     }
     if let Message::Limits(limits) = message {
         handshake.limits = limits;
-        (message, _) = next(&mut handshake.control, deadline, Awaited::Go)?;
+        (message, _) = next(&mut handshake.control, deadline, HandshakeEvent::Go)?;
     }
     match message {
         Message::Go => {
@@ -168,7 +168,7 @@ fn agree(
         Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
-    let (welcome, descriptors) = next(control, deadline, Awaited::Welcome)?;
+    let (welcome, descriptors) = next(control, deadline, HandshakeEvent::Welcome)?;
     let Message::Welcome { epoch, cpu, pid, program, end, stream: offer } = welcome else {
         return Err(out_of_order(control, "Welcome", &welcome));
     };
@@ -206,7 +206,7 @@ fn agree(
 fn next(
     control: &mut Control,
     deadline: Instant,
-    expected: Awaited,
+    expected: HandshakeEvent,
 ) -> Result<(Message, Vec<DeferredFd>), HandshakeError> {
     match control.recv_until(deadline, expected)? {
         (Message::Reject { cause, text }, _) => Err(rejected(control, cause, &text)),

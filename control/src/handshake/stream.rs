@@ -21,7 +21,7 @@ use crate::connection::{Control, check_owner, connect_unix};
 use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
-use crate::{HandshakeError, Operation};
+use crate::{ControlOperation, HandshakeError};
 
 /// Offset of the token in an opening.
 const TOKEN_AT: usize = OPENING_LEN - Stream::TOKEN;
@@ -105,7 +105,8 @@ impl AwaitedStream {
 
     pub(crate) fn take(&mut self, stream: IncomingStream) -> Result<(), HandshakeError> {
         let descriptor = stream.control.into_stream();
-        self.came = Some(descriptor.map_err(|error| system(Operation::OpenStream, "this process", error))?);
+        self.came =
+            Some(descriptor.map_err(|error| system(ControlOperation::OpenStream, "this process", error))?);
         Ok(())
     }
 
@@ -145,13 +146,15 @@ pub(crate) fn open(
         }
         // Not to `address`: another address of the same name could be another target.
         (_, Some(end)) => tcp::connect_any(address, &[end], deadline)?,
-        (_, None) => return Err(system(Operation::OpenStream, control.peer(), Errno::AFNOSUPPORT).into()),
+        (_, None) => {
+            return Err(system(ControlOperation::OpenStream, control.peer(), Errno::AFNOSUPPORT).into());
+        }
     };
     let mut opening = [0; OPENING_LEN];
     opening[..PREFIX_LEN].copy_from_slice(&stream_prefix());
     opening[TOKEN_AT..].copy_from_slice(&offer.token);
     let failed =
-        |error: io::Error| HandshakeError::from(system(Operation::OpenStream, control.peer(), error));
+        |error: io::Error| HandshakeError::from(system(ControlOperation::OpenStream, control.peer(), error));
     // A connection on which nothing was sent yet takes all of it.
     match send(&descriptor, &opening, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(OPENING_LEN) => {}

@@ -21,7 +21,7 @@ use crate::limits::Limits;
 use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::RejectCause;
 use crate::rights::{MissingRights, Rights};
-use crate::{Awaited, HandshakeError, ParameterFault};
+use crate::{HandshakeError, HandshakeEvent, ParameterFault};
 
 /// An incoming handshake.
 pub struct Arrival {
@@ -245,8 +245,8 @@ impl Arrival {
             }
         } else if nature != Nature::Opened && Instant::now() >= self.deadline {
             let awaited = match nature {
-                Nature::Unknown => Awaited::Hello,
-                _ => Awaited::StreamOpening,
+                Nature::Unknown => HandshakeEvent::Hello,
+                _ => HandshakeEvent::StreamOpening,
             };
             return Err(HandshakeError::TimedOut { peer: control.peer().to_string(), awaited });
         }
@@ -317,9 +317,9 @@ impl Arrival {
         }
         if Instant::now() >= self.deadline {
             let awaited = match self.state {
-                State::Connected => Awaited::Hello,
-                State::Ready { .. } => Awaited::Stream,
-                _ => Awaited::Ready,
+                State::Connected => HandshakeEvent::Hello,
+                State::Ready { .. } => HandshakeEvent::Stream,
+                _ => HandshakeEvent::Ready,
             };
             return Err(HandshakeError::TimedOut { peer: control.peer().to_string(), awaited });
         }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminConnection, AdminRequest, AdminResponse, Arrival, Awaited, Control, Dropped, HandshakeError,
+    AdminConnection, AdminRequest, AdminResponse, Arrival, Control, Dropped, HandshakeError, HandshakeEvent,
     Listener, Message, Progress, RejectCause, StoreListing, StoredImage, admin_request,
 };
 use farjump_core::image::CodeId;
@@ -183,7 +183,7 @@ fn a_missing_or_malformed_admin_response_is_a_specific_error() {
     let soon = Instant::now() + Duration::from_millis(20);
     // The target does not even accept it.
     let error = admin_request(&place.address(), AdminRequest::Stats, soon).unwrap_err();
-    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Response, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: HandshakeEvent::Response, .. }), "{error}");
     assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
     drop(listener.accept().unwrap());
     let cases: [(&str, Vec<u8>, &str); 7] = [

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use farjump_control::{
-    Arrival, Awaited, HandshakeError, Limits, Message, Progress, RejectCause, SourceOptions, connect_target,
+    Arrival, HandshakeError, HandshakeEvent, Limits, Message, Progress, RejectCause, SourceOptions,
+    connect_target,
 };
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Machine};
 use farjump_core::transport::{
-    ArrivalRules, Cause, Endpoint, OpenRequest, Operation, Transport, TransportError,
+    ArrivalRules, Cause, ControlOperation, Endpoint, OpenRequest, Transport, TransportError,
 };
 use farjump_fixtures::altered::Altered;
 use farjump_fixtures::control::{
@@ -242,8 +243,9 @@ fn a_failed_endpoint_is_reported_to_the_peer_with_the_reason() {
 /// The source must report more than the end of the target.
 #[test]
 fn a_source_with_a_failing_transport_reports_why_the_target_ended() {
-    let failing =
-        |reason: &str| TransportError::new("shm", Operation::Connect, Cause::System(reason.to_owned()));
+    let failing = |reason: &str| {
+        TransportError::new("shm", ControlOperation::Connect, Cause::System(reason.to_owned()))
+    };
     let (tell, told) = mpsc::channel::<()>();
     let told = Mutex::new(told);
     let waiting = Altered::new(Shm).connecting(move |_, _, _| {
@@ -295,7 +297,7 @@ fn connecting_to_an_unresponsive_target_times_out_at_the_deadline() {
     let place = Place::new();
     let _listener = place.listener();
     let error = connect_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
-    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Welcome, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: HandshakeEvent::Welcome, .. }), "{error}");
     assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
 }
 
@@ -315,7 +317,7 @@ fn a_stalled_source_delays_no_other_and_times_out_itself() {
     options.patience = Duration::ZERO;
     let mut late = Arrival::new(accept(&listener).unwrap(), options);
     let error = late.advance(&mut shm()).expect_err("its time is up");
-    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Hello, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: HandshakeEvent::Hello, .. }), "{error}");
     assert!(!error.to_string().contains("function"), "{error}");
     assert!(late.as_fd().is_none());
     assert!(matches!(late.advance(&mut shm()), Err(HandshakeError::PeerGone { .. })));

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use farjump_control::{
-    Awaited, ConnectError, Control, FileKind, HandshakeError, Listener, NoListener, PeerAddress,
+    ConnectionError, Control, FileKind, HandshakeError, HandshakeEvent, Listener, NoListener, PeerAddress,
 };
 use farjump_fixtures::control::{Place, far, handshake_over, handshake_pair};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -62,7 +62,7 @@ fn exactly_one_of_several_concurrent_targets_takes_a_stale_path() {
         });
         let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
         assert_eq!(won.len(), 1, "{won:?}");
-        assert!(lost.iter().all(|result| matches!(result, Err(ConnectError::InUse { .. }))), "{lost:?}");
+        assert!(lost.iter().all(|result| matches!(result, Err(ConnectionError::InUse { .. }))), "{lost:?}");
         let winner = won.into_iter().next().unwrap().unwrap();
         // The others checked whether a process listens here, and closed. The path leads to the winner.
         while let Some(mut looked) = winner.accept().unwrap() {
@@ -78,7 +78,7 @@ fn binding_a_path_in_use_fails_and_its_listener_keeps_working() {
     let place = Place::new();
     let first = place.listener();
     let error = Listener::bind(&place.address()).unwrap_err();
-    assert!(matches!(error, ConnectError::InUse { .. }), "{error}");
+    assert!(matches!(error, ConnectionError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("already in use by a running target"), "{error}");
     // The check whether it is in use was a connection that ended without a byte.
     assert!(matches!(first.accept().unwrap().unwrap().recv(), Err(HandshakeError::PeerGone { .. })));
@@ -89,8 +89,8 @@ fn binding_a_path_in_use_fails_and_its_listener_keeps_working() {
 fn a_socket_of_another_kind_is_in_use() {
     let place = Place::new();
     let _datagram = UnixDatagram::bind(place.path()).unwrap();
-    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
-    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectError::NobodyListens { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectionError::InUse { .. })));
+    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectionError::NobodyListens { .. })));
 }
 
 #[test]
@@ -108,10 +108,10 @@ fn a_path_that_is_no_socket_is_refused_by_kind_and_kept() {
         make();
         let before = fs::symlink_metadata(&path).unwrap();
         let error = Listener::bind(&place.address()).unwrap_err();
-        assert!(matches!(error, ConnectError::NotASocket { found, .. } if found == kind), "{error}");
+        assert!(matches!(error, ConnectionError::NotASocket { found, .. } if found == kind), "{error}");
         assert!(error.to_string().contains(&kind.to_string()), "{error}");
         let error = Control::connect(&place.address(), far()).unwrap_err();
-        assert!(matches!(error, ConnectError::NoSocket { found, .. } if found == kind), "{error}");
+        assert!(matches!(error, ConnectionError::NoSocket { found, .. } if found == kind), "{error}");
         let text = error.to_string();
         assert!(text.contains(&kind.to_string()) && !text.contains("serve --listen"), "{text}");
         assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before.ino());
@@ -139,11 +139,14 @@ fn a_folder_that_is_not_there_or_is_none_is_named() {
         let folder = place.folder.path().join(folder);
         let address = PeerAddress::unix(folder.join("t.sock")).unwrap();
         let error = Listener::bind(&address).unwrap_err();
-        assert!(matches!(error, ConnectError::NoFolder { .. }), "{error}");
+        assert!(matches!(error, ConnectionError::NoFolder { .. }), "{error}");
         let named = format!("there is no folder {}: make it", folder.display());
         assert!(error.to_string().contains(&named), "{error}");
         let error = Control::connect(&address, far()).unwrap_err();
-        assert!(matches!(error, ConnectError::NobodyListens { found: NoListener::NoFolder, .. }), "{error}");
+        assert!(
+            matches!(error, ConnectionError::NobodyListens { found: NoListener::NoFolder, .. }),
+            "{error}"
+        );
     }
 }
 
@@ -152,7 +155,7 @@ fn a_folder_in_which_no_file_can_be_made_is_named() {
     // Root may write everywhere else.
     let address: PeerAddress = "unix:/proc/t.sock".parse().unwrap();
     let error = Listener::bind(&address).unwrap_err();
-    assert!(matches!(error, ConnectError::FolderDenied { .. }), "{error}");
+    assert!(matches!(error, ConnectionError::FolderDenied { .. }), "{error}");
     assert!(error.to_string().contains("may make no file in /proc"), "{error}");
     if rustix::process::geteuid().is_root() {
         return eprintln!("skipped: root may write to any folder");
@@ -161,7 +164,7 @@ fn a_folder_in_which_no_file_can_be_made_is_named() {
     fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
     let error = Listener::bind(&place.address()).unwrap_err();
     fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    assert!(matches!(error, ConnectError::FolderDenied { .. }), "{error}");
+    assert!(matches!(error, ConnectionError::FolderDenied { .. }), "{error}");
 }
 
 /// An abstract address that no other process uses.
@@ -175,11 +178,11 @@ fn an_abstract_socket_makes_no_file_and_ends_with_its_listener() {
     let PeerAddress::Abstract(name) = &address else { panic!("{address}") };
     for _ in 0..2 {
         let error = Control::connect(&address, far()).unwrap_err();
-        assert!(matches!(error, ConnectError::NobodyListens { found: NoListener::NoName, .. }), "{error}");
+        assert!(matches!(error, ConnectionError::NobodyListens { found: NoListener::NoName, .. }), "{error}");
         let listener = Listener::bind(&address).unwrap();
         assert!(!Path::new(&format!("@{name}")).exists() && !Path::new(name).exists());
         let taken = Listener::bind(&address).unwrap_err();
-        assert!(matches!(taken, ConnectError::NameTaken { .. }), "{taken}");
+        assert!(matches!(taken, ConnectionError::NameTaken { .. }), "{taken}");
         assert!(taken.to_string().contains(&address.to_string()), "{taken}");
         let source = Control::connect(&address, far()).unwrap();
         assert!(source.carries_descriptors());
@@ -194,7 +197,7 @@ fn connecting_without_a_listener_names_a_missing_or_stale_socket() {
     let place = Place::new();
     let why = |text: &str| {
         let error = Control::connect(&place.address(), far()).unwrap_err();
-        assert!(matches!(error, ConnectError::NobodyListens { .. }), "{error}");
+        assert!(matches!(error, ConnectionError::NobodyListens { .. }), "{error}");
         let shown = error.to_string();
         assert!(shown.contains(text) && shown.contains("farjump serve --listen unix:"), "{shown}");
     };
@@ -211,10 +214,10 @@ fn connecting_to_a_full_backlog_times_out_at_the_deadline() {
     listen(&full, 0).unwrap();
     let _first = UnixStream::connect(place.path()).unwrap();
     let error = Control::connect(&place.address(), Instant::now()).unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut { awaited: Awaited::Backlog, .. }), "{error}");
+    assert!(matches!(error, ConnectionError::TimedOut { awaited: HandshakeEvent::Backlog, .. }), "{error}");
     assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
     // A full backlog is no stale socket.
-    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectionError::InUse { .. })));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::exit;
 
 use farjump_control::{
-    ConnectError, Control, FileKind, HandshakeError, Listener, Message, PeerAddress, RejectCause,
+    ConnectionError, Control, FileKind, HandshakeError, Listener, Message, PeerAddress, RejectCause,
 };
 use farjump_core::transport::Endpoint;
 use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
@@ -90,12 +90,12 @@ fn a_killed_target_is_gone_at_once_and_its_path_is_reusable() {
         match connect(&place.address()) {
             Ok(handshake) => break handshake,
             // It does not listen yet. The watchdog ends this if it never does.
-            Err(HandshakeError::Connect(ConnectError::NobodyListens { .. })) => std::thread::yield_now(),
+            Err(HandshakeError::Connect(ConnectionError::NobodyListens { .. })) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     };
     assert_eq!(next(&mut handshake.control).unwrap(), Message::Closing { text: "soon".into() });
-    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectionError::InUse { .. })));
     child.kill();
     assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     assert!(place.path().exists(), "a killed process removes nothing: this shows nothing");
@@ -153,8 +153,8 @@ fn the_file_of_another_users_target_keeps_others_out() {
     if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         let address = address(path);
-        assert!(matches!(connect(&address), Err(HandshakeError::Connect(ConnectError::Denied { .. }))));
-        assert!(matches!(Listener::bind(&address), Err(ConnectError::Denied { .. })));
+        assert!(matches!(connect(&address), Err(HandshakeError::Connect(ConnectionError::Denied { .. }))));
+        assert!(matches!(Listener::bind(&address), Err(ConnectionError::Denied { .. })));
         exit(DONE);
     }
     let place = Place::new();
@@ -178,13 +178,13 @@ fn own_files_are_named(path: &Path) {
     let connected = || Control::connect(&address, far()).unwrap_err();
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap();
     let error = connected();
-    assert!(matches!(error, ConnectError::NoSocket { found: FileKind::Pipe, .. }), "{error}");
+    assert!(matches!(error, ConnectionError::NoSocket { found: FileKind::Pipe, .. }), "{error}");
     std::fs::remove_file(path).unwrap();
 
     let _listener = Listener::bind(&address).unwrap();
     open(path, 0o400);
     for error in [connected(), Listener::bind(&address).unwrap_err()] {
-        assert!(matches!(error, ConnectError::NotWritable { mode: 0o400, .. }), "{error}");
+        assert!(matches!(error, ConnectionError::NotWritable { mode: 0o400, .. }), "{error}");
         let (text, mend) = (
             error.to_string(),
             format!("mode 0400 forbids you to write to it; run `chmod u+w {}`", path.display()),
@@ -224,7 +224,7 @@ fn an_abstract_name_lets_no_process_of_another_user_in() {
         become_other();
         let error = connect(&address).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
-        assert!(matches!(Listener::bind(&address), Err(ConnectError::NameTaken { .. })));
+        assert!(matches!(Listener::bind(&address), Err(ConnectionError::NameTaken { .. })));
         exit(DONE);
     }
     if !rustix::process::geteuid().is_root() {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminConnection, AdminRequest, AdminResponse, Arrival, ConnectError, Control, Dropped, HandshakeError,
+    AdminConnection, AdminRequest, AdminResponse, Arrival, ConnectionError, Control, Dropped, HandshakeError,
     Key, Listener, Message, PeerAddress, Progress, RejectCause, TcpOptions, admin_request_with,
     connect_target,
 };
@@ -76,7 +76,7 @@ fn loopback_admin_requests_succeed_over_ipv4_ipv6_and_a_host_name() {
         let address: PeerAddress = format!("tcp:{host}:0").parse().unwrap();
         let listener = match Listener::bind(&address) {
             Ok(listener) => listener,
-            Err(ConnectError::System(_)) if host == "[::1]" => {
+            Err(ConnectionError::System(_)) if host == "[::1]" => {
                 println!("skipped: no IPv6 here");
                 continue;
             }
@@ -113,7 +113,7 @@ fn without_a_key_nothing_but_loopback_is_listened_on_or_connected_to() {
         let address: PeerAddress = address.parse().unwrap();
         let (listened, connected) = (Listener::bind(&address), Control::connect(&address, far));
         for error in [listened.unwrap_err(), connected.unwrap_err()] {
-            assert!(matches!(error, ConnectError::KeyMissing { .. }), "{error}");
+            assert!(matches!(error, ConnectionError::KeyMissing { .. }), "{error}");
             assert!(error.to_string().contains("farjump key"), "{error}");
         }
     }
@@ -126,11 +126,11 @@ fn a_taken_port_and_one_without_a_listener_are_different_errors() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address: PeerAddress = format!("tcp:{}", taken.local_addr().unwrap()).parse().unwrap();
     let error = Listener::bind(&address).unwrap_err();
-    assert!(matches!(error, ConnectError::PortTaken { .. }), "{error}");
+    assert!(matches!(error, ConnectionError::PortTaken { .. }), "{error}");
     drop(taken);
     let error = Control::connect(&address, far()).unwrap_err();
     assert!(
-        matches!(error, ConnectError::NobodyListens { .. }) && error.to_string().contains("refuses"),
+        matches!(error, ConnectionError::NobodyListens { .. }) && error.to_string().contains("refuses"),
         "{error}"
     );
 }
@@ -149,7 +149,7 @@ fn a_port_is_bound_again_while_an_old_connection_closes() {
     // The remaining connection would keep the port for a minute.
     let moment = Instant::now() + Duration::from_secs(10);
     while let Err(error) = Listener::bind(&address) {
-        assert!(matches!(error, ConnectError::PortTaken { .. }) && Instant::now() < moment, "{error}");
+        assert!(matches!(error, ConnectionError::PortTaken { .. }) && Instant::now() < moment, "{error}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -304,7 +304,7 @@ fn a_tcp_connect_without_a_response_times_out_at_its_deadline() {
     let address: PeerAddress = format!("tcp:{address}").parse().unwrap();
     let deadline = Instant::now() + Duration::from_millis(50);
     let error = Control::connect(&address, deadline).unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
+    assert!(matches!(error, ConnectionError::TimedOut { .. }), "{error}");
     let mut transports = shm();
     let error = connect_target(&address, &mut transports, &source_options(), deadline).unwrap_err();
     assert!(matches!(error, HandshakeError::NeedsUnixSocket { .. }), "{error}");

@@ -14,9 +14,9 @@ mod wait;
 pub use call::{CallError, IncompleteReply, ReplyLength};
 pub use connect::{ConnectError, Mailbox};
 pub use farjump_control::{
-    AddressError, Awaited as HandshakeEvent, ConnectError as ConnectionError, HandshakeError, KeyError,
-    KeyFault, KeyLineFault, MessageFault, MissingRights, NoListener, Operation as ControlOperation,
-    ParameterFault, PeerAddress, RefusalCause, RejectCause, ReservedBytes, SystemError as ControlSystemError,
+    AddressError, ConnectionError, ControlOperation, ControlSystemError, HandshakeError, HandshakeEvent,
+    KeyError, KeyFault, KeyLineFault, MessageFault, MissingRights, NoListener, ParameterFault, PeerAddress,
+    RefusalCause, RejectCause, ReservedBytes,
 };
 pub use farjump_core::bitcode::BitcodeError;
 pub use farjump_core::code::CodeError;
@@ -108,8 +108,8 @@ impl From<HandshakeError> for Error {
     }
 }
 
-impl From<farjump_control::ConnectError> for Error {
-    fn from(error: farjump_control::ConnectError) -> Error {
+impl From<farjump_control::ConnectionError> for Error {
+    fn from(error: farjump_control::ConnectionError) -> Error {
         ConnectError::from(error).into()
     }
 }

@@ -129,7 +129,7 @@ impl CallLink {
             {
                 // This thread may have disarmed the link that the driver sleeps on.
                 driver.ring();
-                awaited = Some(Awaited::new(driver));
+                awaited = Some(AwaitedCall::new(driver));
             }
             match awaited {
                 Some(_) => {
@@ -163,7 +163,7 @@ impl CallLink {
         }
     }
 
-    /// Returns the outcome of a call, or wakes the task when the outcome comes. The caller keeps an [`Awaited`]
+    /// Returns the outcome of a call, or wakes the task when the outcome comes. The caller keeps an [`AwaitedCall`]
     /// meanwhile.
     pub(crate) fn poll_task(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Reply, Error>> {
         let polled = self.link.with(|link| {
@@ -198,7 +198,7 @@ impl CallLink {
     }
 
     /// Makes the driver drive the link for as long as the value is kept.
-    pub(crate) fn awaited(&self) -> Result<Awaited, Error> {
+    pub(crate) fn awaited(&self) -> Result<AwaitedCall, Error> {
         let mut driver = lock(&self.driver);
         let driver = match &*driver {
             Some(driver) if !driver.has_ended() => Arc::clone(driver),
@@ -208,7 +208,7 @@ impl CallLink {
                 started
             }
         };
-        Ok(Awaited::new(driver))
+        Ok(AwaitedCall::new(driver))
     }
 
     fn driver(&self) -> Option<Arc<Driver>> {
@@ -231,7 +231,7 @@ impl Drop for CallLink {
 #[derive(Debug)]
 pub(crate) struct Begun {
     pending: SharedPending,
-    _awaited: Awaited,
+    _awaited: AwaitedCall,
 }
 
 impl Begun {
@@ -251,18 +251,18 @@ impl Wake for Unpark {
 
 /// Keeps the link driven until the value is dropped.
 #[derive(Debug)]
-pub(crate) struct Awaited(Arc<Driver>);
+pub(crate) struct AwaitedCall(Arc<Driver>);
 
-impl Awaited {
-    fn new(driver: Arc<Driver>) -> Awaited {
+impl AwaitedCall {
+    fn new(driver: Arc<Driver>) -> AwaitedCall {
         if driver.awaited.fetch_add(1, Ordering::AcqRel) == 0 {
             driver.ring();
         }
-        Awaited(driver)
+        AwaitedCall(driver)
     }
 }
 
-impl Drop for Awaited {
+impl Drop for AwaitedCall {
     fn drop(&mut self) {
         // The driver notices this when it wakes, within a second.
         self.0.awaited.fetch_sub(1, Ordering::AcqRel);

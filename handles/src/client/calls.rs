@@ -14,7 +14,7 @@ use farjump::{CodeId, Executor, Library};
 use farjump_os::cpu::detected;
 
 use crate::client::Client;
-use crate::client::call_link::Awaited;
+use crate::client::call_link::AwaitedCall;
 use crate::client::patience::Patience;
 use crate::client::placement::{Placement, Work};
 use crate::client::view::View;
@@ -49,7 +49,7 @@ pub struct PendingCall {
     /// Its number on the client's link for functions, until its outcome is taken.
     number: Option<u32>,
     /// Keeps the link driven, once a task awaits the call.
-    awaited: Option<Awaited>,
+    awaited: Option<AwaitedCall>,
 }
 
 impl PendingCall {

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, Awaited, Control, EndpointInfo, Handshake, HandshakeError, IncomingStream, Listener, Message,
-    OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAnswer, StreamOffer,
-    TcpOptions, connect_target,
+    Arrival, Control, EndpointInfo, Handshake, HandshakeError, HandshakeEvent, IncomingStream, Listener,
+    Message, OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAnswer,
+    StreamOffer, TcpOptions, connect_target,
 };
 use farjump_core::transport::{ArrivalRules, Side, Stream};
 use farjump_fixtures::by_hand::{cpu, opening, send_with};
@@ -288,7 +288,7 @@ fn a_handshake_without_its_stream_times_out_at_its_deadline() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Stream, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: HandshakeEvent::Stream, .. }), "{error}");
     assert!(error.to_string().ends_with(LONG_FUNCTION), "{error}");
     assert!(matches!(next(&mut source.control), Ok(Message::Reject { cause: RejectCause::TooLate, .. })));
     // The token died with it.
@@ -362,7 +362,10 @@ fn a_stream_that_opens_wrongly_is_closed_without_a_word() {
     assert!(response.is_empty());
     for len in [12, 63] {
         let (error, response) = fate(&whole[..len], false, &[]);
-        assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::StreamOpening, .. }), "{error}");
+        assert!(
+            matches!(error, HandshakeError::TimedOut { awaited: HandshakeEvent::StreamOpening, .. }),
+            "{error}"
+        );
         assert!(response.is_empty());
     }
     for at in 12..32 {
