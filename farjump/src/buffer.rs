@@ -276,11 +276,12 @@ impl FrameRunner {
                 self.copied.set(image, name);
                 let copied = &mut self.copied;
                 let family = view.family();
-                let mut named =
-                    Named { id: code.id, epoch: code.epoch, family, copied, origin: &self.origin };
+                let (id, epoch, origin) = (code.id, code.epoch, &self.origin);
+                let mut named = Named { id, epoch, family, copied, origin, space_was_made: false };
                 match executor.bind(&mut self.table, header.index, &mut named) {
                     Ok(Ready::Crowded(need)) => {
                         executor.make_space(&need, |linked| self.table.forget(&linked.id()));
+                        named.space_was_made = true;
                         executor.bind(&mut self.table, header.index, &mut named)
                     }
                     other => other,

@@ -310,7 +310,6 @@ impl ExecutorBuilder {
             in_place: Box::new(Usage::new()),
             object_requests: Box::new(Usage::new()),
             strays: 0,
-            space_was_made: false,
             local: BTreeMap::new(),
             recent_local: None,
             #[cfg(feature = "bitcode")]

@@ -69,7 +69,8 @@ mod tests {
         let (id, epoch) = (code_id(&image), executor.epoch());
         let (mut table, origin) = (CodeTable::for_source(domain, Budget::default()), Arc::from("a test"));
         let mut copied = Copied::new(&image, b"code");
-        let mut named = Named { id, epoch, family: None, copied: &mut copied, origin: &origin };
+        let (copied, origin) = (&mut copied, &origin);
+        let mut named = Named { id, epoch, family: None, copied, origin, space_was_made: false };
         executor.bind(&mut table, 0, &mut named)?;
         let linked = executor.image(domain.key(id)).unwrap();
         let site = linked.block().address() + u64::from(SITE);

@@ -86,8 +86,6 @@ pub struct Executor {
     in_place: Box<Usage>,
     /// The requests to the target's store.
     object_requests: Box<Usage>,
-    /// Whether [`Executor::make_space`] was called for the next binding.
-    space_was_made: bool,
     /// Functions of the target's own, by name.
     local: BTreeMap<Arc<str>, Local>,
     /// The local function that was called last.
@@ -198,8 +196,7 @@ impl Executor {
     /// `release` with each image before it goes: after that, no table may bind it. Functions set by
     /// [`Executor::set_local`] stay.
     ///
-    /// The next time that code is bound it is placed or refused, whatever it needs: a further request for
-    /// capacity would find none.
+    /// The next attempt to bind the same code has to know of it (`space_was_made`).
     pub(crate) fn make_space(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) {
         let local = &self.local;
         let before = self.store.evictions();
@@ -208,16 +205,8 @@ impl Executor {
                 release(linked);
             }
         });
-        self.space_was_made = true;
         let dropped = (self.store.evictions() - before) as usize;
         log::debug!("dropped {} to free capacity", farjump_core::counted(dropped, "image"));
-    }
-
-    /// Ends the attempt for which space was made, whether it bound code or not: the next image without space requests
-    /// its own. Call this after the attempt that follows [`Executor::make_space`].
-    #[inline]
-    pub(crate) fn forget_space(&mut self) {
-        self.space_was_made = false;
     }
 
     /// Drops code from the store; `false` if it is not there. Its statics are lost.
@@ -254,7 +243,7 @@ impl Executor {
         }
         let mut copied = Copied::new(image.bytes(), library.name().as_bytes());
         let linked = self
-            .install(key, &mut copied, &Arc::from("the target itself"))
+            .install(key, &mut copied, &Arc::from("the target itself"), true)
             .map_err(|unbound| refused(unbound.into()))?;
         let others = (library.images().len() > 1).then(|| library.clone());
         self.local.insert(library.name().into(), Local { linked, others });

@@ -25,6 +25,19 @@ pub(crate) enum Supplied {
     Compiling,
 }
 
+/// Code that comes in: with a frame, from a source on request, from a function, or from the program.
+pub(in crate::executor) struct Incoming<'a> {
+    pub(in crate::executor) key: CodeKey,
+    /// The image or bitcode, with the function's name.
+    pub(in crate::executor) copied: &'a mut Copied,
+    pub(in crate::executor) origin: &'a Arc<str>,
+    /// The budget that pays for its memory; `None` for code that no source pays for.
+    pub(in crate::executor) budget: Option<&'a mut Budget>,
+    /// True if other code was dropped for an earlier attempt ([`Executor::make_space`]). Then this one places the code or
+    /// refuses it: a further request for capacity would find none.
+    pub(in crate::executor) space_was_made: bool,
+}
+
 /// The code that a frame names.
 enum Found {
     Here(Arc<LinkedImage>),
@@ -60,9 +73,8 @@ impl Executor {
         named: &mut Named<'_>,
     ) -> Result<Ready, Refusal> {
         let found = self.find(table, index, named);
-        let space_was_made = std::mem::take(&mut self.space_was_made);
         match found {
-            Err(Unbound::NoSpace(_, need)) if !space_was_made => Ok(Ready::Crowded(need)),
+            Err(Unbound::NoSpace(need)) => Ok(Ready::Crowded(need)),
             Ok(Found::Here(linked)) => {
                 if let Some(family) = named.family {
                     log::debug!("`{}` ({}) is of family {family}", linked.name(), linked.id());
@@ -87,7 +99,7 @@ impl Executor {
                 table.miss(index, named.id, &name);
                 Ok(Ready::Compiling(named.id))
             }
-            Err(Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _)) => {
+            Err(Unbound::Refused(refusal)) => {
                 table.refuse(index, &refusal);
                 Err(refusal)
             }
@@ -119,30 +131,30 @@ impl Executor {
             let missing = || if self.awaits(&key) { Found::Compiling } else { Found::Missing };
             return Ok(self.store.get(key).cloned().map_or_else(missing, Found::Here));
         }
-        self.bring(&mut table.budget, key, named.copied, named.origin).map(Found::Here)
+        let (origin, space_was_made) = (named.origin, named.space_was_made);
+        let budget = Some(&mut table.budget);
+        self.bring(Incoming { key, copied: &mut *named.copied, origin, budget, space_was_made }).map(Found::Here)
     }
 
-    /// Places an image that a source brought, if the source's budget allows the memory. The policy has admitted the
-    /// code.
+    /// Brings in code that the policy has admitted, by its id or its family: places an image if the budget allows the
+    /// memory, and submits bitcode to the compiler.
     #[inline(always)]
     pub(in crate::executor) fn bring(
         &mut self,
-        budget: &mut Budget,
-        key: CodeKey,
-        copied: &mut Copied,
-        origin: &Arc<str>,
+        incoming: Incoming<'_>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
+        let Incoming { key, copied, origin, budget, space_was_made } = incoming;
         self.policy.image(copied.image().len())?;
         if BitcodeView::is_bitcode(copied.image()) {
             return self.bring_bitcode(key, copied, origin);
         }
-        if !budget.is_limited() {
-            return self.install(key, copied, origin);
-        }
+        let Some(budget) = budget.filter(|budget| budget.is_limited()) else {
+            return self.install(key, copied, origin, space_was_made);
+        };
         // Code in the store was paid for, or is the target's own.
         let price = if self.store.get(key).is_some() { 0 } else { budget.price(copied.image()) };
         budget.take("its code", price)?;
-        match self.install(key, copied, origin) {
+        match self.install(key, copied, origin, space_was_made) {
             Ok(linked) => {
                 budget.holds(Arc::downgrade(&linked), price);
                 Ok(linked)
@@ -154,15 +166,16 @@ impl Executor {
         }
     }
 
-    /// Places code that the function `maker` has made, or finds code by its id. `has_waited` is true if an earlier try
-    /// waited for the compiler.
+    /// Finds code that the function `maker` has made, or names by its id; places it if it is not in the store.
+    /// `has_waited` is true if an earlier try waited for the compiler, and `space_was_made` as in [`Incoming`].
     #[cold]
-    pub(crate) fn bring_made(
+    pub(crate) fn find_made(
         &mut self,
         key: CodeKey,
         code: Option<&[u8]>,
         maker: &LinkedImage,
         has_waited: bool,
+        space_was_made: bool,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         let (name, id) = (maker.name(), key.id);
         let refused = |refusal: Refusal| {
@@ -188,10 +201,7 @@ impl Executor {
         self.policy.image(code.len()).map_err(refused)?;
         let origin: Arc<str> = format!("`{name}` ({})", maker.id()).into();
         let mut copied = Copied::new(code, name.as_bytes());
-        if BitcodeView::is_bitcode(code) {
-            return self.bring_bitcode(key, &copied, &origin);
-        }
-        self.install(key, &mut copied, &origin)
+        self.bring(Incoming { key, copied: &mut copied, origin: &origin, budget: None, space_was_made })
     }
 
     /// Checks that a frame was made for this run of the target.
@@ -205,13 +215,14 @@ impl Executor {
         ))
     }
 
-    /// Places the image in `copied`, whose code id should be that of `key`.
+    /// Places an image, whose code id should be that of its key. Checks no policy, and takes from no budget.
     #[inline(always)]
     pub(in crate::executor) fn install(
         &mut self,
         key: CodeKey,
         copied: &mut Copied,
         origin: &Arc<str>,
+        space_was_made: bool,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         match self.store.insert_copied(copied, key, self.exports.of(key.domain), Some(origin)) {
             Ok(Inserted::Held(linked)) => Ok(linked),
@@ -221,7 +232,7 @@ impl Executor {
                 self.show(&linked);
                 Ok(linked)
             }
-            Err(why) => Err(unbound(why, copied.image())),
+            Err(why) => Err(unbound(why, copied.image(), space_was_made)),
         }
     }
 
@@ -272,13 +283,14 @@ impl Executor {
     }
 
     /// Places code that a table waits for, and binds it to every index that misses it. If the code is refused, so are
-    /// the calls of those indexes.
+    /// the calls of those indexes. `space_was_made` is as in [`Incoming`].
     pub(crate) fn supply(
         &mut self,
         table: &mut CodeTable,
         id: CodeId,
         image: &[u8],
         origin: &Arc<str>,
+        space_was_made: bool,
     ) -> Supplied {
         // The name that one of these bindings keeps. It is empty if the table had no capacity for it.
         let names = table.bindings.iter().filter_map(|binding| match binding {
@@ -293,12 +305,12 @@ impl Executor {
             self.policy.by_family(id, None, Some(image), refusal).map(drop)
         });
         let key = table.domain().key(id);
+        let (copied, budget) = (&mut copied, Some(&mut table.budget));
         let supplied = allowed
             .map_err(Unbound::from)
-            .and_then(|()| self.bring(&mut table.budget, key, &mut copied, origin));
-        let space_was_made = std::mem::take(&mut self.space_was_made);
+            .and_then(|()| self.bring(Incoming { key, copied, origin, budget, space_was_made }));
         match supplied {
-            Err(Unbound::NoSpace(_, need)) if !space_was_made => return Supplied::Crowded(need),
+            Err(Unbound::NoSpace(need)) => return Supplied::Crowded(need),
             Err(Unbound::Compiling) => return Supplied::Compiling,
             Ok(linked) => table.fill(&id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked))),
             Err(unbound) => table.withhold(&id, &unbound.into()),
@@ -312,12 +324,13 @@ impl Executor {
     }
 }
 
-/// The reason why an image is not placed.
+/// The reason why an image is not placed. Where capacity is missing, other code may have to go first, unless it has gone
+/// already.
 #[cold]
-pub(in crate::executor) fn unbound(why: Refused, image: &[u8]) -> Unbound {
+pub(in crate::executor) fn unbound(why: Refused, image: &[u8], space_was_made: bool) -> Unbound {
     match (&why, Need::of(image)) {
-        (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
-            Unbound::NoSpace(why.into(), need)
+        (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) if !space_was_made => {
+            Unbound::NoSpace(need)
         }
         _ => Unbound::Refused(why.into()),
     }

@@ -15,6 +15,7 @@ use farjump_core::image::CodeId;
 use farjump_loader::{CodeKey, Compilation, Copied, LinkedImage, Need, code_id};
 
 use crate::executor::Executor;
+use crate::executor::code::bind::unbound;
 use crate::executor::code::table::{Binding, Callable, CodeTable, Unbound};
 use crate::refusal::Refusal;
 
@@ -186,10 +187,9 @@ impl Executor {
         self.bitcode.compiler.as_mut().map_or_else(Vec::new, Compiler::poll)
     }
 
-    /// Links the result of a job.
+    /// Links the result of a job. With `space_was_made`, other code was dropped for an earlier attempt.
     #[cold]
-    pub(crate) fn finish(&mut self, done: Done) -> Finished {
-        let space_was_made = std::mem::take(&mut self.space_was_made);
+    pub(crate) fn finish(&mut self, done: Done, space_was_made: bool) -> Finished {
         let Some(key) = self.bitcode.numbers.get(&done.number).copied() else {
             return Finished::Nothing;
         };
@@ -207,7 +207,7 @@ impl Executor {
         let name = String::from_utf8_lossy(first.copied.name()).into_owned();
         let (len, number) = (first.copied.image().len(), done.number);
         let (refusal, lasting) = match &done.result {
-            Ok(compiled) => match self.link_compiled(key, &mut first.copied, compiled, Some(&first.origin)) {
+            Ok(compiled) => match self.link_compiled(key, &mut first.copied, compiled, &first.origin, space_was_made) {
                 Ok(linked) => {
                     self.bitcode.numbers.remove(&number);
                     self.stats.linked(linked.link_time());
@@ -217,7 +217,7 @@ impl Executor {
                     }
                     return Finished::Settled(key);
                 }
-                Err(Unbound::NoSpace(..)) if !space_was_made => {
+                Err(Unbound::NoSpace(_)) => {
                     self.bitcode.firsts.insert(key, first);
                     let need = Need::of_compiled(len, &compiled.image);
                     return need.map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
@@ -249,12 +249,12 @@ impl Executor {
         };
         let mut copied = Copied::new(held.image(), held.name().as_bytes());
         let origin: Arc<str> = held.origin().into();
-        let exchanged = match self.link_compiled(key, &mut copied, compiled, Some(&origin)) {
+        let exchanged = match self.link_compiled(key, &mut copied, compiled, &origin, space_was_made) {
             Ok(linked) => {
                 self.announce(&linked);
                 Finished::Exchanged(linked)
             }
-            Err(Unbound::NoSpace(_, need)) if !space_was_made => {
+            Err(Unbound::NoSpace(need)) => {
                 let need = Need::of_compiled(held.image().len(), &compiled.image).unwrap_or(need);
                 return Finished::Crowded(need, Box::new(done));
             }
@@ -272,7 +272,8 @@ impl Executor {
         key: CodeKey,
         copied: &mut Copied,
         compiled: &Compiled,
-        origin: Option<&Arc<str>>,
+        origin: &Arc<str>,
+        space_was_made: bool,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         let compilation = Compilation {
             optimised: compiled.optimised,
@@ -288,8 +289,8 @@ impl Executor {
         );
         let (store, resolver) = (&mut self.store, self.exports.of(key.domain));
         let linked =
-            store.insert_compiled(copied, &compiled.image, compilation, key.domain, resolver, origin);
-        linked.map_err(|why| super::bind::unbound(why, &compiled.image))
+            store.insert_compiled(copied, &compiled.image, compilation, key.domain, resolver, Some(origin));
+        linked.map_err(|why| unbound(why, &compiled.image, space_was_made))
     }
 
     fn announce(&self, linked: &LinkedImage) {

@@ -7,10 +7,11 @@ use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{CodeKey, Copied, Domain, Library, LinkedImage, Manifest, code_id};
 
+use crate::executor::code::bind::Incoming;
 use crate::executor::code::table::Unbound;
 use crate::executor::{Ended, Executor};
 use crate::mode::Mode;
-use crate::policy::{Budget, ByFamily};
+use crate::policy::ByFamily;
 use crate::refusal::Refusal;
 use crate::{CallError, Error};
 
@@ -83,20 +84,27 @@ impl Executor {
         })
     }
 
-    /// Finds the code in the store, or places it with the checks of code that a source brings.
-    pub(crate) fn bring_own(
+    /// Finds the code in the store, or places it with the checks of code that a source brings. `space_was_made` is as in
+    /// [`Incoming`].
+    pub(crate) fn find_own(
         &mut self,
         code: &Chosen<'_>,
         domain: Domain,
+        space_was_made: bool,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        self.find_own(code, domain.key(code.id)).inspect(|linked| {
-            if let Some(family) = code.family() {
-                linked.set_family(family);
-            }
-        })
+        let linked = self.find_chosen(code, domain.key(code.id), space_was_made)?;
+        if let Some(family) = code.family() {
+            linked.set_family(family);
+        }
+        Ok(linked)
     }
 
-    fn find_own(&mut self, code: &Chosen<'_>, key: CodeKey) -> Result<Arc<LinkedImage>, Unbound> {
+    fn find_chosen(
+        &mut self,
+        code: &Chosen<'_>,
+        key: CodeKey,
+        space_was_made: bool,
+    ) -> Result<Arc<LinkedImage>, Unbound> {
         let Chosen { name, bytes, .. } = *code;
         match bytes {
             None => self.allow(Mode::Cached)?,
@@ -114,7 +122,8 @@ impl Executor {
             return Err(Unbound::Compiling);
         }
         let mut copied = Copied::new(bytes, name.as_bytes());
-        self.bring(&mut Budget::new(usize::MAX), key, &mut copied, &Arc::from("the target itself"))
+        let origin = &Arc::from("the target itself");
+        self.bring(Incoming { key, copied: &mut copied, origin, budget: None, space_was_made })
     }
 
     /// Checks the code's id against the allow-list.

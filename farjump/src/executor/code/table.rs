@@ -254,6 +254,10 @@ pub(crate) struct Named<'a> {
     pub(crate) copied: &'a mut Copied,
     /// The program that brings it, in words for users.
     pub(crate) origin: &'a Arc<str>,
+    /// True if other code was dropped for an earlier attempt of the same frame ([`Executor::make_space`]).
+    ///
+    /// [`Executor::make_space`]: crate::executor::Executor::make_space
+    pub(crate) space_was_made: bool,
 }
 
 /// State of the code bound to an index.
@@ -274,8 +278,8 @@ pub(crate) enum Ready {
 pub(crate) enum Unbound {
     /// The code is refused.
     Refused(Refusal),
-    /// The code needs this capacity. The refusal applies if no capacity can be made.
-    NoSpace(Refusal, Need),
+    /// The code needs this capacity: other code must go first, and then there is one attempt more.
+    NoSpace(Need),
     /// The compiler is at work on it.
     Compiling,
 }
@@ -289,7 +293,11 @@ impl From<Refusal> for Unbound {
 impl From<Unbound> for Refusal {
     fn from(unbound: Unbound) -> Self {
         match unbound {
-            Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _) => refusal,
+            Unbound::Refused(refusal) => refusal,
+            // No attempt after the drop of other code returns this.
+            Unbound::NoSpace(_) => {
+                Refusal::new(RefusalCause::OutOfMemory, "the target has no capacity for its code")
+            }
             // No function that links an image returns this.
             Unbound::Compiling => Refusal::new(RefusalCause::CodeMissing, "its code is compiled still"),
         }
@@ -347,7 +355,8 @@ mod tests {
         let (mut copied, origin) = (Copied::default(), Arc::from("a test"));
         for index in 0..=u16::MAX {
             copied.set(&image, &[b'n'; 255]);
-            let mut named = Named { id, epoch, family: None, copied: &mut copied, origin: &origin };
+            let (copied, origin) = (&mut copied, &origin);
+            let mut named = Named { id, epoch, family: None, copied, origin, space_was_made: false };
             assert_eq!(executor.bind(&mut table, index, &mut named), Ok(Ready::Yes));
         }
         let (_, most) = most_at_once(|| table.forget(&id));
@@ -355,7 +364,7 @@ mod tests {
         assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
         assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
         // When the code comes again it has its name, and every index has the code.
-        assert_eq!(executor.supply(&mut table, id, &image, &origin), Supplied::Settled);
+        assert_eq!(executor.supply(&mut table, id, &image, &origin, false), Supplied::Settled);
         assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
         assert_eq!(table.words, 0);
     }
@@ -373,7 +382,8 @@ mod tests {
         let mut tables = domains.map(|domain| CodeTable::for_source(domain, Budget::default()));
         let mut bind = |table: usize, image: &[u8]| {
             let mut copied = Copied::new(image, b"code");
-            let mut named = Named { id, epoch, family: None, copied: &mut copied, origin: &origin };
+            let (copied, origin) = (&mut copied, &origin);
+            let mut named = Named { id, epoch, family: None, copied, origin, space_was_made: false };
             let ready = executor.bind(&mut tables[table], 0, &mut named);
             (ready, tables[table].bound(0).map(|(_, linked)| Arc::clone(linked)))
         };
@@ -388,7 +398,7 @@ mod tests {
         assert!(linked[0].main() as usize != linked[1].main() as usize);
         assert_eq!(executor.stats.images_linked, 2);
         // The same holds for code that functions make.
-        let mut made = |domain: Domain| executor.bring_made(domain.key(id), None, &linked[0], false).ok();
+        let mut made = |domain: Domain| executor.find_made(domain.key(id), None, &linked[0], false, false).ok();
         assert!(
             domains
                 .map(&mut made)

@@ -144,7 +144,7 @@ impl Session {
     }
 
     #[cold]
-    pub(super) fn bind(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn bind(&mut self, mut held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let (index, binds_alone) = (held.header().index, held.header().kind == Kind::Bind);
         // A frame that brings its image waits for no code of its source. Code that was refused meanwhile is not tried again
         // by the same frame.
@@ -178,8 +178,14 @@ impl Session {
         let family = self.contents(&held).family();
         self.note_family(index, family);
         let copied = &mut shared.scratch.code;
-        let mut named =
-            Named { id: code.id, epoch: code.epoch, family, copied, origin: &self.control.origin };
+        let mut named = Named {
+            id: code.id,
+            epoch: code.epoch,
+            family,
+            copied,
+            origin: &self.control.origin,
+            space_was_made: std::mem::take(&mut held.space_was_made),
+        };
         match shared.executor.bind(&mut self.codes.table, index, &mut named) {
             Ok(Ready::Yes) => {
                 match self.codes.table.bound(index) {
@@ -234,7 +240,7 @@ impl Session {
     #[cold]
     pub(super) fn not_ready(
         &mut self,
-        held: HeldFrame,
+        mut held: HeldFrame,
         ready: Result<Ready, Refusal>,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
@@ -245,6 +251,7 @@ impl Session {
                 Ok(())
             }
             Ok(Ready::Crowded(need)) => {
+                held.space_was_made = true;
                 self.head.keep(held);
                 Err(End::Crowded(need, 0).into())
             }

@@ -41,6 +41,8 @@ pub(super) struct HeldFrame {
     pub(super) code_settled: bool,
     /// The same for a manifest.
     pub(super) manifest_settled: bool,
+    /// True if other code is dropped for the frame's before its next attempt.
+    pub(super) space_was_made: bool,
     pub(super) begun_batch: Option<BegunBatch>,
 }
 
@@ -56,7 +58,14 @@ pub(super) struct BegunBatch {
 impl HeldFrame {
     /// A frame of the link's own mailbox.
     pub(super) fn own(frame: Taken) -> HeldFrame {
-        HeldFrame { frame, switch: None, code_settled: false, manifest_settled: false, begun_batch: None }
+        HeldFrame {
+            frame,
+            switch: None,
+            code_settled: false,
+            manifest_settled: false,
+            space_was_made: false,
+            begun_batch: None,
+        }
     }
 
     /// A frame of the large mailbox.
@@ -87,7 +96,12 @@ pub(super) enum BlockedOn {
     Code(CodeId),
     /// Its own next turn: the code has come, and is placed when the frame continues, so that nothing can drop
     /// it in between.
-    CodeTurn(CodeId, Vec<u8>),
+    CodeTurn {
+        id: CodeId,
+        image: Vec<u8>,
+        /// True if other code is dropped for it before that turn.
+        space_was_made: bool,
+    },
     /// The target's compiler, which makes the code of the kept frame.
     #[cfg(feature = "bitcode")]
     Compiler(CodeId),
@@ -241,7 +255,7 @@ impl HeadFrame {
 
     /// Continues the frame with the awaited code.
     pub(super) fn take_code(&mut self, id: CodeId, image: Vec<u8>) {
-        self.settle_code(BlockedOn::CodeTurn(id, image));
+        self.settle_code(BlockedOn::CodeTurn { id, image, space_was_made: false });
     }
 
     /// Continues the frame although its code does not come.
@@ -258,7 +272,7 @@ impl HeadFrame {
     pub(super) fn wait_no_longer(&mut self, budget: &mut Budget) {
         match std::mem::replace(&mut self.blocked_on, BlockedOn::Nothing) {
             // Code that has come is still useful.
-            turn @ BlockedOn::CodeTurn(..) => self.blocked_on = turn,
+            turn @ BlockedOn::CodeTurn { .. } => self.blocked_on = turn,
             #[cfg(feature = "bitcode")]
             compiler @ BlockedOn::Compiler(_) => self.blocked_on = compiler,
             BlockedOn::Credit { bytes, .. } => budget.give_back(bytes.len()),
@@ -347,12 +361,13 @@ impl Session {
                 self.refuse(token, refusal, shared)?;
                 Ok(!self.head.is_blocked())
             }
-            BlockedOn::CodeTurn(id, image) => {
-                match shared.executor.supply(&mut self.codes.table, id, &image, &self.control.origin) {
+            BlockedOn::CodeTurn { id, image, space_was_made } => {
+                let (table, origin) = (&mut self.codes.table, &self.control.origin);
+                match shared.executor.supply(table, id, &image, origin, space_was_made) {
                     // The frame finds the code bound, or refused.
                     Supplied::Settled => Ok(true),
                     Supplied::Crowded(need) => {
-                        self.head.blocked_on = BlockedOn::CodeTurn(id, image);
+                        self.head.blocked_on = BlockedOn::CodeTurn { id, image, space_was_made: true };
                         Err(End::Crowded(need, 0).into())
                     }
                     #[cfg(feature = "bitcode")]

@@ -159,7 +159,7 @@ impl Session {
             (BlockedOn::Compiler(_), _) => Rest::Sleep,
             (
                 BlockedOn::LostReply { .. }
-                | BlockedOn::CodeTurn(..)
+                | BlockedOn::CodeTurn { .. }
                 | BlockedOn::NextTurn
                 | BlockedOn::Store(_),
                 _,

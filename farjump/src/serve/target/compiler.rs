@@ -14,11 +14,11 @@ impl Target<'_> {
     #[cold]
     pub(in crate::serve) fn take_compiled(&mut self) -> Result<(), Error> {
         for done in self.shared.executor.take_compiled() {
-            let finished = match self.shared.executor.finish(done) {
+            let finished = match self.shared.executor.finish(done, false) {
                 Finished::Crowded(need, done) => {
                     let sessions = &mut self.sessions;
                     self.shared.executor.make_space(&need, |linked| Session::release(sessions, linked));
-                    self.shared.executor.finish(*done)
+                    self.shared.executor.finish(*done, true)
                 }
                 other => other,
             };

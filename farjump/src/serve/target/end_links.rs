@@ -32,7 +32,6 @@ impl Target<'_> {
             self.shared.executor.stats.frames += frames as u64;
             left = left.saturating_sub(frames);
         }
-        self.shared.executor.forget_space();
         self.shared.executor.end_calls(outer);
     }
 

@@ -140,13 +140,11 @@ impl Target<'_> {
 
     /// Finds the code in the store, or places it.
     fn place_own(&mut self, code: &Chosen<'_>, domain: Domain) -> Result<Arc<LinkedImage>, Unbound> {
-        let placed = self.shared.executor.bring_own(code, domain);
-        let Err(Unbound::NoSpace(_, need)) = &placed else { return placed };
+        let placed = self.shared.executor.find_own(code, domain, false);
+        let Err(Unbound::NoSpace(need)) = &placed else { return placed };
         let sessions = &mut self.sessions;
         self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
-        let placed = self.shared.executor.bring_own(code, domain);
-        self.shared.executor.forget_space();
-        placed
+        self.shared.executor.find_own(code, domain, true)
     }
 
     /// Returns the payload that `args` makes, in the scratch buffer, and its length; or the reason why it may not come

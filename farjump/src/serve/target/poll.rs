@@ -245,7 +245,6 @@ impl Target<'_> {
         loop {
             match self.with_session(index, |session, shared| session.poll_in_turn(shared)) {
                 Ok(frames) => {
-                    self.shared.executor.forget_space();
                     ran += frames;
                     if ran != 0 {
                         self.sessions.make_busy(index);
@@ -448,15 +447,15 @@ impl Target<'_> {
         if call.caller.wants_reply && self.sessions.iter().all(|one| one.id != call.caller.session) {
             return;
         }
-        let place = |executor: &mut Executor| {
-            executor.bring_made(call.key(), call.code.as_deref(), &call.maker, call.has_waited)
+        let place = |executor: &mut Executor, space_was_made| {
+            let code = call.code.as_deref();
+            executor.find_made(call.key(), code, &call.maker, call.has_waited, space_was_made)
         };
-        let mut placed = place(&mut self.shared.executor);
-        if let Err(Unbound::NoSpace(_, need)) = &placed {
+        let mut placed = place(&mut self.shared.executor, false);
+        if let Err(Unbound::NoSpace(need)) = &placed {
             let sessions = &mut self.sessions;
             self.shared.executor.make_space(need, |linked| Session::release(sessions, linked));
-            placed = place(&mut self.shared.executor);
-            self.shared.executor.forget_space();
+            placed = place(&mut self.shared.executor, true);
         }
         self.shared.forwards.placed(call, placed, self.shared.executor.forwarding());
     }
