@@ -107,7 +107,8 @@ typedef struct ucp_llvm_bc {
  *
  *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the name is invalid: letters, digits and `_`, no digit first
  *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes
- *   UCS_ERR_IO_ERROR        the library does not exist, or is no ifunc library; there is no bitcode, or it cannot be read
+ *   UCS_ERR_IO_ERROR        the library does not exist, or is no ifunc library; there is no bitcode, or it cannot be
+ *                           read
  */
 ucs_status_t farjump_ucp2_register_ifunc(ucp_context_h context, const char *ifunc_name, ucp_ifunc_h *ifunc_p);
 ucs_status_t farjump_ucp3_register_ifunc(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_ifunc_h *ifunc_p);
@@ -124,18 +125,18 @@ ucs_status_t farjump_ucp3_register_ifunc(ucp_context_h context, ucp_ifunc_reg_pa
  * own.
  *
  *   UCS_ERR_INVALID_PARAM   an argument is NULL or no UTF-8, an array has more than 256 entries, or the name is invalid
- *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes, bitcode more than 64 MiB, or payload routines with their variables
- *                           more than 16 MiB
+ *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes, bitcode more than 64 MiB, or payload routines with their
+ *                           variables more than 16 MiB
  *   UCS_ERR_ALREADY_EXISTS  the name is registered for this context
  *   UCS_ERR_OUT_OF_RANGE    two triples are one machine's
- *   UCS_ERR_UNREACHABLE     a dependency is a path, or otherwise no name that a target would look for, or there are more
- *                           than 16
- *   UCS_ERR_UNSUPPORTED     there is no farjump_compiler, or no LLVM 17 or newer, or its LLVM does not know this machine;
- *                           or this process may not make memory executable
- *   UCS_ERR_REJECTED        the bytes are damaged, are code for another machine than the triple's, cannot travel, or take more than
- *                           1 GiB to compile
- *   UCS_ERR_NO_ELEM         there is bitcode and none of it for this machine, no NAME_main, no payload routine, or an import of
- *                           those is not here
+ *   UCS_ERR_UNREACHABLE     a dependency is a path, or otherwise no name that a target would look for, or there are
+ *                           more than 16
+ *   UCS_ERR_UNSUPPORTED     there is no farjump_compiler, or no LLVM 17 or newer, or its LLVM does not know this
+ *                           machine; or this process may not make memory executable
+ *   UCS_ERR_REJECTED        the bytes are damaged, are code for another machine than the triple's, cannot travel, or
+ *                           take more than 1 GiB to compile
+ *   UCS_ERR_NO_ELEM         there is bitcode and none of it for this machine, no NAME_main, no payload routine, or an
+ *                           import of those is not here
  *   UCS_ERR_NO_RESOURCE     compiling took more than 10 seconds, or the program ended meanwhile
  *   UCS_ERR_IO_ERROR        a library cannot be loaded
  *   UCS_ERR_NO_MEMORY

@@ -30,9 +30,9 @@ use farjump_benches::program::output;
 
 /// Injects functions into other processes
 ///
-/// Machine code and its payload go straight into the memory of another process, which links and calls the
-/// code. Injected code has all rights of the target's process. A target takes connections of its own user
-/// only, and from other machines only of peers that hold its key.
+/// Machine code and its payload go straight into the memory of another process, which links and calls the code.
+/// Injected code has all rights of the target's process. A target accepts connections only of its own user, and from
+/// other machines only of peers that hold its key.
 #[derive(Parser, Debug)]
 #[command(
     name = "farjump",
@@ -148,8 +148,8 @@ Examples:
   farjump serve --listen unix:store.sock --data f   be a target
   farjump inject libsum.so --to unix:store.sock     run the function there
   farjump stats --to unix:store.sock                statistics of the target
-  farjump doctor                                    what keeps farjump from running fast here
-  farjump perf latency --against ucx-am             how fast it is here
+  farjump doctor                                    causes that make farjump slow here
+  farjump perf latency --against ucx-am             measure it here
 
 {EXIT_CODES}
 

@@ -17,9 +17,9 @@ use farjump_benches::program::units::parse_duration;
 
 /// Make an ifunc library
 ///
-/// Sources are C, C++ or Rust files, crates, LLVM bitcode, and objects or archives of any compiler. The code that NAME_main
-/// reaches becomes an image, which travels; the file as a whole is an ordinary shared library. Code that
-/// cannot be part of an image is refused by symbol, section and object.
+/// Sources are C, C++ or Rust files, crates, LLVM bitcode, and objects or archives of any compiler. The code that
+/// NAME_main reaches becomes an image, which travels; the file as a whole is an ordinary shared library. The command
+/// refuses code that cannot be part of an image, and names its symbol, section and object.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -32,19 +32,20 @@ Examples:
     --target aarch64-unknown-linux-gnu --target riscv64gc-unknown-linux-gnu
   farjump build sum.c -o libsum.so --cflag -O2 --for-peer unix:store.sock
 
-With --target the library carries an image for each target named, and a source sends the best one for the machine it
-meets. The library itself is for this machine. Other machines need a compiler: theirs (aarch64-linux-gnu-gcc), clang with
-lld, or zig (--cc 'zig cc'); Rust sources need `rustup target add TRIPLE`.
+With --target the library carries an image for each platform named. A source sends the best image for the machine of its
+target. The library itself is for this machine. Other machines need a compiler: theirs (aarch64-linux-gnu-gcc), clang with
+lld, or zig (--cc 'zig cc'). Rust sources need `rustup target add TRIPLE`.
 
 With --for-peer the library carries one more image, for exactly the CPU of that target: it may use each instruction that
-the target has and the compiler knows. It names what it needs, so that a target that lacks some of it refuses it. Other
-targets are sent the other images. It belongs to no family: an --allow-code list needs its own id.
+the target has and the compiler knows. The image names the features that it needs, and a target that lacks one of them
+refuses it. Other targets get the other images. This image belongs to no family: an --allow-code list needs its own id.
 
 With --bitcode a target that takes bitcode (farjump serve --bitcode) needs no image: it compiles for its own CPU, with the
-vectors that this has. Compile with -O2 for fast loops. The LLVM of the compiler must be no newer than the target's.
+vector instructions of that CPU. Compile with -O2 for fast loops. The LLVM of the compiler must be no newer than the
+target's.
 
-A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
-target opens it only if it may (farjump serve --wanted-library).
+A shared library among the flags that defines imports of the code does not travel. The image names it as a wanted library,
+and a target opens it only if it is allowed there (farjump serve --wanted-library).
 
 farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
 pub(crate) struct Build {
@@ -62,8 +63,8 @@ pub(crate) struct Build {
     /// v4); may be repeated [default: this machine, any CPU]
     #[arg(long = "target", value_name = "TRIPLE[:LEVEL]")]
     pub(crate) targets: Vec<Platform>,
-    /// Build one more image, for exactly the CPU of this target, unix:PATH, unix:@NAME or tcp:HOST:PORT; without
-    /// --target the others are for any CPU of its machine
+    /// Build one more image, for exactly the CPU of this target: unix:PATH, unix:@NAME or tcp:HOST:PORT. Without
+    /// --target the other images are for any CPU of its machine
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) for_peer: Option<String>,
     #[command(flatten)]
@@ -79,12 +80,12 @@ pub(crate) struct Build {
     /// ld, ld.lld, own that links a line]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
     pub(crate) linker: Option<PathBuf>,
-    /// A flag for the compiler; may be repeated. The link of the library gets those that say what is linked: -l, -L,
-    /// -Wl, and files
+    /// A flag for the compiler; may be repeated. The step that links the library gets those for linking: -l, -L, -Wl,
+    /// and files
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
-    /// Also put bitcode into the library, for the machine of each target: one without a matching image compiles it for its
-    /// CPU. C and C++ by clang or zig, single Rust files, and bitcode files
+    /// Also put bitcode into the library, for the machine of each --target. A target without a matching image compiles
+    /// it for its own CPU. Sources: C and C++ by clang or zig, single Rust files, and bitcode files
     #[arg(long)]
     pub(crate) bitcode: bool,
     /// Put the sources into the library, with the local headers that they include: C, C++ and single Rust files.
@@ -103,7 +104,7 @@ pub(crate) struct Build {
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub(crate) struct PeerOptions {
-    /// With --for-peer, use this transport to ask the target for its CPU [default: the best that both have]
+    /// With --for-peer, connect to the target by this transport [default: the best that both have]
     #[arg(long, value_name = "NAME", requires = "for_peer", value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
     /// With --for-peer, time limit for connecting, such as 500ms or 2s

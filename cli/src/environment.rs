@@ -10,12 +10,12 @@ use farjump_benches::program::rust_names::in_flags;
 /// farjump's variables, as the long help shows them.
 pub(crate) const VARIABLES: &str = "\
 Environment (a variable that is empty is not set):
-  FARJUMP_LOG        what to log: off, error, warn (as if unset), info, debug or trace; for single
-                     modules too, as in warn,farjump::serve=debug
+  FARJUMP_LOG        level of the log: off, error, warn (as if unset), info, debug or trace; for
+                     single modules too, as in warn,farjump::serve=debug
   FARJUMP_TRANSPORT  the transport, where --transport is not given
   FARJUMP_KEY        the file with the key for tcp: addresses, where --key is not given
   FARJUMP_DEVICE     the RDMA device of verbs-write and verbs-send, where --device is not given
-  FARJUMP_VERBS      how they use it: gid=INDEX or ADDRESS, pkey=HEX, sl=0..15, tclass=0..255,
+  FARJUMP_VERBS      settings for it: gid=INDEX or ADDRESS, pkey=HEX, sl=0..15, tclass=0..255,
                      router=LID of InfiniBand, mtu=BYTES, timeout=1..31, retries=0..6, joined by commas
   FARJUMP_UCX        the file libucp.so.0 of the UCX to use, instead of the system's
   FARJUMP_CC         the C compiler, where --cc is not given

@@ -17,19 +17,19 @@ const SHOWN: usize = 255;
 
 /// Give a running target a library to link against
 ///
-/// The library's own definitions take precedence over all others of the target (interposing). Code that is
-/// linked later uses them, code that is linked already keeps its own.
+/// The library's own definitions take precedence over all others of the target (interposing). Code linked later uses
+/// them. Code linked before keeps its addresses.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel: its file need
-not be at the target, but the libraries that it depends on must be. It is loaded at once, which runs its constructors,
-and stays as long as the target.
+not be at the target, but the libraries that it depends on must be. The target loads it at once, which runs its
+constructors. The library stays as long as the target.
 
 The command prints the names that it replaces: those that the target itself or an earlier library offered. Of more than
-12 it prints the first, and how many more there are; --json prints all, up to 65536.
+12 it prints the first 12, and the number of the others; --json prints all, up to 65536.
 
-Services of farjump (farjump_reply and others) are not replaced. Drop code that is already linked to have it linked
-against the library: it is sent again when it is called.
+It does not replace services of farjump (farjump_reply and others). Drop code that is already linked to have it linked
+against the library: its source sends it again with the next call.
 
 Examples:
   farjump export libkv-2.so --to unix:store.sock

@@ -72,8 +72,9 @@ pub(crate) struct Inject {
     /// As --args, from a file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) args_file: Option<PathBuf>,
-    /// The form of the reply: raw, hex, text (what a terminal would not show is escaped), or little-endian
-    /// numbers, one a line: u8, u16, u32, u64, i8, i16, i32, i64, f32, f64 [default: raw, on a terminal hex]
+    /// The form of the reply: raw, hex, text (with escapes for characters that a terminal would not show), or
+    /// little-endian numbers, one a line: u8, u16, u32, u64, i8, i16, i32, i64, f32, f64 [default: raw, on a terminal
+    /// hex]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) format: Option<Format>,
     /// How code reaches the target: `cached` sends it with the first call, `always` with each; in mode
@@ -82,7 +83,7 @@ pub(crate) struct Inject {
     #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
     pub(crate) mode: Mode,
     /// Compile the function for exactly the target's CPU, in the background, if the library carries its source (farjump
-    /// build --carry-source). Calls go by the library's image until the target has the compiled one. The source's flags
+    /// build --carry-source). Calls run the library's image until the target has the compiled one. The source's flags
     /// can make the compiler run programs: only for libraries whose author you trust
     #[cfg(feature = "build")]
     #[arg(long)]
@@ -95,8 +96,9 @@ pub(crate) struct Inject {
     /// Number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,
-    /// Wait so long for a target to listen, such as 10s, also while its machine does not answer or the name of its host is
-    /// unknown. An attempt to connect takes no longer than --timeout or the rest of this time [default: fail at once]
+    /// Time to wait for a target to listen, such as 10s, even while its machine does not respond or the name of its
+    /// host is unknown. An attempt to connect takes no longer than --timeout or the rest of this time [default: fail at
+    /// once]
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
     /// Time limit for connecting and for each call, such as 500ms or 2s
@@ -112,7 +114,7 @@ pub(crate) struct Inject {
     /// Also show the path to the target: transport, encryption, and the reasons against other paths
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
-    /// Print figures as JSON
+    /// Print the statistics as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

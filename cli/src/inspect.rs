@@ -11,26 +11,26 @@ use farjump_benches::program::output;
 
 /// Show the contents of an ifunc library
 ///
-/// The kind of its payloads, and its images by platform: sizes, code id, alignment, imports. The
-/// family id names all of them: allow it, and the library runs on each of its platforms. The file is
-/// read, no code of it runs.
+/// The kind of its payloads, and its images by platform: sizes, code id, alignment, imports. The family id names all of
+/// them: allow it, and the library runs on each of its platforms. The command reads the file, and none of its code
+/// runs.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   farjump inspect libsum.so
   farjump inspect libsum.so --symbols sum.elf
 
-A target in debug mode (farjump serve --debug --symbols LIB.so) tells gdb by itself where its code is. For gdb with
-another target, that runs as process N: `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address
-at which the target placed the image: the first word of its line in /tmp/perf-N.map (farjump serve --perf-map), at the
-end of a crash report, or in the target's log with FARJUMP_LOG=debug. Lines and variables are known if the library was
-built with -g. Breakpoints there need `hbreak`.")]
+A target in debug mode (farjump serve --debug --symbols LIB.so) reports its code to gdb. For another target, which runs as
+process N, type `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address at which the target placed the
+image: the first word of its line in /tmp/perf-N.map (farjump serve --perf-map), at the end of a crash report, or in the
+target's log with FARJUMP_LOG=debug. gdb knows lines and variables if the library was built with -g. Breakpoints there need
+`hbreak`.")]
 pub(crate) struct Inspect {
     /// The library
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
-    /// Write the image as an ELF file with symbols, for gdb's add-symbol-file; into a folder as
-    /// NAME.TARGET.elf, for each image
+    /// Write the image as an ELF file with symbols, for gdb's add-symbol-file. If OUT.elf is a folder, write each image
+    /// into it as NAME.TARGET.elf
     #[arg(long, value_name = "OUT.elf")]
     pub(crate) symbols: Option<PathBuf>,
     /// Print JSON

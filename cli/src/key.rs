@@ -18,14 +18,14 @@ use farjump_benches::program::output;
 /// (docs/security.md).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The file has mode 0600. farjump refuses a key file that others may read or write, as ssh does. An existing file is not
-overwritten. Without FILE the key goes to standard output.
+The file has mode 0600. farjump refuses a key file that other users may read or write, as ssh does. The command
+does not overwrite an existing file. Without FILE the key goes to standard output.
 
-A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits,
-its name, and allow= if its rights differ from those of `serve --allow`: a list in their place (allow=observe,call), or
-changes to them (allow=+drop,-call). Lines that begin with # are comments. A
-source has only the line of its own key, in a file of its own. A running target rereads its file. Remove a line, and the
-links by that key end within a second or so. Change a key's rights, and its links end; new ones have the new rights.
+A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each key is a line: its digits, its
+name, and allow= if its rights differ from those of `serve --allow`. This is a list in their place (allow=observe,call), or
+changes to them (allow=+drop,-call). Lines that begin with # are comments. A source has only the line of its own key, in a
+file of its own. A running target rereads its file. If you remove a line, the links by that key end within about a second.
+If you change a key's rights, its links end, and new ones have the new rights.
 
 Examples:
   farjump key farm.key && scp -p farm.key node7:
@@ -39,8 +39,8 @@ pub(crate) struct Key {
     /// Add a key to FILE, or make FILE, under this name: the target's log and `farjump stats` show it
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) name: Option<String>,
-    /// The rights of this key at targets with FILE, as for serve --allow: a list, or changes of the rights that
-    /// serve --allow gives (+drop,-call) [default: these]
+    /// The rights of this key at targets with FILE, as for serve --allow: a list, or changes of the rights that serve
+    /// --allow gives (+drop,-call) [default: those of serve --allow]
     #[arg(long = "allow", value_name = "RIGHT,…", requires = "name", allow_hyphen_values = true)]
     pub(crate) rights: Option<Grant>,
     /// Print JSON: the file and the name, or without FILE the key

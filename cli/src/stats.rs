@@ -14,22 +14,22 @@ use farjump_benches::program::units::{counted, microseconds, show_count, show_du
 
 /// Show a target's statistics and its sources
 ///
-/// Its CPU, links, frames, calls, refusals by cause, the code store, the store of objects if it has one, and a line for each source: the bytes of its
-/// frames, its memory where that is limited, and whether its next frames wait for code or for credit for a
-/// reply.
+/// Shows its CPU, links, frames, calls, refusals by cause, the code store, and the store of objects if it has one. A
+/// line for each source has the bytes of its frames, its memory where that is limited, and whether its next frames wait
+/// for code or for credit for a reply.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Counters begin at 0 when a target starts. It answers when the function that it is running has
-returned. The bytes of frames are those that they took of their mailboxes: small ones that come one
-at a time lie far apart there. A target that keeps objects (serve --objects) lists them for their line
-here, as for `farjump store`.
+Counters begin at 0 when a target starts. It responds when the function that it is running has
+returned. The bytes of frames are those that they took in their mailboxes. Small frames that come one
+at a time lie far apart there. For the line on its objects (serve --objects), a target lists them all, as
+for `farjump store`.
 
 Examples:
   farjump stats --to unix:store.sock
   watch farjump stats --to unix:store.sock
   farjump stats --to unix:store.sock --json | jq .calls
 
-docs/operations.md lists what --json prints.")]
+docs/operations.md lists the output of --json.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     admin: AdminOptions,

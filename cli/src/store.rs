@@ -12,18 +12,19 @@ use farjump_benches::program::units::{counted, microseconds, show_ago, show_coun
 
 /// Show the code and the objects of a target, or drop code
 ///
-/// Each image by its code id: the family of its library's images, the platform that it is for, the name under which it first came, its bytes, the number and time of its
-/// calls, the time of the last call, and the program that brought it. Only some of the short calls are timed;
-/// that time is an estimate. Objects are shown where the target has a store of them (serve --objects).
+/// Lists each image by its code id: the family of its library's images, its platform, the name under which it first
+/// came, its bytes, the number and time of its calls, the time of the last call, and the program that brought it. Only
+/// some of the short calls are timed; that time is an estimate. Objects are listed where the target has a store of them
+/// (serve --objects).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The most recently used image comes first, and so does the object of the latest use. Each object by its number, length and
+The most recently used image comes first, and so does the most recently used object. An object has its number, length and
 type; its claims, which are the readers that use it now; its counted references, if they are counted; the time left of its
 lease; and its state: `present`, `reserved` (it has no contents yet), `unfinished` (they are being written), `spilled` (it
 lies in a file) or `evicted` (it is gone, and its last readers still use it).
 
-Dropping needs a right (serve --allow). Dropped code loses its statics, and no
-call is lost: a source that calls it again sends it again. Functions of the target itself (serve --local) stay.
+Dropping requires a right (serve --allow). Dropped code loses its statics. No call is lost: a source that calls the code
+again sends it again. Functions of the target itself (serve --local) stay.
 
 The target responds when the function that it is running has returned.
 
@@ -34,11 +35,11 @@ Examples:
   farjump store --to unix:store.sock --json | jq '.images[] | select(.calls == 0) | .id'
   farjump store --to unix:store.sock --json | jq .objects.used_bytes
 
-docs/operations.md lists what --json prints.")]
+docs/operations.md lists the output of --json.")]
 pub(crate) struct Store {
     #[command(flatten)]
     admin: AdminOptions,
-    /// Drop the code with this id. 4 digits or more are enough if no other id begins so
+    /// Drop the code with this id. 4 digits or more are enough if no other id begins with them
     #[arg(long, value_name = "ID", value_parser = parse_beginning, conflicts_with = "drop_all")]
     pub(crate) drop: Option<Beginning>,
     /// Drop all code

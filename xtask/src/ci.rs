@@ -52,7 +52,7 @@ type Step = (&'static str, Work);
 
 /// The steps before all others: those of seconds, and the build of the libraries and programs, which the tests' build
 /// continues.
-const FIRST: [Step; 10] = [
+const FIRST: [Step; 11] = [
     ("the lock file fits", Check(checks::dependencies::locked)),
     ("formatting", Check(formatting)),
     ("licences, sources and versions of dependencies", Check(checks::dependencies::check)),
@@ -60,6 +60,7 @@ const FIRST: [Step; 10] = [
     ("papers of the crates", Check(checks::crate_papers::check)),
     ("links in documents", Check(checks::doc_links::check)),
     ("lengths of files", Check(checks::file_lengths::check)),
+    ("names", Check(checks::names::check)),
     ("circles of modules", Check(checks::cycles::check)),
     ("installing", Check(install::check)),
     ("no native library", Check(checks::no_native_library::check)),

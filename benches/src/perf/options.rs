@@ -22,10 +22,10 @@ use crate::program::units::parse_mailbox;
 
 /// Measure farjump on this machine or to another, beside the alternatives
 ///
-/// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a
-/// function that adds one to a number. Each round measures farjump over each transport and in each mode, then
-/// each baseline, one right after the other, so that drift of the machine affects all alike. Ratios are
-/// taken within a round. Needs a C compiler; leaves no file behind.
+/// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a function that
+/// adds one to a number. Each round measures farjump over each transport and in each mode, then each baseline, one
+/// right after the other, so that drift of the machine affects all alike. Ratios are taken within a round. Requires a C
+/// compiler. Leaves no file behind.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Metrics:
@@ -47,10 +47,10 @@ Metrics:
               at the target and with the code in each message, beside ucx-am; bytes of their frames;
               and the parts of a first call: arrival, fork, parse, compile, link, place, run
   chase       us of a chase through a permutation that lies in the tables of several shards, each a
-              target: the function reads while the next word is in this shard, and sends itself on to
+              target: the function reads while the next word is in this shard, and forwards itself to
               the shard that has it; beside gets of each word. A wire is modelled (--wire): each
-              message counts as arrived so long after it was sent. Without one, in one machine, a get
-              is a load, and wins
+              message counts as arrived its latency after it was sent. Without a wire, in one machine,
+              a get is a load, and faster
 
 Baselines:
   raw         memory of two processes: bytes copied, the signal last, and the same back
@@ -80,11 +80,11 @@ For work, ucx-am's handler does the same work by the same code, and
   load        a load of each word from memory that is mapped; likewise
   futex       a process that sleeps in FUTEX_WAIT; for wake-up and idle, and there alone
   ucx-wait    one that sleeps until UCX's active message comes (ucp_worker_arm and epoll); likewise
-Transport tcp is sealed here, by a key that is drawn for the run, and over loopback or, with
---across, between two network namespaces; tcp-clear is the same with nothing sealed.
+Transport tcp is sealed here, by a key that is drawn for the run. It goes over loopback or, with
+--across, between two network namespaces. tcp-clear is the same with nothing sealed.
 UCX takes its transport from UCX_TLS, as everywhere, and is the system's unless --ucx names
-another libucp.so.0; its version is in the second line. Missing baselines are reported, and all
-else is measured.
+another libucp.so.0; its version is in the second line. perf reports missing baselines, and
+measures all else.
 
 A row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by
 the baseline's) with the smallest and the largest. Percentiles are of single calls, each with
@@ -92,10 +92,10 @@ the 20 ns or so of reading the clock. The state says how long a line takes from 
 to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of different states
 cannot be compared.
 
-With --to the target is one that runs elsewhere, over any transport that reaches it:
+With --to, perf measures to a target that runs elsewhere, over any transport that reaches it:
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always   # on node7
   farjump perf latency --to node7 --key farm.key
-First calls are timed there from injecting to the reply: nothing at the target times them.
+First calls to it are timed from injecting to the reply, because nothing at the target times them.
 If both processes have --clear, frames of tcp are clear, and rows say tcp-clear. To a target that
 serves --clear, --transports tcp,tcp-clear --against clear measures both.
 
@@ -112,7 +112,7 @@ Examples:
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
   farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am   # the paper's ring
 
-docs/perf.md lists what --json and --csv print.")]
+docs/perf.md lists the output of --json and --csv.")]
 pub struct Perf {
     /// The metric to measure
     #[arg(value_name = "METRIC")]
@@ -121,8 +121,8 @@ pub struct Perf {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true,
         value_parser = place::parse_transport)]
     pub(super) transports: Vec<String>,
-    /// Bytes of payload, or of data with --resident: numbers and ranges, in which each number is twice the
-    /// previous one [default with --resident: 4K,64K,1M,16M,256M]
+    /// Bytes of payload, or of data with --resident: numbers and ranges. In a range each number is twice the previous
+    /// one [default with --resident: 4K,64K,1M,16M,256M]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8",
         default_value_if("resident", "true", "4K,64K,1M,16M,256M"))]
     pub(super) sizes: Sizes,
@@ -147,9 +147,9 @@ pub struct Perf {
     /// Calls before each measurement that do not count
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(super) warmup: u32,
-    /// The processors of source and target, with --to that of the source; `any` leaves them to the system,
-    /// measures farjump alone, for latency, rate and bandwidth, waiting as other programs do, and says whether
-    /// both shared a processor [default: two allowed ones, of different cores if possible]
+    /// The processors of source and target, with --to that of the source. `any` leaves them to the system. It measures
+    /// farjump alone, for latency, rate and bandwidth. Both processes then wait as other programs do. The output says
+    /// whether they shared a processor [default: two allowed ones, of different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<AskedCpus>,
     /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling and chase 16K a source]
@@ -162,8 +162,8 @@ pub struct Perf {
     /// its own]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_images)]
     pub(super) image: Option<Sizes>,
-    /// Work on data of 4K to 256M that lie at the target, instead of data in the message: there, by injected
-    /// functions and by handlers of messages, and at the source, which fetches the data; as measured, and
+    /// Work on data of 4K to 256M that lie at the target, instead of data in the message. Injected functions and
+    /// handlers of messages work there; the source fetches the data and works on it here. Results are as measured, and
     /// with the time of a modelled network added; for work
     #[arg(long, conflicts_with_all = ["peer", "image"])]
     pub(super) resident: bool,
@@ -175,8 +175,8 @@ pub struct Perf {
     /// bandwidth [default: the length of a message]
     #[arg(long, value_name = "BYTES", value_parser = parse_slot)]
     pub(super) slot: Option<usize>,
-    /// The target sleeps as soon as it is idle, as under `farjump serve --spin never`, instead of polling all
-    /// the time: for devices in software that need the processor; for latency, rate and bandwidth
+    /// Let the target sleep as soon as it is idle, as under `farjump serve --spin never`, instead of polling all the
+    /// time: for devices in software that require the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
     /// Measure calls of new code one right after another, and libraries loaded one right after another, so that
@@ -212,11 +212,11 @@ pub struct Perf {
     /// Print the rows as CSV
     #[arg(long)]
     pub(super) csv: bool,
-    /// For scaling, wake-up and idle: number of connected sources, numbers and ranges as in sizes [default:
-    /// 1..256; for wake-up 1; for idle 1,64]
+    /// For scaling, wake-up and idle: numbers of connected sources, written as for --sizes [default: 1..256; for
+    /// wake-up 1; for idle 1,64]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_counts)]
     pub(super) sources: Option<Counts>,
-    /// For scaling: most sources that send; the others are idle
+    /// For scaling: maximum number of sources that send; the others are idle
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = parse_active)]
     pub(super) active: Active,
     /// For idle: seconds that a target is left alone in each round

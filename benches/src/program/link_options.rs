@@ -94,9 +94,8 @@ pub fn chosen_device() -> Option<&'static str> {
 /// Permission for UCX to use TCP.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct UcxTcp {
-    /// Let ucx-am use UCX's TCP, which the peer has to allow too. A process that reaches a port of
-    /// UCX's may then write this process's memory, with or without the key: docs/security.md. `tcp` reaches
-    /// other machines without it
+    /// Let ucx-am use UCX's TCP, which the peer has to allow too. A process that reaches a UCX port may then write this
+    /// process's memory, with or without the key (docs/security.md). `tcp` reaches other machines without that
     #[arg(long = "ucx-tcp")]
     pub tcp: bool,
 }

@@ -46,11 +46,11 @@ const REPORT_DELAY: Duration = Duration::from_millis(20);
 #[command(after_long_help = "\
 Columns:
   sent           bytes of code and of payload of the first call; later calls send no code
-  first call     from injecting to the reply, and how much of it the target took to link the code
+  first call     from injecting to the reply, and the part of it that the target took to link the code
   later          the same without code, median
   moving the file instead
                  time to get FILE's bytes from the target over a Unix socket and to run the
-                 same code on them here, part by part; and how much of it went into running
+                 same code on them here, part by part; and the running time in it
 
 Examples:
   farjump demo
@@ -66,7 +66,7 @@ pub(crate) struct Demo {
     /// The transport [default: the best one]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true, value_parser = parse_transport)]
     pub(crate) transport: Option<String>,
-    /// Take libhistogram.so, libgrep.so and libcrc32.so from here: for a machine without a C compiler
+    /// Take libhistogram.so, libgrep.so and libcrc32.so from this folder: for a machine without a C compiler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
     /// The target's address, such as tcp:127.0.0.1:0 [default: a Unix socket]

@@ -32,17 +32,17 @@ use finding::{Finding, Verdict, overall};
 
 /// Find causes on this machine that make farjump slow or impossible
 ///
-/// Processors, memory, the kernel, compilers and libraries: the state, the consequence for farjump, and the
-/// command that fixes it. Nothing on the machine is changed without --clean.
+/// Processors, memory, the kernel, compilers and libraries: the state, the consequence for farjump, and the command
+/// that fixes it. Without --clean it changes nothing on the machine.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Verdicts:
   impossible  no source or no target can run here
   slow        they run, and this costs time
-  note        neither, but good to know: something that only building, tools or later versions need
+  note        neither: a fact that only building, tools or later versions need
   ok
 
-Words in capitals in a mend (UNIT, PATH, IMAGE) are for you to fill in.
+Replace the words in capitals in a mend (UNIT, PATH, IMAGE) by your own.
 
 Ends with 0 if farjump works here, slow or not, and with 6 if something is impossible.
 
@@ -53,18 +53,18 @@ With --json, one object:
     verdict   impossible, slow, note or ok
     found     the state found, a sentence for people
     figures   the same for programs: an object of numbers and truth values, may be empty
-    means     what it means for farjump
-    mend      what to type, or null
+    means     the consequence for farjump
+    mend      the command that fixes it, or null
 
 With --clean and --json, one object:
   removed   the files that are gone
   bytes     their memory
-  kept      how many stay because they changed just now
+  kept      the number of files that stay because they changed just now
 
 docs/doctor.md lists the names and figures.")]
 pub(crate) struct Doctor {
-    /// Remove the files that killed processes over UCX left in /dev/shm, yours or as root everyone's, if it is
-    /// proved that no process uses them; look at nothing else
+    /// Remove the files that killed processes over UCX left in /dev/shm: your own, or as root those of all users.
+    /// Removes nothing without proof that no process uses the files. Checks nothing else
     #[arg(long)]
     pub(crate) clean: bool,
     /// Print JSON

@@ -13,10 +13,10 @@ use super::{OwnerOptions, failure, read_handle};
 
 /// Remove an object from its owner's store
 ///
-/// It is gone for all readers that come later. Those that read it now keep its bytes until they are done.
+/// The object is gone for all readers that come later. Readers that read it now keep its bytes until they are done.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-An object that is gone already is no failure.
+It is no failure if the object is gone already.
 
 Examples:
   farjump evict table.handle

@@ -17,12 +17,13 @@ use crate::progress::{PART, Progress, Step};
 
 /// Write the bytes of an object to standard output, or to a file
 ///
-/// With --out it prints how they came. To a terminal it writes text alone: redirect other bytes, or give --out.
+/// With --out it prints the way by which they came: mapped, read or in frames. To a terminal it writes text alone:
+/// redirect other bytes, or give --out.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The handle names the addresses of the object's owner, which are tried in their order. On the owner's machine its memory is
-mapped. From another machine verbs and UCX read it by the device, without the owner; over other transports the bytes travel
-in frames.
+The handle names the addresses of the object's owner. The command tries them in their order. On the owner's machine it maps
+the owner's memory. From another machine verbs and UCX read that memory by the device, without the owner. Over other
+transports the bytes travel in frames.
 
 Examples:
   farjump get table.handle --out table.bin
@@ -39,7 +40,8 @@ pub(crate) struct Get {
     out: Option<PathBuf>,
     #[command(flatten)]
     owner: OwnerOptions,
-    /// Print how the bytes came as JSON: without --out on standard error, as standard output has the bytes
+    /// Print the object's number, length, type and way as JSON; without --out on standard error, because standard
+    /// output has the bytes
     #[arg(long)]
     json: bool,
 }

@@ -17,14 +17,13 @@ use crate::progress::{Progress, Step};
 
 /// Make an object of a file, and print its handle
 ///
-/// The target keeps a copy of the bytes, in memory that other processes of its machine map to read them
-/// without a further copy. The handle names the object wherever it goes: in a file, in a message, in the
-/// payload of a function.
+/// The target keeps a copy of the bytes, in memory that other processes of its machine map to read them without a
+/// further copy. The handle names the object in any place: in a file, in a message, in the payload of a function.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The target needs a store of objects (serve --objects). The handle is printed in hexadecimal digits, two for each byte of
-its encoding, which programs take as well (docs/operations.md). It holds the key to the object: a process that has it can read
-and evict the object, if the target lets it connect.
+The target needs a store of objects (serve --objects). The command prints the handle in hexadecimal digits, two for each
+byte of its encoding. Programs take the encoding as well (docs/operations.md). The handle has the key to the object: a
+process that has the handle can read and evict the object, if the target lets that process connect.
 
 Examples:
   farjump put table.bin --to unix:store.sock --handle table.handle

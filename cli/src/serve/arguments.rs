@@ -14,17 +14,17 @@ use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox
 
 /// Be a target: run injected functions
 ///
-/// Runs until SIGINT, SIGTERM or SIGHUP. Then the running function may end (--grace); a second signal does not
-/// wait for it. The socket is removed in each case. Injected functions get a `struct farjump_data *` (farjump_ifunc.h) as target_args: FILE, mapped read-only, or no bytes without
-/// --data.
+/// Runs until SIGINT, SIGTERM or SIGHUP. Then it gives the running function time to end (--grace); a second signal does
+/// not wait for it. It removes the socket in each case. Injected functions get a `struct farjump_data *`
+/// (farjump_ifunc.h) as target_args: FILE, mapped read-only, or no bytes without --data.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and its statistics on standard error when it ends. If
 injected code crashes it, standard error names the code: signal, ifunc, offset in its image, code id.
 
 Injected code may use memcpy, memmove, memset, memcmp, bcmp, strlen, farjump_reply, farjump_forward, farjump_again, farjump_panic,
-farjump_private_copy, and what --export and --allow-process-symbols add. Code that uses another symbol is refused, and
-the refusal names the symbol.
+farjump_private_copy, and the symbols that --export and --allow-process-symbols add. The target refuses code that uses another
+symbol, and the refusal names it.
 
 Examples:
   farjump serve --listen unix:store.sock --data table.bin
@@ -36,21 +36,25 @@ Examples:
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1   # by RDMA
   farjump serve --listen unix:store.sock --debug --symbols libsum.so   # gdb stops in sum.c: break sum_main
   farjump serve --listen unix:store.sock --local libsum.so --allow observe,call   # no code comes in either
-  farjump serve --listen unix:store.sock --bitcode=prefer   # what comes is compiled for this CPU
+  farjump serve --listen unix:store.sock --bitcode=prefer   # compiles code that comes for this CPU
   farjump serve --listen unix:store.sock --objects 4G --mode local --allow observe,call   # objects, and no code comes in
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
-Limits: frames over a limit are refused with the reason, and counted; they cost other sources nothing. Sources learn
---max-frame, --max-image and --max-payload when they connect, and send nothing over them. In sizes, K, M and G are 1024,
-1024 K and 1024 M. The file of --allow-code has one id a line; the rest of a line is a comment, and so is a line that
-starts with #. --max-source-memory counts the source's mailbox and 4 KiB; its large mailbox while it has one (or the
-longest frame that it may send, over a transport that delivers whole frames); code that it brought first, while that is
-in the store (the image, and its code and statics in the arena); a reply, also of a destination, that waits for credit at
-the source or is held by the program; and replies that are gathered for its calls.")]
+Limits: the target refuses frames over a limit with the reason, and counts them. They cost other sources nothing. Sources
+learn --max-frame, --max-image and --max-payload when they connect, and send nothing over these limits. In sizes, K, M and
+G are 1024, 1024 K and 1024 M. The file of --allow-code has one id a line; the rest of a line is a comment, and so is a
+line that starts with #.
+
+--max-source-memory counts, for each source:
+  mailbox  its mailbox and 4 KiB; its large mailbox while it has one, or the longest frame that it may send, over a
+           transport that delivers whole frames
+  code     code that it brought first, while that is in the store: the image, and its code and statics in the arena
+  replies  a reply, also of a destination, that waits for credit at the source or that the program holds; replies that
+           are gathered for its calls")]
 pub(crate) struct Serve {
-    /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, unix:@NAME
-    /// (abstract), or tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has
-    /// the system choose one
+    /// The address to listen at: unix:PATH, unix:@NAME (abstract) or tcp:HOST:PORT. At unix:PATH it takes over the
+    /// socket of an ended target. tcp: requires a key (--key) unless HOST is this machine's loopback. For port 0 the
+    /// system chooses one
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub(crate) listen: String,
     #[command(flatten)]
@@ -77,8 +81,8 @@ pub(crate) struct Serve {
     #[arg(long = "allow", value_name = "RIGHT,…", default_value_t = Grant::List(Rights::default()),
         allow_hyphen_values = true)]
     pub(crate) rights: Grant,
-    /// Let sources add libraries while the target runs (farjump export), which take precedence over all
-    /// others: adds export to the rights of --allow, as +export there does
+    /// Let sources add libraries while the target runs (farjump export). Symbols of these libraries take precedence
+    /// over all others. Adds export to the rights of --allow, as +export there does
     #[arg(long)]
     pub(crate) allow_export: bool,
     /// Offer the symbols of this process too, all of libc included
@@ -90,7 +94,7 @@ pub(crate) struct Serve {
     /// A library whose function sources may call in mode local; may be repeated
     #[arg(long = "local", value_name = "LIB.so")]
     pub(crate) locals: Vec<PathBuf>,
-    /// Another target, to which injected code may forward itself by this name (farjump_forward); repeatable
+    /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
     #[arg(long = "destination", value_name = "NAME=ADDRESS", value_parser = parse_destination)]
     pub(crate) destinations: Vec<Destination>,
     /// Let functions make code, as images or bitcode, and send it messages (farjump_make, farjump_inject)
@@ -117,37 +121,37 @@ pub(crate) struct Serve {
     /// Memory that one source may take here, its mailbox included [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_source_memory: Option<usize>,
-    /// Capacity for the frames of each source, such as 64K or 4M, rounded up to a power of two. A source gets
-    /// more while it sends payloads that do not fit
+    /// Capacity for the frames of each source, such as 64K or 4M, rounded up to a power of two. A source gets a large
+    /// mailbox while it sends payloads that do not fit
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
-    /// Capacity of the code store in bytes of images; the least recently used image goes first, with its
+    /// Capacity of the code store in bytes of images. The target drops the least recently used image first, with its
     /// statics
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
     pub(crate) store_bytes: usize,
     /// Capacity of the code store in images, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub(crate) store_images: usize,
-    /// Keep objects for other processes (farjump put), in memory of at most this size, of which only the used part is taken
+    /// Keep objects for other processes (farjump put), in at most this much memory. Only the used part is taken
     /// [default: no objects]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) objects: Option<usize>,
-    /// With --objects: when the memory is full, write the objects of the longest ago last use to a file without a name in this
+    /// With --objects: when the memory is full, write the least recently used objects to a file without a name in this
     /// folder [default: refuse new objects]
     #[arg(long, value_name = "FOLDER", requires_all = ["objects", "objects_spill_bytes"])]
     pub(crate) objects_spill: Option<PathBuf>,
-    /// Most bytes of that file
+    /// Most bytes of the file of --objects-spill
     #[arg(long, value_name = "BYTES", value_parser = parse_limit, requires = "objects_spill")]
     pub(crate) objects_spill_bytes: Option<usize>,
-    /// Claim a CPU of this level, with nothing above it: baseline, and on x86-64 v2, v3 or v4. Sources send code
-    /// for no more [default: all that the CPU has]
+    /// Claim a CPU of this level, and no features above it: baseline, and on x86-64 v2, v3 or v4. Sources send code for
+    /// no higher level [default: all features of the CPU]
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
     pub(crate) cpu_level: Option<Level>,
     #[cfg(feature = "bitcode")]
     #[command(flatten)]
     pub(crate) bitcode: Bitcode,
-    /// Bytes reserved for code, and as many for its statics: they take memory at once, and with 1 GiB more
-    /// address space (`ulimit -v`)
+    /// Bytes reserved for code, and as many again for its statics. Both take memory at once. They take as much address
+    /// space, and 1 GiB more (`ulimit -v`)
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
     pub(crate) arena_size: usize,
     /// Polls without a frame before the target sleeps: a number, `never` to sleep at once, `always` never to
@@ -175,8 +179,8 @@ pub(crate) struct Serve {
     /// Let debuggers set breakpoints in injected code, and show them its symbols
     #[arg(long)]
     pub(crate) debug: bool,
-    /// With --debug: a library built with `farjump build -g` whose code sources will send; debuggers then know
-    /// its functions, lines and variables; may be repeated. Those of --local are known anyhow
+    /// With --debug: a library built with `farjump build -g` whose code sources will send; may be repeated. Debuggers
+    /// then know its functions, lines and variables. They know those of --local in any case
     #[arg(long = "symbols", value_name = "LIB.so", requires = "debug")]
     pub(crate) symbols: Vec<PathBuf>,
     /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}, and the one at the end
@@ -189,8 +193,8 @@ pub(crate) struct Serve {
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub(crate) struct Bitcode {
-    /// Take bitcode (farjump build --bitcode), and compile it for this CPU by the program farjump_compiler: `fallback`, of
-    /// libraries without an image for this CPU, or `prefer`, of all that have any
+    /// Take bitcode (farjump build --bitcode), which the program farjump_compiler compiles for this CPU: with
+    /// `fallback` that of libraries without an image for this CPU, with `prefer` that of all libraries that have any
     #[arg(
         long = "bitcode",
         value_name = "WHEN",
@@ -200,15 +204,15 @@ pub(crate) struct Bitcode {
         value_parser = ["fallback", "prefer"]
     )]
     pub(crate) when: Option<String>,
-    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in ../libexec/farjump
-    /// from its folder; nobody else may be able to write it there]
+    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in
+    /// ../libexec/farjump from its folder; no other user may be able to write it there]
     #[arg(long, value_name = "FILE", requires = "when")]
     pub(crate) compiler: Option<PathBuf>,
     /// With --bitcode: the library of LLVM, 17 or newer [default: the newest that is installed, or in the toolchain of the
     /// compiler of Rust that RUSTC names]
     #[arg(long, value_name = "FILE", requires = "when")]
     pub(crate) llvm: Option<PathBuf>,
-    /// With --bitcode: keep what was compiled in this folder, for later runs
+    /// With --bitcode: keep compiled images in this folder, for later runs
     #[arg(long, value_name = "FOLDER", requires = "when")]
     pub(crate) bitcode_cache: Option<PathBuf>,
     /// With --bitcode: time limit for compiling one library
@@ -219,16 +223,16 @@ pub(crate) struct Bitcode {
     pub(crate) compile_memory: Option<usize>,
 }
 
-/// Limits for functions that send themselves on.
+/// Limits for functions that forward themselves.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ForwardLimitsArguments {
-    /// Messages that a call may send on, by farjump_forward and farjump_again
+    /// Messages that a call may send, by farjump_forward and farjump_again
     #[arg(long, value_name = "N", default_value_t = ForwardLimits::default().messages)]
     max_forwards: usize,
-    /// Targets from which a call may be sent on, one after the other
+    /// Targets that may forward a call, one after the other
     #[arg(long, value_name = "N", default_value_t = ForwardLimits::default().hops)]
     max_hops: u32,
-    /// Payload that may wait for one destination, or to run again [default: as much as the mailbox holds]
+    /// Payload that may wait for one destination, or to run again [default: the capacity of the mailbox]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     max_forward_bytes: Option<usize>,
     /// Times that a call may run again here (farjump_again)

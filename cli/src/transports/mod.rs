@@ -24,10 +24,9 @@ use farjump_benches::program::units::{parse_duration, show_limit};
 
 /// Show the paths of frames
 ///
-/// Every transport, in this build or not: whether it is usable on this machine, or the reason against it and
-/// the fix; its arrival rule; the largest frame. Then every port of an RDMA device: state, addresses, and
-/// whether links work over it, which is tried. With --to the path to that target, and the reasons against the
-/// others.
+/// Lists every transport, in this build or not: whether it is usable on this machine, or the reason against it and the
+/// fix; its arrival rule; the largest frame. Then lists every port of an RDMA device: state, addresses, and whether a
+/// trial link works over it. With --to it shows the path to that target, and the reasons against the others.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Arrival rules:
@@ -43,7 +42,7 @@ Examples:
   farjump transports --transport verbs-write --device mlx5_0:1
   farjump transports --to unix:store.sock --transport ucx
 
-docs/operations.md lists what --json prints.")]
+docs/operations.md lists the output of --json.")]
 pub(crate) struct Transports {
     /// Connect to this target, unix:PATH, unix:@NAME or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]

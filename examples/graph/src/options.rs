@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use farjump_example_figures::svg_path;
 
-/// Searches a graph and counts its triangles: on fetched lists, at their shards, and where each hop is done sooner.
+/// Searches a graph and counts its triangles: on fetched lists, at their shards, and at the place where each hop is
+/// done sooner.
 #[derive(Parser, Clone, PartialEq, Debug)]
 #[command(name = "graph", version)]
 pub struct Options {
-    /// The graph has two to this power of vertices
+    /// Number of the graph's vertices, as a power of two
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub scale: u32,
-    /// Edges for each vertex, before double ones and loops are left out
+    /// Edges for each vertex, before double edges and loops are removed
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse_edge_factor)]
     pub edge_factor: usize,
     /// Seed of the graph
@@ -21,13 +22,13 @@ pub struct Options {
     /// Shards, each a target
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_shards)]
     pub shards: usize,
-    /// What to run [default: both]
+    /// The algorithm to run [default: both]
     #[arg(long, value_enum)]
     pub algorithm: Option<Which>,
-    /// Where the search begins [default: a vertex with the most neighbours]
+    /// The vertex where the search begins [default: a vertex with the most neighbours]
     #[arg(long, value_name = "VERTEX")]
     pub root: Option<u32>,
-    /// Latencies one way of the modelled wire
+    /// One-way latencies of the modelled wire
     #[arg(long = "wire", value_name = "US,…", value_delimiter = ',', default_value = "0,0.5us,1us,2us,5us,10us", value_parser = parse_wire)]
     pub wires: Vec<f64>,
     /// Requests of fetches under way at each shard

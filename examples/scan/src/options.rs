@@ -11,12 +11,12 @@ use crate::source::{CREDIT, MOST_CREDIT};
 #[derive(Parser, Clone, PartialEq, Debug)]
 #[command(name = "scan", version)]
 pub struct Options {
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// A command.
 #[derive(Subcommand, Clone, PartialEq, Debug)]
 pub enum Command {
     /// Writes a table of random records
@@ -26,7 +26,7 @@ pub enum Command {
         /// Blocks of 1 MiB
         #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(..=1 << 20))]
         blocks: u64,
-        /// Records of 32 to 320 bytes; otherwise of 64
+        /// Make records of 32 to 320 bytes instead of 64 bytes
         #[arg(long)]
         variable: bool,
         /// Seed of the records
@@ -43,11 +43,11 @@ pub enum Command {
         /// File with the key
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// How much of the table stays in memory
+        /// The part of the table that stays in memory
         #[command(flatten)]
         memory: Memory,
     },
-    /// Scans a table at its target, and prints what was kept
+    /// Scans a table at its target, and prints the rows that it kept
     Run {
         /// The target's address
         #[arg(long, value_name = "ADDRESS")]
@@ -55,10 +55,10 @@ pub enum Command {
         /// File with the key
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// A predicate of one's own, in C, as scan.h describes [default: keys below the argument]
+        /// A C file with another predicate, as scan.h describes [default: keys below the argument]
         #[arg(long, value_name = "FILE.c")]
         predicate: Option<PathBuf>,
-        /// Its argument, 8 bytes
+        /// The predicate's argument, 8 bytes
         #[arg(long, value_name = "N", default_value_t = 1000)]
         argument: u64,
         /// Calls under way
@@ -67,10 +67,10 @@ pub enum Command {
         /// Print each row in hexadecimal digits
         #[arg(long)]
         rows: bool,
-        /// Milliseconds that connecting and each reply may take
+        /// Time limit for connecting and for each reply, in milliseconds
         #[arg(long, value_name = "MS", default_value_t = 10_000)]
         patience: u64,
-        /// Milliseconds that this source does something else after each block, as a slow reader does
+        /// Pause of this source after each block, in milliseconds: it acts as a slow reader
         #[arg(long, value_name = "MS", default_value_t = 0)]
         pause: u64,
     },
@@ -87,7 +87,7 @@ pub enum Command {
         /// Calls under way
         #[arg(long, value_name = "N", default_value_t = CREDIT, value_parser = parse_credit)]
         credit: usize,
-        /// How much of the table stays in memory
+        /// The part of the table that stays in memory
         #[command(flatten)]
         memory: Memory,
         /// Draw the times as an SVG
@@ -96,7 +96,7 @@ pub enum Command {
     },
 }
 
-/// How much of a table stays in memory.
+/// The part of a table that stays in memory.
 #[derive(Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
     /// MiB of the table that stay in memory

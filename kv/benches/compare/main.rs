@@ -45,10 +45,10 @@ struct Arguments {
     /// Rounds over the cases of each table.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Only tables with this in their titles, such as `nearest`, `asleep` or `unpinned`.
+    /// Measure only tables with this in their titles, such as `nearest`, `asleep` or `unpinned`.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
-    /// A Python that has NumPy, to compare with; left out if it has not.
+    /// A Python with NumPy, to compare with. Its cases are left out without NumPy.
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: PathBuf,
     /// Prints JSON in place of tables.

@@ -60,8 +60,8 @@ impl Part {
 /// Options of `cargo xtask coverage`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Lists the lines that no fuzzer reached, too, of the files whose path contains this; an empty text
-    /// stands for all.
+    /// Also lists the lines that no fuzzer reached, of the files whose path contains this. An empty text stands for all
+    /// files.
     #[arg(long, value_name = "PATH")]
     unreached: Option<String>,
 }

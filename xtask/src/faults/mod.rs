@@ -31,7 +31,7 @@ const SEEDS: &str = "fuzz/conversations/seeds";
 /// Options of `cargo xtask faults`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only faults whose name contains this.
+    /// Searches only for faults whose name contains this.
     name: Option<String>,
     /// Keeps a seed of each fault in fuzz/conversations/seeds, which the tests replay.
     #[arg(long)]

@@ -36,8 +36,8 @@ pub(crate) struct Options {
     /// Number of rounds of each measurement
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Measure these sections and leave the others as they are; `verbs` are those that are measured in
-    /// virtual machines, and only if they are asked for
+    /// Measure only these sections, and leave the others unchanged. `verbs` are the sections that are measured in
+    /// virtual machines, and only if named here
     #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = |name: &str| sections::named(name).map(Named))]
     only: Vec<Named>,
     /// The folder of RESULTS.md, figures/ and results/ [default: benches]

@@ -39,8 +39,8 @@ const DOCUMENTS: &str = "share/doc/farjump";
 /// Options of `cargo xtask install`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Below this folder, in bin, include, lib, lib/pkgconfig, lib/cmake, libexec/farjump and share/doc. It is made if it
-    /// is not there, and may be moved later.
+    /// The folder to install into: bin, include, lib, lib/pkgconfig, lib/cmake, libexec/farjump and share/doc below it.
+    /// It is made if it does not exist, and may be moved later.
     #[arg(long)]
     prefix: PathBuf,
     /// Builds with this profile of cargo's.
@@ -49,8 +49,9 @@ pub(crate) struct Options {
     /// Builds nothing: takes this archive, which cargo made of farjump-c, and leaves the programs out.
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
-    /// Builds for this platform instead of this machine's: for a card, or a node of another kind, to which the prefix is copied
-    /// then. Compiler, linker and libraries are what the tests for other architectures download (target/emulated).
+    /// Builds for this platform instead of this machine's: for a card, or a node of another kind, to which you copy the
+    /// prefix. Compiler, linker and libraries are those that the tests for other architectures download
+    /// (target/emulated).
     #[arg(long, value_name = "PLATFORM", conflicts_with = "archive",
         value_parser = clap::builder::PossibleValuesParser::new(emulated::platforms()))]
     target: Option<String>,

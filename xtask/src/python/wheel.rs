@@ -57,11 +57,11 @@ serving.join()
 /// Options of `cargo xtask wheel`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// The folder for the wheel. It is made if it is not there.
+    /// The folder for the wheel. It is made if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// The oldest glibc that the wheel is for, from 2_17: it is then linked by Zig, which pip installs (100 MB).
-    /// `system` is this machine's, without Zig [default: 2_17; without Zig system]
+    /// The oldest glibc that the wheel is for, from 2_17. Zig then links it, which pip installs (100 MB). `system` is
+    /// this machine's, without Zig [default: 2_17; without Zig system]
     #[arg(long, value_name = "2_N", value_parser = parse_glibc)]
     manylinux: Option<Glibc>,
 }

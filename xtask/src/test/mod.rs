@@ -56,18 +56,18 @@ const UCX: &str = "ucx";
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
-    /// Install missing packages by apt, as root or by a sudo that needs no password. In CI that needs no option.
+    /// Install missing packages by apt, as root or by a sudo that needs no password. In CI this is the default.
     #[arg(long)]
     install: bool,
-    /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
+    /// Run the tests that need an RDMA device on this one (`mlx5_0` or `mlx5_0:1`), and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Run the virtual machines, too; the filter `vm` runs them alone.
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) vm: bool,
-    /// Run the tests for aarch64 and riscv64, too, under an emulator. What they need is downloaded and unpacked.
-    /// The filter `emulated` runs them alone, `long-pages` those on machines with pages of 16 and
-    /// 64 KiB, and `emulated-card` the page on cards.
+    /// Run the tests for aarch64 and riscv64, too, under an emulator. Their tools and libraries are downloaded and
+    /// unpacked. The filter `emulated` runs them alone, `long-pages` those on machines with pages of 16 and 64 KiB, and
+    /// `emulated-card` the page on cards.
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) emulated: bool,
     /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to

@@ -162,7 +162,7 @@ const PLACES: [Place; 4] = [
 /// Options of `cargo xtask places`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Only those whose name contains this.
+    /// Uses only machines whose name contains this.
     name: Option<String>,
 }
 

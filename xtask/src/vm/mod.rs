@@ -55,19 +55,19 @@ const INIT: &str = include_str!("init.sh");
 /// Options of `cargo xtask vm-test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
-    /// Install missing packages by apt, as root or by a sudo that needs no password. In CI that needs no option.
+    /// Install missing packages by apt, as root or by a sudo that needs no password. In CI this is the default.
     #[arg(long)]
     install: bool,
-    /// Only with this kernel. Otherwise with each, and with a pair of machines that have one each.
+    /// Test only with this kernel. Otherwise tests with each, and with a pair of machines that have one each.
     #[arg(long, value_parser = KERNELS)]
     kernel: Option<String>,
-    /// Only two machines joined by a cable.
+    /// Test only two machines joined by a cable.
     #[arg(long)]
     pair: bool,
-    /// All that there is to test on each kernel and between two machines: an hour instead of minutes.
+    /// Run all tests on each kernel and between two machines: an hour instead of minutes.
     #[arg(long)]
     whole: bool,
-    /// Only the lines of the table whose name contains this.
+    /// Run only the lines of the table whose name contains this.
     #[arg(long, value_name = "WORDS", conflicts_with = "command")]
     only: Option<String>,
     /// Copies a file into the machines, where it is found by its name.

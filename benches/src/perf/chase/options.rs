@@ -13,10 +13,10 @@ pub(crate) struct ChaseOptions {
     /// For chase: number of shards [default: 4]
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     pub(in crate::perf) shards: Option<usize>,
-    /// For chase: words of a chase, numbers and ranges as in sizes [default: 1,16,64,256,1024,4096]
+    /// For chase: words of a chase, written as for --sizes [default: 1,16,64,256,1024,4096]
     #[arg(long = "depth", value_name = "N,A..B,…", value_parser = parse_depths)]
     pub(in crate::perf) depths: Option<Numbers>,
-    /// For chase: latencies one way of the modelled wire [default: 0,0.5us,1us,2us,5us,10us]
+    /// For chase: one-way latencies of the modelled wire [default: 0,0.5us,1us,2us,5us,10us]
     #[arg(long = "wire", value_name = "US,…", value_parser = parse_latencies)]
     pub(in crate::perf) wires: Option<Latencies>,
     /// For chase: chases under way at a time [default: 1,64]

@@ -1,0 +1,188 @@
+//! Checks the names of functions, types and tests: they have the glossary's words, and few of them.
+
+use std::fs;
+
+use crate::process::{Failed, Interrupt};
+use crate::step::Verdict;
+use crate::workspace::{root, tracked_files};
+
+/// Most words of a function's name. Those of tests are the long ones: each is a claim.
+const MOST_WORDS: usize = 12;
+
+/// Words that `docs/glossary.md` replaces, as far as one word shows the wrong sense.
+const REPLACED: [&str; 33] = [
+    "room",
+    "rooms",
+    "side",
+    "sides",
+    "meet",
+    "meets",
+    "meeting",
+    "met",
+    "answer",
+    "answers",
+    "answered",
+    "question",
+    "questions",
+    "ask",
+    "asks",
+    "asked",
+    "tell",
+    "tells",
+    "told",
+    "bigger",
+    "enlarge",
+    "enlarged",
+    "who",
+    "whose",
+    "he",
+    "him",
+    "somebody",
+    "nobody",
+    "heed",
+    "heeds",
+    "door",
+    "way",
+    "ways",
+];
+
+/// Names that keep such a word, with the reason.
+const KEPT: &[(&str, &str)] = &[];
+
+/// The keywords before a name that is checked.
+const NAMING: [&str; 9] = ["fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static"];
+
+/// Words that may stand before such a keyword, or between it and the name.
+const BEFORE: [&str; 12] =
+    ["pub", "crate", "super", "self", "in", "unsafe", "async", "extern", "C", "default", "mut", "ref"];
+
+/// Reads the names in all Rust files.
+pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
+    let (mut names, mut faults, mut kept) = (0, Vec::new(), vec![false; KEPT.len()]);
+    for file in tracked_files(&["*.rs"], interrupt)? {
+        let Ok(text) = fs::read_to_string(root().join(&file)) else { continue };
+        for (line, name) in named(&text) {
+            names += 1;
+            if let Some(index) = KEPT.iter().position(|(word, _)| *word == name) {
+                kept[index] = true;
+            } else if let Some(fault) = fault(name) {
+                faults.push(format!("{file}:{line}: `{name}` {fault}"));
+            }
+        }
+    }
+    faults.extend(
+        KEPT.iter()
+            .zip(&kept)
+            .filter(|(_, found)| !**found)
+            .map(|((name, _), _)| format!("nothing is named `{name}`")),
+    );
+    say!("{names} names");
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Failed::Because(faults.join("\n"))),
+    }
+}
+
+/// The names that lines of `text` give to items, with the numbers of the lines.
+fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(number, line)| Some((number + 1, name_in(line)?)))
+}
+
+/// The name of the item that a line begins.
+fn name_in(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    // No comment.
+    line.chars().next().filter(|first| first.is_ascii_lowercase())?;
+    let mut is_item = false;
+    let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    for word in words.filter(|word| !word.is_empty()) {
+        if NAMING.contains(&word) {
+            is_item = true;
+        } else if !BEFORE.contains(&word) {
+            return is_item.then_some(word);
+        }
+    }
+    None
+}
+
+/// What is wrong with a name.
+fn fault(name: &str) -> Option<String> {
+    let words = words(name);
+    if let Some(word) = words.iter().find(|word| REPLACED.contains(&word.as_str())) {
+        let is_term = ["way", "ways"].contains(&word.as_str()) && words.iter().any(|other| other == "one");
+        if !is_term {
+            return Some(format!("has the word `{word}`: docs/glossary.md has the one to use"));
+        }
+    }
+    let is_function = name.chars().all(|letter| !letter.is_uppercase());
+    (is_function && words.len() > MOST_WORDS)
+        .then(|| format!("has {} words: {MOST_WORDS} are enough", words.len()))
+}
+
+/// The words of a name, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for part in name.split('_').filter(|part| !part.is_empty()) {
+        let is_camel = part.contains(char::is_lowercase);
+        let mut word = String::new();
+        for letter in part.chars() {
+            if is_camel && letter.is_uppercase() && !word.is_empty() {
+                words.push(std::mem::take(&mut word));
+            }
+            word.extend(letter.to_lowercase());
+        }
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_items_are_found_behind_their_keywords() {
+        let lines = [
+            ("    pub(crate) const unsafe fn first(way: u8) {", Some("first")),
+            ("pub(in crate::serve) struct HeldFrame<T> {", Some("HeldFrame")),
+            ("pub unsafe extern \"C\" fn farjump_call(", Some("farjump_call")),
+            ("static mut COUNT: u32 = 0;", Some("COUNT")),
+            ("mod tests {", Some("tests")),
+            ("// type of a thing", None),
+            ("let way = ask();", None),
+            ("impl Frame for Thing {", None),
+        ];
+        for (line, name) in lines {
+            assert_eq!(name_in(line), name, "{line}");
+        }
+    }
+
+    #[test]
+    fn replaced_words_and_long_claims_are_faults() {
+        for name in [
+            "ask_source",
+            "Answer",
+            "MEETING_QUEUE",
+            "BothSides",
+            "under_way",
+            "loom_a_b_c_d_e_f_g_h_i_j_k_l",
+        ] {
+            assert!(fault(name).is_some(), "{name}");
+        }
+        for name in ["call_one_way", "task", "Passage", "answering", "SIDEWAYS", "a_b_c_d_e_f_g_h_i_j_k_l"] {
+            assert_eq!(fault(name), None);
+        }
+    }
+
+    #[test]
+    fn every_replaced_word_is_in_the_glossary() {
+        let glossary = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+        let (_, table) = glossary.split_once("## Words that are not used").unwrap();
+        let said: Vec<&str> = table.split(|letter: char| !letter.is_alphanumeric()).collect();
+        for word in REPLACED {
+            // Its other forms follow.
+            let stem = word.trim_end_matches("ed").trim_end_matches('s');
+            assert!(said.iter().any(|said| *said == word || said.starts_with(stem)), "{word}");
+        }
+    }
+}
